@@ -13,6 +13,10 @@ use crate::engine::base::size::ParseSizeError;
 pub enum ValueError {
     #[error("invalid duration '{0}': use a whole number with ms, s, m or h, e.g. 10s (no unit means ms)")]
     Duration(String),
+    #[error("expected a number of seconds from 1 to {0}")]
+    Seconds(u64),
+    #[error("expected a whole number of GB, e.g. 64")]
+    Gigabytes,
     #[error("a time limit of 0 is not allowed: use at least 1ms")]
     ZeroLimit,
     #[error("'{0}' is not a number")]
@@ -63,6 +67,19 @@ pub fn limit(text: &str) -> Result<Duration, ValueError> {
     }
 }
 
+/// A whole number of seconds from 1 to `most`.
+pub fn seconds(most: u64) -> impl Fn(&str) -> Result<u64, ValueError> + Clone {
+    move |text| text.parse().ok().filter(|seconds| (1..=most).contains(seconds)).ok_or(ValueError::Seconds(most))
+}
+
+/// A whole number of GB.
+///
+/// # Errors
+/// The string is not a whole number.
+pub fn gigabytes(text: &str) -> Result<u64, ValueError> {
+    text.parse().map_err(|_| ValueError::Gigabytes)
+}
+
 /// A finite number greater than 0.
 ///
 /// # Errors
@@ -107,6 +124,15 @@ pub fn endpoint(text: &str, port: u16) -> Result<HostPort, ValueError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_and_gigabytes_are_whole_numbers() {
+        for text in ["1e999", "0", "11", "-1", ""] {
+            assert_eq!(seconds(10)(text), Err(ValueError::Seconds(10)), "{text}");
+        }
+        assert_eq!((seconds(10)("10"), gigabytes("64")), (Ok(10), Ok(64)));
+        assert_eq!(gigabytes("64gb"), Err(ValueError::Gigabytes));
+    }
 
     #[test]
     fn duration_accepts_all_upstream_forms() {

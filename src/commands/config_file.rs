@@ -43,7 +43,22 @@ pub struct ConfigFile {
 /// # Errors
 /// The extension is unknown, the text is invalid, or a value does not have its flag's type.
 pub fn parse(table: &'static FlagTable, path: &Path, text: &str, json: Typing) -> Result<ConfigFile, Failure> {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    parse_as(table, path, ending, text, json)
+}
+
+/// Like [`parse`], but `ending` selects the format.
+///
+/// # Errors
+/// See [`parse`].
+pub fn parse_as(
+    table: &'static FlagTable,
+    path: &Path,
+    ending: &str,
+    text: &str,
+    json: Typing,
+) -> Result<ConfigFile, Failure> {
+    let ending = ending.to_ascii_lowercase();
     let (document, typing) = match ending.as_str() {
         "yaml" | "yml" => (parse_yaml(path, text)?, Typing::Loose),
         "json" => (parse_json(path, text)?, json),

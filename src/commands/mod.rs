@@ -40,7 +40,7 @@ pub mod up;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -203,7 +203,26 @@ fn parser() -> clap::Command {
 }
 
 fn parse(args: &[String]) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&parser().try_get_matches_from(args)?)
+    let matches = parser().try_get_matches_from(args).map_err(|error| suggest_visible(error, args))?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// Replaces a suggested alias by its argument's name in the help, and removes the suggestion of an argument that the help does not show.
+fn suggest_visible(mut error: clap::Error, args: &[String]) -> clap::Error {
+    let Some(ContextValue::String(suggested)) = error.get(ContextKind::SuggestedArg) else { return error };
+    let name = suggested.trim_start_matches('-').to_owned();
+    let mut whole = parser();
+    whole.build();
+    let command = args.iter().skip(1).fold(&whole, |command, word| command.find_subcommand(word).unwrap_or(command));
+    let argument = command.get_arguments().find(|argument| {
+        let names = argument.get_long_and_visible_aliases().unwrap_or_default();
+        names.into_iter().chain(argument.get_all_aliases().unwrap_or_default()).any(|known| known == name)
+    });
+    match argument.filter(|argument| !argument.is_hide_set()).and_then(clap::Arg::get_long) {
+        Some(long) => error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{long}"))),
+        None => error.remove(ContextKind::SuggestedArg),
+    };
+    error
 }
 
 /// Shows the help for the command that `words` specify.
@@ -301,6 +320,28 @@ mod tests {
     #[test]
     fn the_command_tree_is_well_formed() {
         parser().debug_assert();
+    }
+
+    #[test]
+    fn only_flags_in_the_help_are_suggested() {
+        let suggestion = |line: &str| {
+            let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            match parse(&args).unwrap_err().get(ContextKind::SuggestedArg) {
+                Some(ContextValue::String(name)) => Some(name.clone()),
+                _ => None,
+            }
+        };
+        assert_eq!(suggestion("mcctl status --adnin=x").as_deref(), Some("--admin"));
+        assert_eq!(suggestion("mcctl doctor --problem").as_deref(), Some("--list-problems"));
+        for line in ["mcctl doctor --problem", "mcctl bench multi-turn --a-b", "mcctl init --hicache-size-g=1"] {
+            let visible = suggestion(line).is_none_or(|name| {
+                let words: Vec<&str> = line.split(' ').skip(1).take_while(|word| !word.starts_with('-')).collect();
+                let mut whole = parser();
+                let command = words.iter().fold(&mut whole, |at, word| at.find_subcommand_mut(word).unwrap());
+                command.render_long_help().to_string().contains(&name)
+            });
+            assert!(visible, "{line}: {:?}", suggestion(line));
+        }
     }
 
     #[test]

@@ -3,20 +3,23 @@
 mod question;
 
 use std::fs;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use question::{AnswerError, Prompter, count, hosts, hosts_or_none, list, one_of, optional, required};
+use question::{
+    AnswerError, Prompter, count, hosts, hosts_at_least, hosts_or_none, hosts_per_server, list, one_of, optional,
+    required,
+};
 
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::{output, render};
+use crate::commands::{args, output, render};
 use crate::engine::deploy::{
     ComputeDevice, DeploySize, DeploySizeError, DeploymentSpec, FileFormat, HighAvailability, HugePageSize,
     MetadataKind, Platform, Programs, ServingMode, SizeNote, StoreProtocol, commented, plan_processes,
 };
 
 /// Write a deployment file for `mcctl render`
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(
     after_help = "In an interactive terminal, init without --model prompts for the most important values. All other values have defaults.\n\
     Sizes: 16gb = 16g = 16Gi = 16GiB = 16 x 1024^3 bytes; a number without a unit is in bytes."
@@ -50,7 +53,7 @@ pub struct Args {
     #[arg(long = "pp-size", alias = "pp", value_name = "N")]
     pp: Option<u64>,
     /// L2 per rank in GB (10^9 bytes), the same as SGLang's --hicache-size
-    #[arg(long = "hicache-size", alias = "hicache-size-gb", value_name = "GB")]
+    #[arg(long = "hicache-size", alias = "hicache-size-gb", value_name = "GB", value_parser = args::gigabytes)]
     hicache_size_gb: Option<u64>,
     /// Memory that each server contributes to the store, e.g. 16GiB; 0 for none
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -116,14 +119,18 @@ impl Args {
     /// # Errors
     /// A required value is missing and stdin is not a terminal, the values contradict each other, or the file exists.
     pub fn run(mut self) -> Outcome {
-        if question::is_interactive() && self.model.is_none() {
-            self.ask(&mut Prompter { input: io::stdin().lock(), output: io::stderr() })?;
+        self.file_format()?;
+        if let Some(path) = self.out.as_deref().filter(|path| !self.force && path.symlink_metadata().is_ok()) {
+            return Err(already_exists(path));
         }
+        let spec = if question::is_interactive() && self.model.is_none() {
+            let file = self.default_file(io::stdout().is_terminal());
+            self.ask(&mut Prompter { input: io::stdin().lock(), output: io::stderr() }, file)?
+        } else {
+            self.choose_programs();
+            self.checked_spec()?
+        };
         let format = self.file_format()?;
-        self.choose_programs();
-        let spec = self.spec()?;
-        render::check_flags(&spec).map_err(|error| Failure::usage(error.to_string()))?;
-        plan_processes(&spec, Platform::Hosts).map_err(|error| Failure::usage(error.to_string()))?;
         let text = commented(&spec, format);
         let Some(path) = &self.out else {
             output::data(text)?;
@@ -136,9 +143,7 @@ impl Args {
         };
         options.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
             match error.kind() {
-                io::ErrorKind::AlreadyExists => {
-                    Failure::usage(format!("{} already exists", path.display())).next("use --force to overwrite it")
-                }
+                io::ErrorKind::AlreadyExists => already_exists(path),
                 _ => Failure::host(format!("cannot write {}", path.display())).found(error.to_string()),
             }
         })?;
@@ -181,62 +186,127 @@ impl Args {
         }
     }
 
-    /// Asks for the most important values that are not set.
-    fn ask<R: BufRead, W: Write>(&mut self, prompt: &mut Prompter<R, W>) -> Result<(), Failure> {
+    /// The output file that the question offers: stdout if it is redirected.
+    fn default_file(&self, stdout_is_terminal: bool) -> &'static str {
+        match (stdout_is_terminal, self.format.as_deref()) {
+            (false, _) => "-",
+            (true, Some("yaml")) => "deployment.yaml",
+            (true, _) => "deployment.toml",
+        }
+    }
+
+    /// Asks for the most important values that are not set, and returns the resulting deployment. If it is invalid, asks again with the
+    /// previous answers as defaults, until nothing is changed.
+    fn ask<R: BufRead, W: Write>(
+        &mut self,
+        prompt: &mut Prompter<R, W>,
+        default_file: &str,
+    ) -> Result<DeploymentSpec, Failure> {
         let _ = writeln!(prompt.output, "Press Enter to accept the default in brackets.");
-        self.model = Some(prompt.ask("Model (directory, or name on the Hugging Face Hub)", "", required)?);
+        let flags = self.clone();
+        let spec = loop {
+            let mut round = flags.clone();
+            round.ask_values(prompt, self)?;
+            let is_unchanged = round == *self;
+            *self = round;
+            match self.checked_spec() {
+                Ok(spec) => break spec,
+                Err(failure) if is_unchanged => return Err(failure),
+                Err(failure) => {
+                    let _ = writeln!(prompt.output, "\n{}\nChange an answer, or press Enter to keep it.", failure.what);
+                }
+            }
+        };
+        if self.out.is_none() {
+            let answer = |text: &str| out_file(text, self.force, self.format.as_deref());
+            self.out = prompt.ask("Output file (- for stdout)", default_file, answer)?;
+        }
+        Ok(spec)
+    }
+
+    /// Asks for each value that is not set. The answers in `last` are the defaults.
+    fn ask_values<R: BufRead, W: Write>(&mut self, prompt: &mut Prompter<R, W>, last: &Args) -> Result<(), Failure> {
+        let text = |answer: &Option<String>, default: &str| answer.clone().unwrap_or_else(|| default.to_owned());
+        let number = |answer: Option<u64>, default: u64| answer.unwrap_or(default).to_string();
+        let items = |answer: &[String], default: &str| match answer.is_empty() {
+            true => default.to_owned(),
+            false => answer.join(","),
+        };
+        let model = text(&last.model, "");
+        self.model = Some(prompt.ask("Model (directory, or name on the Hugging Face Hub)", &model, required)?);
         if self.mode.is_none() {
             let modes = one_of(&["single", "distributed", "pd"]);
-            self.mode = Some(prompt.ask("Serving mode (single, distributed, pd)", "single", modes)?);
+            self.mode =
+                Some(prompt.ask("Serving mode (single, distributed, pd)", &text(&last.mode, "single"), modes)?);
         }
+        let is_distributed = self.mode.as_deref() == Some("distributed");
         if self.tp.is_none() {
-            self.tp = Some(prompt.ask("Tensor parallel size", "1", count)?);
+            self.tp = Some(prompt.ask("Tensor parallel size", &number(last.tp, 1), count)?);
         }
         if self.hicache_size_gb.is_none() {
-            self.hicache_size_gb = Some(prompt.ask("L2 per rank in GB (10^9 bytes)", "32", count)?);
+            let default = number(last.hicache_size_gb, 32);
+            self.hicache_size_gb = Some(prompt.ask("L2 per rank in GB (10^9 bytes)", &default, count)?);
         }
         if self.master.is_empty() {
-            self.master = prompt.ask("Master host (with etcd: several, comma-separated)", "127.0.0.1", hosts)?;
+            let default = items(&last.master, "127.0.0.1");
+            self.master = prompt.ask("Master host (with etcd: several, comma-separated)", &default, hosts)?;
         }
         if self.master.len() > 1 && self.etcd.is_empty() {
-            self.etcd = prompt.ask("etcd members (HOST:PORT, comma-separated)", "", list)?;
+            self.etcd = prompt.ask("etcd members (HOST:PORT, comma-separated)", &items(&last.etcd, ""), list)?;
         }
         if self.hosts.is_empty() {
-            self.hosts = prompt.ask("Server hosts (comma-separated)", &self.master.join(","), hosts)?;
+            let default = if last.hosts == last.master { &self.master } else { &last.hosts };
+            let needed = if is_distributed { 2 } else { 1 };
+            let default = if default.len() < needed { String::new() } else { default.join(",") };
+            self.hosts = prompt.ask("Server hosts (comma-separated)", &default, hosts_at_least(needed))?;
         }
         if self.mode.as_deref() == Some("pd") && self.decode.is_empty() {
-            self.decode = prompt.ask("Decode hosts (comma-separated)", &self.hosts.join(","), hosts)?;
+            let default = if last.decode == last.hosts { &self.hosts } else { &last.decode };
+            self.decode =
+                prompt.ask("Decode hosts (comma-separated)", &items(default, &self.hosts.join(",")), hosts)?;
         }
-        if self.mode.as_deref() == Some("distributed") && self.nnodes.is_none() {
-            let nnodes = prompt.ask("Hosts per server", &self.hosts.len().to_string(), count)?;
-            self.nnodes = Some(u32::try_from(nnodes).unwrap_or(u32::MAX));
+        // With a single host from --hosts, no answer is valid.
+        if is_distributed && self.nnodes.is_none() && self.hosts.len() > 1 {
+            let parse = hosts_per_server(self.hosts.len());
+            let default = last.nnodes.map(|nnodes| nnodes.to_string()).filter(|text| parse(text).is_ok());
+            let default = default.unwrap_or_else(|| self.hosts.len().to_string());
+            self.nnodes = Some(prompt.ask("Hosts per server", &default, parse)?);
         }
         if self.stores.is_empty() {
-            self.stores = prompt.ask("Storage-only hosts (comma-separated, empty for none)", "", hosts_or_none)?;
+            let default = items(&last.stores, "-");
+            self.stores = prompt.ask("Storage-only hosts (comma-separated, - for none)", &default, hosts_or_none)?;
         }
         if !self.stores.is_empty() && self.ssd.is_none() {
-            let folder = prompt.ask("SSD tier directory on these hosts (empty for none)", "", optional)?;
+            let default = text(&last.ssd, "-");
+            let folder = prompt.ask("SSD tier directory on these hosts (- for none)", &default, optional)?;
             self.ssd = Some(folder).filter(|folder| !folder.is_empty());
         }
         if let (None, Some(feature)) = (&self.programs, self.unsupported_by_mcctl()) {
             let question = format!("mcctl does not support {feature} yet. Use upstream's programs? (yes, no)");
-            if prompt.ask(&question, "yes", one_of(&["yes", "no"]))? == "no" {
+            if prompt.ask(&question, "yes", one_of(&["yes", "no"]))? == "yes" {
+                self.programs = Some("upstream".to_owned());
+            } else {
                 self.ssd = None;
                 self.etcd.clear();
                 self.master.truncate(1);
             }
         }
         if self.protocol.is_none() {
-            self.protocol = Some(prompt.ask("Transport (tcp, rdma)", "tcp", one_of(&["tcp", "rdma"]))?);
+            let default = text(&last.protocol, "tcp");
+            self.protocol = Some(prompt.ask("Transport (tcp, rdma)", &default, one_of(&["tcp", "rdma"]))?);
         }
         if self.protocol.as_deref() == Some("rdma") && self.devices.is_empty() {
-            self.devices = prompt.ask("RDMA devices (comma-separated)", "mlx5_0", list)?;
-        }
-        if self.out.is_none() {
-            let force = self.force;
-            self.out = prompt.ask("Output file (- for stdout)", "deployment.toml", |text| out_file(text, force))?;
+            self.devices = prompt.ask("RDMA devices (comma-separated)", &items(&last.devices, "mlx5_0"), list)?;
         }
         Ok(())
+    }
+
+    /// The deployment, checked.
+    fn checked_spec(&self) -> Result<DeploymentSpec, Failure> {
+        let spec = self.spec()?;
+        render::check_flags(&spec).map_err(|error| Failure::usage(error.to_string()))?;
+        plan_processes(&spec, Platform::Hosts).map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(spec)
     }
 
     fn spec(&self) -> Result<DeploymentSpec, Failure> {
@@ -324,14 +394,19 @@ fn format_of(path: &Path) -> Option<FileFormat> {
     FileFormat::of_extension(path.extension()?.to_str()?)
 }
 
-/// Parses the answer for the output file. `None` means stdout.
-fn out_file(text: &str, force: bool) -> Result<Option<PathBuf>, AnswerError> {
+fn already_exists(path: &Path) -> Failure {
+    Failure::usage(format!("{} already exists", path.display())).next("use --force to overwrite it")
+}
+
+/// Parses the answer for the output file, whose extension must match `format`. `None` means stdout.
+fn out_file(text: &str, force: bool, format: Option<&str>) -> Result<Option<PathBuf>, AnswerError> {
     if text == "-" {
         return Ok(None);
     }
     let path = PathBuf::from(text);
-    if format_of(&path).is_none() {
-        return Err(AnswerError::NotADeploymentFile);
+    let Some(of_file) = format_of(&path) else { return Err(AnswerError::NotADeploymentFile) };
+    if let Some(format) = format.filter(|format| FileFormat::of_extension(format) != Some(of_file)) {
+        return Err(AnswerError::OtherFormat(format.to_owned()));
     }
     match path.symlink_metadata() {
         Ok(_) if !force => Err(AnswerError::Exists(text.to_owned())),
@@ -356,7 +431,7 @@ mod tests {
     fn answered(answers: &str) -> (Args, String) {
         let mut prompter = Prompter { input: answers.as_bytes(), output: Vec::new() };
         let mut args = Args::default();
-        args.ask(&mut prompter).unwrap();
+        args.ask(&mut prompter, "-").unwrap();
         (args, String::from_utf8(prompter.output).unwrap())
     }
 
@@ -370,6 +445,34 @@ mod tests {
         assert_eq!((args.tp, args.mode.as_deref(), args.out.as_deref()), (Some(2), Some("single"), Some(&*new)));
         assert_eq!(text.matches("Output file").count(), 3, "{text}");
         assert_eq!(args.spec().unwrap().programs, Programs::Mcctl);
+    }
+
+    #[test]
+    fn a_distributed_server_needs_two_hosts() {
+        let (args, text) = answered("m\ndistributed\n2\n\na\n\na\na,b,c,d\n1\n3\n2\n\n\n\n");
+        assert_eq!((args.nnodes, args.hosts.len()), (Some(2), 4));
+        assert_eq!(text.matches("Server hosts (comma-separated): ").count(), 3, "{text}");
+        assert_eq!(text.matches("Hosts per server [4]: ").count(), 3, "{text}");
+    }
+
+    #[test]
+    fn invalid_answers_are_the_defaults_of_a_second_round() {
+        let (args, text) = answered("m\n\n8\n\n\na\n\n\n\n\n\n\nb\n\n\n\n\n");
+        assert!(text.contains("loopback") && text.contains("Tensor parallel size [8]"), "{text}");
+        assert_eq!((args.tp, args.master, args.hosts), (Some(8), vec!["b".to_owned()], vec!["a".to_owned()]));
+        let unchanged = format!("m\n\n8\n\n\na{}", "\n".repeat(20));
+        let mut prompter = Prompter { input: unchanged.as_bytes(), output: Vec::new() };
+        assert_eq!(Args::default().ask(&mut prompter, "-").unwrap_err().exit, Exit::Usage);
+        assert!(!prompter.input.is_empty());
+    }
+
+    #[test]
+    fn the_default_output_file_is_stdout_if_stdout_is_redirected() {
+        let yaml = Args { format: Some("yaml".to_owned()), ..Args::default() };
+        assert_eq!(["-", "deployment.toml"], [false, true].map(|terminal| Args::default().default_file(terminal)));
+        assert_eq!(["-", "deployment.yaml"], [false, true].map(|terminal| yaml.default_file(terminal)));
+        assert!(matches!(out_file("x.toml", false, Some("yaml")), Err(AnswerError::OtherFormat(_))));
+        assert_eq!(answered("m\n\n\n\n\n\n\n\n\n").0.out, None);
     }
 
     #[test]

@@ -25,6 +25,12 @@ pub enum AnswerError {
     LooksLikeAFlag(String),
     #[error("the file name must end in .toml, .yaml or .yml")]
     NotADeploymentFile,
+    #[error("a file in the {0} format must end in .{0}")]
+    OtherFormat(String),
+    #[error("a distributed server needs at least {0} hosts")]
+    TooFewHosts(usize),
+    #[error("{hosts} hosts cannot be divided into servers of {nnodes} hosts each")]
+    NotADivisor { hosts: usize, nnodes: u64 },
     #[error("{0} already exists")]
     Exists(String),
 }
@@ -80,9 +86,9 @@ pub fn required(text: &str) -> Result<String, AnswerError> {
     }
 }
 
-/// Accepts any string, including an empty one.
+/// Accepts any string. `-` means an empty one.
 pub fn optional(text: &str) -> Result<String, AnswerError> {
-    Ok(text.to_owned())
+    Ok(if text == "-" { String::new() } else { text.to_owned() })
 }
 
 /// Accepts a whole number greater than 0.
@@ -108,8 +114,11 @@ pub fn list(text: &str) -> Result<Vec<String>, AnswerError> {
     if items.is_empty() { Err(AnswerError::Required) } else { Ok(items) }
 }
 
-/// Accepts a comma-separated list of hosts, which may be empty.
+/// Accepts a comma-separated list of hosts, which may be empty. `-` means an empty one.
 pub fn hosts_or_none(text: &str) -> Result<Vec<String>, AnswerError> {
+    if text == "-" {
+        return Ok(Vec::new());
+    }
     let hosts = items(text);
     match hosts.iter().find(|host| !is_host(host)) {
         Some(host) => Err(AnswerError::NotAHost(host.clone())),
@@ -121,6 +130,25 @@ pub fn hosts_or_none(text: &str) -> Result<Vec<String>, AnswerError> {
 pub fn hosts(text: &str) -> Result<Vec<String>, AnswerError> {
     let hosts = hosts_or_none(text)?;
     if hosts.is_empty() { Err(AnswerError::Required) } else { Ok(hosts) }
+}
+
+/// Accepts a comma-separated list of at least `least` hosts.
+pub fn hosts_at_least(least: usize) -> impl Fn(&str) -> Result<Vec<String>, AnswerError> {
+    move |text| match hosts(text)? {
+        hosts if hosts.len() < least => Err(AnswerError::TooFewHosts(least)),
+        hosts => Ok(hosts),
+    }
+}
+
+/// Accepts the number of hosts of each distributed server: at least 2, and a divisor of `hosts`.
+pub fn hosts_per_server(hosts: usize) -> impl Fn(&str) -> Result<u32, AnswerError> {
+    move |text| match count(text)? {
+        1 => Err(AnswerError::TooFewHosts(2)),
+        nnodes => match u32::try_from(nnodes) {
+            Ok(divisor) if hosts.is_multiple_of(divisor as usize) => Ok(divisor),
+            _ => Err(AnswerError::NotADivisor { hosts, nnodes }),
+        },
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,9 +245,9 @@ fn from_env(env: &impl Fn(&str) -> Option<String>) -> Vec<Assignment> {
 /// Reads a configuration file. Like upstream's store service, it reads a file with an unknown extension as JSON.
 fn from_file(path: &Path, origin: &str) -> Result<ConfigFile, Failure> {
     let text = read_text(path, origin, CONFIG_BYTES_MAX)?;
-    let known = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml" || ending == "json");
-    let named: PathBuf = if known { path.to_owned() } else { path.with_added_extension("json") };
-    config_file::parse(&store_flags::TABLE, &named, &text, Typing::Loose)
+    let known = path.extension().and_then(|ending| ending.to_str());
+    let ending = known.filter(|ending| ["yaml", "yml", "json"].contains(ending)).unwrap_or("json");
+    config_file::parse_as(&store_flags::TABLE, path, ending, &text, Typing::Loose)
 }
 
 #[cfg(test)]
@@ -301,6 +301,12 @@ mod tests {
             assert_eq!((settings.text("local_hostname"), settings.text("master_server_address")), ("h", ""));
             assert!(ignored[0].starts_with("MOONCAKE_MASTER ignored"), "{ignored:?}");
         }
+    }
+
+    #[test]
+    fn an_error_names_the_file_as_given() {
+        let error = settle(&["--config", "/dev/null"], &[]).expect_err("an empty file");
+        assert!(error.what.starts_with("/dev/null "), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::commands::args;
 use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::transfer::upstream::UpstreamFlags;
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -73,7 +74,7 @@ pub struct Args {
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
     /// Duration of the run, in seconds
-    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = args::seconds(86_400))]
     duration: u64,
     /// Size of this process's buffer; at least block size x batch size x threads is allocated
     #[arg(long, alias = "buffer_size", default_value = "1gb", value_name = "SIZE")]
