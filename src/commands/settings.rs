@@ -185,7 +185,7 @@ impl Settings {
                 FlagSupport::Absent(feature) => {
                     return Err(Failure::usage(format!("{} is not available: {feature}", flag.spelled()))
                         .found(self.describe(flag.name))
-                        .next("remove the flag; it is not supported, and ignoring it would change what is stored or served"));
+                        .next("remove the flag; mcctl does not ignore it, because that would change what is stored or served"));
                 }
             }
         }

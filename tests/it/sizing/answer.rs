@@ -95,7 +95,7 @@ fn sglangs_guard_may_fail_although_huge_pages_suffice() {
     let line = format!("{EXAMPLE} --available-hugetlb 512gb --available-memory 200gb");
     assert_eq!(document(&line, 1)["verdict"], "memory-short");
     let text = ask(&line);
-    assert!(text.stdout.contains("SGLang rejects an L2 above"), "{text:?}");
+    assert!(text.stdout.contains("SGLang rejects an L2 larger than"), "{text:?}");
     let enough = format!("{EXAMPLE} --available-hugetlb 512gb --available-memory 249gb");
     assert_eq!(document(&enough, 0)["guard"]["ranks"], 4);
 }
