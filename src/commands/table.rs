@@ -20,8 +20,7 @@ const MIN_TEXT_COLUMN: usize = 16;
 /// Words up to this length are not split to make a text column narrower.
 const MAX_UNBROKEN_WORD: usize = 40;
 
-/// Returns the width of the terminal that stdout is connected to, in columns. If stdout is not a terminal, returns the value of
-/// `COLUMNS`, or else [`DEFAULT_WIDTH`].
+/// Returns the width for reports, in columns: [`output::terminal_width`], but at least [`MIN_WIDTH`], or [`DEFAULT_WIDTH`] if it is unknown.
 pub fn width() -> usize {
     output::terminal_width().map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
 }

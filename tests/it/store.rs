@@ -304,7 +304,7 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_master_fails_after_max_wait_with_its_address() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free = free_port();
     let mut config = config(free, 16);
     config.max_wait = Duration::from_millis(600);
     let error = in_time("max_wait", Node::start(config, RealEnv::new())).await.err().expect("no master is running");

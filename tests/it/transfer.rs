@@ -382,11 +382,6 @@ fn read_10() -> Vec<Op> {
     vec![op(OpKind::Read, &Arc::new(Memory::from_vec(vec![0; 10])), 0, 10, 4096)]
 }
 
-/// A port on which no process listens: it was free a moment ago.
-fn closed_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[tokio::test]
 async fn shutdown_closes_the_ports_and_refuses_more_work() {
     let ((theirs, memory), ours) = (target(1000).await, engine().await);

@@ -13,6 +13,7 @@ use crate::commands::input;
 use crate::commands::output;
 use crate::commands::serve::master_flags;
 use crate::engine::base::addr::host_is_loopback;
+use crate::engine::base::text::one_line;
 use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};
 use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, parse, size_notes};
 use crate::engine::lint::MCCTL_FLAGS;
@@ -75,8 +76,8 @@ impl Args {
         }
         let spec = read(&self.file, &self.set)?;
         let source = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();
-        let files =
-            render(&spec, self.kind, &one_line(&source)).map_err(|error| failure(&self.file, &error.to_string()))?;
+        let files = render(&spec, self.kind, &one_line(&source, usize::MAX))
+            .map_err(|error| failure(&self.file, &error.to_string()))?;
         match &self.out {
             Some(dir) => {
                 write::write_files(dir, &files, self.force)?;
@@ -148,10 +149,6 @@ fn systemd_step(host: &str, names: &[&str], etc: &str, has_systemd: bool) -> Str
             "next: this host does not run systemd. Copy {etc} to / on a host that does, and run as root: {commands}"
         ),
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// All files in a single string, each preceded by a line with its name. Each YAML file becomes a separate YAML document.

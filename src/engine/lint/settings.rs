@@ -322,6 +322,15 @@ impl<'s> ProcessView<'s> {
         }
     }
 
+    /// The size of a store service's local buffer, in bytes: 1 GiB if it is not set. `None` if unknown or invalid.
+    pub fn local_buffer(&self) -> Option<u64> {
+        match self.client("local_buffer_size") {
+            SettingValue::Is(located) => self.size(&located.text),
+            SettingValue::Unset => Some(ByteSize::GIB),
+            SettingValue::Unknown => None,
+        }
+    }
+
     /// The bytes that the process contributes, across all ranks of an SGLang server. `None` if unknown or invalid.
     pub fn segment(&self) -> Option<(u64, SourceLocation)> {
         let located = match self.client("global_segment_size") {

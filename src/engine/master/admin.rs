@@ -547,7 +547,7 @@ struct KeyReplicasBody<'a> {
     data: Vec<ReplicaBody<'a>>,
 }
 
-/// The last three fields are for replica types that are not implemented yet.
+/// The last three fields are always null: mcctl stores replicas in memory only.
 #[derive(Serialize)]
 struct BatchEntryBody<'a> {
     ok: bool,

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::service::Service;
 use super::{command, finish, mcctl};
+use crate::peer::process::free_port;
 
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&mcctl(&[&["doctor", "--json"], args].concat()).stdout).expect("one JSON document")
@@ -111,7 +112,7 @@ fn a_healthy_store_has_no_warnings() {
 
 #[test]
 fn an_unreachable_master_or_server_is_an_error() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let nobody = free_port();
     let run = mcctl(&["doctor", "--only=master-reached", &format!("--master=127.0.0.1:{nobody}")]);
     assert!(run.code == 1 && run.stdout.starts_with("error    master-reached: "), "{run:?}");
     let run = mcctl(&["doctor", "--only=sglang-reached", &format!("--sglang=http://127.0.0.1:{nobody}")]);

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use super::{command, mcctl};
+use crate::peer::process::free_port;
 
 /// Errors that depend on nothing but the command line, with their exit codes.
 #[test]
@@ -82,7 +83,7 @@ fn a_closed_pipe_is_success() {
 #[test]
 fn an_unreachable_master_is_3() {
     // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let port = free_port();
     let (at, admin) = (format!("--master=127.0.0.1:{port}"), format!("--admin=127.0.0.1:{port}"));
     for args in [&["status", &*admin][..], &["store", "exists", "k", &at, &admin], &["store", "ls", &at, &admin]] {
         assert!(mcctl(args).fails(3).contains(&format!("127.0.0.1:{port}")), "{args:?}");

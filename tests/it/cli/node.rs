@@ -26,11 +26,6 @@ fn run(args: &[String]) -> super::Run {
     mcctl(&args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// A port without a listener: it was free a moment ago.
-fn unused_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
-}
-
 #[test]
 fn a_node_mounts_its_segment_and_unmounts_it_at_the_end() {
     let (mut master, rpc, admin) = master(&[]);
@@ -75,7 +70,7 @@ fn upstream_file_keys_and_variables_work() {
 
 #[test]
 fn an_unreachable_master_is_3_after_max_wait_time() {
-    let port = unused_port();
+    let port = free_port();
     let run = run(&node_args(port, &["--max-wait-time=1", "--log-level=off"]));
     let error = run.fails(3);
     assert!(error.contains(&format!("master at 127.0.0.1:{port} within 1 s; ")), "{error}");
@@ -84,7 +79,7 @@ fn an_unreachable_master_is_3_after_max_wait_time() {
 
 #[test]
 fn sigterm_ends_a_node_that_waits_for_its_master() {
-    let mut node = start(&node_args(unused_port(), &["--max-wait-time=600"]));
+    let mut node = start(&node_args(free_port(), &["--max-wait-time=600"]));
     node.line_with("the master is not responding yet");
     assert_eq!(node.stop(Signal::SIGTERM), 0);
 }
@@ -99,7 +94,7 @@ fn a_node_stopped_before_it_finds_its_master_leaves_no_record() {
     let mut service = Service::start(command(&["serve", "metadata", "--host", "127.0.0.1", "--port=0"]));
     let metadata = service.port_after("http://127.0.0.1:");
     let url = format!("--metadata-server=http://127.0.0.1:{metadata}/metadata");
-    let mut node = start(&node_args(unused_port(), &["--max-wait-time=600", &url, "--local-hostname=127.0.0.1:7777"]));
+    let mut node = start(&node_args(free_port(), &["--max-wait-time=600", &url, "--local-hostname=127.0.0.1:7777"]));
     node.line_with("the master is not responding yet");
     assert_eq!(records(metadata, "127.0.0.1:7777"), [200, 200]);
     assert_eq!(node.stop(Signal::SIGTERM), 0);
@@ -180,7 +175,7 @@ fn a_signal_during_metadata_discovery_ends_a_put() {
 
 #[test]
 fn a_node_waits_for_a_master_that_starts_later() {
-    let port = unused_port();
+    let port = free_port();
     let mut node = start(&node_args(port, &["--max-wait-time=60"]));
     node.line_with("the master is not responding yet");
     let rpc = format!("--rpc_port={port}");
@@ -192,7 +187,7 @@ fn a_node_waits_for_a_master_that_starts_later() {
 #[test]
 fn a_node_waits_for_a_metadata_service_that_starts_later() {
     let (_master, rpc, _) = master(&[]);
-    let port = unused_port();
+    let port = free_port();
     let url = format!("--metadata-server=http://127.0.0.1:{port}/metadata");
     let mut node = start(&node_args(rpc, &["--max-wait-time=60", &url]));
     node.line_with("the metadata service is not responding yet");
@@ -204,14 +199,14 @@ fn a_node_waits_for_a_metadata_service_that_starts_later() {
 
 #[test]
 fn an_unreachable_metadata_service_is_3_and_sigterm_ends_the_wait() {
-    let url = format!("--metadata-server=http://127.0.0.1:{}/metadata", unused_port());
+    let url = format!("--metadata-server=http://127.0.0.1:{}/metadata", free_port());
     let began = Instant::now();
-    let refused = run(&node_args(unused_port(), &["--max-wait-time=1", "--log-level=off", &url]));
+    let refused = run(&node_args(free_port(), &["--max-wait-time=1", "--log-level=off", &url]));
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
     let error = refused.fails(3);
     assert!(error.contains("metadata service http://127.0.0.1:"), "{error}");
     assert!(error.contains(" within 1 s; ") && error.ends_with("--max-wait-time"), "{error}");
-    let mut node = start(&node_args(unused_port(), &["--max-wait-time=600", &url]));
+    let mut node = start(&node_args(free_port(), &["--max-wait-time=600", &url]));
     node.line_with("the metadata service is not responding yet");
     assert_eq!(node.stop(Signal::SIGTERM), 0);
 }
@@ -228,7 +223,7 @@ fn a_rest_port_in_use_is_4_and_no_segment_is_mounted() {
 
 #[test]
 fn a_segment_larger_than_the_memory_is_4() {
-    let run = run(&node_args(unused_port(), &["--segment-size=900tb"]));
+    let run = run(&node_args(free_port(), &["--segment-size=900tb"]));
     let error = run.fails(4);
     assert!(error.contains("a segment of 900 TiB"), "{error}");
     assert!(error.contains("tried: --global-segment-size 900 TiB"), "{error}");
@@ -236,7 +231,7 @@ fn a_segment_larger_than_the_memory_is_4() {
 
 #[test]
 fn a_local_buffer_larger_than_the_memory_is_4_and_names_its_flag() {
-    let run = run(&node_args(unused_port(), &["--local-buffer-size=900tb"]));
+    let run = run(&node_args(free_port(), &["--local-buffer-size=900tb"]));
     let error = run.fails(4);
     assert!(error.contains("a local buffer of 900 TiB"), "{error}");
     assert!(error.ends_with("lower --local-buffer-size"), "{error}");
@@ -317,7 +312,7 @@ fn missing_huge_pages_are_4() {
     let free = free.map_or(0, |pages| pages.trim().parse::<u64>().expect("a number"));
     // More than the host has.
     let size = format!("--segment-size={}gb", free + 1);
-    let args = node_args(unused_port(), &[&size, "--max-wait-time=1", "--log-level=off"]);
+    let args = node_args(free_port(), &[&size, "--max-wait-time=1", "--log-level=off"]);
     let mut command = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
     command.envs([("MC_STORE_USE_HUGEPAGE", "1"), ("MC_STORE_HUGEPAGE_SIZE", "1GB")]);
     let run = super::finish(command.output().expect("the program starts"));
@@ -466,5 +461,5 @@ fn without_client_metrics_the_client_http_server_shows_health() {
 #[test]
 fn the_client_http_port_cannot_be_the_rest_port() {
     let args = ["--enable-client-http-server", "--client-http-port=17099", "--port=17099"];
-    assert!(run(&node_args(unused_port(), &args)).fails(2).contains("17099"));
+    assert!(run(&node_args(free_port(), &args)).fails(2).contains("17099"));
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::service::{Service, get};
 use super::{command, mcctl, with_hangups};
+use crate::peer::process::free_port;
 
 /// Flags for free ports and a small segment.
 const ANY_PORTS: [&str; 5] =
@@ -171,7 +172,7 @@ fn a_requested_port_in_use_is_4() {
 
 #[test]
 fn one_port_for_two_services_is_2_and_names_both_flags() {
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let port = free_port();
     for (one, other, what) in [
         ("--rpc-port", "--metrics-port", "the master's RPC and the admin HTTP endpoint"),
         ("--metrics-port", "--metadata-port", "the admin HTTP endpoint and the metadata service"),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Host, verdict};
 use crate::cli::{command, finish, mcctl};
+use crate::peer::process::free_port;
 
 #[test]
 fn memory_is_compared_with_the_plan() {
@@ -150,8 +151,8 @@ fn limits_are_errors_only_with_rdma() {
 
 #[test]
 fn ports_are_probed() {
-    let taken = TcpListener::bind("0.0.0.0:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
+    let port = free_port();
+    let taken = TcpListener::bind(("0.0.0.0", port)).unwrap();
     let asked = format!("--ports={port}");
     assert_eq!(verdict("ports", &[], &[&asked]), "error");
     let run = mcctl(&["doctor", "--only=ports", &asked]);

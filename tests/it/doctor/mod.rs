@@ -156,8 +156,8 @@ fn every_check_has_a_passing_and_a_failing_test() {
         "--skip=rdma::transfer",
         "--skip=every_check_has_a_",
     ]);
+    // A test that fails there fails in this process too, or leaves a verdict out.
     let run = finish(tests.env(RECORD, record.path()).output().unwrap());
-    assert_eq!(run.code, 0, "{run:?}");
     let verdicts = fs::read_to_string(record.path()).unwrap();
     let has = |id: &str, verdict: &str| verdicts.lines().any(|line| line == format!("{id} {verdict}"));
     let list = mcctl(&["doctor", "--list", "--json"]);
@@ -166,8 +166,11 @@ fn every_check_has_a_passing_and_a_failing_test() {
         let (id, group) = (check["id"].as_str().unwrap(), check["group"].as_str().unwrap());
         // verbs-registration opens real devices. Its tests are in tests/it/rdma.
         if matches!(group, "host" | "wheel") && id != "verbs-registration" {
-            assert!(["error", "warning", "info"].iter().any(|severity| has(id, severity)), "no test provokes {id}");
-            assert!(has(id, "passed"), "{id} passes in no test");
+            assert!(
+                ["error", "warning", "info"].iter().any(|severity| has(id, severity)),
+                "no test provokes {id}: {run:?}"
+            );
+            assert!(has(id, "passed"), "{id} passes in no test: {run:?}");
         }
     }
 }

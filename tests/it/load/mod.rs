@@ -27,7 +27,7 @@ use mcctl::engine::load::{
 };
 use tokio::sync::mpsc;
 
-use crate::peer::process::PATIENCE;
+use crate::peer::process::{PATIENCE, free_port};
 use server::{Behaviour, serve};
 
 fn ms(ms: u64) -> Duration {
@@ -161,7 +161,7 @@ async fn stall_shows_in_the_latency_of_all_later_requests() {
 
 #[tokio::test]
 async fn unreachable_server_fails_every_request_and_the_run_ends() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").port();
+    let port = free_port();
     let (ran, records) = play(target(port), synthetic(3, 5), Pace::Closed { conversations: 2 }, Rules::default()).await;
     assert!(records.iter().all(|record| matches!(record.exchange.outcome, ExchangeOutcome::Connect(_))), "{records:?}");
     assert_eq!((records.len(), ran.unfinished), (3, 0));

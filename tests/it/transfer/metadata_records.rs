@@ -1,6 +1,7 @@
 //! Engines with a metadata service: their records, their names, and takeovers.
 
 use super::*;
+use crate::peer::process::free_port;
 
 /// A metadata service and the configuration of engines that use it. A live owner of a name gets all the time it needs to answer.
 struct Cluster {
@@ -302,7 +303,7 @@ async fn reclaiming_a_dead_engines_name_writes_both_records() {
     for key in [ram, rpc] {
         assert!(client.remove(key).await.unwrap());
     }
-    let dead = format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{}}}", closed_port());
+    let dead = format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{}}}", free_port());
     client.put(rpc, dead.into()).await.unwrap();
     theirs.republish().await.unwrap();
     assert!(cluster.record(ram).await.unwrap().contains("\"length\":1000"));

@@ -4,7 +4,7 @@ use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
-    ComponentRole, DeployError, ImageSource, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
+    ComponentRole, DeployError, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
     ProcessResources, Release, StartupWait,
 };
 
@@ -69,7 +69,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
         replicas: 1,
         size: 1,
         numa: None,
-        image: if context.is_mcctl() { ImageSource::Mcctl } else { ImageSource::Store },
+        image: context.store_image(),
         argv,
         env: Vec::new(),
         ports,

@@ -13,8 +13,8 @@ use crate::engine::base::HostPort;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::deploy::check::check;
 use crate::engine::deploy::{
-    ComponentRole, DeployError, DeploymentSpec, HugePageSize, MetadataKind, ProcessPlan, Programs, Release,
-    StartupWait, StoreProtocol,
+    ComponentRole, DeployError, DeploymentSpec, HugePageSize, ImageSource, MetadataKind, ProcessPlan, Programs,
+    Release, StartupWait, StoreProtocol,
 };
 
 /// The platform that runs the processes. It determines how they address each other.
@@ -189,6 +189,11 @@ impl PlanContext<'_> {
 
     pub fn is_mcctl(&self) -> bool {
         self.spec.programs == Programs::Mcctl
+    }
+
+    /// The image with the master and the store nodes.
+    pub fn store_image(&self) -> ImageSource {
+        if self.is_mcctl() { ImageSource::Mcctl } else { ImageSource::Store }
     }
 
     /// Whether the programs support the features that Mooncake added in `release`.

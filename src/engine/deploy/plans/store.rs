@@ -2,8 +2,8 @@
 
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
-    ComponentRole, DeployError, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
-    ProcessPlan, ProcessResources, Release, need,
+    ComponentRole, DeployError, DrainHook, HostMount, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
+    ProcessResources, Release, need,
 };
 
 /// Plans one process per host and NUMA node.
@@ -79,7 +79,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
         replicas: 1,
         size: 1,
         numa: None,
-        image: if context.is_mcctl() { ImageSource::Mcctl } else { ImageSource::Store },
+        image: context.store_image(),
         argv,
         env,
         ports,

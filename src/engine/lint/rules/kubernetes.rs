@@ -257,11 +257,7 @@ fn need(member: &ProcessView<'_>) -> Option<(Vec<(&'static str, u64)>, u64)> {
     }
     match member.process.role {
         ProcessRole::Store => {
-            let buffer = match member.client("local_buffer_size") {
-                SettingValue::Is(located) => member.size(&located.text)?,
-                SettingValue::Unset => ByteSize::GIB,
-                SettingValue::Unknown => return None,
-            };
+            let buffer = member.local_buffer()?;
             if !huge && buffer > 0 {
                 parts.push(("local buffer", buffer));
             }

@@ -314,14 +314,7 @@ pub fn huge_page_resources(view: &DeploymentView<'_>, out: &mut Findings) {
 fn huge_bytes(member: &ProcessView<'_>) -> Option<u64> {
     let (segment, _) = member.segment()?;
     match member.process.role {
-        ProcessRole::Store => {
-            let buffer = match member.client("local_buffer_size") {
-                SettingValue::Is(located) => member.size(&located.text)?,
-                SettingValue::Unset => ByteSize::GIB,
-                SettingValue::Unknown => return None,
-            };
-            segment.checked_add(buffer)
-        }
+        ProcessRole::Store => segment.checked_add(member.local_buffer()?),
         ProcessRole::Sglang(_) => {
             let l2 = member.value(&["hicache_size"]).and_then(|located| located.text.parse::<u64>().ok()).unwrap_or(0);
             let rank = l2.checked_mul(1_000_000_000)?.checked_add(16 * ByteSize::MIB)?;
