@@ -36,7 +36,7 @@ pub struct LogOptions {
     /// Log level: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
     #[arg(id = "log_level", long = "log-level", global = true, value_name = "LEVEL")]
     pub level: Option<String>,
-    /// Log format; json writes one object per line
+    /// Log format (json: one object per line)
     #[arg(id = "log_format", long = "log-format", global = true, value_name = "FORMAT", default_value = FORMATS[0], value_parser = FORMATS.to_vec(),
         hide_short_help = true)]
     pub format: String,

@@ -95,7 +95,7 @@ const ADMIN: &[FlagSpec] = &[
         "enable_metric_reporting",
         ValueKind::Bool,
         "true",
-        "Log a summary line every 10 s; on a terminal, only if this flag is set explicitly",
+        "Log a summary line every 10 s (off by default if the log goes to a terminal)",
     ),
     LOG_LEVEL,
     LOG_FILE,

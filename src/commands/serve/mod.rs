@@ -54,7 +54,7 @@ pub(crate) const LOG_FORMAT: FlagSpec = flag(
     "log_format",
     ValueKind::Word(logging::FORMATS),
     logging::FORMATS[0],
-    "Log format; json writes one object per line",
+    "Log format (json: one object per line)",
 )
 .not_in_file("use --log-format");
 
@@ -104,8 +104,8 @@ fn settings_of(table: &'static FlagTable, parsed: &ParsedFlags) -> Result<Settin
     Ok(settings)
 }
 
-/// Starts logging with the service's flags, or else with `before`, the flags before the service name. Then raises the open file limit
-/// and warns about flags that have no effect.
+/// Starts logging with the service's flags. If there are none, uses `before`, the flags before the service name. Then raises the open
+/// file limit and warns about flags that have no effect.
 fn start_logging(settings: &Settings, before: &logging::LogOptions, glog: Option<&'static str>) -> Result<(), Failure> {
     let warnings = settings.check_features()?;
     let text = |name: &str| settings.is_given(name).then(|| settings.text(name).to_owned());

@@ -59,8 +59,8 @@ pub enum FitReason {
     MemoryShort { needed: ByteSize, available: ByteSize },
     #[error(
         "SGLang rejects an L2 larger than {limit} per rank on this host: its startup check requires {needed} of regular \
-         (non-hugepage) memory, but only {available} will be available. The check applies to regular memory minus \
-         10 GiB, even if L2 is in huge pages"
+         (non-hugepage) memory, but only {available} will be available. The check allows at most regular memory minus \
+         10 GiB, even if L2 is backed by huge pages"
     )]
     Guard { limit: ByteSize, needed: ByteSize, available: ByteSize },
     #[error("a rank's segment is below 16 MiB: without huge pages the store rejects it (setup returns -600)")]

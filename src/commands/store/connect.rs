@@ -142,7 +142,7 @@ impl ConnectArgs {
         Ok(ClientPlan { node, config, metadata: used, warnings, note })
     }
 
-    /// The master and the configuration for a client of it. Prints warnings.
+    /// Returns the master and the client's configuration. Prints warnings.
     ///
     /// # Errors
     /// See [`MasterArgs::find`] and [`plan`](ConnectArgs::plan).
@@ -242,12 +242,12 @@ impl StoreSession {
     }
 }
 
-/// The failure for a command that a signal stopped while it was trying to `what`.
+/// The error if a signal stops a command that is trying to `what`.
 pub(super) fn stopped(signal: &str, what: &str) -> Failure {
     Failure::no(format!("{signal}: stopped while trying to {what}"))
 }
 
-/// The failure for a client with `plan` that did not start. If its metadata service is unusable, the client's metadata mode is compared
+/// The error if a client configured with `plan` fails to start. If its metadata service is unusable, the client's metadata mode is compared
 /// with the nodes' mode.
 pub(in crate::commands) async fn unstarted(
     master: &MasterTarget,

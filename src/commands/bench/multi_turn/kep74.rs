@@ -31,7 +31,7 @@ pub(in crate::commands::bench) struct Kep74TableRow {
     pub percent: [Option<f64>; 3],
 }
 
-/// The tables for the preset kep74.
+/// The tables for the kep74 preset.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct Kep74Report {
     /// Same table as in KEP-74.

@@ -150,7 +150,7 @@ impl<'a> PodWorkload<'a> {
     fn container(&self, context: &RenderContext<'_>, at: usize, plan: &ProcessPlan) -> Result<Value, DeployError> {
         let resources = &plan.resources;
         let argv = plan.container_argv();
-        // `command` contains the wait and numactl, if any, otherwise the program. `args` contains the rest.
+        // `command` contains the wait script and numactl if either is used, and the program otherwise. `args` contains the rest.
         let before = argv.len() - plan.argv.len();
         let (command, arguments) = argv.split_at(if before == 0 { 1.min(argv.len()) } else { before });
         let texts = |words: &[String]| words.iter().map(|word| literal(word)).collect::<Vec<_>>();

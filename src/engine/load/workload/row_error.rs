@@ -73,7 +73,7 @@ pub enum RowError {
     ModeWithoutMessages,
     #[error("tools require messages")]
     ToolsWithoutMessages,
-    #[error("extra must not contain messages, which would replace the history")]
+    #[error("'extra' must not contain the key 'messages': it would replace the history")]
     ExtraMessages,
     #[error("{blocks} blocks of {block} tokens exceed {TOKENS_MAX} tokens")]
     TooManyBlocks { blocks: usize, block: u32 },

@@ -31,8 +31,8 @@ impl RdmaOptions {
 /// Settings read from the environment. The defaults match upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaSettings {
-    /// Port, device filter and GID index: `MC_IB_PORT`, `MC_TE_FILTERS`, and `MC_GID_INDEX` or else
-    /// `NCCL_IB_GID_INDEX`.
+    /// Port, device filter and GID index: `MC_IB_PORT`, `MC_TE_FILTERS` and `MC_GID_INDEX`. If the last one is unset,
+    /// `NCCL_IB_GID_INDEX` is used.
     pub choice: DeviceSelection,
     /// `MC_PKEY_INDEX`: partition key (P_Key) index.
     pub pkey_index: u16,

@@ -56,7 +56,7 @@ impl<'a> BatchRequests<'a> {
     }
 
     /// Takes the next run: at most `most` requests in one direction, and at most [`RUN_BYTES`] in total unless the run
-    /// is a single request. Returns an empty run if no request is left.
+    /// is a single request. Returns an empty run if no requests are left.
     pub(super) fn next_run(&self, most: usize) -> Vec<RangeRequest> {
         let mut run: Vec<RangeRequest> = self.next().into_iter().collect();
         let mut bytes: usize = run.iter().map(|first| first.local.len()).sum();

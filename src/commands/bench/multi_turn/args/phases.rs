@@ -36,7 +36,7 @@ pub enum Phase {
 #[command(next_help_heading = "Caches")]
 pub struct PhasesArgs {
     /// Phases to run, in this order. Phases that flush or fill caches ask for confirmation (--yes). By default, a run leaves the caches
-    /// unchanged; a comparison, a sweep or the preset kep74 flushes L1 and L2 before each pass
+    /// unchanged; comparisons, sweeps and the kep74 preset flush L1 and L2 before each pass
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub phases: Vec<Phase>,
     /// Number of requests in the warm phase; without --phases, they are sent before the run [default: 1 with the warm phase, else 0]

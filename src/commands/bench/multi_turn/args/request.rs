@@ -50,7 +50,7 @@ pub struct RequestArgs {
     /// Prompt position from which to return log probabilities; -1 means none for the prompt (--api generate)
     #[arg(long, default_value_t = -1, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..))]
     pub logprob_start_len: i64,
-    /// Request the experts that each token was routed to (--api generate)
+    /// Ask the server to return the experts that each token was routed to (--api generate)
     #[arg(long)]
     pub return_routed_experts: bool,
     /// LoRA adapter names; each request uses one of them
@@ -59,7 +59,7 @@ pub struct RequestArgs {
     /// How requests are distributed across adapters
     #[arg(long, value_enum, default_value = "uniform")]
     pub lora_request_distribution: AdapterDistribution,
-    /// skewed: each adapter receives this many times as many requests as the next one; must be above 1
+    /// skewed: ratio of each adapter's request count to the next adapter's; must be above 1
     #[arg(long, default_value_t = 1.5, value_name = "ALPHA", value_parser = alpha)]
     pub lora_zipf_alpha: f64,
     /// Send requests to a decode server that was started with --disaggregation-transfer-backend fake; no prefill server is needed

@@ -44,7 +44,7 @@ impl CompletionQueue {
     /// Creates a queue with at least `entries` entries on completion vector `vector` (modulo the number of vectors).
     ///
     /// # Errors
-    /// Fails if the device has no completion queue left, or cannot create one of that size.
+    /// Fails if the device has no completion queues left, or cannot create one of that size.
     pub fn new(device: &RdmaDevice, entries: u32, vector: u32) -> Result<Arc<CompletionQueue>, VerbsError> {
         let channel = CompletionChannel::new(device)?;
         let size = c_int::try_from(entries).unwrap_or(c_int::MAX);

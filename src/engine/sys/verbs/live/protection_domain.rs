@@ -25,7 +25,7 @@ impl ProtectionDomain {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// Fails if the device has no protection domain left.
+    /// Fails if the device has no protection domains left.
     pub fn new(device: &RdmaDevice) -> Result<Arc<ProtectionDomain>, VerbsError> {
         // SAFETY: the context is open.
         let pd = NonNull::new(unsafe { ffi::ibv_alloc_pd(device.context()) })

@@ -46,7 +46,7 @@ impl QueuePair {
     /// Creates a queue pair in `domain`, with completions in `queue`.
     ///
     /// # Errors
-    /// Fails if the device has no queue pair left, if `caps` exceed its limits, or if `domain` and `queue` belong to
+    /// Fails if the device has no queue pairs left, if `caps` exceed its limits, or if `domain` and `queue` belong to
     /// different devices.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
