@@ -50,7 +50,7 @@ pub enum DeviceFinding {
     Erdma { device: String },
     /// A device without reliable connections.
     #[error(
-        "no reliable connections (EFA uses SRD): Mooncake's rdma protocol cannot use this device, but its efa protocol can"
+        "no support for the reliable connected (RC) transport (EFA uses SRD): Mooncake's rdma protocol cannot use this device, but its efa protocol can"
     )]
     Efa { device: String },
     #[error("software device on top of a network device: suitable for tests, not for performance")]
