@@ -92,6 +92,9 @@ impl<'a> PutOptions<'a> {
     }
 }
 
+/// The replicas that a writer fills, or why the write cannot start.
+pub type PutStartResult = Result<Vec<ReplicaDescriptor>, MasterRefusal>;
+
 /// A validated put of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct PutSpec<'a> {
@@ -127,12 +130,7 @@ impl MasterState {
     ///
     /// # Errors
     /// `ObjectExists`, `NoSpace`.
-    pub fn put_start(
-        &mut self,
-        now: Mono,
-        client: ClientId,
-        spec: &PutSpec<'_>,
-    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
+    pub fn put_start(&mut self, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
         self.evict_for_put(now);
         if let Some(at) = self.find(spec.key) {
             let entry = &self.objects[at].eviction;
@@ -150,12 +148,7 @@ impl MasterState {
     ///
     /// # Errors
     /// `BadArguments`, `NoSpace`. After `NoSpace`, an existing object of a different size has been removed.
-    pub fn upsert_start(
-        &mut self,
-        now: Mono,
-        client: ClientId,
-        spec: &PutSpec<'_>,
-    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
+    pub fn upsert_start(&mut self, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
         self.evict_for_put(now);
         let mut inherited = InheritedAttributes { group: spec.group, ..InheritedAttributes::default() };
         let Some(at) = self.find(spec.key) else {
@@ -263,7 +256,7 @@ impl MasterState {
         client: ClientId,
         spec: &PutSpec<'_>,
         inherited: InheritedAttributes<'_>,
-    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
+    ) -> PutStartResult {
         let PutSpec { key, bytes, options, .. } = *spec;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();

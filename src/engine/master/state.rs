@@ -5,7 +5,17 @@
 //! remove-all) is done in slices by [`MasterState::tick`] or through a cursor.
 //!
 //! This file contains the state's data and the record operations that all other files use. The calls are in `read`, `put`, `remove` and
-//! `mount`, the background work in `evict` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
+//! `mount`, the background work in `eviction` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
+//!
+//! The counters aside, the state changes only in these functions of [`MasterState`]:
+//!
+//! * writes: `put_start`, `upsert_start`, `put_end`, `put_revoke`
+//! * removal: `remove`, `remove_slice`, `clear_replicas`
+//! * leases: `exist`, `replica_list`, `lease_replicas`
+//! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`, `extend_client_deadlines`
+//! * the passage of time: `tick`
+//!
+//! Several of them, and `contains_key`, also drop the replicas that they find on removed segments (`find`).
 
 use std::collections::{BTreeSet, VecDeque};
 

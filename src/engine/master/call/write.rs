@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::call::{BatchCounter, MasterCall};
-use crate::engine::master::put::{PutOptions, PutSpec};
+use crate::engine::master::put::{PutOptions, PutSpec, PutStartResult};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig};
@@ -23,13 +23,7 @@ pub(super) enum WriteFamily {
 }
 
 impl WriteFamily {
-    fn start(
-        self,
-        state: &mut MasterState,
-        now: Mono,
-        client: ClientId,
-        spec: &PutSpec<'_>,
-    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
+    fn start(self, state: &mut MasterState, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
         match self {
             WriteFamily::Put => state.put_start(now, client, spec),
             WriteFamily::Upsert => state.upsert_start(now, client, spec),

@@ -1,7 +1,7 @@
 //! Eviction: when memory runs low, objects are evicted to make room.
 //!
 //! [`index`] records which objects are being written, soft-pinned or evictable. It owns the parts of the records that this depends on. An
-//! [`EvictionPolicy`] chooses among the evictable objects; each policy is a file in this directory and a line in [`eviction_policies!`]
+//! [`EvictionPolicy`] chooses among the evictable objects; each policy is a file in this directory and a line in `eviction_policies!`
 //! below. [`round`] decides when to evict and how many objects.
 
 use crate::engine::base::Mono;
