@@ -40,7 +40,7 @@ impl WriteFamily {
 }
 
 impl<A: StateAccess> MasterCall<A> {
-    /// Starts one write.
+    /// Starts one write. Both families are counted as puts.
     pub(super) fn start(
         &mut self,
         family: WriteFamily,

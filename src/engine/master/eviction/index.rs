@@ -43,7 +43,7 @@ enum EvictionState {
     /// A write is in progress. The object is neither readable nor evictable.
     Writing,
     SoftPinned,
-    /// In the policy.
+    /// The policy contains the object.
     Evictable,
 }
 

@@ -13,11 +13,11 @@ use crate::engine::master::eviction::list::RecordList;
 use crate::engine::master::object::ObjectTable;
 use crate::engine::master::slots::ObjectSlot;
 
-/// Values of an object's `tag`: the list or set that contains it. In `written`.
+/// Value of an object's `tag` in the list `written`.
 const WRITTEN: u8 = 0;
-/// In `read`.
+/// Value of an object's `tag` in the list `read`.
 const READ: u8 = 1;
-/// In `unordered`.
+/// Value of an object's `tag` in the set `unordered`.
 const UNORDERED: u8 = 2;
 
 /// The evictable objects, ordered by lease end.

@@ -17,13 +17,13 @@ impl Default for RecordList {
 }
 
 impl RecordList {
-    /// The first object.
+    /// The object that was appended first.
     #[inline]
     pub fn first(&self) -> Option<ObjectSlot> {
         (self.head != ObjectSlot::NIL).then_some(self.head)
     }
 
-    /// The last object.
+    /// The object that was appended last.
     #[inline]
     pub fn last(&self) -> Option<ObjectSlot> {
         (self.tail != ObjectSlot::NIL).then_some(self.tail)
