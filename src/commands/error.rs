@@ -206,7 +206,8 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Reports every panic as a bug. [`guard`] returns exit code 70. A panic in a server's task ends only that task.
+/// Reports every panic as a bug. [`guard`] returns exit code 70. A panic in a server's task ends only that task,
+/// unless it makes the master's state unusable.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();

@@ -17,7 +17,7 @@ use crate::commands::settings::{Settings, read_text};
 use crate::commands::unknown_key;
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
-use crate::engine::master::{MasterConfig, StorePolicy};
+use crate::engine::master::{EvictionPolicyKind, MasterConfig, StorePolicy};
 use crate::engine::rpc::server::default_threads;
 use crate::engine::sys::interface;
 
@@ -152,6 +152,7 @@ fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
         soft_pin_ttl_max: settings.duration(pin_max),
         evict_soft_pinned: settings.bool("allow_evict_soft_pinned_objects"),
         eviction_ratio: settings.number("eviction_ratio"),
+        eviction_policy: EvictionPolicyKind::default(),
         watermark: settings.number("eviction_high_watermark_ratio"),
         client_ttl: settings.seconds("client_ttl"),
         put_discard_after: settings.seconds(discard),

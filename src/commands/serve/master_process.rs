@@ -112,7 +112,7 @@ impl MasterProcess {
         format!("RPC {}, admin http://{}{}", self.rpc, self.admin_at, metadata.unwrap_or_default())
     }
 
-    /// The process's background work, which runs while this future is polled.
+    /// The process's background work, which runs while this future is polled. Panics if a bug has made the master's state unusable.
     pub async fn work(&mut self) -> Infallible {
         let handle = self.master.handle();
         let report = async {
@@ -121,8 +121,9 @@ impl MasterProcess {
                 false => std::future::pending().await,
             }
         };
-        tokio::join!(report, clean(&handle, &mut self.departures, &self.cleaner));
-        std::future::pending().await
+        let cleaned = clean(&handle, &mut self.departures, &self.cleaner);
+        let ((), (), never) = tokio::join!(report, cleaned, self.master.failed());
+        never
     }
 
     /// Stops the process. Responses in progress are completed; new requests are rejected.

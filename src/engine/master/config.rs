@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
+use crate::engine::master::eviction::EvictionPolicyKind;
 use crate::engine::rpc::server::{THREADS_MAX, default_threads};
 
 /// A master's listen address, idle timeout, threads and store policy.
@@ -45,6 +46,8 @@ pub struct StorePolicy {
     pub evict_soft_pinned: bool,
     /// Fraction of the objects to evict per round. Flag `--eviction_ratio`.
     pub eviction_ratio: f64,
+    /// How the next object to evict is chosen. Upstream has only one policy, and no flag.
+    pub eviction_policy: EvictionPolicyKind,
     /// Eviction starts when memory usage exceeds this ratio. Flag `--eviction_high_watermark_ratio`.
     pub watermark: f64,
     /// A client that sends no ping for this long expires. Flag `--client_ttl`.
@@ -67,6 +70,7 @@ impl Default for StorePolicy {
             soft_pin_ttl_max: Duration::from_secs(24 * 3600),
             evict_soft_pinned: true,
             eviction_ratio: 0.05,
+            eviction_policy: EvictionPolicyKind::default(),
             watermark: 0.90,
             client_ttl: Duration::from_secs(10),
             put_discard_after: Duration::from_secs(30),

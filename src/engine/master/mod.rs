@@ -1,8 +1,8 @@
 //! The store's master. It keeps the index of objects, their replicas and their writers, and evicts objects when memory runs low.
 //! [`MasterState`] is a pure state machine (no socket, no clock, no `.await`); the servers are built around it.
 //!
-//! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `evict` and `tick`. The data structures that they use are in
-//! `object`, `eviction_index`, `segment` and `client`. [`call`] implements the RPC methods; [`unsupported`] lists the methods of features
+//! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `eviction` and `tick`. The data structures that they use are in
+//! `object`, `eviction/index`, `segment` and `client`. [`call`] implements the RPC methods; [`unsupported`] lists the methods of features
 //! that are not implemented. Upstream: `mooncake-store/src/master_service.cpp`, `rpc_service.cpp`, `segment.cpp`.
 
 pub mod admin;
@@ -19,8 +19,7 @@ pub mod view;
 
 mod client;
 mod discard;
-mod evict;
-mod eviction_index;
+mod eviction;
 mod group;
 mod hash_index;
 mod long_keys;
@@ -37,10 +36,12 @@ mod stall;
 mod tick;
 mod unsupported;
 
-pub use call::{DirectAccess, MasterCall, StateAccess};
+pub use call::MasterCall;
+pub use call::access::{DirectAccess, StateAccess};
 pub use config::{MasterConfig, StorePolicy};
 pub use effect::{Effects, StateEffect, UnmountReason};
-pub use put::PutSpec;
+pub use eviction::EvictionPolicyKind;
+pub use put::{PutOptions, PutSpec};
 pub use refusal::MasterRefusal;
 pub use remove::ObjectWalk;
 pub use server::{MasterError, MasterHandle, MasterServer};

@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 use crate::engine::alloc::Chunked;
 use crate::engine::base::Mono;
-use crate::engine::master::eviction_index::EvictionList;
+use crate::engine::master::eviction::index::{EvictionEntry, SoftPin};
 use crate::engine::master::hash_index::HashIndex;
 use crate::engine::master::long_keys::LongKeys;
 use crate::engine::master::slots::{GroupSlot, ObjectSlot, OwnerSlot, SegmentSlot};
@@ -37,34 +37,24 @@ pub(super) struct ReplicaRecord {
     pub id: u64,
 }
 
-/// One object. The alignment makes it span three cache lines.
+/// One object. The alignment makes it span three cache lines: the key starts on the first, and `eviction` is on the third.
 #[derive(Debug)]
-#[repr(align(32))]
+#[repr(C, align(32))]
 pub(super) struct ObjectRecord {
     hash: u32,
     key_len: u32,
     /// The key, or for a long key its slot in [`LongKeys`].
     key: [u8; INLINE],
-    /// The writer, as a slot of `OwnerTable`.
-    pub owner: OwnerSlot,
-    /// Requested size in bytes.
-    pub size: u64,
-    /// The object cannot be removed or evicted before this time. Eviction victims are also chosen by this time.
-    pub lease_until: Mono,
-    /// When the last write started.
-    pub put_start: Mono,
     /// The first replica; the others are in `extra`. An object has at least one.
     pub replica: ReplicaRecord,
-    /// Neighbors in the list named by `list`. The code that maintains the list may use `prev` for other purposes.
-    pub prev: ObjectSlot,
-    pub next: ObjectSlot,
+    /// Requested size in bytes.
+    pub size: u64,
     /// Attributes that most objects do not have.
     pub extra: Option<Box<ObjectExtra>>,
-    /// The list or set of the eviction index that contains the object.
-    pub list: EvictionList,
-    /// A write is in progress. The object is neither readable nor evictable.
-    pub processing: bool,
-    pub hard_pin: bool,
+    /// The writer, as a slot of `OwnerTable`.
+    pub owner: OwnerSlot,
+    /// The part that belongs to the eviction index.
+    pub eviction: EvictionEntry,
 }
 
 /// Attributes that most objects do not have.
@@ -74,22 +64,9 @@ pub(super) struct ObjectExtra {
     pub replicas: Vec<ReplicaRecord>,
     /// The checksum that the writer sent.
     pub checksum: Option<u64>,
-    /// End of the soft pin.
-    pub soft_pin: Option<Mono>,
-    /// How the soft pin changes when the write in progress ends.
-    pub pending_pin: PendingPin,
+    pub soft_pin: SoftPin,
     /// The group, and the neighbors in its member list.
     pub group: Option<GroupMembership>,
-}
-
-/// How the soft pin changes when a write ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum PendingPin {
-    #[default]
-    Keep,
-    /// Pin for this number of milliseconds, counted from the end of the write.
-    Set(u64),
-    Clear,
 }
 
 /// An object's position in its group.
@@ -119,7 +96,7 @@ impl ObjectRecord {
 
     /// End of the soft pin, if one is set. It may be in the past.
     pub fn soft_pin(&self) -> Option<Mono> {
-        self.extra.as_ref()?.soft_pin
+        self.extra.as_ref()?.soft_pin.end()
     }
 }
 
@@ -136,7 +113,7 @@ pub(super) struct ObjectTable {
     table: HashIndex,
     slots: Chunked<ObjectRecord>,
     keys: LongKeys,
-    /// First free slot. Free slots are linked by `next`.
+    /// First free slot. The entries of free slots link them.
     spare: ObjectSlot,
     len: u32,
     hasher: FixedState,
@@ -200,41 +177,38 @@ impl ObjectTable {
         }
         // A record spans three cache lines: the key starts on the first and ends on the second, and the links are on the third. Of the
         // neighbors, only the links are modified.
-        let links = |at: ObjectSlot| self.slots.get(at.0).map_or(0, |object| object.prev.0);
+        let links = |at: ObjectSlot| self.slots.get(at.0).map_or(0, |object| object.eviction.neighbors().0.0);
         black_box(found.iter().fold(0, |sum, at| {
             let Some(object) = self.slots.get(at.0) else { return sum };
-            sum ^ u32::from(object.key[0]) ^ u32::from(object.key[INLINE - 1]) ^ object.prev.0
+            sum ^ u32::from(object.key[0]) ^ u32::from(object.key[INLINE - 1]) ^ object.eviction.neighbors().0.0
         }));
-        black_box(found.iter().fold(0, |sum, at| match self.slots.get(at.0) {
-            Some(object) => sum ^ links(object.prev) ^ links(object.next),
-            None => sum,
-        }));
+        black_box(found.iter().fold(
+            0,
+            |sum, at| match self.slots.get(at.0).map(|object| object.eviction.neighbors()) {
+                Some((prev, next)) => sum ^ links(prev) ^ links(next),
+                None => sum,
+            },
+        ));
     }
 
-    /// Inserts a new object. `key` must not be in the table.
+    /// Inserts a new object, which is not in the eviction index. `key` must not be in the table.
     pub fn insert(&mut self, key: HashedKey<'_>, new: NewObject) -> ObjectSlot {
         debug_assert!(self.find(key).is_none(), "a key is inserted only once");
         let object = ObjectRecord {
             hash: key.hash,
-            key: self.encode_key(key.key),
             key_len: u32::try_from(key.key.len()).expect("keys are at most KEY_BYTES_MAX"),
-            owner: new.owner,
-            size: new.size,
-            lease_until: Mono::ZERO,
-            put_start: new.put_start,
+            key: self.encode_key(key.key),
             replica: new.replica,
-            prev: ObjectSlot::NIL,
-            next: ObjectSlot::NIL,
+            size: new.size,
             extra: new.extra,
-            list: EvictionList::None,
-            processing: true,
-            hard_pin: new.hard_pin,
+            owner: new.owner,
+            eviction: EvictionEntry::new(new.hard_pin),
         };
         let at = if self.spare == ObjectSlot::NIL {
             ObjectSlot(self.slots.push(object))
         } else {
             let at = self.spare;
-            self.spare = self.slots[at.0].next;
+            self.spare = self.slots[at.0].eviction.neighbors().1;
             self.slots[at.0] = object;
             at
         };
@@ -251,9 +225,8 @@ impl ObjectTable {
         if object.key_len as usize > INLINE {
             self.keys.remove(long_slot(&object.key), object.key_len);
         }
-        debug_assert!(object.list == EvictionList::None, "an object is unlinked from its list before it is removed");
-        object.list = EvictionList::Free;
-        object.next = self.spare;
+        debug_assert!(object.eviction.is_unlisted(), "an object leaves the eviction index before it is removed");
+        object.eviction = EvictionEntry::free(self.spare);
         self.spare = at;
         self.len -= 1;
         RemovedObject { extra: object.extra.take(), owner: object.owner }
@@ -284,7 +257,7 @@ impl ObjectTable {
 
     /// Returns the object in a slot, or `None` for a free slot.
     pub fn get(&self, at: ObjectSlot) -> Option<&ObjectRecord> {
-        self.slots.get(at.0).filter(|object| object.list != EvictionList::Free)
+        self.slots.get(at.0).filter(|object| !object.eviction.is_free())
     }
 }
 
@@ -311,7 +284,6 @@ fn long_slot(kept: &[u8; INLINE]) -> u32 {
 pub(super) struct NewObject {
     pub owner: OwnerSlot,
     pub size: u64,
-    pub put_start: Mono,
     pub replica: ReplicaRecord,
     pub extra: Option<Box<ObjectExtra>>,
     pub hard_pin: bool,
@@ -338,8 +310,7 @@ mod tests {
         let mut objects = ObjectTable::new(1);
         let made: Vec<Vec<u8>> = (1..300usize).map(|len| vec![(len % 7) as u8; len]).collect();
         let replica = ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 0 };
-        let new =
-            || NewObject { owner: OwnerSlot(0), size: 1, put_start: Mono::ZERO, replica, extra: None, hard_pin: false };
+        let new = || NewObject { owner: OwnerSlot(0), size: 1, replica, extra: None, hard_pin: false };
         let at: Vec<ObjectSlot> = made.iter().map(|key| objects.insert(objects.hash(key), new())).collect();
         for (key, at) in made.iter().zip(&at) {
             assert_eq!((objects.find(objects.hash(key)), objects.key(*at)), (Some(*at), &key[..]));

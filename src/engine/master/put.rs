@@ -10,16 +10,17 @@ use crate::engine::alloc::placement::{self, PlacementRequest, Strategy};
 use crate::engine::base::id::KEY_BYTES_MAX;
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::config::StorePolicy;
-use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra, PendingPin};
+use crate::engine::master::eviction::index::{PendingPin, SoftPin};
+use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ReplicaDescriptor, ReplicaType, ReplicateConfig, SoftPinAction};
 
-/// The validated options for a put, from a `ReplicateConfig`.
+/// The validated options of a put call, from its `ReplicateConfig`. They apply to all keys of a batch.
 #[derive(Clone, Debug)]
-pub struct PutSpec<'a> {
+pub struct PutOptions<'a> {
     replicas: u64,
     pin: PendingPin,
     hard_pin: bool,
@@ -30,12 +31,16 @@ pub struct PutSpec<'a> {
     groups: Option<&'a [TextBuf]>,
 }
 
-impl<'a> PutSpec<'a> {
+impl<'a> PutOptions<'a> {
     /// Validates the options for a put of `keys` keys.
     ///
     /// # Errors
     /// `BadArguments` for contradictory options, `NoSuchTier` for storage tiers that this master does not support.
-    pub fn new(config: &'a ReplicateConfig, keys: usize, policy: &StorePolicy) -> Result<PutSpec<'a>, MasterRefusal> {
+    pub fn new(
+        config: &'a ReplicateConfig,
+        keys: usize,
+        policy: &StorePolicy,
+    ) -> Result<PutOptions<'a>, MasterRefusal> {
         let bad = config.replica_num == 0 && config.nof_replica_num == 0 && config.dfs_replica_num == 0
             || config.dfs_replica_num > 1
             || config.dfs_replica_num > 0 && config.replica_num == 0;
@@ -73,7 +78,7 @@ impl<'a> PutSpec<'a> {
         let near = policy.strategy == Strategy::LocalFirst || config.prefer_alloc_in_same_node;
         // As in upstream, the host preference applies only to single copies, because several copies must be on different hosts.
         let near = (near && config.replica_num == 1).then(|| config.host_id.0.clone());
-        Ok(PutSpec { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, near, groups })
+        Ok(PutOptions { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, near, groups })
     }
 
     /// Sets the segment name to try first from now on.
@@ -87,94 +92,100 @@ impl<'a> PutSpec<'a> {
     }
 }
 
-impl MasterState {
-    /// Allocates memory for a new object. `nth` is the index of the key in the call's batch.
+/// The replicas that a writer fills, or why the write cannot start.
+pub type PutStartResult = Result<Vec<ReplicaDescriptor>, MasterRefusal>;
+
+/// A validated put of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct PutSpec<'a> {
+    key: &'a [u8],
+    /// Size of the value in bytes.
+    bytes: u64,
+    /// The key's group; `None` if the put sets none.
+    group: Option<&'a [u8]>,
+    options: &'a PutOptions<'a>,
+}
+
+impl<'a> PutSpec<'a> {
+    /// Validates the `nth` key of a call and its size. `options` are the call's validated options, or why they are invalid.
     ///
     /// # Errors
-    /// `BadArguments`, `ObjectExists`, `NoSpace`.
-    pub fn put_start(
-        &mut self,
-        now: Mono,
-        client: ClientId,
-        key: &[u8],
+    /// `BadArguments` if the key's length is invalid or the size is 0; otherwise the error of the options. Upstream checks in this order.
+    pub fn new(
+        key: &'a [u8],
         bytes: u64,
-        spec: &PutSpec<'_>,
+        options: Result<&'a PutOptions<'a>, &MasterRefusal>,
         nth: usize,
-    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
-        check_put(key, bytes)?;
+    ) -> Result<PutSpec<'a>, MasterRefusal> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX || bytes == 0 {
+            return Err(MasterRefusal::BadArguments);
+        }
+        let options = options.map_err(|refusal| *refusal)?;
+        Ok(PutSpec { key, bytes, group: options.group(nth), options })
+    }
+}
+
+impl MasterState {
+    /// Allocates memory for a new object.
+    ///
+    /// # Errors
+    /// `ObjectExists`, `NoSpace`.
+    pub fn put_start(&mut self, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
         self.evict_for_put(now);
-        if let Some(at) = self.find(key) {
-            let object = &self.objects[at];
-            if !object.processing || object.put_start + self.policy.put_discard_after >= now {
+        if let Some(at) = self.find(spec.key) {
+            let entry = &self.objects[at].eviction;
+            let started = entry.put_start();
+            if !entry.is_writing() || started + self.policy.put_discard_after >= now {
                 return Err(MasterRefusal::ObjectExists);
             }
-            let until = object.put_start + self.policy.put_release_after;
             self.counters.put_start_discards += 1;
-            self.discard(at, until);
+            self.discard(at, started + self.policy.put_release_after);
         }
-        self.create(
-            now,
-            client,
-            key,
-            bytes,
-            spec,
-            InheritedAttributes { group: spec.group(nth), ..InheritedAttributes::default() },
-        )
+        self.create(now, client, spec, InheritedAttributes { group: spec.group, ..InheritedAttributes::default() })
     }
 
     /// Allocates memory for a new or existing object. An existing object of the same size is overwritten in place.
     ///
     /// # Errors
     /// `BadArguments`, `NoSpace`. After `NoSpace`, an existing object of a different size has been removed.
-    pub fn upsert_start(
-        &mut self,
-        now: Mono,
-        client: ClientId,
-        key: &[u8],
-        bytes: u64,
-        spec: &PutSpec<'_>,
-        nth: usize,
-    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
-        check_put(key, bytes)?;
+    pub fn upsert_start(&mut self, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
         self.evict_for_put(now);
-        let mut inherited = InheritedAttributes { group: spec.group(nth), ..InheritedAttributes::default() };
-        let Some(at) = self.find(key) else {
-            return self.create(now, client, key, bytes, spec, inherited);
+        let mut inherited = InheritedAttributes { group: spec.group, ..InheritedAttributes::default() };
+        let Some(at) = self.find(spec.key) else {
+            return self.create(now, client, spec, inherited);
         };
         let object = &self.objects[at];
         let group = object.group().map(|group| self.groups.name(group));
-        if spec.groups.is_some() && group != spec.group(nth) {
+        if spec.options.groups.is_some() && group != spec.group {
             return Err(MasterRefusal::BadArguments);
         }
         let pin = object.soft_pin().filter(|end| *end > now);
         let until = now + self.policy.put_release_after;
-        if object.processing {
+        if object.eviction.is_writing() {
             // Unlike a put, an upsert displaces an unfinished write immediately. Upstream keeps the soft pin here, but not the group.
             inherited.pin = pin;
             self.counters.put_start_discards += 1;
             self.discard(at, until);
-            return self.create(now, client, key, bytes, spec, inherited);
+            return self.create(now, client, spec, inherited);
         }
-        if object.size != bytes {
+        if object.size != spec.bytes {
             let group: Option<Box<[u8]>> = group.map(Into::into);
-            inherited.hard_pin = object.hard_pin;
+            inherited.hard_pin = object.eviction.hard_pin();
             inherited.pin = pin;
             inherited.group = group.as_deref();
             // Readers may still be reading the old bytes, so the memory that contains them is quarantined.
             self.discard(at, until);
-            return self.create(now, client, key, bytes, spec, inherited);
+            return self.create(now, client, spec, inherited);
         }
         self.uncount(at);
         let owner = self.owners.acquire(client);
         let object = &mut self.objects[at];
         let before = std::mem::replace(&mut object.owner, owner);
-        object.put_start = now;
-        object.processing = true;
-        if spec.pin != PendingPin::Keep || object.extra.is_some() {
-            object.extra_mut().pending_pin = spec.pin;
+        if spec.options.pin != PendingPin::Keep || object.extra.is_some() {
+            object.extra_mut().soft_pin.set_pending(spec.options.pin);
         }
         self.owners.release(before);
-        self.order.begin_write(&mut self.objects, at);
+        self.order.begin_write(&mut self.objects, at, now);
         Ok(self.describe(at))
     }
 
@@ -195,7 +206,7 @@ impl MasterState {
             return Err(MasterRefusal::NotTheWriter);
         }
         let object = &mut self.objects[at];
-        if !object.processing {
+        if !object.eviction.is_writing() {
             // A client resends the end of a write if the response was lost. Processing it again changes nothing.
             return if is_memory(kind) { Ok(()) } else { Err(MasterRefusal::NoWrite) };
         }
@@ -203,23 +214,11 @@ impl MasterState {
             // The object has no replica in this tier. Like upstream, return success without completing the memory write.
             return Ok(());
         }
-        object.processing = false;
         if checksum.is_some() || object.extra.is_some() {
             object.extra_mut().checksum = checksum;
         }
         let size = object.size;
-        // Remove the object from the list of unfinished writes before its lease changes: the index finds the object by its current lease.
-        self.order.remove(&mut self.objects, at);
-        let object = &mut self.objects[at];
-        object.lease_until = object.lease_until.max(now);
-        if let Some(extra) = object.extra.as_mut() {
-            match std::mem::take(&mut extra.pending_pin) {
-                PendingPin::Keep => {}
-                PendingPin::Set(ttl_ms) => extra.soft_pin = Some(now + std::time::Duration::from_millis(ttl_ms)),
-                PendingPin::Clear => extra.soft_pin = None,
-            }
-        }
-        self.order.insert(&mut self.objects, at, now);
+        self.order.end_write(&mut self.objects, at, now);
         self.count(at);
         self.counters.value_bytes.record(size);
         Ok(())
@@ -235,7 +234,7 @@ impl MasterState {
         if self.owners.id(object.owner) != client {
             return Err(MasterRefusal::NotTheWriter);
         }
-        if !object.processing {
+        if !object.eviction.is_writing() {
             return Err(MasterRefusal::NoWrite);
         }
         if is_memory(kind) {
@@ -255,51 +254,49 @@ impl MasterState {
         &mut self,
         now: Mono,
         client: ClientId,
-        key: &[u8],
-        bytes: u64,
         spec: &PutSpec<'_>,
         inherited: InheritedAttributes<'_>,
-    ) -> Result<Vec<ReplicaDescriptor>, MasterRefusal> {
+    ) -> PutStartResult {
+        let PutSpec { key, bytes, options, .. } = *spec;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         if self.objects.len() < OBJECTS_MAX {
-            let near = spec.near.as_ref().map(|host| if host.is_empty() { self.host_of(client) } else { host.clone() });
+            let near =
+                options.near.as_ref().map(|host| if host.is_empty() { self.host_of(client) } else { host.clone() });
             let near = near.as_deref().filter(|host| !host.is_empty());
-            let request = PlacementRequest { bytes, replicas: spec.replicas, preferred: &spec.preferred, near };
+            let request = PlacementRequest { bytes, replicas: options.replicas, preferred: &options.preferred, near };
             placement::place(self.policy.strategy, &mut self.segments, &mut self.rng, &request, &mut scratch);
         }
         let Some((&replica, more)) = scratch.split_first() else {
             self.scratch = scratch;
             self.counters.put_start_alloc_failures += 1;
-            if self.segments.open_names() as u64 >= spec.replicas {
+            if self.segments.open_names() as u64 >= options.replicas {
                 self.eviction.requested = true;
             }
             return Err(MasterRefusal::NoSpace);
         };
-        if (scratch.len() as u64) < spec.replicas {
+        if (scratch.len() as u64) < options.replicas {
             self.counters.put_start_partial_allocations += 1;
         }
-        let extra = (!more.is_empty() || spec.pin != PendingPin::Keep || inherited.pin.is_some()).then(|| {
+        let extra = (!more.is_empty() || options.pin != PendingPin::Keep || inherited.pin.is_some()).then(|| {
             Box::new(ObjectExtra {
                 replicas: more.to_vec(),
-                soft_pin: inherited.pin,
-                pending_pin: spec.pin,
+                soft_pin: SoftPin::new(inherited.pin, options.pin),
                 ..ObjectExtra::default()
             })
         });
         let new = NewObject {
             owner: self.owners.acquire(client),
             size: bytes,
-            put_start: now,
             replica,
             extra,
-            hard_pin: spec.hard_pin || inherited.hard_pin,
+            hard_pin: options.hard_pin || inherited.hard_pin,
         };
         let at = self.objects.insert(self.objects.hash(key), new);
         if let Some(group) = inherited.group {
             self.groups.join(&mut self.objects, at, group);
         }
-        self.order.begin_write(&mut self.objects, at);
+        self.order.begin_write(&mut self.objects, at, now);
         self.scratch = scratch;
         Ok(self.describe(at))
     }
@@ -323,14 +320,6 @@ struct InheritedAttributes<'a> {
     group: Option<&'a [u8]>,
     pin: Option<Mono>,
     hard_pin: bool,
-}
-
-/// Checks the arguments common to all puts: the key length must be valid and the size must not be 0.
-pub(crate) fn check_put(key: &[u8], bytes: u64) -> Result<(), MasterRefusal> {
-    if key.is_empty() || key.len() > KEY_BYTES_MAX || bytes == 0 {
-        return Err(MasterRefusal::BadArguments);
-    }
-    Ok(())
 }
 
 /// Returns true if this replica type includes memory replicas.

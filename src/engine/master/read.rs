@@ -15,7 +15,7 @@ impl MasterState {
     /// Returns true if a complete object with this key exists, and grants it a lease.
     pub fn exist(&mut self, now: Mono, key: &[u8]) -> bool {
         match self.find(key) {
-            Some(at) if !self.objects[at].processing => {
+            Some(at) if !self.objects[at].eviction.is_writing() => {
                 self.grant_lease(at, now);
                 true
             }
@@ -31,7 +31,7 @@ impl MasterState {
         self.counters.total_gets += 1;
         let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
         let object = &self.objects[at];
-        if object.processing {
+        if object.eviction.is_writing() {
             return Err(MasterRefusal::NotReady);
         }
         self.counters.mem_hits += 1;
@@ -46,7 +46,7 @@ impl MasterState {
     /// Returns a complete object's replicas and grants it a lease. For lookups by regular expression, which upstream does not count as
     /// reads.
     pub fn lease_replicas(&mut self, now: Mono, key: &[u8]) -> Option<Vec<ReplicaDescriptor>> {
-        let at = self.find(key).filter(|at| !self.objects[*at].processing)?;
+        let at = self.find(key).filter(|at| !self.objects[*at].eviction.is_writing())?;
         self.grant_lease(at, now);
         Some(self.describe(at))
     }
@@ -66,7 +66,7 @@ impl MasterState {
         if !object.replicas().any(|replica| self.segments.is_readable(replica.segment)) {
             return Err(MasterRefusal::NoObject);
         }
-        if object.processing {
+        if object.eviction.is_writing() {
             return Err(MasterRefusal::NotReady);
         }
         let views = self.describe(at).into_iter().filter_map(|replica| match replica.location {
@@ -139,7 +139,9 @@ impl MasterState {
         let end = u64::from(self.objects.slots()).min(cursor.saturating_add(limit.max(1) as u64));
         for at in (cursor..end).filter_map(|at| u32::try_from(at).ok().map(ObjectSlot)) {
             let Some(object) = self.objects.get(at) else { continue };
-            if !object.processing && object.replicas().any(|replica| self.segments.is_readable(replica.segment)) {
+            if !object.eviction.is_writing()
+                && object.replicas().any(|replica| self.segments.is_readable(replica.segment))
+            {
                 visit(self.objects.key(at));
             }
         }

@@ -44,7 +44,7 @@ impl MasterState {
         if !force && now < self.lease_until(at) {
             return Err(MasterRefusal::Leased);
         }
-        if self.objects[at].processing {
+        if self.objects[at].eviction.is_writing() {
             return Err(MasterRefusal::NotReady);
         }
         Ok(())
@@ -89,7 +89,7 @@ impl MasterState {
     pub fn clear_replicas(&mut self, now: Mono, key: &[u8], client: ClientId, segment_name: &[u8]) -> bool {
         let Some(at) = self.find(key) else { return false };
         let object = &self.objects[at];
-        if self.owners.id(object.owner) != client || object.processing || now < self.lease_until(at) {
+        if self.owners.id(object.owner) != client || object.eviction.is_writing() || now < self.lease_until(at) {
             return false;
         }
         if segment_name.is_empty() {

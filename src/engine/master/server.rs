@@ -2,10 +2,14 @@
 //!
 //! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds` measures this), and the ticker lets
 //! waiting callers proceed between its slices.
+//!
+//! A panic while the state is locked may leave a partial change, for example memory that belongs to two objects. No caller uses the state
+//! after that: all further calls end without a response, and [`MasterServer::failed`] ends the process.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, broadcast, watch};
@@ -13,7 +17,8 @@ use tokio::sync::{Notify, broadcast, watch};
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ClientId, ErrorCode, Mono};
 use crate::engine::env::Env;
-use crate::engine::master::call::{MasterCall, StateAccess};
+use crate::engine::master::call::MasterCall;
+use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::config::MasterConfig;
 use crate::engine::master::effect::{Effects, StateEffect, UnmountReason};
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
@@ -106,6 +111,14 @@ impl<E: Env> MasterServer<E> {
         self.handle.clone()
     }
 
+    /// Waits until a panic has made the state unusable, and then resumes the panic. Does not return while the master works.
+    pub async fn failed(&mut self) -> Infallible {
+        match (&mut self.ticker).await {
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            _ => std::future::pending().await,
+        }
+    }
+
     /// Stops accepting connections, waits for calls in progress, and stops the ticker.
     pub async fn stop(self) {
         self.rpc.stop().await;
@@ -134,12 +147,16 @@ impl<E: Env> MasterHandle<E> {
 
     /// Returns true if a segment with this name is mounted.
     pub fn has_segment_named(&self, name: &str) -> bool {
-        self.shared.with_state(|state, _, _| state.has_segment_named(name.as_bytes()))
+        self.access().with_state(|state, _, _| state.has_segment_named(name.as_bytes()))
     }
 
     /// Calls RPC methods without a connection.
     pub fn call(&self) -> MasterCall<impl StateAccess + '_> {
-        MasterCall(LockedAccess { shared: &self.shared, peer: None })
+        MasterCall(self.access())
+    }
+
+    fn access(&self) -> LockedAccess<'_, E> {
+        LockedAccess { shared: &self.shared, peer: None }
     }
 }
 
@@ -166,12 +183,12 @@ impl<E: Env> MasterShared<E> {
     fn lock(&self, requested_at: Mono) -> (MutexGuard<'_, GuardedState>, Mono) {
         let (mut guard, since) = match self.guarded.try_lock() {
             Ok(guard) => (guard, requested_at),
-            Err(_) => {
+            Err(TryLockError::Poisoned(_)) => self.end_call(),
+            Err(TryLockError::WouldBlock) => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                // A panic while the state is locked is a bug, but the process continues with the state as the panic left it.
-                let guard = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+                let guard = self.guarded.lock();
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                (guard, self.env.now())
+                (guard.unwrap_or_else(|_| self.end_call()), self.env.now())
             }
         };
         let longer = guard.stalls.observe(since);
@@ -181,15 +198,15 @@ impl<E: Env> MasterShared<E> {
         (guard, since)
     }
 
-    fn with_state<R>(&self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.with_state_for(None, work)
+    /// Ends the call because a panic has made the state unusable. That panic has been reported, so this one is not. The ticker wakes, ends
+    /// in the same way, and so ends the process.
+    #[cold]
+    fn end_call(&self) -> ! {
+        self.wake.notify_one();
+        std::panic::resume_unwind(Box::new("a panic has made the master's state unusable"))
     }
 
-    /// Locks the state and runs `work` for a call from `peer`.
-    fn with_state_for<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.with_guarded(peer, |guarded, now, effects| work(&mut guarded.state, now, effects))
-    }
-
+    /// Locks the state and runs `work` for a call from `peer`, or for the ticker.
     fn with_guarded<R>(&self, peer: Option<&str>, work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R) -> R {
         let mut effects = Effects::default();
         let requested_at = self.env.now();
@@ -267,7 +284,7 @@ struct LockedAccess<'a, E> {
 
 impl<E: Env> StateAccess for LockedAccess<'_, E> {
     fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.shared.with_state_for(self.peer, work)
+        self.shared.with_guarded(self.peer, |guarded, now, effects| work(&mut guarded.state, now, effects))
     }
 
     fn yield_to_waiters(&mut self) {
@@ -374,23 +391,23 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn metrics(&self) -> (MasterCounters, MasterGauges) {
-        self.shared.with_state(|state, _, _| (state.counters.clone(), state.gauges()))
+        self.access().with_state(|state, _, _| (state.counters.clone(), state.gauges()))
     }
 
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
-        self.shared.with_state(|state, _, _| state.view_segments(cursor, limit, visit))
+        self.access().with_state(|state, _, _| state.view_segments(cursor, limit, visit))
     }
 
     fn heartbeats(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
-        self.shared.with_state(|state, now, _| state.view_heartbeats(now, cursor, limit, visit))
+        self.access().with_state(|state, now, _| state.view_heartbeats(now, cursor, limit, visit))
     }
 
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
-        self.shared.with_state(|state, _, _| state.keys(cursor, limit, visit))
+        self.access().with_state(|state, _, _| state.keys(cursor, limit, visit))
     }
 
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>) {
-        let slice = self.shared.with_state(|state, now, _| {
+        let slice = self.access().with_state(|state, now, _| {
             let mut walk = walk.unwrap_or_else(|| {
                 state.counters.remove_all.add(true);
                 state.walk()
@@ -398,19 +415,22 @@ impl<E: Env> AdminView for MasterHandle<E> {
             let removed = state.remove_slice(now, &mut walk, force);
             (removed, (!walk.is_done()).then_some(walk))
         });
-        LockedAccess { shared: &self.shared, peer: None }.yield_to_waiters();
+        self.access().yield_to_waiters();
         slice
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
-        self.shared.with_state(|state, _, _| state.peek(key)).map_err(|refusal| refusal.code())
+        self.access().with_state(|state, _, _| state.peek(key)).map_err(|refusal| refusal.code())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
     use super::*;
-    use crate::engine::base::{ClientId, SegmentId};
+    use crate::engine::base::{ClientId, HostPort, SegmentId};
+    use crate::engine::env::RealEnv;
 
     /// Returns the log lines for an effect.
     fn logged(effect: &StateEffect, peer: Option<&str>) -> String {
@@ -439,6 +459,20 @@ mod tests {
 
     const OLD: ClientId = ClientId(1, 1);
     const NEW: ClientId = ClientId(2, 2);
+
+    #[tokio::test]
+    async fn no_call_uses_the_state_after_a_panic() {
+        let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
+        config.threads = 1;
+        let mut server = MasterServer::start(config, RealEnv::new()).await.unwrap();
+        let handle = server.handle();
+        assert!(!handle.has_segment_named("node:1"));
+        let ends = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
+        assert!(ends(&|| handle.access().with_state(|_, _, _| resume_unwind(Box::new("on purpose")))));
+        assert!(ends(&|| assert!(!handle.has_segment_named("node:1"))));
+        let failed = tokio::spawn(async move { server.failed().await }).await;
+        assert!(failed.is_err_and(|error| error.is_panic()));
+    }
 
     #[test]
     fn a_superseded_segment_is_a_warning_with_the_new_clients_address() {

@@ -5,7 +5,17 @@
 //! remove-all) is done in slices by [`MasterState::tick`] or through a cursor.
 //!
 //! This file contains the state's data and the record operations that all other files use. The calls are in `read`, `put`, `remove` and
-//! `mount`, the background work in `evict` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
+//! `mount`, the background work in `eviction` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
+//!
+//! The counters aside, the state changes only in these functions of [`MasterState`]:
+//!
+//! * writes: `put_start`, `upsert_start`, `put_end`, `put_revoke`
+//! * removal: `remove`, `remove_slice`, `clear_replicas`
+//! * leases: `exist`, `replica_list`, `lease_replicas`
+//! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`, `extend_client_deadlines`
+//! * the passage of time: `tick`
+//!
+//! Several of them, and `contains_key`, also drop the replicas that they find on removed segments (`find`).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,8 +24,8 @@ use crate::engine::base::{Mono, SegmentId};
 use crate::engine::master::client::ClientTable;
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::discard::Discards;
-use crate::engine::master::evict::Eviction;
-use crate::engine::master::eviction_index::EvictionIndex;
+use crate::engine::master::eviction::index::EvictionIndex;
+use crate::engine::master::eviction::round::EvictionProgress;
 use crate::engine::master::group::GroupTable;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::object::{ObjectTable, ReplicaRecord};
@@ -35,7 +45,7 @@ pub struct MasterState {
     pub(super) segments: SegmentTable,
     pub(super) clients: ClientTable,
     pub(super) discards: Discards,
-    pub(super) eviction: Eviction,
+    pub(super) eviction: EvictionProgress,
     /// Segments in their grace period, ordered by its end.
     pub(super) grace: BTreeSet<(Mono, SegmentId)>,
     /// Slots of expired clients' segments that have not been retired yet.
@@ -58,13 +68,13 @@ impl MasterState {
         let seed = policy.seed;
         MasterState {
             objects: ObjectTable::new(seed),
-            order: EvictionIndex::new(),
+            order: EvictionIndex::new(policy.eviction_policy),
             owners: OwnerTable::new(seed),
             groups: GroupTable::new(seed),
             segments: SegmentTable::new(seed),
             clients: ClientTable::new(seed),
             discards: Discards::default(),
-            eviction: Eviction::default(),
+            eviction: EvictionProgress::default(),
             grace: BTreeSet::new(),
             condemned: VecDeque::new(),
             sweep_left: 0,
@@ -138,14 +148,14 @@ impl MasterState {
 
     /// Frees the replicas for which `keep` returns false. At least one must remain.
     pub(super) fn keep_replicas(&mut self, at: ObjectSlot, keep: impl Fn(&SegmentTable, &ReplicaRecord) -> bool) {
-        let (size, processing) = (self.objects[at].size, self.objects[at].processing);
+        let (size, writing) = (self.objects[at].size, self.objects[at].eviction.is_writing());
         let all: Vec<ReplicaRecord> = self.objects[at].replicas().copied().collect();
         let (kept, lost): (Vec<ReplicaRecord>, Vec<ReplicaRecord>) =
             all.into_iter().partition(|replica| keep(&self.segments, replica));
         for replica in &lost {
             self.segments.free(replica, size);
         }
-        if !processing {
+        if !writing {
             self.mem_replicas -= lost.len() as u64;
         }
         let object = &mut self.objects[at];
@@ -170,12 +180,12 @@ impl MasterState {
 
     /// Removes an object without freeing its memory. Its replicas are appended to `replicas`.
     pub(super) fn erase_keeping_memory(&mut self, at: ObjectSlot, replicas: &mut Vec<ReplicaRecord>) {
-        self.order.remove(&mut self.objects, at);
         let object = &self.objects[at];
         replicas.extend(object.replicas());
-        if !object.processing {
+        if !object.eviction.is_writing() {
             self.uncount(at);
         }
+        self.order.remove(&mut self.objects, at);
         let removed = self.objects.remove(at);
         self.owners.release(removed.owner);
         if let Some(membership) = removed.extra.and_then(|extra| extra.group) {
@@ -187,29 +197,29 @@ impl MasterState {
     pub(super) fn count(&mut self, at: ObjectSlot) {
         let object = &self.objects[at];
         self.mem_replicas += object.replicas().count() as u64;
-        self.evictable += u64::from(!object.hard_pin);
+        self.evictable += u64::from(!object.eviction.hard_pin());
     }
 
     /// Stops counting an object that is no longer complete.
     pub(super) fn uncount(&mut self, at: ObjectSlot) {
         let object = &self.objects[at];
         self.mem_replicas -= object.replicas().count() as u64;
-        self.evictable -= u64::from(!object.hard_pin);
+        self.evictable -= u64::from(!object.eviction.hard_pin());
     }
 
     /// The time until which the object is protected by its own lease or its group's.
     pub(super) fn lease_until(&self, at: ObjectSlot) -> Mono {
         let object = &self.objects[at];
         match object.group() {
-            Some(group) => object.lease_until.max(self.groups.lease_until(group)),
-            None => object.lease_until,
+            Some(group) => object.eviction.lease_until().max(self.groups.lease_until(group)),
+            None => object.eviction.lease_until(),
         }
     }
 
     /// Returns the object's replicas in the form sent to clients.
     pub(super) fn describe(&self, at: ObjectSlot) -> Vec<ReplicaDescriptor> {
         let object = &self.objects[at];
-        let status = if object.processing { ReplicaStatus::PROCESSING } else { ReplicaStatus::COMPLETE };
+        let status = if object.eviction.is_writing() { ReplicaStatus::PROCESSING } else { ReplicaStatus::COMPLETE };
         object.replicas().filter_map(|replica| self.describe_replica(replica, object.size, status)).collect()
     }
 

@@ -85,10 +85,11 @@ impl MasterState {
             Timer::ClientExpiry => self.clients.first_deadline().map(|(at, _)| at),
             Timer::GraceEnd => self.grace.first().map(|(at, _)| *at),
             Timer::QuarantineEnd => self.discards.first(),
-            Timer::AbandonedWrite => {
-                self.order.first_writing().map(|at| self.objects[at].put_start + self.policy.put_release_after)
-            }
-            Timer::SoftPinEnd => self.order.first_pin_end().map(|(at, _)| at),
+            Timer::AbandonedWrite => self
+                .order
+                .first_writing()
+                .map(|at| self.objects[at].eviction.put_start() + self.policy.put_release_after),
+            Timer::SoftPinEnd => self.order.first_pin_end(),
             Timer::Eviction => self.eviction_due(),
             Timer::Sweep => self.is_work_left().then_some(Mono::ZERO),
         }
@@ -151,7 +152,9 @@ impl MasterState {
                 self.segments.free(&replica, bytes);
             } else {
                 match self.order.first_writing() {
-                    Some(at) if self.objects[at].put_start + self.policy.put_release_after <= now => self.erase(at),
+                    Some(at) if self.objects[at].eviction.put_start() + self.policy.put_release_after <= now => {
+                        self.erase(at)
+                    }
                     _ => break,
                 }
             }
@@ -161,14 +164,9 @@ impl MasterState {
         released
     }
 
+    /// Ends soft pins that have expired. Returns true if more may be due.
     fn unpin_slice(&mut self, now: Mono) -> bool {
-        for _ in 0..PINS_PER_SLICE {
-            match self.order.first_pin_end() {
-                Some((end, at)) if end <= now => self.order.insert(&mut self.objects, at, now),
-                _ => return false,
-            }
-        }
-        true
+        (0..PINS_PER_SLICE).all(|_| self.order.expire_pin(&mut self.objects, now))
     }
 
     /// Checks some records for replicas on removed segments. Returns true if there are more records to check.

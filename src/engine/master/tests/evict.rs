@@ -1,6 +1,12 @@
 //! Eviction: when it starts, which objects it evicts, and how it is split into slices.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::engine::alloc::placement::Rng;
+use crate::engine::master::EvictionPolicyKind;
+use crate::engine::master::object::ObjectRecord;
+use crate::engine::master::slots::ObjectSlot;
 
 /// A master with room for `count` objects of 1 MiB, `put` of which exist. No client ever expires.
 fn pool(count: u64, put: u64, change: impl FnOnce(&mut StorePolicy)) -> Master {
@@ -72,13 +78,62 @@ fn victims_are_chosen_by_lease_end_oldest_first() {
     let mut order = Vec::new();
     while order.len() < 80 {
         let before: Vec<String> = keys(0..80).into_iter().filter(|key| m.has_object(key)).collect();
-        let (_, at) = m.state.order.first_unpinned(&m.state.objects).expect("objects remain");
+        let at = m.state.order.victim(&m.state.objects, m.now).expect("objects remain");
         m.state.erase(at);
         order.extend(before.into_iter().filter(|key| !m.has_object(key)));
     }
     let mut expected = keys(3..80);
     expected.extend(["key-0", "key-2", "key-1"].map(str::to_owned));
     assert_eq!(order, expected);
+}
+
+/// The objects that may be evicted: complete, not pinned, lease over.
+fn evictable(m: &Master) -> BTreeSet<ObjectSlot> {
+    let may = |object: &ObjectRecord| {
+        let entry = &object.eviction;
+        let pinned = entry.hard_pin() || object.soft_pin().is_some_and(|end| end > m.now);
+        !entry.is_writing() && !pinned && entry.lease_until() <= m.now
+    };
+    let slots = (0..m.state.objects.slots()).map(ObjectSlot);
+    slots.filter(|at| m.state.objects.get(*at).is_some_and(may)).collect()
+}
+
+#[test]
+fn every_policy_finds_the_evictable_objects_and_no_others() {
+    for &policy in EvictionPolicyKind::ALL {
+        let mut m = pool(1_000, 0, |p| {
+            p.eviction_policy = policy;
+            p.watermark = 1.0;
+            p.lease_ttl = Duration::from_millis(50);
+        });
+        let mut rng = Rng::new(9);
+        for _ in 0..3_000 {
+            let key = format!("key-{}", rng.below(60));
+            let _ = match rng.below(9) {
+                0 | 1 => m.start(A, &key, MIB).map(drop),
+                2 => m.start_with(A, &key, MIB, pinned(Some(30))).map(drop),
+                3 => m.start_with(A, &key, MIB, hard_pinned()).map(drop),
+                4 => m.upsert(A, &key, MIB).map(drop),
+                5 | 6 => m.end(A, &key),
+                7 => m.remove(&key, true),
+                _ => m.get(&key).map(drop),
+            };
+            m.pass_ms(rng.below(4) as u64);
+            let expected = evictable(&m);
+            match m.state.order.victim(&m.state.objects, m.now) {
+                Some(victim) => assert!(expected.contains(&victim), "{policy:?}: protected"),
+                None => assert!(expected.is_empty(), "{policy:?}: {} not found", expected.len()),
+            }
+        }
+        m.pass_ms(1_000);
+        let mut rest = evictable(&m);
+        assert!(!rest.is_empty());
+        while let Some(victim) = m.state.order.victim(&m.state.objects, m.now) {
+            assert!(rest.remove(&victim), "{policy:?}: twice");
+            m.state.erase(victim);
+        }
+        assert!(rest.is_empty(), "{policy:?}");
+    }
 }
 
 #[test]
@@ -134,10 +189,7 @@ fn an_expired_soft_pin_no_longer_protects() {
         m.put(&key, MIB);
     }
     m.pass_ms(1_000);
-    assert_eq!(
-        m.state.order.first_unpinned(&m.state.objects).map(|(_, at)| m.state.objects.key(at)),
-        Some(&b"pinned"[..])
-    );
+    assert_eq!(m.state.order.victim(&m.state.objects, m.now).map(|at| m.state.objects.key(at)), Some(&b"pinned"[..]));
 }
 
 #[test]

@@ -306,7 +306,7 @@ fn an_upsert_keeps_the_pins() {
     }
     assert_eq!(m.state.gauges().soft_pinned_keys, 1);
     let at = m.state.objects.find(m.state.objects.hash(b"hard")).expect("exists");
-    assert!(m.state.objects[at].hard_pin);
+    assert!(m.state.objects[at].eviction.hard_pin());
 }
 
 fn on_host(id: u64, name: &str, host: &str) -> crate::engine::wire::types::Segment {

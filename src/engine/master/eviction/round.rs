@@ -1,9 +1,9 @@
-//! Eviction: when memory runs low, the objects whose leases ended first are evicted.
+//! Eviction rounds: when objects are evicted, and how many.
 //!
 //! The number of objects to evict is computed as in upstream, but they are evicted in slices. A round starts when usage exceeds the
-//! watermark or an allocation has failed. Its goal is to evict a fraction of the objects: first unpinned objects in the order of their
-//! lease ends, then soft-pinned objects if too few have been evicted. Each slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state
-//! is never locked for long. `EvictionIndex` maintains the order.
+//! watermark or an allocation has failed. Its goal is to evict a fraction of the objects: first unpinned objects in the order of the
+//! policy, then soft-pinned objects if too few have been evicted. Each slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state is
+//! never locked for long.
 //!
 //! A put during a round evicts some objects itself ([`VICTIMS_PER_PUT`]). Memory is therefore freed as fast as it is allocated, even if the
 //! ticker's thread gets little processor time.
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::master::effect::{Effects, StateEffect};
-use crate::engine::master::eviction_index::EvictionList;
+use crate::engine::master::object::ObjectRecord;
 use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 
@@ -27,9 +27,9 @@ const GROUP_MEMBERS_MAX: u64 = 1024;
 /// Pause between two rounds. Upstream checks at this interval whether eviction is needed.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// State of the eviction.
+/// Progress of the eviction.
 #[derive(Debug, Default)]
-pub(super) struct Eviction {
+pub(in crate::engine::master) struct EvictionProgress {
     /// An allocation has failed since the last round started.
     pub requested: bool,
     /// The round in progress.
@@ -56,7 +56,7 @@ struct EvictionRound {
 
 impl MasterState {
     /// When the next round may start; `None` if no round is needed.
-    pub(super) fn eviction_due(&self) -> Option<Mono> {
+    pub(in crate::engine::master) fn eviction_due(&self) -> Option<Mono> {
         if self.eviction.round.is_some() {
             return Some(Mono::ZERO);
         }
@@ -66,7 +66,7 @@ impl MasterState {
     }
 
     /// Evicts one slice, if needed. Returns true if the caller should continue immediately.
-    pub(super) fn evict_slice(&mut self, now: Mono, released: u64, out: &mut Effects) -> bool {
+    pub(in crate::engine::master) fn evict_slice(&mut self, now: Mono, released: u64, out: &mut Effects) -> bool {
         if self.eviction.round.is_none() {
             match self.eviction_due() {
                 Some(due) if due <= now => self.begin_round(),
@@ -94,7 +94,7 @@ impl MasterState {
 
     /// Evicts some objects on behalf of a put, if a round is in progress.
     #[inline]
-    pub(super) fn evict_for_put(&mut self, now: Mono) {
+    pub(in crate::engine::master) fn evict_for_put(&mut self, now: Mono) {
         if let Some(mut round) = self.eviction.round.take() {
             self.advance(&mut round, now, VICTIMS_PER_PUT);
             self.eviction.round = Some(round);
@@ -132,12 +132,12 @@ impl MasterState {
                 return;
             }
             let (goal, next) = if round.soft {
-                (round.lower_bound.saturating_sub(round.released), self.order.first_pinned())
+                (round.lower_bound.saturating_sub(round.released), self.order.pinned_victim(now))
             } else {
-                (round.target, self.order.first_unpinned(&self.objects))
+                (round.target, self.order.victim(&self.objects, now))
             };
-            match next.filter(|(lease, _)| *lease <= now && round.evicted < goal) {
-                Some((_, at)) => self.evict_with_group(round, at, now),
+            match next.filter(|_| round.evicted < goal) {
+                Some(at) => self.evict_with_group(round, at, now),
                 None => {
                     let short = round.evicted + round.released < round.lower_bound;
                     round.done = round.soft || !short || !self.policy.evict_soft_pinned;
@@ -166,16 +166,14 @@ impl MasterState {
             }
             let object = &self.objects[member];
             let next = object.extra.as_ref().and_then(|extra| extra.group).map_or(ObjectSlot::NIL, |group| group.next);
-            let unpinned = matches!(object.list, EvictionList::Written | EvictionList::Read | EvictionList::Unordered);
-            if unpinned || object.list == EvictionList::Pinned && round.soft {
+            if object.eviction.is_candidate(round.soft) {
                 self.evict(round, member);
             }
             member = next;
         }
         // In a large group, the object may not be among the first members. It is the next victim, so it is evicted in any case.
-        if self.objects.get(at).is_some_and(|object| object.group() == Some(group))
-            && self.objects[at].list != EvictionList::None
-        {
+        let is_left = |object: &ObjectRecord| object.group() == Some(group) && !object.eviction.is_unlisted();
+        if self.objects.get(at).is_some_and(is_left) {
             self.evict(round, at);
         }
     }

@@ -1,0 +1,32 @@
+//! Access to the state and the current time, for the RPC methods.
+//!
+//! There are two implementations: the server locks its state ([`server`](crate::engine::master::server)), and tests, simulations and
+//! benchmarks own theirs ([`DirectAccess`]).
+
+use crate::engine::base::Mono;
+use crate::engine::master::effect::Effects;
+use crate::engine::master::state::MasterState;
+
+/// Access to the state and the current time.
+pub trait StateAccess {
+    /// Runs `work` with the state locked.
+    fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R;
+    /// Lets waiting callers proceed. For use between two lock acquisitions within one call.
+    fn yield_to_waiters(&mut self) {}
+}
+
+/// Direct access to a state at a fixed time, for tests and simulations.
+#[derive(Debug)]
+pub struct DirectAccess<'a> {
+    pub state: &'a mut MasterState,
+    /// The fixed time, passed to every call.
+    pub now: Mono,
+    /// Receives the effects of the calls.
+    pub effects: &'a mut Effects,
+}
+
+impl StateAccess for DirectAccess<'_> {
+    fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+        work(self.state, self.now, self.effects)
+    }
+}

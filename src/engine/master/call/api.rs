@@ -1,0 +1,376 @@
+//! One function per RPC method.
+
+use bytes::Bytes;
+
+use crate::engine::base::{ClientId, ErrorCode, SegmentId, TaskId};
+use crate::engine::master::call::MasterCall;
+use crate::engine::master::call::access::StateAccess;
+use crate::engine::master::call::write::WriteFamily;
+use crate::engine::master::pattern::KeyPattern;
+use crate::engine::master::refusal::MasterRefusal;
+use crate::engine::master::unsupported::UnsupportedResult;
+use crate::engine::wire::types::{
+    CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, MoveStartResponse, NofSegment,
+    NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse, QueryTaskResponse, ReplicaDescriptor,
+    ReplicaType, ReplicateConfig, Segment, SegmentStatus, StorageObjectMetadata, TaskAssignment, TaskCompleteRequest,
+    TierTaskItem,
+};
+use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
+
+/// The protocol version that every client requires.
+const PROTOCOL_VERSION: &str = "2.0.0";
+
+/// Defines the methods of a write family whose arguments are the same in both families.
+macro_rules! write_methods {
+    ($family:ident: $start:ident, $end:ident, $revoke:ident, $batch_start:ident) => {
+        fn $start<'a>(
+            &mut self,
+            client_id: ClientId,
+            key: Text<'a>,
+            slice_length: u64,
+            config: ReplicateConfig,
+            _tenant: Text<'a>,
+        ) -> Expected<Vec<ReplicaDescriptor>> {
+            self.start(WriteFamily::$family, client_id, key, slice_length, &config)
+        }
+
+        fn $end<'a>(
+            &mut self,
+            client_id: ClientId,
+            object: ObjectMeta<'a>,
+            replica_type: ReplicaType,
+            _tenant: Text<'a>,
+        ) -> Expected<()> {
+            self.end(client_id, &object, replica_type)
+        }
+
+        fn $revoke<'a>(
+            &mut self,
+            client_id: ClientId,
+            key: Text<'a>,
+            replica_type: ReplicaType,
+            _tenant: Text<'a>,
+        ) -> Expected<()> {
+            self.revoke(client_id, key, replica_type)
+        }
+
+        fn $batch_start<'a>(
+            &mut self,
+            client_id: ClientId,
+            keys: Vec<Text<'a>>,
+            slice_lengths: Vec<u64>,
+            config: ReplicateConfig,
+            _tenant: Text<'a>,
+        ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
+            self.start_batch(WriteFamily::$family, client_id, &keys, &slice_lengths, &config)
+        }
+    };
+}
+
+/// Defines methods that respond from the table in `unsupported.rs`.
+///
+/// `unsupported_result` is for a method that may return an empty value, `unsupported_error` for one that cannot. The expression at the end is
+/// the key on which the response may depend. A name in brackets is the method's counter.
+macro_rules! unsupported_methods {
+    ($($response:ident $method:ident $([$counter:ident])? fn $call:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $key:expr;)*) => {$(
+        fn $call<'a>(&mut self, $($arg: $ty),*) -> Expected<$ret> {
+            let answer = self.$response(Method::$method, $key);
+            $(self.count(|counters| counters.$counter.add(answer.is_ok()));)?
+            answer
+        }
+    )*};
+}
+
+impl<A: StateAccess> MasterApi for MasterCall<A> {
+    fn service_ready<'a>(&mut self) -> Expected<TextBuf> {
+        Ok(TextBuf(Bytes::from_static(PROTOCOL_VERSION.as_bytes())))
+    }
+
+    fn get_storage_config<'a>(&mut self) -> Expected<GetStorageConfigResponse> {
+        Ok(GetStorageConfigResponse { fsdir: TextBuf::default(), enable_disk_eviction: true, quota_bytes: 0 })
+    }
+
+    fn get_fsdir<'a>(&mut self) -> Expected<TextBuf> {
+        Ok(TextBuf::default())
+    }
+
+    fn ping<'a>(&mut self, client_id: ClientId) -> Expected<PingResponse> {
+        self.0.with_state(|state, now, _| {
+            state.counters.ping.add(true);
+            Ok(PingResponse { view_version_id: 0, client_status: state.ping(now, client_id) })
+        })
+    }
+
+    fn exist_key<'a>(&mut self, key: Text<'a>, _tenant: Text<'a>) -> Expected<bool> {
+        self.0.with_state(|state, now, _| {
+            state.counters.exist_key.add(true);
+            Ok(state.exist(now, key.0))
+        })
+    }
+
+    fn batch_exist_key<'a>(&mut self, keys: Vec<Text<'a>>, _tenant: Text<'a>) -> Vec<Expected<bool>> {
+        self.batch(&keys, Some(|c| &mut c.batch_exist_key), |state, now, key, _| Ok(state.exist(now, key.0)))
+    }
+
+    fn get_replica_list<'a>(&mut self, key: Text<'a>, _tenant: Text<'a>) -> Expected<GetReplicaListResponse> {
+        self.counted(|counters| &mut counters.get_replica_list, |state, now, _| state.replica_list(now, key.0))
+    }
+
+    fn batch_get_replica_list<'a>(
+        &mut self,
+        keys: Vec<Text<'a>>,
+        _tenant: Text<'a>,
+    ) -> Vec<Expected<GetReplicaListResponse>> {
+        self.batch(&keys, Some(|c| &mut c.batch_get_replica_list), |state, now, key, _| state.replica_list(now, key.0))
+    }
+
+    fn get_replica_list_by_regex<'a>(
+        &mut self,
+        regex: Text<'a>,
+        _tenant: Text<'a>,
+    ) -> Expected<Map<TextBuf, Vec<ReplicaDescriptor>>> {
+        let pattern = KeyPattern::new(regex.0);
+        self.count(|c| c.get_replica_list_by_regex.add(pattern.is_ok()));
+        let mut found = Vec::new();
+        self.matching(&pattern?, |state, now, key| {
+            if let Some(replicas) = state.lease_replicas(now, key) {
+                found.push((Text(key).to_buf(), replicas));
+            }
+        })?;
+        Ok(Map(found))
+    }
+
+    write_methods!(Put: put_start, put_end, put_revoke, batch_put_start);
+
+    fn batch_put_end<'a>(
+        &mut self,
+        client_id: ClientId,
+        objects: Vec<ObjectMeta<'a>>,
+        replica_type: ReplicaType,
+        _tenant: Text<'a>,
+    ) -> Vec<Expected<()>> {
+        self.end_batch(WriteFamily::Put, client_id, &objects, replica_type)
+    }
+
+    fn batch_put_revoke<'a>(
+        &mut self,
+        client_id: ClientId,
+        keys: Vec<Text<'a>>,
+        replica_type: ReplicaType,
+        _tenant: Text<'a>,
+    ) -> Vec<Expected<()>> {
+        self.revoke_batch(WriteFamily::Put, client_id, &keys, replica_type)
+    }
+
+    write_methods!(Upsert: upsert_start, upsert_end, upsert_revoke, batch_upsert_start);
+
+    fn batch_upsert_end<'a>(
+        &mut self,
+        client_id: ClientId,
+        objects: Vec<ObjectMeta<'a>>,
+        _tenant: Text<'a>,
+    ) -> Vec<Expected<()>> {
+        self.end_batch(WriteFamily::Upsert, client_id, &objects, ReplicaType::ALL)
+    }
+
+    fn batch_upsert_revoke<'a>(
+        &mut self,
+        client_id: ClientId,
+        keys: Vec<Text<'a>>,
+        _tenant: Text<'a>,
+    ) -> Vec<Expected<()>> {
+        self.revoke_batch(WriteFamily::Upsert, client_id, &keys, ReplicaType::ALL)
+    }
+
+    fn remove<'a>(&mut self, key: Text<'a>, force: bool, _tenant: Text<'a>) -> Expected<()> {
+        self.counted(|counters| &mut counters.remove, |state, now, _| state.remove(now, key.0, force))
+    }
+
+    fn batch_remove<'a>(&mut self, keys: Vec<Text<'a>>, force: bool, _tenant: Text<'a>) -> Vec<Expected<()>> {
+        self.batch(&keys, None, |state, now, key, _| state.remove(now, key.0, force))
+    }
+
+    fn remove_by_regex<'a>(&mut self, regex: Text<'a>, force: bool, _tenant: Text<'a>) -> Expected<i64> {
+        let pattern = KeyPattern::new(regex.0);
+        self.count(|c| c.remove_by_regex.add(pattern.is_ok()));
+        let mut removed = 0;
+        self.matching(&pattern?, |state, now, key| removed += i64::from(state.remove(now, key, force).is_ok()))?;
+        Ok(removed)
+    }
+
+    fn remove_all<'a>(&mut self, force: bool, _tenant: Text<'a>) -> i64 {
+        let mut walk = self.0.with_state(|state, _, _| {
+            state.counters.remove_all.add(true);
+            state.walk()
+        });
+        let mut removed = 0;
+        while !walk.is_done() {
+            removed += self.0.with_state(|state, now, _| state.remove_slice(now, &mut walk, force));
+            self.0.yield_to_waiters();
+        }
+        i64::try_from(removed).unwrap_or(i64::MAX)
+    }
+
+    fn batch_replica_clear<'a>(
+        &mut self,
+        keys: Vec<Text<'a>>,
+        client_id: ClientId,
+        segment_name: Text<'a>,
+    ) -> Expected<Vec<TextBuf>> {
+        let mut cleared = Vec::new();
+        // Skipping a key is not a failure of the call, but upstream counts it as one.
+        self.batch(&keys, Some(|c| &mut c.batch_replica_clear), |state, now, key, _| {
+            if state.clear_replicas(now, key.0, client_id, segment_name.0) {
+                cleared.push(key.to_buf());
+                Ok(())
+            } else {
+                Err(MasterRefusal::NoObject)
+            }
+        });
+        Ok(cleared)
+    }
+
+    fn mount_segment<'a>(&mut self, segment: Segment, client_id: ClientId) -> Expected<()> {
+        self.counted(
+            |counters| &mut counters.mount_segment,
+            |state, now, effects| state.mount(now, segment, client_id, effects),
+        )
+    }
+
+    fn remount_segment<'a>(&mut self, segments: Vec<Segment>, client_id: ClientId) -> Expected<()> {
+        self.counted(
+            |counters| &mut counters.remount_segment,
+            |state, now, effects| state.remount(now, segments, client_id, effects),
+        )
+    }
+
+    fn unmount_segment<'a>(&mut self, segment_id: SegmentId, _client_id: ClientId) -> Expected<()> {
+        self.0.with_state(|state, _, effects| {
+            state.unmount(segment_id, effects);
+            state.counters.unmount_segment.add(true);
+            Ok(())
+        })
+    }
+
+    fn graceful_unmount_segment<'a>(
+        &mut self,
+        segment_id: SegmentId,
+        client_id: ClientId,
+        grace_period_ms: u64,
+    ) -> Expected<()> {
+        self.0.with_state(|state, now, _| {
+            state.unmount_gracefully(now, segment_id, client_id, grace_period_ms).map_err(MasterRefusal::code)
+        })
+    }
+
+    fn query_segment_status<'a>(&mut self, segment_name: Text<'a>) -> Expected<SegmentStatus> {
+        self.0.with_state(|state, _, _| state.segment_status(segment_name.0).ok_or(MasterRefusal::NoSegment.code()))
+    }
+
+    fn query_segment_status_by_id<'a>(&mut self, segment_id: SegmentId) -> Expected<SegmentStatus> {
+        self.0.with_state(|state, _, _| state.segment_status_by_id(segment_id).ok_or(MasterRefusal::NoSegment.code()))
+    }
+
+    fn batch_query_ip<'a>(&mut self, client_ids: Vec<ClientId>) -> Expected<Map<ClientId, Vec<TextBuf>>> {
+        let mut found = Map::default();
+        self.batch(&client_ids, Some(|c| &mut c.batch_query_ip), |state, _, client, _| {
+            let hosts = state.client_hosts(*client).ok_or(MasterRefusal::NoSegment)?;
+            if !found.0.iter().any(|(known, _)| known == client) {
+                found.0.push((*client, hosts));
+            }
+            Ok(())
+        });
+        Ok(found)
+    }
+
+    fn evict_disk_replica<'a>(
+        &mut self,
+        _client_id: ClientId,
+        key: Text<'a>,
+        _tenant: Text<'a>,
+        replica_type: ReplicaType,
+    ) -> Expected<()> {
+        let answer =
+            self.unsupported_result(Method::EvictDiskReplica, Some(key)).and_then(|()| check_disk(replica_type));
+        self.count(|c| c.evict_disk_replica.add(answer.is_ok()));
+        answer
+    }
+
+    fn batch_evict_disk_replica<'a>(
+        &mut self,
+        _client_id: ClientId,
+        keys: Vec<Text<'a>>,
+        _tenant: Text<'a>,
+        replica_type: ReplicaType,
+    ) -> Vec<Expected<()>> {
+        let unsupported = UnsupportedResult::of(Method::BatchEvictDiskReplica);
+        let exist = self.batch(&keys, None, |state, _, key, _| Ok(state.contains_key(key.0)));
+        let answers =
+            exist.into_iter().map(|exists| unsupported.result(exists?).and_then(|()| check_disk(replica_type)));
+        answers.collect()
+    }
+
+    unsupported_methods! {
+        unsupported_result FetchTasks [fetch_tasks] fn fetch_tasks(_client_id: ClientId, _batch_size: u64) -> Vec<TaskAssignment>, None;
+        unsupported_result MarkTaskToComplete [update_task] fn mark_task_to_complete(
+            _client_id: ClientId, _result: TaskCompleteRequest
+        ) -> (), None;
+        unsupported_error QueryTask [query_task] fn query_task(_task_id: TaskId) -> QueryTaskResponse, None;
+        unsupported_error CreateCopyTask [create_copy_task] fn create_copy_task(
+            key: Text<'a>, _tenant: Text<'a>, _targets: Vec<Text<'a>>
+        ) -> TaskId, Some(key);
+        unsupported_error CreateMoveTask [create_move_task] fn create_move_task(
+            key: Text<'a>, _tenant: Text<'a>, _source: Text<'a>, _target: Text<'a>
+        ) -> TaskId, Some(key);
+        unsupported_error CopyStart [copy_start] fn copy_start(
+            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>
+        ) -> CopyStartResponse, Some(key);
+        unsupported_result CopyEnd [copy_end] fn copy_end(_client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> (), Some(key);
+        unsupported_result CopyRevoke [copy_revoke] fn copy_revoke(_client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> (), Some(key);
+        unsupported_error MoveStart [move_start] fn move_start(
+            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _source: Text<'a>, _target: Text<'a>
+        ) -> MoveStartResponse, Some(key);
+        unsupported_result MoveEnd [move_end] fn move_end(_client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> (), Some(key);
+        unsupported_result MoveRevoke [move_revoke] fn move_revoke(_client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> (), Some(key);
+        unsupported_error DynamicReplicaCopyStart fn dynamic_replica_copy_start(
+            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>,
+            _lease_id: ClientId, _version_epoch: u64
+        ) -> CopyStartResponse, Some(key);
+        unsupported_result DynamicReplicaCopyEnd fn dynamic_replica_copy_end(
+            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _lease_id: ClientId, _version_epoch: u64
+        ) -> (), Some(key);
+        unsupported_result DynamicReplicaCopyRevoke fn dynamic_replica_copy_revoke(
+            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _lease_id: ClientId, _version_epoch: u64
+        ) -> (), Some(key);
+        unsupported_result MountLocalDiskSegment fn mount_local_disk_segment(_client_id: ClientId, _enable_offloading: bool) -> (), None;
+        unsupported_result UnmountLocalDiskSegment fn unmount_local_disk_segment(_client_id: ClientId) -> (), None;
+        unsupported_result OffloadObjectHeartbeat fn offload_object_heartbeat(
+            _client_id: ClientId, _enable_offloading: bool
+        ) -> Vec<TierTaskItem>, None;
+        unsupported_result NotifyOffloadSuccess fn notify_offload_success(
+            _client_id: ClientId, _items: Vec<TierTaskItem>, _metadata: Vec<StorageObjectMetadata>
+        ) -> (), None;
+        unsupported_result ReportSsdCapacity fn report_ssd_capacity(_client_id: ClientId, _bytes: i64) -> (), None;
+        unsupported_result PollRemoveAll fn poll_remove_all(_client_id: ClientId) -> bool, None;
+        unsupported_result PromotionObjectHeartbeat fn promotion_object_heartbeat(_client_id: ClientId) -> Vec<TierTaskItem>, None;
+        unsupported_error PromotionAllocStart fn promotion_alloc_start(
+            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _size: u64, _preferred_segments: Vec<Text<'a>>
+        ) -> PromotionAllocStartResponse, Some(key);
+        unsupported_result NotifyPromotionSuccess fn notify_promotion_success(
+            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>
+        ) -> (), Some(key);
+        unsupported_result NotifyPromotionFailure fn notify_promotion_failure(
+            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>
+        ) -> (), Some(key);
+        unsupported_result MountNoFSegment fn mount_nof_segment(_segment: NofSegment, _client_id: ClientId) -> (), None;
+        unsupported_result ReMountNoFSegment fn remount_nof_segment(_segments: Vec<NofSegment>, _client_id: ClientId) -> (), None;
+        unsupported_result UnmountNoFSegment fn unmount_nof_segment(_segment_id: SegmentId, _client_id: ClientId) -> (), None;
+        unsupported_result GetAllNoFSegments fn get_all_nof_segments() -> Vec<NofSegment>, None;
+        unsupported_result GetNoFSegmentsByName fn get_nof_segments_by_name(_name: Text<'a>) -> Vec<NofSegmentOwner>, None;
+    }
+}
+
+/// Returns an error unless replicas of this type are stored on disk.
+fn check_disk(kind: ReplicaType) -> Expected<()> {
+    if kind == ReplicaType::DISK || kind == ReplicaType::LOCAL_DISK { Ok(()) } else { Err(ErrorCode::INVALID_PARAMS) }
+}

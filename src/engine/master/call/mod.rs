@@ -1,0 +1,182 @@
+//! Implements the RPC methods: calls [`MasterState`] with the arguments, updates the counters and returns the results.
+//!
+//! A call locks the state once. A batch locks it once per [`KEYS_PER_LOCK`] keys, and a scan of all objects once per slice, so that other
+//! callers can proceed in between. Tenants are accepted but ignored, as in upstream without multi-tenancy.
+//!
+//! `api` has one function per method, `write` the common parts of puts and upserts, and [`access`] the state that the methods use.
+
+use crate::engine::base::{ClientId, ErrorCode, Mono};
+use crate::engine::master::effect::Effects;
+use crate::engine::master::metrics::{BatchCount, CallCount, MasterCounters};
+use crate::engine::master::pattern::{self, KeyPattern};
+use crate::engine::master::refusal::MasterRefusal;
+use crate::engine::master::state::MasterState;
+use crate::engine::master::unsupported::UnsupportedResult;
+use crate::engine::wire::types::ObjectMeta;
+use crate::engine::wire::{Expected, Method, Text};
+
+pub mod access;
+
+mod api;
+mod write;
+
+use access::StateAccess;
+
+/// Number of keys in a batch that are processed per lock acquisition.
+const KEYS_PER_LOCK: usize = 64;
+
+/// Number of lock acquisitions after which a batch lets other callers proceed.
+const LOCKS_BEFORE_YIELD: usize = 16;
+
+/// Implements the RPC methods on a state.
+#[derive(Debug)]
+pub struct MasterCall<A>(pub A);
+
+/// Selects the counter of a batch method.
+type BatchCounter = fn(&mut MasterCounters) -> &mut BatchCount;
+
+/// A batch item that may refer to an object.
+trait Keyed {
+    /// The key of the object, if the item has one.
+    fn key(&self) -> Option<&[u8]>;
+}
+
+impl Keyed for Text<'_> {
+    fn key(&self) -> Option<&[u8]> {
+        Some(self.0)
+    }
+}
+
+impl Keyed for ObjectMeta<'_> {
+    fn key(&self) -> Option<&[u8]> {
+        Some(self.key.0)
+    }
+}
+
+impl Keyed for ClientId {
+    fn key(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+impl<A: StateAccess> MasterCall<A> {
+    /// Runs one call and counts it.
+    fn counted<R>(
+        &mut self,
+        counter: impl FnOnce(&mut MasterCounters) -> &mut CallCount,
+        work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> Result<R, MasterRefusal>,
+    ) -> Expected<R> {
+        self.0.with_state(|state, now, effects| {
+            let answer = work(state, now, effects);
+            counter(&mut state.counters).add(answer.is_ok());
+            answer.map_err(MasterRefusal::code)
+        })
+    }
+
+    /// Processes a batch item by item and locks the state once per [`KEYS_PER_LOCK`] items.
+    fn batch<T: Keyed, R>(
+        &mut self,
+        items: &[T],
+        counter: Option<BatchCounter>,
+        mut each: impl FnMut(&mut MasterState, Mono, &T, usize) -> Result<R, MasterRefusal>,
+    ) -> Vec<Expected<R>> {
+        let mut answers = Vec::with_capacity(items.len());
+        let mut failed = 0;
+        loop {
+            let begin = answers.len();
+            let end = items.len().min(begin + KEYS_PER_LOCK);
+            self.0.with_state(|state, now, _| {
+                state.warm(items[begin..end].iter().filter_map(Keyed::key));
+                for (nth, item) in items.iter().enumerate().take(end).skip(begin) {
+                    let answer = each(state, now, item, nth);
+                    failed += usize::from(answer.is_err());
+                    answers.push(answer.map_err(MasterRefusal::code));
+                }
+                if end == items.len()
+                    && let Some(counter) = counter
+                {
+                    counter(&mut state.counters).add(items.len(), failed);
+                }
+            });
+            if end == items.len() {
+                return answers;
+            }
+            // Two or three lock acquisitions in a row delay other callers only briefly. Sleeping would delay the other connections on this
+            // thread.
+            if end.is_multiple_of(LOCKS_BEFORE_YIELD * KEYS_PER_LOCK) {
+                self.0.yield_to_waiters();
+            }
+        }
+    }
+
+    /// Calls `each`, with the state locked, for all keys that match the expression.
+    ///
+    /// # Errors
+    /// `BadRegex` if the search exceeds its step limit or time budget. Earlier calls to `each` are not undone.
+    fn matching(
+        &mut self,
+        pattern: &KeyPattern,
+        mut each: impl FnMut(&mut MasterState, Mono, &[u8]),
+    ) -> Result<(), MasterRefusal> {
+        let (mut walk, end) = self.0.with_state(|state, now, _| {
+            let walk = state.walk();
+            (walk, now + pattern::budget(walk.slots()))
+        });
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        while !walk.is_done() {
+            bytes.clear();
+            ends.clear();
+            let now = self.0.with_state(|state, now, _| {
+                state.key_slice(&mut walk, &mut |key| {
+                    bytes.extend_from_slice(key);
+                    ends.push(bytes.len());
+                });
+                now
+            });
+            if now > end {
+                return Err(MasterRefusal::BadRegex);
+            }
+            let mut from = 0;
+            let mut found = Vec::new();
+            for &end in &ends {
+                let key = &bytes[from..end];
+                from = end;
+                if pattern.matches(key) {
+                    found.push(key);
+                }
+                if pattern.exceeds_hard_keys() {
+                    return Err(MasterRefusal::BadRegex);
+                }
+            }
+            for chunk in found.chunks(KEYS_PER_LOCK) {
+                self.0.with_state(|state, now, _| chunk.iter().for_each(|key| each(state, now, key)));
+            }
+            self.0.yield_to_waiters();
+        }
+        Ok(())
+    }
+
+    /// Returns the table entry for an unsupported method, and whether `key` exists.
+    fn unsupported(&mut self, method: Method, key: Option<Text<'_>>) -> (UnsupportedResult, bool) {
+        let unsupported = UnsupportedResult::of(method);
+        let exists = match key {
+            Some(key) if unsupported.depends_on_key() => self.0.with_state(|state, _, _| state.contains_key(key.0)),
+            _ => true,
+        };
+        (unsupported, exists)
+    }
+
+    fn unsupported_result<T: Default>(&mut self, method: Method, key: Option<Text<'_>>) -> Expected<T> {
+        let (unsupported, exists) = self.unsupported(method, key);
+        unsupported.result(exists)
+    }
+
+    fn unsupported_error<T>(&mut self, method: Method, key: Option<Text<'_>>) -> Expected<T> {
+        let (unsupported, exists) = self.unsupported(method, key);
+        Err(unsupported.error(exists).unwrap_or(ErrorCode::NOT_SUPPORTED))
+    }
+
+    fn count(&mut self, add: impl FnOnce(&mut MasterCounters)) {
+        self.0.with_state(|state, _, _| add(&mut state.counters));
+    }
+}

@@ -1,0 +1,139 @@
+//! The calls that write objects, singly and in batches.
+//!
+//! They form two families with the same arguments. Only the start of a write and the counters of the batches differ.
+
+use bytes::Bytes;
+
+use crate::engine::base::{ClientId, Mono};
+use crate::engine::master::call::access::StateAccess;
+use crate::engine::master::call::{BatchCounter, MasterCall};
+use crate::engine::master::put::{PutOptions, PutSpec, PutStartResult};
+use crate::engine::master::refusal::MasterRefusal;
+use crate::engine::master::state::MasterState;
+use crate::engine::wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig};
+use crate::engine::wire::{Expected, Text};
+
+/// A family of write calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WriteFamily {
+    /// Refuses a key that exists.
+    Put,
+    /// Replaces an object that exists.
+    Upsert,
+}
+
+impl WriteFamily {
+    fn start(self, state: &mut MasterState, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
+        match self {
+            WriteFamily::Put => state.put_start(now, client, spec),
+            WriteFamily::Upsert => state.upsert_start(now, client, spec),
+        }
+    }
+
+    /// The counter of a batch. Upstream has none for batches of upserts. Single upserts are counted as puts.
+    fn counter(self, of_puts: BatchCounter) -> Option<BatchCounter> {
+        match self {
+            WriteFamily::Put => Some(of_puts),
+            WriteFamily::Upsert => None,
+        }
+    }
+}
+
+impl<A: StateAccess> MasterCall<A> {
+    /// Starts one write. Both families are counted as puts.
+    pub(super) fn start(
+        &mut self,
+        family: WriteFamily,
+        client: ClientId,
+        key: Text<'_>,
+        length: u64,
+        config: &ReplicateConfig,
+    ) -> Expected<Vec<ReplicaDescriptor>> {
+        self.counted(
+            |counters| &mut counters.put_start,
+            |state, now, _| {
+                let options = PutOptions::new(config, 1, state.policy());
+                let spec = PutSpec::new(key.0, length, options.as_ref(), 0)?;
+                family.start(state, now, client, &spec)
+            },
+        )
+    }
+
+    /// Ends one write. The same for both families.
+    pub(super) fn end(&mut self, client: ClientId, object: &ObjectMeta<'_>, kind: ReplicaType) -> Expected<()> {
+        self.counted(
+            |counters| &mut counters.put_end,
+            |state, now, _| state.put_end(now, client, object.key.0, object.object_checksum, kind),
+        )
+    }
+
+    /// Revokes one write. The same for both families.
+    pub(super) fn revoke(&mut self, client: ClientId, key: Text<'_>, kind: ReplicaType) -> Expected<()> {
+        self.counted(|counters| &mut counters.put_revoke, |state, _, _| state.put_revoke(client, key.0, kind))
+    }
+
+    /// Starts a batch of writes. The options are validated once, each key and size when its write starts.
+    pub(super) fn start_batch(
+        &mut self,
+        family: WriteFamily,
+        client: ClientId,
+        keys: &[Text<'_>],
+        lengths: &[u64],
+        config: &ReplicateConfig,
+    ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
+        let counter = family.counter(|counters| &mut counters.batch_put_start);
+        // A batch with inconsistent lengths is refused before it is checked for other errors.
+        let groups = config.group_ids.as_ref().map_or(keys.len(), Vec::len);
+        if keys.len() != lengths.len() || keys.len() != groups {
+            return self.batch(keys, counter, |_, _, _, _| Err(MasterRefusal::BadArguments));
+        }
+        let mut options = self.0.with_state(|state, _, _| PutOptions::new(config, keys.len(), state.policy()));
+        self.batch(keys, counter, |state, now, key, nth| {
+            let spec = PutSpec::new(key.0, lengths[nth], options.as_ref(), nth)?;
+            let replicas = family.start(state, now, client, &spec)?;
+            if nth == 0
+                && config.prefer_alloc_in_same_node
+                && let Ok(options) = &mut options
+                && let Some(endpoint) = endpoint(&replicas)
+            {
+                // Like upstream, use the first replica's endpoint as the preferred segment name. In P2P mode, the endpoint is not a segment
+                // name, so the preference is ignored.
+                options.prefer(endpoint);
+            }
+            Ok(replicas)
+        })
+    }
+
+    /// Ends a batch of writes.
+    pub(super) fn end_batch(
+        &mut self,
+        family: WriteFamily,
+        client: ClientId,
+        objects: &[ObjectMeta<'_>],
+        kind: ReplicaType,
+    ) -> Vec<Expected<()>> {
+        let counter = family.counter(|counters| &mut counters.batch_put_end);
+        self.batch(objects, counter, |state, now, object, _| {
+            state.put_end(now, client, object.key.0, object.object_checksum, kind)
+        })
+    }
+
+    /// Revokes a batch of writes.
+    pub(super) fn revoke_batch(
+        &mut self,
+        family: WriteFamily,
+        client: ClientId,
+        keys: &[Text<'_>],
+        kind: ReplicaType,
+    ) -> Vec<Expected<()>> {
+        let counter = family.counter(|counters| &mut counters.batch_put_revoke);
+        self.batch(keys, counter, |state, _, key, _| state.put_revoke(client, key.0, kind))
+    }
+}
+
+fn endpoint(replicas: &[ReplicaDescriptor]) -> Option<Bytes> {
+    match &replicas.first()?.location {
+        ReplicaLocation::Memory(buffer) => Some(buffer.transport_endpoint.0.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,301 @@
+//! The eviction index: for each object, whether it is being written, hard-pinned, soft-pinned or evictable.
+//!
+//! Unfinished writes are ordered by their start, soft-pinned objects by lease end. An [`EvictionPolicy`] orders the evictable objects.
+//! Hard-pinned objects are in no order.
+//!
+//! The index depends on an object's lease, pins and start of its write. These are private to this file ([`EvictionEntry`], [`SoftPin`]) and
+//! change only in functions of [`EvictionIndex`], which move the object at the same time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::master::eviction::list::RecordList;
+use crate::engine::master::eviction::{ActivePolicy, EvictionPolicy, EvictionPolicyKind};
+use crate::engine::master::object::ObjectTable;
+use crate::engine::master::slots::ObjectSlot;
+
+/// The part of an object's record that belongs to the index. Packed so that the record does not grow.
+#[derive(Debug)]
+#[repr(C, packed(4))]
+pub(in crate::engine::master) struct EvictionEntry {
+    /// The object cannot be removed or evicted before this time.
+    lease_until: Mono,
+    /// When the last write started.
+    put_start: Mono,
+    /// Neighbors in the list that contains the object. A free slot uses `next` for the next free slot.
+    pub(super) prev: ObjectSlot,
+    pub(super) next: ObjectSlot,
+    state: EvictionState,
+    /// For the policy's own use while it contains the object.
+    pub(super) tag: u8,
+    hard_pin: bool,
+}
+
+/// What an object is to the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum EvictionState {
+    /// Not in the index: hard-pinned, or about to change to another state.
+    None,
+    /// The slot contains no object.
+    Free,
+    /// A write is in progress. The object is neither readable nor evictable.
+    Writing,
+    SoftPinned,
+    /// The policy contains the object.
+    Evictable,
+}
+
+impl EvictionEntry {
+    /// The entry of a new object that is not in the index.
+    pub fn new(hard_pin: bool) -> EvictionEntry {
+        EvictionEntry {
+            lease_until: Mono::ZERO,
+            put_start: Mono::ZERO,
+            prev: ObjectSlot::NIL,
+            next: ObjectSlot::NIL,
+            state: EvictionState::None,
+            tag: 0,
+            hard_pin,
+        }
+    }
+
+    /// The entry of a slot without an object. `next` is the next free slot.
+    pub fn free(next: ObjectSlot) -> EvictionEntry {
+        EvictionEntry { next, state: EvictionState::Free, ..EvictionEntry::new(false) }
+    }
+
+    /// The end of the object's own lease. Its group may have a longer one.
+    #[inline]
+    pub fn lease_until(&self) -> Mono {
+        self.lease_until
+    }
+
+    /// When the last write started.
+    pub fn put_start(&self) -> Mono {
+        self.put_start
+    }
+
+    /// Returns true if a write is in progress. The object is then neither readable nor evictable.
+    #[inline]
+    pub fn is_writing(&self) -> bool {
+        self.state == EvictionState::Writing
+    }
+
+    /// Returns true if the object may never be evicted.
+    pub fn hard_pin(&self) -> bool {
+        self.hard_pin
+    }
+
+    /// Returns true if the slot contains no object.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        self.state == EvictionState::Free
+    }
+
+    /// Returns true if the object is not in the index.
+    pub fn is_unlisted(&self) -> bool {
+        self.state == EvictionState::None
+    }
+
+    /// Returns true if the object is evictable; with `soft`, also if it is soft-pinned.
+    pub fn is_candidate(&self, soft: bool) -> bool {
+        self.state == EvictionState::Evictable || soft && self.state == EvictionState::SoftPinned
+    }
+
+    /// The neighbors in the list that contains the object. In a free slot, the second one is the next free slot.
+    #[inline]
+    pub fn neighbors(&self) -> (ObjectSlot, ObjectSlot) {
+        (self.prev, self.next)
+    }
+}
+
+/// An object's soft pin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::engine::master) struct SoftPin {
+    /// End of the pin. It may be in the past.
+    end: Option<Mono>,
+    pending: PendingPin,
+}
+
+/// How the soft pin changes when a write ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::engine::master) enum PendingPin {
+    #[default]
+    Keep,
+    /// Pin for this number of milliseconds, counted from the end of the write.
+    Set(u64),
+    Clear,
+}
+
+impl SoftPin {
+    /// The pin of a new object, which ends at `end`, and its change when the write ends.
+    pub fn new(end: Option<Mono>, pending: PendingPin) -> SoftPin {
+        SoftPin { end, pending }
+    }
+
+    /// End of the pin, if there is one. It may be in the past.
+    pub fn end(&self) -> Option<Mono> {
+        self.end
+    }
+
+    /// Sets how the pin changes when the write in progress ends.
+    pub fn set_pending(&mut self, pending: PendingPin) {
+        self.pending = pending;
+    }
+
+    fn apply_pending(&mut self, now: Mono) {
+        match std::mem::take(&mut self.pending) {
+            PendingPin::Keep => {}
+            PendingPin::Set(ttl_ms) => self.end = Some(now + Duration::from_millis(ttl_ms)),
+            PendingPin::Clear => self.end = None,
+        }
+    }
+}
+
+/// Orders all objects for eviction.
+#[derive(Debug)]
+pub(in crate::engine::master) struct EvictionIndex {
+    policy: ActivePolicy,
+    /// Unfinished writes, ordered by their start.
+    writing: RecordList,
+    /// Soft-pinned objects, ordered by lease end.
+    pinned: BTreeSet<(Mono, ObjectSlot)>,
+    /// Soft-pinned objects, ordered by the end of the pin.
+    pin_ends: BTreeSet<(Mono, ObjectSlot)>,
+}
+
+impl EvictionIndex {
+    /// Creates an empty index.
+    pub fn new(policy: EvictionPolicyKind) -> EvictionIndex {
+        EvictionIndex {
+            policy: ActivePolicy::new(policy),
+            writing: RecordList::default(),
+            pinned: BTreeSet::new(),
+            pin_ends: BTreeSet::new(),
+        }
+    }
+
+    /// Records the start of a write.
+    pub fn begin_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
+        self.remove(objects, at);
+        let entry = &mut objects[at].eviction;
+        entry.put_start = now;
+        entry.state = EvictionState::Writing;
+        self.writing.append(objects, at);
+    }
+
+    /// Records the end of a write: the pending change of the soft pin takes effect, and the object becomes evictable unless it is pinned.
+    pub fn end_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
+        self.remove(objects, at);
+        let object = &mut objects[at];
+        object.eviction.lease_until = object.eviction.lease_until.max(now);
+        if let Some(extra) = object.extra.as_mut() {
+            extra.soft_pin.apply_pending(now);
+        }
+        self.insert(objects, at, now);
+    }
+
+    /// Records a read: the lease lasts at least until `lease`.
+    pub fn touch(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
+        let entry = &mut objects[at].eviction;
+        let before = entry.lease_until;
+        if lease <= before {
+            return;
+        }
+        entry.lease_until = lease;
+        match entry.state {
+            EvictionState::Evictable => self.policy.touch(objects, at, before),
+            EvictionState::SoftPinned => self.move_pinned(at, before, lease),
+            EvictionState::None | EvictionState::Writing | EvictionState::Free => {}
+        }
+    }
+
+    /// Sets the lease of an object whose group is protected until `lease`, so that it is not the next victim.
+    pub fn postpone(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
+        let entry = &mut objects[at].eviction;
+        let before = entry.lease_until;
+        entry.lease_until = lease;
+        match entry.state {
+            EvictionState::Evictable => self.policy.postpone(objects, at, before),
+            EvictionState::SoftPinned => self.move_pinned(at, before, lease),
+            EvictionState::None | EvictionState::Writing | EvictionState::Free => {}
+        }
+    }
+
+    /// Ends one soft pin that has expired. Returns false if there is none.
+    pub fn expire_pin(&mut self, objects: &mut ObjectTable, now: Mono) -> bool {
+        match self.pin_ends.first() {
+            Some(&(end, at)) if end <= now => {
+                self.remove(objects, at);
+                self.insert(objects, at, now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes the object from the index.
+    pub fn remove(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
+        let entry = &objects[at].eviction;
+        match entry.state {
+            EvictionState::Evictable => self.policy.remove(objects, at),
+            EvictionState::Writing => self.writing.detach(objects, at),
+            EvictionState::SoftPinned => {
+                self.pinned.remove(&(entry.lease_until, at));
+                if let Some(end) = objects[at].soft_pin() {
+                    self.pin_ends.remove(&(end, at));
+                }
+            }
+            EvictionState::None | EvictionState::Free => {}
+        }
+        objects[at].eviction.state = EvictionState::None;
+    }
+
+    /// Inserts a complete object according to its pins.
+    fn insert(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
+        let object = &mut objects[at];
+        if object.eviction.hard_pin {
+            return;
+        }
+        if let Some(end) = object.soft_pin().filter(|end| *end > now) {
+            self.pinned.insert((object.eviction.lease_until, at));
+            self.pin_ends.insert((end, at));
+            object.eviction.state = EvictionState::SoftPinned;
+            return;
+        }
+        object.eviction.state = EvictionState::Evictable;
+        self.policy.insert(objects, at, now);
+    }
+
+    fn move_pinned(&mut self, at: ObjectSlot, before: Mono, lease: Mono) {
+        self.pinned.remove(&(before, at));
+        self.pinned.insert((lease, at));
+    }
+
+    /// The next unpinned object to evict, chosen by the policy. Its lease has ended.
+    pub fn victim(&mut self, objects: &ObjectTable, now: Mono) -> Option<ObjectSlot> {
+        self.policy.victim(objects, now)
+    }
+
+    /// The next soft-pinned object to evict: the one whose lease ended first.
+    pub fn pinned_victim(&self, now: Mono) -> Option<ObjectSlot> {
+        self.pinned.first().filter(|(lease, _)| *lease <= now).map(|(_, at)| *at)
+    }
+
+    /// The oldest unfinished write.
+    pub fn first_writing(&self) -> Option<ObjectSlot> {
+        self.writing.first()
+    }
+
+    /// The end of the soft pin that ends first.
+    pub fn first_pin_end(&self) -> Option<Mono> {
+        self.pin_ends.first().map(|(end, _)| *end)
+    }
+
+    /// Number of objects under an active soft pin.
+    pub fn pinned(&self) -> usize {
+        self.pinned.len()
+    }
+}
