@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> Outcome {
         metadata: args.metadata_server.clone(),
         protocol: transport.protocol,
         announce_host: None,
-        rdma: transport.rdma.clone(),
+        transport: transport.rdma.clone(),
         settings,
     };
     runtime::block_on(1, async {
@@ -336,7 +336,7 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
                 "check that the target is running and that --segment-id is the address it prints after 'listening on'",
             )
         }
-        TransferError::Rdma(fault) => {
+        TransferError::Device(fault) => {
             let failure = Failure::new(transport::exit(fault), error.to_string());
             // A fault without a peer is local, so the segment is irrelevant.
             let failure =
