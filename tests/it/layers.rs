@@ -47,10 +47,10 @@ fn table() -> Table {
 }
 
 /// A word or a punctuation mark, and the line it stands on.
-type Token = (String, usize);
+pub(crate) type Token = (String, usize);
 
 /// Words and punctuation of Rust text, without comments, strings and character literals.
-fn tokens(text: &str) -> Vec<Token> {
+pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let b = text.as_bytes();
     let (mut i, mut line, mut out) = (0, 1, Vec::new());
     let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c >= 0x80;
@@ -180,7 +180,7 @@ fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// Every source file: its path under src, and its tokens.
-fn files() -> Vec<(String, Vec<Token>)> {
+pub(crate) fn files() -> Vec<(String, Vec<Token>)> {
     let src = root().join("src");
     let mut paths = Vec::new();
     sources(&src, &mut paths);

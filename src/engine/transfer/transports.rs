@@ -72,7 +72,11 @@ impl TransferProtocol {
     /// Returns the names of all protocols, for error messages: `tcp or rdma`.
     pub fn names() -> String {
         let names: Vec<&str> = TransferProtocol::ALL.iter().map(|protocol| protocol.name()).collect();
-        names.join(" or ")
+        match names.split_last() {
+            Some((last, [])) => (*last).to_owned(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        }
     }
 }
 
@@ -88,5 +92,19 @@ impl FromStr for TransferProtocol {
 impl fmt::Display for TransferProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_protocol_is_parsed_from_its_name() {
+        for protocol in TransferProtocol::ALL {
+            assert_eq!(protocol.name().parse::<TransferProtocol>().unwrap(), *protocol);
+        }
+        let unknown = "efa".parse::<TransferProtocol>().unwrap_err();
+        assert_eq!(unknown.to_string(), "protocol 'efa' is not supported; use tcp or rdma");
     }
 }
