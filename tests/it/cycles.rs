@@ -5,7 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::layers::{Token, files};
 
 /// The circles that stay, each with its reason. A line names the files without `.rs`, in alphabetical order.
-const ALLOWED: &[(&str, &str)] = &[];
+const ALLOWED: &[(&str, &str)] = &[
+    ("commands/error commands/logging/mod", "an error about log flags is printed through the log's stderr"),
+    ("engine/lint/read/launch engine/lint/read/script", "a script runs a launcher, and a launcher runs a script"),
+    ("engine/master/evict engine/master/state", "one state machine, whose methods are in several files"),
+    ("engine/master/eviction_index engine/master/object", "an intrusive list: the objects are its nodes"),
+    ("engine/sys/memory engine/sys/pages", "a block of an arena keeps the arena, which is memory itself"),
+    (
+        "engine/transfer/rdma/endpoint engine/transfer/rdma/nic",
+        "a device owns its endpoints and is passed to their methods",
+    ),
+];
+
+/// The circles that are still to be cut.
+const TO_CUT: &[&str] = &[
+    "commands/bench/multi_turn/args/backend commands/bench/multi_turn/args/endpoint",
+    "engine/deploy/check engine/deploy/plans/mod",
+    "engine/deploy/commented engine/deploy/parse",
+    "engine/lint/flags engine/lint/model engine/lint/read/mod engine/lint/rules/mod engine/lint/settings engine/lint/yaml",
+    "engine/load/answer/generate engine/load/answer/openai",
+    "engine/load/target/connection engine/load/target/http2 engine/load/target/wire",
+    "engine/load/workload/dataset/mod engine/load/workload/dataset/rows engine/load/workload/json_text \
+     engine/load/workload/message engine/load/workload/replay engine/load/workload/row_error",
+    "engine/store/heartbeat engine/store/node engine/store/node_store engine/store/segment_manager",
+    "engine/store/rest engine/store/rest_segments",
+];
 
 /// A module or an item in it, from the crate's root.
 type Path = Vec<String>;
@@ -105,17 +129,17 @@ fn definition<'a>(
     Some(followed.unwrap_or(file))
 }
 
-/// Which file uses which. A `mod.rs` and the files below it do not count: the one declares the others.
+/// Which file uses which. A module and the files in its directory do not count: the one declares the others.
 fn graph(files: &[(String, Vec<Token>)]) -> BTreeMap<String, BTreeSet<String>> {
     let files: Vec<(&str, &[Token])> = files
         .iter()
-        .filter(|(file, _)| !file.split(['/', '.']).any(|part| part == "tests") && !file.contains("ibverbs-sys"))
+        .filter(|(file, _)| !file.split(['/', '.']).any(|part| part == "tests"))
         .map(|(file, tokens)| (file.as_str(), without_tests(tokens)))
         .collect();
     let modules: BTreeMap<Path, String> = files.iter().map(|(file, _)| (module(file), (*file).to_owned())).collect();
-    let uses: BTreeMap<&str, Uses> =
-        files.iter().map(|(file, tokens)| (*file, uses(file, tokens, &modules))).collect();
-    let is_above = |a: &str, b: &str| a.strip_suffix("mod.rs").is_some_and(|folder| b.starts_with(folder));
+    let uses: BTreeMap<&str, Uses> = files.iter().map(|(file, tokens)| (*file, uses(file, tokens, &modules))).collect();
+    let folder = |file: &str| format!("{}/", module(file).join("/"));
+    let is_above = |a: &str, b: &str| b.starts_with(&folder(a));
     let targets = |file: &str, uses_of: &Uses| -> BTreeSet<String> {
         let all = uses_of.paths.iter().filter_map(|path| definition(path, &modules, &uses, 0));
         all.filter(|to| *to != file && !is_above(to, file) && !is_above(file, to)).map(str::to_owned).collect()
@@ -143,12 +167,12 @@ fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
 
 #[test]
 fn files_do_not_use_each_other_in_circles() {
-    let allowed: BTreeSet<&str> = ALLOWED.iter().map(|(files, _)| *files).collect();
+    let allowed: BTreeSet<&str> = ALLOWED.iter().map(|(files, _)| *files).chain(TO_CUT.iter().copied()).collect();
     let found = circles(&graph(&files()));
     let new: Vec<&String> = found.iter().filter(|circle| !allowed.contains(circle.as_str())).collect();
     assert!(new.is_empty(), "{new:#?}");
     let gone: Vec<&&str> = allowed.iter().filter(|circle| !found.iter().any(|found| found == *circle)).collect();
-    assert!(gone.is_empty(), "these are no circles any more: {gone:#?}");
+    assert!(gone.is_empty(), "remove these from the lists, they are not circles: {gone:#?}");
 }
 
 #[test]
