@@ -49,7 +49,7 @@ fn module(file: &str) -> Path {
 }
 
 /// The tokens without the test module at the foot of the file.
-fn without_tests(tokens: &[Token]) -> &[Token] {
+pub(crate) fn without_tests(tokens: &[Token]) -> &[Token] {
     let is_tests = |w: &[Token]| w.iter().map(|t| t.0.as_str()).eq(["(", "test", ")", "]", "mod", "tests", "{"]);
     let end = tokens.windows(7).position(is_tests).unwrap_or(tokens.len());
     &tokens[..end]
