@@ -70,7 +70,7 @@ struct Cli {
 
 /// Log filter for commands that are not services. The command itself reports each error, once. The only warnings logged concern RDMA and
 /// the use of a transport other than the requested one.
-const QUIET: &str = "error,mcctl::commands::transport=warn,mcctl::engine::transfer::engine=warn,\
+const QUIET: &str = "error,mcctl::commands::transport=warn,mcctl::engine::transfer::start=warn,\
                      mcctl::engine::transfer::rdma::open=warn";
 
 #[derive(Debug, Subcommand)]

@@ -1,7 +1,7 @@
 //! A command's transport (tcp or rdma): flags, and errors for hosts and peers without RDMA.
 
 use crate::commands::error::{Exit, Failure};
-use crate::engine::transfer::{Blame, RdmaFault, RdmaOptions, RdmaStep, TransferError, TransferProtocol};
+use crate::engine::transfer::{Blame, DeviceFault, DeviceStep, TransferError, TransferProtocol, TransportOptions};
 
 /// Flags that select the transport.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -22,7 +22,7 @@ pub struct TransportArgs {
 pub struct TransportChoice {
     pub protocol: TransferProtocol,
     /// The RDMA device selection on this host.
-    pub rdma: RdmaOptions,
+    pub rdma: TransportOptions,
     /// The flag or variable that selected the protocol.
     pub origin: String,
 }
@@ -30,7 +30,11 @@ pub struct TransportChoice {
 impl TransportChoice {
     /// TCP, the default.
     pub fn tcp() -> TransportChoice {
-        TransportChoice { protocol: TransferProtocol::Tcp, rdma: RdmaOptions::default(), origin: "default".to_owned() }
+        TransportChoice {
+            protocol: TransferProtocol::Tcp,
+            rdma: TransportOptions::default(),
+            origin: "default".to_owned(),
+        }
     }
 
     /// The transport for `protocol` (a value from `origin`) and `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp
@@ -49,16 +53,16 @@ impl TransportChoice {
         let protocol = word.parse().map_err(|_: TransferError| {
             Failure::usage(format!("unsupported protocol '{word}'"))
                 .found(origin.clone())
-                .next("use --protocol tcp or rdma")
+                .next(format!("use --protocol {}", TransferProtocol::names()))
         })?;
         if protocol == TransferProtocol::Rdma && env("MC_FORCE_TCP").is_some() {
             tracing::warn!("using tcp instead of rdma ({origin}), because MC_FORCE_TCP is set");
             return Ok(TransportChoice { origin: "MC_FORCE_TCP".to_owned(), ..TransportChoice::tcp() });
         }
-        let mut rdma = RdmaOptions { allow_tcp_fallback, ..RdmaOptions::parse(devices) };
+        let mut rdma = TransportOptions { allow_tcp_fallback, ..TransportOptions::parse(devices) };
         let discover = env("MC_MS_AUTO_DISC").is_some_and(|text| text.trim() == "1");
         if rdma.devices.is_empty() || discover {
-            rdma.devices = RdmaOptions::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
+            rdma.devices = TransportOptions::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
         }
         Ok(TransportChoice { protocol, rdma, origin })
     }
@@ -91,12 +95,12 @@ impl TransportArgs {
 /// selected rdma.
 pub fn failure(error: &TransferError, origin: &str) -> Option<Failure> {
     let failure = match error {
-        TransferError::NoRdma { why } => {
+        TransferError::Unavailable { why, .. } => {
             let next =
                 "run mcctl devices and mcctl doctor --protocol rdma; or use --protocol tcp or --allow-tcp-fallback";
             Failure::host("this host cannot use rdma, and fallback to tcp is not allowed").found(why.clone()).next(next)
         }
-        TransferError::Rdma(fault) => {
+        TransferError::Device(fault) => {
             Failure::host("cannot use rdma").found(fault.to_string()).next(next(fault, "the peer"))
         }
         _ => return None,
@@ -105,22 +109,22 @@ pub fn failure(error: &TransferError, origin: &str) -> Option<Failure> {
 }
 
 /// The exit code for an RDMA fault: [`Exit::Host`] if the local device is at fault, otherwise [`Exit::Unreachable`].
-pub fn exit(fault: &RdmaFault) -> Exit {
+pub fn exit(fault: &DeviceFault) -> Exit {
     if fault.blame == Blame::Device { Exit::Host } else { Exit::Unreachable }
 }
 
 /// The fix for an RDMA fault with `peer`.
-pub fn next(fault: &RdmaFault, peer: &str) -> String {
+pub fn next(fault: &DeviceFault, peer: &str) -> String {
     match (fault.remedy, fault.blame, fault.step) {
         (Some(remedy), _, _) => remedy.to_owned(),
         (None, Blame::Device, _) => "run mcctl devices and mcctl doctor --protocol rdma".to_owned(),
-        (None, Blame::Peer, RdmaStep::Dial) => format!("check that {peer} is running"),
+        (None, Blame::Peer, DeviceStep::Dial) => format!("check that {peer} is running"),
         (None, Blame::Peer, _) => {
             format!(
                 "check that {peer} is running, that its link is up, and that this host can reach its GID's address (ping -I)"
             )
         }
-        (None, Blame::Refusal, RdmaStep::Move) => {
+        (None, Blame::Refusal, DeviceStep::Move) => {
             format!("check whether {peer} has restarted or unmounted that memory")
         }
         (None, Blame::Refusal, _) => format!("check the log on {peer}: it rejected the connection"),
@@ -176,30 +180,30 @@ mod tests {
 
     #[test]
     fn a_host_without_rdma_has_exit_code_4() {
-        let error = TransferError::NoRdma { why: "no RDMA device".to_owned() };
+        let error = TransferError::Unavailable { protocol: "rdma", why: "no RDMA device".to_owned() };
         let failure = failure(&error, "--protocol rdma").unwrap();
         assert_eq!(failure.exit.code(), 4);
         assert_eq!(failure.found.as_deref(), Some("no RDMA device"));
         assert!(super::failure(&TransferError::NoAddress, "").is_none());
     }
 
-    fn fault(blame: Blame, step: RdmaStep, remedy: Option<&'static str>) -> RdmaFault {
+    fn fault(blame: Blame, step: DeviceStep, remedy: Option<&'static str>) -> DeviceFault {
         let (device, gid, peer, problem) = ("rxe0".into(), String::new(), String::new(), "it broke".into());
-        RdmaFault { device, port: 1, gid, peer, step, problem, blame, remedy }
+        DeviceFault { protocol: "rdma", device, port: 1, gid, peer, step, problem, blame, remedy }
     }
 
     #[test]
     fn the_faulty_side_selects_exit_code_and_advice() {
-        let short = fault(Blame::Device, RdmaStep::Register, Some("raise RLIMIT_MEMLOCK"));
+        let short = fault(Blame::Device, DeviceStep::Register, Some("raise RLIMIT_MEMLOCK"));
         assert_eq!((exit(&short), next(&short, "the target").as_str()), (Exit::Host, "raise RLIMIT_MEMLOCK"));
-        let failure = failure(&TransferError::Rdma(short.into()), "--protocol rdma").unwrap();
+        let failure = failure(&TransferError::Device(short.into()), "--protocol rdma").unwrap();
         assert_eq!((failure.exit, failure.next.as_deref()), (Exit::Host, Some("raise RLIMIT_MEMLOCK")));
-        let gone = fault(Blame::Peer, RdmaStep::Dial, None);
+        let gone = fault(Blame::Peer, DeviceStep::Dial, None);
         assert_eq!(exit(&gone), Exit::Unreachable);
         assert!(next(&gone, "the target").ends_with("the target is running"));
-        let odd = fault(Blame::Refusal, RdmaStep::Dial, None);
+        let odd = fault(Blame::Refusal, DeviceStep::Dial, None);
         assert_eq!(exit(&odd), Exit::Unreachable);
-        let others = [odd, fault(Blame::Device, RdmaStep::Rtr, None), fault(Blame::Peer, RdmaStep::Move, None)];
+        let others = [odd, fault(Blame::Device, DeviceStep::Rtr, None), fault(Blame::Peer, DeviceStep::Move, None)];
         assert!(others.iter().all(|fault| next(fault, "the target") != next(&gone, "the target")));
     }
 }

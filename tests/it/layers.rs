@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::cycles::without_tests;
+
 /// Identifiers that a core must not use: it gets `now` as an argument, and owns no socket.
 const NOT_IN_A_CORE: &[&str] = &["Instant", "SystemTime", "TcpStream", "TcpListener", "tokio", "thread", "RandomState"];
 /// The master's core does not wait, because it answers under a lock. (The method table of `wire` declares the client's calls, which wait.)
@@ -11,6 +13,8 @@ const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
 const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan", "wire", "alloc"];
 /// The files of `master` that are its shells; all others are its core.
 const MASTER_SHELLS: &[&str] = &["server.rs", "admin.rs"];
+/// Folders of `transfer` with one transport each. `engine/transfer/transports.rs` alone names them.
+const TRANSPORTS: &[&str] = &["rdma", "tcp"];
 /// Crates that `commands` alone may name.
 const COMMAND_CRATES: &[&str] = &["clap", "comfy_table", "indicatif", "anyhow"];
 
@@ -47,10 +51,10 @@ fn table() -> Table {
 }
 
 /// A word or a punctuation mark, and the line it stands on.
-type Token = (String, usize);
+pub(crate) type Token = (String, usize);
 
 /// Words and punctuation of Rust text, without comments, strings and character literals.
-fn tokens(text: &str) -> Vec<Token> {
+pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let b = text.as_bytes();
     let (mut i, mut line, mut out) = (0, 1, Vec::new());
     let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c >= 0x80;
@@ -180,7 +184,7 @@ fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// Every source file: its path under src, and its tokens.
-fn files() -> Vec<(String, Vec<Token>)> {
+pub(crate) fn files() -> Vec<(String, Vec<Token>)> {
     let src = root().join("src");
     let mut paths = Vec::new();
     sources(&src, &mut paths);
@@ -287,6 +291,23 @@ fn words(words: &[&str], excepted: impl Fn(&str) -> bool) -> Vec<String> {
         }
     }
     found
+}
+
+/// Where a file that is not a transport's own names it, tests apart.
+fn named_transports(file: &str, tokens: &[Token]) -> Vec<String> {
+    let is_free =
+        |name: &str| file == "engine/transfer/transports.rs" || file.starts_with(&format!("engine/transfer/{name}/"));
+    let names = |w: &&[Token]| w[0].0 == "transfer" && w[1].0 == "::" && TRANSPORTS.contains(&w[2].0.as_str());
+    let found = without_tests(tokens).windows(3).filter(names).filter(|w| !is_free(&w[2].0));
+    found.map(|w| format!("{file}:{}: {}", w[2].1, w[2].0)).collect()
+}
+
+#[test]
+fn a_transport_is_named_only_in_the_table_of_transports() {
+    let wrong: Vec<String> = files().iter().flat_map(|(file, tokens)| named_transports(file, tokens)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let planted = tokens("\nuse crate::engine::transfer::rdma::RdmaTransport;");
+    assert_eq!(named_transports("engine/transfer/engine.rs", &planted), ["engine/transfer/engine.rs:2: rdma"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 mod admin;
 mod cli;
+mod cycles;
 mod deploy;
 mod devices;
 mod docs;

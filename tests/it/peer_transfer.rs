@@ -10,8 +10,8 @@ use mcctl::engine::http::HttpServer;
 use mcctl::engine::metadata::{KeySpace, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, RdmaOptions, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferProtocol,
-    TransferSettings,
+    Access, Op, OpKind, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferProtocol, TransferSettings,
+    TransportOptions,
 };
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ impl Finding {
             metadata: self.text().parse::<MetadataUri>().unwrap(),
             protocol: TransferProtocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
-            rdma: RdmaOptions::default(),
+            transport: TransportOptions::default(),
             settings: TransferSettings::default(),
         };
         TransferEngine::start(config, RealEnv::new()).await

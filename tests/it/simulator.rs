@@ -12,7 +12,7 @@ use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::sim::{self, Config, Cost, RunningSimulator, Storage};
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, name};
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferProtocol, TransferSettings};
+use mcctl::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -288,7 +288,7 @@ async fn node(master: &MasterServer<RealEnv>, segment_mib: u64) -> Node<RealEnv>
             metadata: MetadataUri::P2p,
             protocol: TransferProtocol::Tcp,
             announce_host: None,
-            rdma: RdmaOptions::default(),
+            transport: TransportOptions::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig::new(HostPort::new("127.0.0.1", master.rpc_port())),

@@ -13,7 +13,7 @@ use mcctl::engine::rpc::Timeouts;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, NodeError, PutOutcome, StoreError, name};
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferEngine, TransferProtocol, TransferSettings};
+use mcctl::engine::transfer::{TransferConfig, TransferEngine, TransferProtocol, TransferSettings, TransportOptions};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
 use crate::peer::process::{PATIENCE, free_port, in_time, wait_until_async};
@@ -47,7 +47,7 @@ fn config(master: u16, segment_mib: u64) -> NodeConfig {
             metadata: MetadataUri::P2p,
             protocol: TransferProtocol::Tcp,
             announce_host: None,
-            rdma: RdmaOptions::default(),
+            transport: TransportOptions::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig { timeouts, ..ClientConfig::new(HostPort::new("127.0.0.1", master)) },

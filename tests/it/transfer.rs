@@ -18,11 +18,11 @@ use mcctl::engine::http::{
 };
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::sys::Memory;
-use mcctl::engine::transfer::config::Framing;
+use mcctl::engine::transfer::tcp::Framing;
 use mcctl::engine::transfer::tcp::{FramingVersion, RequestFrame};
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, RdmaOptions, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferProtocol,
-    TransferSettings,
+    Access, Op, OpKind, RemoteAddr, TransferConfig, TransferEngine, TransferError, TransferProtocol, TransferSettings,
+    TransportOptions,
 };
 use mcctl::engine::wire::json::SegmentDescriptor;
 
@@ -39,7 +39,7 @@ fn config(name: &str) -> TransferConfig {
         metadata: MetadataUri::P2p,
         protocol: TransferProtocol::Tcp,
         announce_host: None,
-        rdma: RdmaOptions::default(),
+        transport: TransportOptions::default(),
         settings: TransferSettings::default(),
     }
 }
@@ -112,7 +112,7 @@ async fn bytes_arrive_at_every_size_and_offset_and_nowhere_else() {
 async fn a_large_batch_uses_several_threads() {
     let (theirs, memory) = target(64 << 20).await;
     let mut shared = config("127.0.0.1");
-    shared.settings.movers_per_batch = 4;
+    shared.settings.transports.tcp.movers_per_batch = 4;
     let ours = start(shared).await;
     moves_bytes(&ours, theirs.segment_name(), &memory).await;
     let buffer = Arc::new(Memory::from_vec(vec![0; 40 << 20]));
@@ -131,7 +131,7 @@ async fn a_large_batch_uses_several_threads() {
 async fn framing_version_1_uses_a_connection_per_request() {
     let (theirs, memory) = target(6 << 20).await;
     let mut old = config("127.0.0.1");
-    old.settings.framing = Framing::V1;
+    old.settings.transports.tcp.framing = Framing::V1;
     let ours = start(old).await;
     moves_bytes(&ours, theirs.segment_name(), &memory).await;
     assert_eq!(theirs.counters().connections_accepted, 16);
@@ -145,7 +145,7 @@ async fn framing_version_1_uses_a_connection_per_request() {
 #[tokio::test]
 async fn at_most_four_connections_stay_open() {
     let mut spread = config("127.0.0.1");
-    spread.settings.connections_nearby = 16;
+    spread.settings.transports.tcp.connections_nearby = 16;
     let ((theirs, memory), ours) = (target(1 << 20).await, start(spread).await);
     let buffer = Arc::new(Memory::from_vec(vec![0; 1 << 20]));
     for _ in 0..20 {
@@ -275,13 +275,13 @@ async fn overlapping_and_empty_memory_cannot_be_registered() {
 async fn rdma_does_not_fall_back_to_tcp_by_default() {
     let config = TransferConfig { protocol: TransferProtocol::Rdma, ..config("127.0.0.1") };
     let error = TransferEngine::start(config, RealEnv::new()).await.err().unwrap();
-    assert!(matches!(error, TransferError::NoRdma { .. }), "{error}");
+    assert!(matches!(error, TransferError::Unavailable { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn rdma_falls_back_to_tcp_only_if_allowed() {
-    let rdma = RdmaOptions { devices: vec!["none_such".to_owned()], allow_tcp_fallback: true };
-    let config = TransferConfig { protocol: TransferProtocol::Rdma, rdma, ..config("127.0.0.1") };
+    let transport = TransportOptions { devices: vec!["none_such".to_owned()], allow_tcp_fallback: true };
+    let config = TransferConfig { protocol: TransferProtocol::Rdma, transport, ..config("127.0.0.1") };
     let engine = TransferEngine::start(config, RealEnv::new()).await.unwrap();
     assert_eq!(engine.protocol(), "tcp");
     assert_ne!(engine.data_port(), 0);

@@ -21,9 +21,7 @@ use crate::engine::env::{Env, RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
 use crate::engine::store::name::{NodeName, PORTS};
 use crate::engine::sys::interface;
-use crate::engine::transfer::rdma::path_probe::{
-    PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath,
-};
+use crate::engine::transfer::path_probe::{PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath};
 use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings};
 
 /// Flags that select RDMA peers.
@@ -119,7 +117,7 @@ impl PeerArgs {
                 metadata,
                 protocol: TransferProtocol::Rdma,
                 announce_host: None,
-                rdma: transport.map_err(|failure| failure.what)?.rdma,
+                transport: transport.map_err(|failure| failure.what)?.rdma,
                 settings,
             })
         });
@@ -359,7 +357,7 @@ fn failure(failed: &PathProbeFailure) -> FailureEntry<'_> {
         ProbeFailureCause::Silence(_) => ("silence", None, None, None),
         ProbeFailureCause::Refused => ("refused", None, None, None),
         ProbeFailureCause::Unreachable => ("unreachable", None, None, None),
-        ProbeFailureCause::NoRdma => ("no-rdma", None, None, None),
+        ProbeFailureCause::OtherProtocol => ("no-rdma", None, None, None),
         ProbeFailureCause::Answer => ("answer", None, None, None),
     };
     FailureEntry { step: explain::word(failed.step), cause, call, errno, completion, words: &failed.message }

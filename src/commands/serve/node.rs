@@ -246,7 +246,7 @@ pub(crate) fn config(plan: &NodePlan) -> (NodeConfig, Vec<String>) {
             metadata: plan.metadata.clone(),
             protocol: plan.transport.protocol,
             announce_host: plan.announce_host.clone(),
-            rdma: plan.transport.rdma.clone(),
+            transport: plan.transport.rdma.clone(),
             settings: TransferSettings {
                 bind_address: plan.announce_host.clone().or(settings.bind_address.clone()),
                 ..settings

@@ -2,55 +2,16 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::size_hugepages::curve_document::{CurveDocument, CurvePoint, RequestedRate, cells};
 use crate::commands::size_hugepages::trace_file::LineError;
 use crate::commands::size_hugepages::{Args, curve_html, curve_svg, request, trace_file};
 use crate::commands::table::{self, ReportTable};
-use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
 use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::reuse::{HitCurve, ReuseDistances};
 use crate::engine::plan::tiers::{self, FILLED_PERCENT, StoredPage};
-
-/// A point on the curve.
-#[derive(Clone, Debug, Serialize)]
-pub struct CurvePoint {
-    /// Cache capacity in tokens.
-    pub tokens: u64,
-    /// Hits per block lookup, 0 to 1.
-    pub hit_rate: f64,
-    /// The matching `--hicache-size` in decimal GB per rank, for a server with one group.
-    pub hicache_gb: Option<u64>,
-    /// The matching total size of all segments, at 90 % usage.
-    pub segment_bytes: Option<u64>,
-}
-
-/// A requested hit rate.
-#[derive(Clone, Debug, Serialize)]
-pub struct RequestedRate {
-    /// Hit rate, from 0 to 1.
-    pub hit_rate: f64,
-    /// The smallest cache that reaches the rate; `null` if none does.
-    pub reached: Option<CurvePoint>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct CurveDocument {
-    pub schema: &'static str,
-    pub trace: String,
-    pub requests: u64,
-    pub blocks: u64,
-    pub distinct_blocks: u64,
-    pub block_tokens: u64,
-    /// The hit rate with an unlimited cache.
-    pub best_hit_rate: f64,
-    pub curve: Vec<CurvePoint>,
-    /// One entry per requested rate.
-    pub wanted: Vec<RequestedRate>,
-}
 
 /// The size of a token in each tier.
 struct TokenScale {
@@ -196,14 +157,4 @@ fn render(document: &CurveDocument) -> String {
         text.push_str("\nSet --model to see the L2 and L3 sizes.");
     }
     text + "\n"
-}
-
-/// The table cells for a point: tokens, hit rate, L2, L3.
-pub fn cells(point: &CurvePoint) -> [String; 4] {
-    [
-        point.tokens.to_string(),
-        format!("{:.2} %", point.hit_rate * 100.0),
-        point.hicache_gb.map_or("?".to_owned(), |gb| format!("{gb} GB")),
-        point.segment_bytes.map_or("?".to_owned(), |bytes| ByteSize(bytes).to_string()),
-    ]
 }

@@ -1,6 +1,6 @@
 //! The hit-rate curve as a standalone HTML page: plot, table and requested rates, without external resources.
 
-use crate::commands::size_hugepages::curve::{CurveDocument, cells};
+use crate::commands::size_hugepages::curve_document::{CurveDocument, cells};
 use crate::commands::size_hugepages::curve_svg;
 use crate::commands::svg::escaped;
 

@@ -1,6 +1,6 @@
 //! The hit-rate curve as an SVG plot, with a logarithmic token axis.
 
-use crate::commands::size_hugepages::curve::CurvePoint;
+use crate::commands::size_hugepages::curve_document::CurvePoint;
 use crate::commands::svg::{Axis, Plot, PlotSeries};
 
 /// Renders the SVG document.

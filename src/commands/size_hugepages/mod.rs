@@ -4,8 +4,10 @@
 
 mod apply;
 mod beside;
+mod build;
 pub mod compat;
 mod curve;
+mod curve_document;
 mod curve_html;
 mod curve_svg;
 mod host;

@@ -2,22 +2,10 @@
 
 use serde::Serialize;
 
-use crate::commands::error::Failure;
-use crate::commands::size_hugepages::Args;
-use crate::commands::size_hugepages::beside::{Kep74Comparison, UpstreamRow, kep74, upstream_row};
-use crate::commands::size_hugepages::host::TargetHost;
-use crate::commands::size_hugepages::paste;
-use crate::commands::size_hugepages::request::SizingRequest;
-use crate::commands::size_hugepages::summary::{SizingSummary, summary};
-use crate::commands::size_hugepages::verdict::{FitReason, GuardRow, SizingVerdict, verdict};
-use crate::engine::base::ByteSize;
-use crate::engine::plan::client::{ArenaUse, PLAIN_SEGMENT_BYTES_MIN};
-use crate::engine::plan::host_pool::L2Size;
+use crate::commands::size_hugepages::beside::{Kep74Comparison, UpstreamRow};
+use crate::commands::size_hugepages::verdict::{FitReason, GuardRow, SizingVerdict};
 use crate::engine::plan::l2::ValueRange;
-use crate::engine::plan::need::{MemoryNeed, RankMemory, need};
 use crate::engine::plan::size_flag::SizeFlag;
-use crate::engine::plan::tiers::{self, StoredPage, TierCapacity};
-use crate::engine::sys::hugetlb::NodePool;
 
 /// A closed range, as JSON.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -109,6 +97,17 @@ impl From<&SizeFlag> for SizeRow {
     }
 }
 
+/// The three-line summary.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SizingSummary {
+    /// Huge pages and regular (non-hugepage) memory needed on the host with the highest usage.
+    pub needs: String,
+    /// The host's resources, and whether they are sufficient.
+    pub available: String,
+    /// The command, setting or host that fixes a shortage.
+    pub next: String,
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct SizingReport {
     pub schema: &'static str,
@@ -168,67 +167,6 @@ pub struct SizingReport {
 }
 
 impl SizingReport {
-    /// Computes the report.
-    ///
-    /// # Errors
-    /// SGLang does not start the deployment, or a value overflows.
-    pub fn new(args: &Args, request: &SizingRequest, host: &TargetHost) -> Result<SizingReport, Failure> {
-        let wanted = &request.wanted;
-        let need = need(wanted)?;
-        let stored = stored(request)?;
-        let nodes = nodes(args, request, host, &need);
-        let client = need.ranks.first().map(|rank| rank.client);
-        let hicache_bytes = match wanted.l2_size {
-            L2Size::Gb(gb) => Some(gb.saturating_mul(1_000_000_000)),
-            L2Size::Ratio { .. } => None,
-        };
-        let available_bytes = host.memory.map(|memory| memory.saturating_sub(host.to_reserve(&need.most)));
-        let ranks = wanted.layout.guard_ranks();
-        let guard = GuardRow { needed_bytes: need.guard_bytes, available_bytes, ranks };
-        let (verdict, reasons) = verdict(args, host, &need, &guard);
-        let page = wanted.page;
-        let missing = nodes.iter().map(|node| node.target.saturating_sub(node.total)).fold(0, u64::saturating_add);
-        let to_reserve = host.to_reserve(&need.most).max(missing.saturating_mul(page));
-        let mut report = SizingReport {
-            schema: "mcctl.size-hugepages/1",
-            summary: SizingSummary::default(),
-            sizes: request.sizes.iter().map(SizeRow::from).collect(),
-            verdict,
-            reasons,
-            model: request.model.as_ref().map(|(name, _)| name.clone()),
-            model_source: request.model.as_ref().map(|(_, source)| source.clone()),
-            hugepage_bytes: page,
-            ranks_on_host: need.ranks_on_host,
-            hicache_bytes,
-            group_segment_bytes: wanted.group_segment,
-            rank_segment_bytes: need.rank_segment,
-            rank_mounted_bytes: client.map_or(0, |client| client.mounted),
-            arena: client.map_or(String::new(), |client| arena(client.arena)),
-            ranks: need.ranks.iter().map(|rank| row(rank, page)).collect(),
-            service_hugepages: need.service_pages.count(page),
-            host_hugepages: RangeRow { least: need.least.count(page), most: need.most.count(page) },
-            host_other_hugepages: need.most.count(host.other.page),
-            available_hugepages: host.pool.usable(),
-            nodes,
-            guard,
-            tiers: tiers_of(args, request, &need, stored.as_ref()),
-            object_bytes: stored.map(|page| page.object_bytes),
-            upstream: upstream_row(args, &need, page),
-            kep74: kep74(request, stored.as_ref()),
-            store_segment_bytes: wanted.services.segment,
-            store_local_buffer_bytes: wanted.services.local_buffer,
-            host_bytes_min: u64::try_from(need.most.bytes()).unwrap_or(u64::MAX).saturating_add(need.guard_bytes),
-            pasteable: host.can_reserve(to_reserve, need.guard_bytes),
-            commands: Vec::new(),
-        };
-        if need.rank_segment > 0 && need.rank_segment < PLAIN_SEGMENT_BYTES_MIN {
-            report.reasons.push(FitReason::SmallSegment);
-        }
-        report.commands = paste::commands(args, &report);
-        report.summary = summary(&report, host);
-        Ok(report)
-    }
-
     /// The required pool size for the whole host, in pages.
     pub fn pool_pages(&self) -> u64 {
         match self.nodes.iter().map(|node| node.target).fold(0, u64::saturating_add) {
@@ -236,75 +174,4 @@ impl SizingReport {
             total => total,
         }
     }
-}
-
-fn stored(request: &SizingRequest) -> Result<Option<StoredPage>, Failure> {
-    let wanted = &request.wanted;
-    // Sliding-window layers store only the objects within a window. The number of stored objects depends on the requests.
-    let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else { return Ok(None) };
-    Ok(Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?))
-}
-
-fn row(rank: &RankMemory, page: u64) -> RankRow {
-    let pool = rank.pool;
-    RankRow {
-        stage: rank.stage,
-        token_bytes: pool.map(|pool| pool.token_bytes),
-        index_token_bytes: pool.map(|pool| pool.side_token_bytes),
-        l2_tokens: pool.map(|pool| pool.tokens),
-        l2_pages: pool.map(|pool| pool.pages),
-        side_bytes: pool.map(|pool| pool.side_bytes),
-        l2_bytes: rank.l2.into(),
-        l2_hugepages: rank.l2_pages.into(),
-        client_hugepages: rank.client.pages.count(page),
-        memlock_bytes: rank.pinned.into(),
-        memory_regions_per_nic: rank.regions,
-    }
-}
-
-fn arena(arena: ArenaUse) -> String {
-    match arena {
-        ArenaUse::Off => "off (recommended: with two allocations per process, an arena provides no benefit)".to_owned(),
-        ArenaUse::Fits { unused: 0 } => "fits the local buffer and segment exactly; no benefit".to_owned(),
-        ArenaUse::Fits { unused } => format!("fits the local buffer and segment; {} unused", ByteSize(unused)),
-        ArenaUse::TooSmall { needed } => {
-            format!("too small: the segment is mapped separately; {} would fit both", ByteSize(needed))
-        }
-        ArenaUse::Spread => "unused but allocated: a segment spread across NUMA nodes is mapped separately".to_owned(),
-    }
-}
-
-fn nodes(args: &Args, request: &SizingRequest, host: &TargetHost, need: &MemoryNeed) -> Vec<NodeRow> {
-    let pools = &host.pool.nodes;
-    let numbers: Vec<u32> = pools.iter().map(|pool| pool.node).collect();
-    let promised = host.pool.promised.div_ceil((numbers.len() as u64).max(1));
-    let per_node = need.per_node(request.wanted.page, &numbers, &args.nic_numa_nodes);
-    let row = |(pool, (node, needed)): (&NodePool, (u32, u64))| {
-        let missing = needed.saturating_add(promised).saturating_sub(pool.free);
-        NodeRow { node, needed, total: pool.total, free: pool.free, target: pool.total.saturating_add(missing) }
-    };
-    pools.iter().zip(per_node).map(row).collect()
-}
-
-fn tiers_of(args: &Args, request: &SizingRequest, need: &MemoryNeed, stored: Option<&StoredPage>) -> Vec<TierRow> {
-    let wanted = &request.wanted;
-    let (Some(stored), Some(rank)) = (stored, need.ranks.first()) else { return Vec::new() };
-    let Some(pool) = rank.pool else { return Vec::new() };
-    let groups = wanted.layout.groups();
-    let tier = |tier, bytes, held: TierCapacity| TierRow {
-        tier,
-        bytes,
-        tokens: held.tokens,
-        pages: held.pages,
-        keys: held.keys,
-        conversations: held.conversations,
-    };
-    // The padding page does not store data. The ranks in a group store shards or copies of the same tokens.
-    let pages = (pool.pages - 1).saturating_mul(groups);
-    let page_size = wanted.page_size.saturating_mul(wanted.layout.dcp());
-    let l2 = tiers::holding(pages, page_size, 0, args.conversation_tokens);
-    let per_group: u64 = need.ranks.iter().map(|rank| rank.l2.most).fold(0, u64::saturating_add);
-    let l2_bytes = per_group.saturating_mul(wanted.layout.attention_tp()).saturating_mul(groups);
-    let l3 = tiers::l3(need.mounted, page_size, stored, args.conversation_tokens);
-    vec![tier("L2", l2_bytes, l2), tier("L3", need.mounted, l3)]
 }

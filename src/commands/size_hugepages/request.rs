@@ -11,8 +11,8 @@ use crate::engine::plan::config_json::{self, CONFIG_BYTES_MAX};
 use crate::engine::plan::geometry::{CacheType, Geometry};
 use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::layout::ParallelLayout;
-use crate::engine::plan::need::{Services, SizingInput};
 use crate::engine::plan::size_flag::{self, SizeFlag};
+use crate::engine::plan::sizing_input::{Services, SizingInput};
 use crate::engine::plan::{SizingError, models, upstream};
 use crate::engine::sys::hugetlb;
 

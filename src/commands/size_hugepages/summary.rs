@@ -1,22 +1,9 @@
 //! The three-line summary: needed resources, available resources, and the next step.
 
-use serde::Serialize;
-
 use crate::commands::size_hugepages::host::TargetHost;
-use crate::commands::size_hugepages::report::{RangeRow, SizingReport};
+use crate::commands::size_hugepages::report::{RangeRow, SizingReport, SizingSummary};
 use crate::commands::size_hugepages::verdict::SizingVerdict;
 use crate::engine::base::ByteSize;
-
-/// The three-line summary.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct SizingSummary {
-    /// Huge pages and regular (non-hugepage) memory needed on the host with the highest usage.
-    pub needs: String,
-    /// The host's resources, and whether they are sufficient.
-    pub available: String,
-    /// The command, setting or host that fixes a shortage.
-    pub next: String,
-}
 
 /// Summarizes `report` for `host`.
 pub fn summary(report: &SizingReport, host: &TargetHost) -> SizingSummary {

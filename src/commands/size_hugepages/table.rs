@@ -1,7 +1,7 @@
 //! The report as text.
 
-use crate::commands::size_hugepages::report::{RangeRow, RankRow, SizingReport};
-use crate::commands::size_hugepages::summary::{SizingSummary, gib_up};
+use crate::commands::size_hugepages::report::{RangeRow, RankRow, SizingReport, SizingSummary};
+use crate::commands::size_hugepages::summary::gib_up;
 use crate::commands::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;

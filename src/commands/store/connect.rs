@@ -277,7 +277,7 @@ pub(in crate::commands) async fn explained(
 ) -> Failure {
     let failure = failure(master, what, error);
     match (error, &metadata.given) {
-        (StoreError::Transfer { source: TransferError::Rdma(_), .. }, _) => failure,
+        (StoreError::Transfer { source: TransferError::Device(_), .. }, _) => failure,
         (StoreError::Transfer { .. }, Some(origin)) => {
             discovery::explained(failure, master, &metadata.uri, origin).await
         }
@@ -314,7 +314,7 @@ pub(in crate::commands) fn failure(master: &MasterTarget, what: &str, error: &St
                 .found(node::chain(error.as_ref()))
                 .next("restart the metadata service (mcctl serve metadata, or the master that embeds it); the nodes may be healthy")
         }
-        StoreError::Transfer { source: TransferError::Rdma(fault), endpoint, .. } => {
+        StoreError::Transfer { source: TransferError::Device(fault), endpoint, .. } => {
             let (exit, cause) = match transport::exit(fault) {
                 Exit::Host => (Exit::Host, "an RDMA device on this host failed".to_owned()),
                 exit => (exit, format!("the RDMA transfer with node {endpoint} failed")),

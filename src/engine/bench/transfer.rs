@@ -11,7 +11,7 @@ use crate::engine::env::Env;
 use crate::engine::load::LatencyHistogram;
 use crate::engine::sys::host::cpu_time;
 use crate::engine::sys::{Memory, OutOfRange};
-use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError};
+use crate::engine::transfer::{Access, Op, OpKind, RemoteAddr, TransferEngine, TransferError};
 
 /// The plan for a run.
 #[derive(Clone, Debug)]
@@ -93,11 +93,30 @@ pub enum TransferBenchError {
     Thread(#[from] std::io::Error),
 }
 
-/// Runs `plan` with `buffer` as the local memory. Blocks the calling thread, so async code must not call this function directly.
+/// Registers `buffer` as the local memory and runs `plan` on blocking threads.
+///
+/// # Errors
+/// The segment cannot be opened, the buffer cannot be registered, or an operation failed.
+pub async fn run<E: Env>(
+    engine: &TransferEngine,
+    plan: TransferBenchPlan,
+    buffer: Memory,
+    env: E,
+) -> Result<TransferBenchResult, TransferBenchError> {
+    let base = target_base(engine, &plan).await?;
+    let buffer = Arc::new(buffer);
+    // Register the buffer once, as upstream does. Otherwise, the RDMA transport registers the buffer again for every operation.
+    engine.register(&buffer, Access::Local).await?;
+    let engine = engine.clone();
+    let work = move || run_blocking(&engine, &plan, base, &buffer, &env);
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(TransferBenchError::Transfer(TransferError::Stopped)))
+}
+
+/// Runs `plan` with `buffer` as the local memory. `base` is the address of the target's memory.
 ///
 /// # Errors
 /// The first [`TransferBenchError`] from any thread.
-pub fn run<E: Env>(
+fn run_blocking<E: Env>(
     engine: &TransferEngine,
     plan: &TransferBenchPlan,
     base: u64,
@@ -139,7 +158,7 @@ pub fn run<E: Env>(
 ///
 /// # Errors
 /// The segment cannot be opened, or it has no such buffer.
-pub async fn target_base(engine: &TransferEngine, plan: &TransferBenchPlan) -> Result<u64, TransferBenchError> {
+async fn target_base(engine: &TransferEngine, plan: &TransferBenchPlan) -> Result<u64, TransferBenchError> {
     let descriptor = engine.open(&plan.segment).await?;
     let wanted = plan.buffer_bytes().unwrap_or(u64::MAX);
     let found = descriptor.buffers.iter().find(|b| b.length >= wanted);

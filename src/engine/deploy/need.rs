@@ -7,7 +7,8 @@ use crate::engine::plan::geometry::CacheType;
 use crate::engine::plan::guard::RESERVE_BYTES;
 use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::layout::ParallelLayout;
-use crate::engine::plan::need::{REGION_BYTES, Services, SizingInput, need};
+use crate::engine::plan::need::need;
+use crate::engine::plan::sizing_input::{REGION_BYTES, Services, SizingInput};
 use crate::engine::plan::{SizingError, models};
 
 /// Memory that a rank needs in addition to its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.

@@ -27,7 +27,7 @@ use crate::engine::master::stall::{StallDetector, StallReport};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
 use crate::engine::rpc::WorkerPolls;
-use crate::engine::rpc::server::{RpcServer, RpcService, ServerConfig, StartError};
+use crate::engine::rpc::{RpcServer, RpcService, ServerConfig, StartError};
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method, TextBuf};
 

@@ -2,7 +2,8 @@
 
 use crate::engine::plan::SizingError;
 use crate::engine::plan::host_pool::L2Size;
-use crate::engine::plan::need::{SizingInput, need};
+use crate::engine::plan::need::need;
+use crate::engine::plan::sizing_input::SizingInput;
 
 /// A host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ mod tests {
     use crate::engine::plan::geometry::CacheType;
     use crate::engine::plan::layout::ParallelLayout;
     use crate::engine::plan::models;
-    use crate::engine::plan::need::Services;
+    use crate::engine::plan::sizing_input::Services;
     use proptest::prelude::*;
 
     fn wanted(tp: u64) -> SizingInput {
@@ -82,7 +83,7 @@ mod tests {
             page: MIB2,
             default_page: MIB2,
             nic_nodes: 0,
-            region: crate::engine::plan::need::REGION_BYTES,
+            region: crate::engine::plan::sizing_input::REGION_BYTES,
             services: Services::default(),
         }
     }

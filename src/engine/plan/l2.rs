@@ -6,7 +6,7 @@ use crate::engine::plan::geometry::Geometry;
 use crate::engine::plan::host_pool::{self, HostPool, L2Size};
 use crate::engine::plan::layout::ParallelLayout;
 use crate::engine::plan::models::MODELS;
-use crate::engine::plan::need::SizingInput;
+use crate::engine::plan::sizing_input::SizingInput;
 
 /// A closed range for a value that is not known exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -22,6 +22,7 @@ pub mod python_text;
 pub mod reuse;
 pub mod size_flag;
 pub mod size_text;
+pub mod sizing_input;
 pub mod tiers;
 pub mod trace;
 pub mod upstream;

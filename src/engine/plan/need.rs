@@ -3,52 +3,10 @@
 use crate::engine::plan::SizingError;
 use crate::engine::plan::client::{ClientMemory, ClientSizes, HugePageCount, LOCAL_BUFFER_BYTES, client};
 use crate::engine::plan::error::narrow;
-use crate::engine::plan::geometry::{CacheType, Geometry};
 use crate::engine::plan::guard;
-use crate::engine::plan::host_pool::{HostPool, L2Size};
+use crate::engine::plan::host_pool::HostPool;
 use crate::engine::plan::l2::{L2Memory, ValueRange, l2};
-use crate::engine::plan::layout::ParallelLayout;
-
-/// Standalone store services on the same host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Services {
-    pub count: u64,
-    /// Segment size per service, in bytes. It is not divided among ranks.
-    pub segment: u64,
-    /// Local buffer size per service, in bytes.
-    pub local_buffer: u64,
-}
-
-/// The default of `MC_MAX_MR_SIZE`, 1 TiB; a device may support less.
-///
-/// Source: `mooncake/mooncake-transfer-engine/include/config.h`, `max_mr_size`.
-pub const REGION_BYTES: u64 = 1 << 40;
-
-/// The deployment to size.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SizingInput {
-    pub layout: ParallelLayout,
-    /// The geometry of the model's cache, if known.
-    pub geometry: Option<Geometry>,
-    /// The element type of the cache.
-    pub cache: CacheType,
-    pub page_size: u64,
-    pub l2_size: L2Size,
-    /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`: the segment size for one TP x PP group, in bytes.
-    pub group_segment: u64,
-    /// Arena size per process, in bytes; 0 disables the arena.
-    pub arena: u64,
-    /// Huge page size, in bytes.
-    pub page: u64,
-    /// The system's default huge page size, in bytes.
-    pub default_page: u64,
-    /// Number of NUMA nodes with NICs, for RDMA; otherwise 0.
-    pub nic_nodes: u64,
-    /// Maximum size of a memory region, in bytes (`MC_MAX_MR_SIZE`); larger buffers are registered in chunks.
-    pub region: u64,
-    /// Store services on the same host.
-    pub services: Services,
-}
+use crate::engine::plan::sizing_input::SizingInput;
 
 /// The memory that one rank of a pipeline stage needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +153,11 @@ fn rank(stage: u64, l2: L2Memory, client: ClientMemory, wanted: &SizingInput) ->
 mod tests {
     use super::*;
     use crate::engine::plan::client::{GIB1, MIB2};
+    use crate::engine::plan::geometry::CacheType;
+    use crate::engine::plan::host_pool::L2Size;
+    use crate::engine::plan::layout::ParallelLayout;
     use crate::engine::plan::models;
+    use crate::engine::plan::sizing_input::{REGION_BYTES, Services};
     use proptest::prelude::*;
 
     fn wanted(model: Option<&str>, tp: u64, gb: u64, segment: u64, arena: u64) -> SizingInput {

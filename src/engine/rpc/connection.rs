@@ -15,7 +15,7 @@ use tracing::Level;
 
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::log;
-use crate::engine::rpc::server::RpcService;
+use crate::engine::rpc::service::RpcService;
 use crate::engine::wire::frame::{
     self, FrameError, REQUEST_BODY_BYTES_MAX, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc,
 };

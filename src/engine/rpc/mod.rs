@@ -7,7 +7,9 @@ pub mod connection;
 mod log;
 pub mod polls;
 pub mod server;
+pub mod service;
 
 pub use client::{CallError, ConnectionError, RpcClient, Timeouts};
 pub use polls::WorkerPolls;
-pub use server::{RpcServer, RpcService, ServerConfig, StartError};
+pub use server::{RpcServer, ServerConfig, StartError};
+pub use service::RpcService;

@@ -19,7 +19,7 @@ use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Listener, Net, processors};
 use crate::engine::rpc::connection::{self, ConnectionShared};
 use crate::engine::rpc::polls::WorkerPolls;
-use crate::engine::wire::{DecodeError, Method};
+use crate::engine::rpc::service::RpcService;
 
 /// Maximum number of connections per server. Further connections are closed immediately. For example, 1,000 hosts with 8 ranks each and 4
 /// connections per rank need 32,000 connections.
@@ -28,21 +28,6 @@ pub const CONNECTIONS_MAX: usize = 65_536;
 const GROUP_SIZE: usize = 16;
 /// Maximum number of sockets queued for a worker.
 const HANDOVER_QUEUE: usize = 1024;
-
-/// Handles requests: one call at a time per connection, from several threads.
-pub trait RpcService: Send + Sync + 'static {
-    /// Appends the response body to `out`. `peer` is the client's address.
-    ///
-    /// # Errors
-    /// The body cannot be decoded as the method's arguments. `out` must then be unchanged.
-    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
-
-    /// Returns true if a call to this method can take long, such as a scan of all keys. The call then runs on a separate thread, so that
-    /// the worker continues to serve its other connections. At most [`connection::LONG_CALLS_MAX`] long calls run concurrently.
-    fn is_long(&self, _method: Method) -> bool {
-        false
-    }
-}
 
 /// A server's settings.
 #[derive(Clone, Debug)]

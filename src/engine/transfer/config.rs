@@ -1,14 +1,11 @@
 //! Transfer engine configuration: what the owner passes, and Mooncake's `MC_*` variables.
 
-use std::fmt;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 
-use crate::engine::env::processors;
 use crate::engine::metadata::{CallLimits, MetadataUri};
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::rdma::{RdmaOptions, RdmaSettings};
+use crate::engine::transfer::options::TransportOptions;
+use crate::engine::transfer::transports::{TransferProtocol, TransportSettings};
 use crate::engine::transfer::variables::VariableReader;
 
 /// Transfer engine configuration.
@@ -23,48 +20,9 @@ pub struct TransferConfig {
     /// The host announced to peers when a metadata service is used. `None` means `MC_TCP_BIND_ADDRESS` if set, else the
     /// first LAN address.
     pub announce_host: Option<String>,
-    /// Which RDMA devices to use. Ignored unless the protocol is [`TransferProtocol::Rdma`].
-    pub rdma: RdmaOptions,
+    pub transport: TransportOptions,
     /// Settings from `MC_*` variables.
     pub settings: TransferSettings,
-}
-
-/// The transport that moves the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransferProtocol {
-    /// Upstream's TCP transport. Available on every host.
-    Tcp,
-    /// RDMA verbs. Never falls back to TCP unless [`RdmaOptions::allow_tcp_fallback`] allows it.
-    Rdma,
-}
-
-impl FromStr for TransferProtocol {
-    type Err = TransferError;
-    fn from_str(text: &str) -> Result<TransferProtocol, TransferError> {
-        match text {
-            "tcp" => Ok(TransferProtocol::Tcp),
-            "rdma" => Ok(TransferProtocol::Rdma),
-            other => Err(TransferError::Protocol { protocol: other.to_owned() }),
-        }
-    }
-}
-
-impl fmt::Display for TransferProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TransferProtocol::Tcp => "tcp",
-            TransferProtocol::Rdma => "rdma",
-        })
-    }
-}
-
-/// The version of the TCP framing that the initiator uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// The newest version that the peer supports.
-    Newest,
-    /// Version 1 (`MC_TCP_PROTO=1`), without acknowledgements.
-    V1,
 }
 
 /// Settings read from the environment. The defaults match upstream 0.3.13.
@@ -80,7 +38,7 @@ pub struct TransferSettings {
     pub ports: RangeInclusive<u16>,
     /// `MC_HANDSHAKE_PORT`: port to use if a segment name has none.
     pub handshake_port: u16,
-    /// `MC_HANDSHAKE_CONNECT_TIMEOUT`: timeout for connecting to a handshake port.
+    /// `MC_HANDSHAKE_CONNECT_TIMEOUT`: timeout for connecting to a peer.
     pub handshake_connect: Duration,
     /// `MC_HANDSHAKE_MAX_LENGTH`: maximum size of a handshake message, in bytes.
     pub handshake_bytes_max: usize,
@@ -89,39 +47,13 @@ pub struct TransferSettings {
     /// Maximum age of a cached descriptor. Zero with `MC_DISABLE_METACACHE`, else
     /// `MC_TE_METADATA_REFRESH_INTERVAL_SECONDS`. `None` means no limit.
     pub descriptor_age_max: Option<Duration>,
-    /// `MC_TCP_ENABLE_CONNECTION_POOL`: keep connections open.
-    pub keep_connections: bool,
-    /// `MC_TCP_LANES_PER_PEER`: maximum number of connections to a peer.
-    pub connections_per_peer: usize,
-    /// `MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER`: maximum number of batches that may wait for a connection until their own
-    /// deadline.
-    pub queued_per_peer: usize,
-    /// `MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER`: maximum number of additional batches, which wait for at most
-    /// `admission`.
-    pub pending_per_peer: usize,
-    /// `MC_TCP_ADMISSION_TIMEOUT_MS`: how long an additional batch may wait.
-    pub admission: Duration,
-    /// `MC_TCP_STATUS_TIMEOUT_SEC`: timeout for a response.
-    pub status: Duration,
-    /// `MC_TCP_PROGRESS_TIMEOUT_SEC`: how long a transfer may go without moving a byte.
-    pub progress: Duration,
-    /// `MC_TCP_PROTO`: the TCP framing version.
-    pub framing: Framing,
     /// Limits for a call to the metadata service. Upstream has no setting for them.
     pub metadata: CallLimits,
-    /// Number of connections over which one thread sends small requests to a target on the same host. Limited because
-    /// the target's threads share the host's processors. Derived from the number of processors. Upstream has no
-    /// equivalent setting.
-    pub connections_nearby: usize,
-    /// Number of threads that move the bytes of one large batch, including the calling thread. Derived from the number
-    /// of processors. Upstream has no equivalent setting.
-    pub movers_per_batch: usize,
-    pub rdma: RdmaSettings,
+    pub transports: TransportSettings,
 }
 
 impl Default for TransferSettings {
     fn default() -> TransferSettings {
-        let processors = processors();
         TransferSettings {
             cluster_id: None,
             bind_address: None,
@@ -132,18 +64,8 @@ impl Default for TransferSettings {
             handshake_bytes_max: 1 << 20,
             ipv6: false,
             descriptor_age_max: None,
-            keep_connections: true,
-            connections_per_peer: 4,
-            queued_per_peer: 1024,
-            pending_per_peer: 1024,
-            admission: Duration::from_secs(1),
-            status: Duration::from_secs(30),
-            progress: Duration::from_secs(30),
-            framing: Framing::Newest,
             metadata: CallLimits::default(),
-            connections_nearby: processors.clamp(2, 4),
-            movers_per_batch: (processors / 2).clamp(1, 4),
-            rdma: RdmaSettings::default(),
+            transports: TransportSettings::default(),
         }
     }
 }
@@ -159,11 +81,6 @@ impl TransferSettings {
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (TransferSettings, Vec<String>) {
         let mut read = VariableReader::new(lookup);
         let base = TransferSettings::default();
-        let framing = match read.number(&["MC_TCP_PROTO"], 1..=2, 2) {
-            1 => Framing::V1,
-            _ => Framing::Newest,
-        };
-        let lanes = ["MC_TCP_LANES_PER_PEER", "MC_TCP_MAX_CONNECTIONS_PER_PEER"];
         let refresh = read.number(&["MC_TE_METADATA_REFRESH_INTERVAL_SECONDS"], 0..=86_400, 0);
         let cached = lookup("MC_DISABLE_METACACHE").is_none();
         let settings = TransferSettings {
@@ -184,26 +101,11 @@ impl TransferSettings {
                 (true, 0u64) => None,
                 (true, seconds) => Some(Duration::from_secs(seconds)),
             },
-            keep_connections: read.switch("MC_TCP_ENABLE_CONNECTION_POOL", base.keep_connections),
-            connections_per_peer: read.number(&lanes, 1..=16, base.connections_per_peer),
-            queued_per_peer: read.number(&["MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER"], 1..=65_535, base.queued_per_peer),
-            pending_per_peer: read.number(
-                &["MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER"],
-                1..=65_535,
-                base.pending_per_peer,
-            ),
-            admission: Duration::from_millis(read.number(&["MC_TCP_ADMISSION_TIMEOUT_MS"], 1..=600_000, 1000)),
-            status: read.seconds("MC_TCP_STATUS_TIMEOUT_SEC", 1..=3600, base.status),
-            progress: read.seconds("MC_TCP_PROGRESS_TIMEOUT_SEC", 1..=3600, base.progress),
-            framing,
             metadata: base.metadata,
-            connections_nearby: base.connections_nearby,
-            movers_per_batch: base.movers_per_batch,
-            rdma: RdmaSettings::read(&mut read),
+            transports: TransportSettings::read(&mut read),
         };
-        // Upstream's listen backlog and chunk size have no counterpart in this engine, but an invalid value still causes a warning.
+        // Upstream's listen backlog has no counterpart in this engine, but an invalid value still causes a warning.
         read.number(&["MC_HANDSHAKE_LISTEN_BACKLOG"], 1..=65_535, 128);
-        read.number(&["MC_TCP_SLICE_SIZE"], 1..=u64::MAX, 65_536);
         (settings, read.warnings)
     }
 }
@@ -234,6 +136,7 @@ fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::transfer::tcp::{Framing, TcpSettings};
 
     fn read(vars: &[(&str, &str)]) -> (TransferSettings, Vec<String>) {
         TransferSettings::from_env(&|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
@@ -263,6 +166,15 @@ mod tests {
             ("MC_TE_METADATA_REFRESH_INTERVAL_SECONDS", "60"),
         ]);
         assert_eq!(warnings, Vec::<String>::new());
+        let tcp = TcpSettings {
+            keep_connections: false,
+            connections_per_peer: 7,
+            status: Duration::from_secs(2),
+            progress: Duration::from_secs(3),
+            admission: Duration::from_millis(5),
+            framing: Framing::V1,
+            ..TcpSettings::default()
+        };
         let expected = TransferSettings {
             cluster_id: Some("blue".into()),
             bind_address: Some("10.0.0.1".into()),
@@ -270,13 +182,8 @@ mod tests {
             ports: 20_000..=20_010,
             handshake_port: 9,
             ipv6: true,
-            keep_connections: false,
-            connections_per_peer: 7,
-            status: Duration::from_secs(2),
-            progress: Duration::from_secs(3),
-            admission: Duration::from_millis(5),
-            framing: Framing::V1,
             descriptor_age_max: Some(Duration::from_secs(60)),
+            transports: TransportSettings { tcp, ..TransportSettings::default() },
             ..TransferSettings::default()
         };
         assert_eq!(settings, expected);

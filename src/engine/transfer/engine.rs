@@ -4,33 +4,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::engine::base::addr::loopback_to_bind;
 use crate::engine::base::{HostPort, Mono};
-use crate::engine::env::{Env, Listener, Net};
-use crate::engine::metadata::{MetadataClient, MetadataUri};
-use crate::engine::sys::{Memory, host};
-use crate::engine::transfer::config::{TransferConfig, TransferProtocol, TransferSettings};
-use crate::engine::transfer::control_plane::BlockingControlPlane;
-use crate::engine::transfer::counters::{EngineCounters, FlowMeter, PeerCounters, RailCounters};
-use crate::engine::transfer::directory::{ANSWER_LIMIT, OwnSegment, SegmentDirectory, SegmentResolver};
-use crate::engine::transfer::handshake::{self, HandshakeHandler, HandshakeLimits};
+use crate::engine::sys::Memory;
+use crate::engine::transfer::TransferError;
+use crate::engine::transfer::counters::{EngineCounters, PeerCounters, RailCounters};
+use crate::engine::transfer::directory::ANSWER_LIMIT;
 use crate::engine::transfer::local::LocalPeer;
 use crate::engine::transfer::notifications::Notifications;
-use crate::engine::transfer::rdma::RdmaTransport;
-use crate::engine::transfer::rdma::path_probe::PathProbes;
-use crate::engine::transfer::region::{Access, Regions};
+use crate::engine::transfer::path_probe::PathProbes;
+use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::remote::{PendingTransfer, RemoteContext, RemoteSegment};
 use crate::engine::transfer::remote_table::{REMOTES_MAX, RemoteTable, TableFull};
-use crate::engine::transfer::tcp::TcpTransport;
-use crate::engine::transfer::transport::{ControlPlane, DataTransport, Deadline, Op};
-use crate::engine::transfer::{MonoClock, TransferError};
+use crate::engine::transfer::transport::TransportDevices;
+use crate::engine::transfer::types::{Access, Deadline, Op};
 use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
 
-/// Number of handshake ports to try.
-const PORT_TRIES: u32 = 500;
 /// Timeout for opening a segment.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -42,17 +32,24 @@ pub struct TransferEngine {
 }
 
 struct EngineInner {
-    name: String,
-    endpoint: String,
-    handshake: HostPort,
+    names: EngineNames,
     regions: Arc<RwLock<Regions>>,
     /// Serializes registrations to keep the transport and `regions` consistent. Threads that only read `regions` do not take this lock.
     registering: Mutex<()>,
-    transport: Arc<dyn DataTransport>,
     context: Arc<RemoteContext>,
     remotes: RwLock<RemoteTable<RemoteSegment>>,
     notifications: Arc<Notifications>,
     daemon: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The names by which others know an engine.
+pub(super) struct EngineNames {
+    /// The name of our segment, which peers use to open it.
+    pub(super) segment: String,
+    /// The name by which a master identifies our segment (`te_endpoint`).
+    pub(super) endpoint: String,
+    /// The announced address of the handshake port.
+    pub(super) handshake: HostPort,
 }
 
 /// A range of memory that peers may access.
@@ -75,129 +72,48 @@ impl Registration {
 }
 
 impl TransferEngine {
-    /// Starts an engine: binds the handshake and data ports, publishes the name, and starts serving peers. Must be
-    /// called on a tokio runtime, which then serves the handshake port.
-    ///
-    /// # Errors
-    /// Fails if the name or protocol is invalid, if no port is free, or if the metadata service rejects the request or
-    /// does not respond. On failure, nothing is left running or registered.
-    pub async fn start<E: Env>(config: TransferConfig, env: E) -> Result<TransferEngine, TransferError> {
-        let settings = Arc::new(config.settings.clone());
-        let service = match &config.metadata {
-            MetadataUri::P2p => None,
-            MetadataUri::Http(url) => Some(MetadataClient::http_within(url, settings.metadata)?),
-        };
-        let (listener, handshake) = bind_handshake(&config, &env).await?;
-        let (name, endpoint) = match service {
-            // Upstream writes IPv6 endpoints without brackets.
-            None => (handshake.to_string(), format!("{}:{}", handshake.host, handshake.port)),
-            Some(_) => (config.local_server_name.clone(), config.local_server_name.clone()),
-        };
-        let clock: MonoClock = {
-            let env = env.clone();
-            Arc::new(move || env.now())
-        };
-        let regions = Arc::new(RwLock::new(Regions::default()));
-        let tcp = || -> Result<Arc<dyn DataTransport>, TransferError> {
-            let (host, regions, rng) = (handshake.host.clone(), Arc::clone(&regions), || env.rng());
-            Ok(Arc::new(TcpTransport::start(host, regions, Arc::clone(&settings), Arc::clone(&clock), &rng)?))
-        };
-        let transport = match config.protocol {
-            TransferProtocol::Tcp => tcp()?,
-            TransferProtocol::Rdma => match rdma(&name, &handshake, &config, &clock, &env) {
-                Err(error @ TransferError::NoRdma { .. }) if config.rdma.allow_tcp_fallback => {
-                    tracing::warn!(%error, "falling back to tcp (allowed by the configuration); peers must use tcp too");
-                    tcp()?
-                }
-                started => started?,
-            },
-        };
-        let own = Arc::new(OwnSegment {
-            name: name.clone(),
-            regions: Arc::clone(&regions),
-            transport: Arc::clone(&transport),
-            unix: {
-                let env = env.clone();
-                Box::new(move || env.unix())
-            },
-        });
-        let finder =
-            SegmentResolver::new(env.clone(), Arc::clone(&own), handshake.clone(), Arc::clone(&settings), service);
-        let directory: Arc<dyn SegmentDirectory> = Arc::new(finder);
-        let control: Arc<dyn ControlPlane> =
-            Arc::new(BlockingControlPlane::new(Arc::clone(&directory), Handle::current()));
-        let notifications = Arc::new(Notifications::new(own, Arc::clone(&control)));
-        let runtime = Handle::current();
-        // A weak reference, because the directory has a reference to the transport.
-        let weak = Arc::downgrade(&directory);
-        transport.on_change(Box::new(move || {
-            let Some(directory) = weak.upgrade() else { return };
-            runtime.spawn(async move {
-                if let Err(error) = directory.update().await {
-                    tracing::warn!(%error, "cannot publish the changed RDMA devices of this segment");
-                }
-            });
-        }));
-        directory.claim().await?;
-        if let Err(error) = directory.publish().await {
-            // Report the original error, not one from the cleanup.
-            let _ = directory.withdraw().await;
-            return Err(error);
-        }
-        let limits = HandshakeLimits { bytes_max: settings.handshake_bytes_max, ..HandshakeLimits::default() };
-        let answers: Arc<dyn HandshakeHandler> = Arc::clone(&notifications) as _;
-        let daemon = tokio::spawn(handshake::serve(env, listener, answers, limits));
-        let context = RemoteContext {
-            directory,
-            transport: Arc::clone(&transport),
-            clock,
-            control,
-            descriptor_age_max: settings.descriptor_age_max,
-            stopped: AtomicBool::new(false),
-            issued: FlowMeter::default(),
-            local: FlowMeter::default(),
-        };
+    /// Creates an engine whose handshake port is served by `daemon`.
+    pub(super) fn new(
+        names: EngineNames,
+        regions: Arc<RwLock<Regions>>,
+        context: RemoteContext,
+        notifications: Arc<Notifications>,
+        daemon: JoinHandle<()>,
+    ) -> TransferEngine {
         let remotes = RwLock::new(RemoteTable::new((context.clock)()));
-        let engine = TransferEngine {
+        TransferEngine {
             inner: Arc::new(EngineInner {
-                name,
-                endpoint,
-                handshake,
+                names,
                 regions,
                 registering: Mutex::default(),
-                transport,
                 context: Arc::new(context),
                 remotes,
                 notifications,
                 daemon: Mutex::new(Some(daemon)),
             }),
-        };
-        let (segment, handshake) = (engine.segment_name(), engine.handshake());
-        let protocol = engine.protocol();
-        tracing::info!(%segment, %handshake, protocol, data_port = engine.data_port(), "transfer engine is listening");
-        Ok(engine)
+        }
     }
 
     /// Returns our segment's name, which peers use to open it.
     pub fn segment_name(&self) -> &str {
-        &self.inner.name
+        &self.inner.names.segment
     }
 
     /// Returns the address by which a master identifies our segment (`te_endpoint`). With `P2PHANDSHAKE` it is the
     /// `host:port` of the handshake port (IPv6 without brackets, like upstream). Otherwise it is the segment's name.
     pub fn endpoint(&self) -> &str {
-        &self.inner.endpoint
+        &self.inner.names.endpoint
     }
 
     /// Returns the announced address of the handshake port.
     pub fn handshake(&self) -> &HostPort {
-        &self.inner.handshake
+        &self.inner.names.handshake
     }
 
-    /// Returns upstream's name for the transport in use, `tcp` or `rdma`. It differs from the configured one if
-    /// [`RdmaOptions::allow_tcp_fallback`](crate::engine::transfer::RdmaOptions::allow_tcp_fallback) caused a fallback.
+    /// Returns upstream's name for the transport in use, such as `tcp`. It differs from the configured one if
+    /// [`TransportOptions::allow_tcp_fallback`](crate::engine::transfer::TransportOptions) caused a fallback.
     pub fn protocol(&self) -> &'static str {
-        self.inner.transport.protocol()
+        self.inner.context.transport.protocol()
     }
 
     /// Returns the TCP data plane's port, or 0 with another transport.
@@ -207,7 +123,7 @@ impl TransferEngine {
 
     /// Whether `segment` names this engine's own segment.
     pub fn is_own(&self, segment: &str) -> bool {
-        segment == self.inner.name || segment == self.inner.endpoint
+        segment == self.inner.names.segment || segment == self.inner.names.endpoint
     }
 
     /// Registers `memory`. If `access` is [`Access::Remote`], peers may access it from now on. The engine shares
@@ -342,14 +258,17 @@ impl TransferEngine {
         limit: Duration,
         stop: Arc<AtomicBool>,
     ) -> Result<PathProbes, TransferError> {
-        let (transport, control) = (Arc::clone(&self.inner.transport), Arc::clone(&self.inner.context.control));
-        let trying = move || transport.probe_paths(&descriptor, &*control, limit, &stop);
+        let (transport, control) = (Arc::clone(&self.inner.context.transport), Arc::clone(&self.inner.context.control));
+        let trying = move || match transport.devices() {
+            Some(devices) => devices.probe_paths(&descriptor, &*control, limit, &stop),
+            None => Ok(PathProbes::default()),
+        };
         tokio::task::spawn_blocking(trying).await.unwrap_or(Err(TransferError::Stopped))
     }
 
     /// Returns the engine's counters.
     pub fn counters(&self) -> EngineCounters {
-        let target = self.inner.transport.counters();
+        let target = self.inner.context.transport.counters();
         EngineCounters {
             served: target.flow,
             issued: self.inner.context.issued.flow(),
@@ -362,9 +281,9 @@ impl TransferEngine {
         }
     }
 
-    /// Returns the counters for each RDMA device in use. Empty with TCP.
+    /// Returns the counters for each device in use. Empty with TCP.
     pub fn rails(&self) -> Vec<RailCounters> {
-        self.inner.transport.rails()
+        self.inner.context.transport.devices().map(TransportDevices::rails).unwrap_or_default()
     }
 
     /// Returns the counters for each cached segment. (A segment that has not been used for five minutes is dropped when
@@ -394,7 +313,7 @@ impl TransferEngine {
         for remote in remotes {
             remote.forget();
         }
-        let transport = Arc::clone(&inner.transport);
+        let transport = Arc::clone(&inner.context.transport);
         // An error means that the transport panicked. Nothing is left to clean up.
         let _ = tokio::task::spawn_blocking(move || transport.shutdown()).await;
         let regions = std::mem::take(&mut *inner.regions.write().unwrap_or_else(PoisonError::into_inner));
@@ -406,7 +325,7 @@ impl TransferEngine {
 impl EngineInner {
     fn data_port(&self) -> u16 {
         let mut document = SegmentDescriptor::default();
-        self.transport.describe(&mut document);
+        self.context.transport.describe(&mut document);
         u16::try_from(document.tcp_data_port).unwrap_or(0)
     }
 
@@ -427,9 +346,9 @@ impl EngineInner {
         let _turn = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
         // Check before registering with a device.
         self.regions().check(memory)?;
-        let keys = self.transport.register(memory, access)?;
+        let keys = self.context.transport.register(memory, access)?;
         let inserted = self.regions().insert(Arc::clone(memory), access, keys);
-        inserted.inspect_err(|_| self.transport.deregister(memory))
+        inserted.inspect_err(|_| self.context.transport.deregister(memory))
     }
 
     fn take_back(&self, added: Vec<Registration>) {
@@ -441,7 +360,7 @@ impl EngineInner {
     fn remove(&self, address: u64) -> Option<Access> {
         let _turn = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
         let region = self.regions().remove(address)?;
-        self.transport.deregister(&region.memory);
+        self.context.transport.deregister(&region.memory);
         Some(region.access)
     }
 
@@ -467,7 +386,7 @@ impl EngineInner {
             return Err(TransferError::Stopped);
         }
         let own = || {
-            let is_own = segment == self.name || segment == self.endpoint;
+            let is_own = segment == self.names.segment || segment == self.names.endpoint;
             is_own.then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions)))
         };
         let make = || RemoteSegment::new(segment.to_owned(), Arc::clone(&self.context), own());
@@ -490,104 +409,4 @@ impl Drop for EngineInner {
             daemon.abort();
         }
     }
-}
-
-/// Starts the RDMA transport.
-fn rdma<E: Env>(
-    name: &str,
-    handshake: &HostPort,
-    config: &TransferConfig,
-    clock: &MonoClock,
-    env: &E,
-) -> Result<Arc<dyn DataTransport>, TransferError> {
-    let settings = &config.settings.rdma;
-    let server = match &settings.bind_address {
-        Some(host) => HostPort::new(host.as_str(), handshake.port).to_string(),
-        None => name.to_owned(),
-    };
-    let lots = {
-        let env = env.clone();
-        Box::new(move || env.rng())
-    };
-    Ok(Arc::new(RdmaTransport::start(server, &config.rdma, settings, Arc::clone(clock), lots)?))
-}
-
-/// Binds the handshake port. Returns the listener and the address that peers use.
-async fn bind_handshake<E: Env>(
-    config: &TransferConfig,
-    env: &E,
-) -> Result<(<E::Net as Net>::Listener, HostPort), TransferError> {
-    let settings = &config.settings;
-    let p2p = config.metadata == MetadataUri::P2p;
-    let wrong = |problem: String| TransferError::Name { name: config.local_server_name.clone(), problem };
-    let split = || HostPort::split(&config.local_server_name).map_err(|e| wrong(e.to_string()));
-    if settings.legacy_port_binding && !p2p {
-        let (host, port) = split()?;
-        let at = HostPort::new(host, port.unwrap_or(settings.handshake_port));
-        let listener = env.net().listen(&wildcard(settings, &at.host, at.port)).await;
-        let listener = listener.map_err(|e| no_port(at.port..=at.port, 1, e))?;
-        let bound = HostPort::new(at.host, listener.port());
-        return Ok((listener, bound));
-    }
-    let host = if p2p {
-        split()?.0
-    } else {
-        if config.local_server_name.is_empty() {
-            return Err(wrong("the name is empty".to_owned()));
-        }
-        announced(config)?
-    };
-    let (listener, port) = listen_in_range(settings, &host, env).await?;
-    Ok((listener, HostPort::new(host, port)))
-}
-
-/// Returns the host to announce when a metadata service is used.
-fn announced(config: &TransferConfig) -> Result<String, TransferError> {
-    let settings = &config.settings;
-    if let Some(host) = config.announce_host.as_ref().or(settings.bind_address.as_ref()) {
-        return Ok(host.clone());
-    }
-    if let Some(address) = host::lan_address(settings.ipv6) {
-        return Ok(address.to_string());
-    }
-    // Without a network, a name that is a loopback address is still usable.
-    match HostPort::split(&config.local_server_name) {
-        Ok((host, _)) if crate::engine::base::addr::host_is_loopback(&host) => Ok(host),
-        _ => Err(TransferError::NoAddress),
-    }
-}
-
-async fn listen_in_range<E: Env>(
-    settings: &TransferSettings,
-    host: &str,
-    env: &E,
-) -> Result<(<E::Net as Net>::Listener, u16), TransferError> {
-    let mut last = std::io::Error::from(std::io::ErrorKind::AddrInUse);
-    for _ in 0..PORT_TRIES {
-        let port = crate::engine::transfer::tcp::draw(&settings.ports, env.rng());
-        match env.net().listen(&wildcard(settings, host, port)).await {
-            Ok(listener) => {
-                let port = listener.port();
-                return Ok((listener, port));
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(no_port(settings.ports.clone(), PORT_TRIES, last))
-}
-
-/// Returns the address to bind for an announced `host`: the wildcard address for its family, or the loopback address if
-/// that is what is announced. (Upstream always binds the wildcard address, and so serves any client that finds the
-/// port.)
-fn wildcard(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
-    if let Some(loopback) = loopback_to_bind(host) {
-        return HostPort::new(loopback.to_string(), port);
-    }
-    let any = if settings.ipv6 || host.contains(':') { "::" } else { "0.0.0.0" };
-    HostPort::new(any, port)
-}
-
-fn no_port(ports: std::ops::RangeInclusive<u16>, tries: u32, source: std::io::Error) -> TransferError {
-    let (first, last) = (*ports.start(), *ports.end());
-    TransferError::NoPort { what: "handshake port", first, last, tries, source: Arc::new(source) }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::metadata::MetadataError;
 use crate::engine::sys::OutOfRange;
-use crate::engine::transfer::rdma::{Blame, RdmaFault, RdmaStep};
+use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
 use crate::engine::wire::json::{DocumentError, HandshakeFrameError};
 
 /// The step at which communication with a peer failed.
@@ -44,17 +44,22 @@ impl fmt::Display for TransferStep {
 /// A transfer engine error. Cheap to clone, because one failure may end many operations.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransferError {
-    #[error("protocol '{protocol}' is not supported; use tcp or rdma")]
-    Protocol { protocol: String },
-    /// RDMA was requested but cannot be used on this host.
-    #[error("rdma is not available on this host: {why}")]
-    NoRdma {
+    #[error("protocol '{protocol}' is not supported; use {known}")]
+    Protocol {
+        protocol: String,
+        /// The names of the supported protocols.
+        known: String,
+    },
+    /// The requested transport cannot be used on this host.
+    #[error("{protocol} is not available on this host: {why}")]
+    Unavailable {
+        protocol: &'static str,
         /// What is missing, on which device, and the fix if known.
         why: String,
     },
     /// A device, a peer, or the path between them failed.
     #[error("{0}")]
-    Rdma(Arc<RdmaFault>),
+    Device(Arc<DeviceFault>),
     /// The peer's descriptor specifies a different protocol.
     #[error("segment {segment} uses protocol '{protocol}', but this process uses a different one")]
     PeerProtocol { segment: String, protocol: String },
@@ -177,7 +182,7 @@ impl TransferError {
             }
             TransferError::BadStatus { .. } => true,
             // The queue pairs are already in the error state, but packets may still be on the wire.
-            TransferError::Rdma(fault) => fault.step == RdmaStep::Move && fault.blame != Blame::Refusal,
+            TransferError::Device(fault) => fault.step == DeviceStep::Move && fault.blame != Blame::Refusal,
             _ => false,
         }
     }
@@ -195,7 +200,7 @@ impl TransferError {
             | TransferError::Timeout { .. }
             | TransferError::Busy { .. }
             | TransferError::Down { .. } => true,
-            TransferError::Rdma(fault) => fault.blame == Blame::Peer,
+            TransferError::Device(fault) => fault.blame == Blame::Peer,
             _ => false,
         }
     }
@@ -205,7 +210,7 @@ impl TransferError {
         match self {
             TransferError::Metadata(error) => error.is_retryable(),
             TransferError::Lost { .. } | TransferError::Timeout { .. } => true,
-            TransferError::Rdma(fault) => fault.blame == Blame::Peer,
+            TransferError::Device(fault) => fault.blame == Blame::Peer,
             _ => false,
         }
     }

@@ -4,9 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::transport::{
-    DataPeer, Deadline, FaultClass, Op, OpCompletion, OpKind, PendingOps, TransferFault,
-};
+use crate::engine::transfer::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
+use crate::engine::transfer::types::{Deadline, Op, OpKind};
 use crate::engine::wire::json::SegmentDescriptor;
 
 /// This process as a peer of itself. It can access all registered memory, even memory that other processes cannot access.
@@ -74,8 +73,8 @@ mod tests {
     use super::*;
     use crate::engine::base::Mono;
     use crate::engine::sys::Memory;
-    use crate::engine::transfer::region::Access;
-    use crate::engine::transfer::transport::{RegionKeys, RemoteAddr};
+    use crate::engine::transfer::types::Access;
+    use crate::engine::transfer::types::{RegionKeys, RemoteAddr};
     use std::time::Duration;
 
     #[test]

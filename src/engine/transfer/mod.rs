@@ -15,32 +15,44 @@ pub mod breaker;
 pub mod config;
 mod control_plane;
 pub mod counters;
+mod device_fault;
 mod directory;
 mod engine;
 mod error;
 pub mod handshake;
+mod listen;
 pub mod local;
 mod notifications;
+mod options;
+pub mod path_probe;
+mod ports;
 pub mod rdma;
 pub mod region;
 mod remote;
 mod remote_table;
+mod start;
 pub mod tcp;
 pub mod transport;
+pub mod transports;
+pub mod types;
 mod variables;
 
 use std::sync::Arc;
 
 use crate::engine::base::Mono;
 
-pub use config::{TransferConfig, TransferProtocol, TransferSettings};
+pub use config::{TransferConfig, TransferSettings};
 pub use counters::{EngineCounters, PeerCounters, RailCounters, RailFailures, TargetCounters};
+pub use device_fault::{Blame, DeviceFault, DeviceStep};
 pub use engine::{Registration, TransferEngine};
 pub use error::{TransferError, TransferStep};
-pub use rdma::{Blame, RdmaFault, RdmaOptions, RdmaSettings, RdmaStep};
-pub use region::Access;
+pub use options::TransportOptions;
 pub use remote::PendingTransfer;
-pub use transport::{Op, OpKind, RemoteAddr};
+pub use transports::{TransferProtocol, TransportSettings};
+pub use types::{Access, Op, OpKind, RemoteAddr};
 
 /// The `Env`'s monotonic clock, for blocking code.
 pub type MonoClock = Arc<dyn Fn() -> Mono + Send + Sync>;
+
+/// A source of random numbers.
+pub type RandomSource = Arc<dyn Fn() -> u64 + Send + Sync>;

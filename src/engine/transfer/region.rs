@@ -6,19 +6,10 @@ use std::sync::Arc;
 
 use crate::engine::sys::{Memory, Slice};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::transport::RegionKeys;
+use crate::engine::transfer::types::{Access, RegionKeys};
 
 /// Maximum number of registered regions.
 pub const REGIONS_MAX: usize = 65_536;
-
-/// Which processes may access a registered region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Peers may read and write the region. It is listed in the segment document.
-    Remote,
-    /// Only this process may access the region. Used for staging buffers, for example.
-    Local,
-}
 
 /// A registered memory region.
 #[derive(Clone, Debug)]

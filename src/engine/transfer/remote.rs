@@ -12,9 +12,8 @@ use crate::engine::transfer::breaker::{Breaker, BreakerDecision};
 use crate::engine::transfer::counters::FlowMeter;
 use crate::engine::transfer::directory::SegmentDirectory;
 use crate::engine::transfer::local::LocalPeer;
-use crate::engine::transfer::transport::{
-    ControlPlane, DataPeer, DataTransport, Deadline, FaultClass, Op, OpKind, TransferFault,
-};
+use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, FaultClass, TransferFault};
+use crate::engine::transfer::types::{Deadline, Op, OpKind};
 use crate::engine::transfer::{MonoClock, PeerCounters, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -37,6 +36,27 @@ pub(super) struct RemoteContext {
     pub(super) stopped: AtomicBool,
     pub(super) issued: FlowMeter,
     pub(super) local: FlowMeter,
+}
+
+impl RemoteContext {
+    pub(super) fn new(
+        directory: Arc<dyn SegmentDirectory>,
+        transport: Arc<dyn DataTransport>,
+        clock: MonoClock,
+        control: Arc<dyn ControlPlane>,
+        descriptor_age_max: Option<Duration>,
+    ) -> RemoteContext {
+        RemoteContext {
+            directory,
+            transport,
+            clock,
+            control,
+            descriptor_age_max,
+            stopped: AtomicBool::new(false),
+            issued: FlowMeter::default(),
+            local: FlowMeter::default(),
+        }
+    }
 }
 
 /// A peer's segment or this process's own, with its state and connections.

@@ -1,59 +1,22 @@
 //! The transport interface. A transport registers memory, describes itself in the segment document, and runs batches of
 //! one-sided operations on a peer.
 
-use std::sync::Arc;
+use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::{Memory, Slice};
-use crate::engine::transfer::TransferError;
+use crate::engine::base::HostPort;
+use crate::engine::sys::Memory;
 use crate::engine::transfer::counters::{RailCounters, TargetCounters};
-use crate::engine::transfer::rdma::path_probe::PathProbes;
-use crate::engine::transfer::region::Access;
-use crate::engine::wire::json::{ConnectionMessage, RegionDescriptor, SegmentDescriptor};
-
-/// A virtual address in a peer's process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RemoteAddr(pub u64);
-
-/// The direction of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpKind {
-    /// From the peer's memory to ours.
-    Read,
-    /// From our memory to the peer's.
-    Write,
-}
-
-/// A one-sided operation on `local.len()` bytes.
-#[derive(Clone, Debug)]
-pub struct Op {
-    pub kind: OpKind,
-    /// The local bytes. The slice keeps the memory alive until the operation ends.
-    pub local: Slice,
-    /// Address of the first byte in the peer's memory.
-    pub remote: RemoteAddr,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadline {
-    pub until: Mono,
-    /// The total time allowed, for error messages.
-    pub allowed: Duration,
-}
-
-impl Deadline {
-    /// Returns the deadline that is `allowed` after `now`.
-    pub fn after(now: Mono, allowed: Duration) -> Deadline {
-        Deadline { until: now + allowed, allowed }
-    }
-
-    /// Returns the time left at `now`.
-    pub fn left(&self, now: Mono) -> Duration {
-        self.until.since(now)
-    }
-}
+use crate::engine::transfer::options::TransportOptions;
+use crate::engine::transfer::path_probe::PathProbes;
+use crate::engine::transfer::region::Regions;
+use crate::engine::transfer::types::{Access, Deadline, Op, RegionKeys};
+use crate::engine::transfer::variables::VariableReader;
+use crate::engine::transfer::{MonoClock, RandomSource, TransferError};
+use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor};
 
 /// A protocol's implementation: registers memory, describes itself, and reaches peers.
 pub trait DataTransport: Send + Sync {
@@ -103,28 +66,70 @@ pub trait DataTransport: Send + Sync {
     /// Counters for peers' requests to our memory. All zero for a transport whose hardware does not count requests.
     fn counters(&self) -> TargetCounters;
 
-    /// The devices in use, if the transport uses devices.
-    fn rails(&self) -> Vec<RailCounters> {
-        Vec::new()
+    /// The transport's devices. `None` for a transport without devices.
+    fn devices(&self) -> Option<&dyn TransportDevices> {
+        None
     }
 
+    /// Stops serving peers and closes all connections.
+    fn shutdown(&self);
+}
+
+/// How a transport starts. The table in [`transports`](crate::engine::transfer::transports) names the types that
+/// implement this.
+pub trait StartTransport: DataTransport + Sized + 'static {
+    /// Upstream's name for the protocol, as in a descriptor's `protocol` field and in `--protocol`.
+    const PROTOCOL: &'static str;
+    /// Settings read from the environment. `()` for a transport that has none.
+    type Settings: Clone + fmt::Debug + Default + PartialEq + Eq;
+
+    /// Reads the transport's variables. Invalid values are ignored with a warning.
+    fn read_settings(_read: &mut VariableReader<'_>) -> Self::Settings {
+        Self::Settings::default()
+    }
+
+    /// Starts the transport.
+    ///
+    /// # Errors
+    /// [`TransferError::Unavailable`] if this host does not support the protocol. Then the engine falls back to TCP if
+    /// [`TransportOptions::allow_tcp_fallback`] allows it.
+    fn start(start: &TransportStart<'_>, settings: &Self::Settings) -> Result<Self, TransferError>;
+}
+
+/// What a transport is given when it starts.
+pub struct TransportStart<'a> {
+    /// The name of this engine's segment.
+    pub segment: &'a str,
+    /// The announced address of the handshake port.
+    pub handshake: &'a HostPort,
+    pub options: &'a TransportOptions,
+    /// Range from which ports are chosen.
+    pub ports: &'a RangeInclusive<u16>,
+    /// Timeout for connecting to a peer.
+    pub connect_limit: Duration,
+    /// The registered memory.
+    pub regions: &'a Arc<RwLock<Regions>>,
+    pub clock: &'a MonoClock,
+    pub random: &'a RandomSource,
+}
+
+/// A transport's devices, and the paths from them to the devices of a peer.
+pub trait TransportDevices {
+    /// Returns the counters for each device in use.
+    fn rails(&self) -> Vec<RailCounters>;
+
     /// Probes every path to the segment that `descriptor` describes. `limit` applies to each response from the peer.
-    /// Setting `stop` skips the remaining paths. Blocks. The result is empty for a transport without path selection.
+    /// Setting `stop` skips the remaining paths. Blocks.
     ///
     /// # Errors
     /// Fails if the descriptor lacks information needed to reach the peer.
     fn probe_paths(
         &self,
-        _descriptor: &SegmentDescriptor,
-        _calls: &dyn ControlPlane,
-        _limit: Duration,
-        _stop: &AtomicBool,
-    ) -> Result<PathProbes, TransferError> {
-        Ok(PathProbes::default())
-    }
-
-    /// Stops serving peers and closes all connections.
-    fn shutdown(&self);
+        descriptor: &SegmentDescriptor,
+        control: &dyn ControlPlane,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Result<PathProbes, TransferError>;
 }
 
 /// A transport's access to peers' handshake ports and to the metadata service. Both methods block for at most `limit`,
@@ -147,46 +152,6 @@ pub trait ControlPlane: Send + Sync {
     /// # Errors
     /// Fails if the segment is unknown or its owner cannot be reached.
     fn find(&self, segment: &str, limit: Duration) -> Result<SegmentDescriptor, TransferError>;
-}
-
-/// What the segment document announces about a registered region.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegionKeys {
-    /// Location of the memory (`cpu:0`, `*`), which peers use to choose a device. `None` means the segment's name, as
-    /// with TCP.
-    pub location: Option<String>,
-    /// The pieces in which the region is registered, in order and without gaps. There is more than one if the region
-    /// exceeds what a device can register at once. An empty list means one piece without keys.
-    pub pieces: Vec<PieceKeys>,
-}
-
-/// A piece of a registered region with its memory keys, one per device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PieceKeys {
-    /// Offset in the region, in bytes.
-    pub offset: usize,
-    pub len: usize,
-    /// Keys for access by peers (`rkey`), one per device.
-    pub remote: Vec<u32>,
-    /// Keys for local access (`lkey`), one per device.
-    pub local: Vec<u32>,
-}
-
-impl RegionKeys {
-    /// Returns the entries for `memory` in the document of `segment`.
-    pub fn buffers(&self, segment: &str, memory: &Memory) -> Vec<RegionDescriptor> {
-        let name = self.location.as_deref().unwrap_or(segment);
-        let whole = [PieceKeys { len: memory.len(), ..PieceKeys::default() }];
-        let pieces = if self.pieces.is_empty() { &whole[..] } else { &self.pieces };
-        let buffer = |piece: &PieceKeys| RegionDescriptor {
-            name: name.to_owned(),
-            address: memory.address() + piece.offset as u64,
-            length: piece.len as u64,
-            rkey: piece.remote.clone(),
-            lkey: piece.local.clone(),
-        };
-        pieces.iter().map(buffer).collect()
-    }
 }
 
 /// A process whose memory this engine can read and write.
@@ -279,25 +244,5 @@ mod tests {
         assert_eq!(step(&lost(TransferStep::Connect).after(None)), TransferStep::Connect);
         let refused = TransferFault { class: FaultClass::Refused, ..lost(TransferStep::Connect) };
         assert_eq!(refused.after(Some(lost(TransferStep::Status))).class, FaultClass::Refused);
-    }
-
-    #[test]
-    fn regions_without_keys_are_one_buffer_and_pieces_several() {
-        let memory = Memory::from_vec(vec![0; 100]);
-        let plain = RegionKeys::default().buffers("me:1", &memory);
-        let whole = RegionDescriptor {
-            name: "me:1".into(),
-            address: memory.address(),
-            length: 100,
-            ..RegionDescriptor::default()
-        };
-        assert_eq!(plain, [whole]);
-        let piece = |offset, len, key| PieceKeys { offset, len, remote: vec![key], local: vec![key + 1] };
-        let keys = RegionKeys { location: Some("cpu:0".into()), pieces: vec![piece(0, 64, 7), piece(64, 36, 9)] };
-        let found = keys.buffers("me:1", &memory);
-        let described: Vec<_> =
-            found.iter().map(|b| (b.address - memory.address(), b.length, b.rkey[0], b.lkey[0])).collect();
-        assert_eq!(described, [(0, 64, 7, 8), (64, 36, 9, 10)]);
-        assert!(found.iter().all(|b| b.name == "cpu:0"));
     }
 }

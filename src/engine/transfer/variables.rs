@@ -6,18 +6,18 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Looks up variables and collects warnings about invalid values.
-pub(super) struct VariableReader<'a> {
-    pub(super) lookup: &'a dyn Fn(&str) -> Option<String>,
-    pub(super) warnings: Vec<String>,
+pub struct VariableReader<'a> {
+    pub(in crate::engine::transfer) lookup: &'a dyn Fn(&str) -> Option<String>,
+    pub(in crate::engine::transfer) warnings: Vec<String>,
 }
 
 impl<'a> VariableReader<'a> {
-    pub(super) fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> VariableReader<'a> {
+    pub(in crate::engine::transfer) fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> VariableReader<'a> {
         VariableReader { lookup, warnings: Vec::new() }
     }
 
     /// Returns the value of the first of `names` that is set, as a number in `range`.
-    pub(super) fn number<T>(&mut self, names: &[&str], range: RangeInclusive<T>, otherwise: T) -> T
+    pub(in crate::engine::transfer) fn number<T>(&mut self, names: &[&str], range: RangeInclusive<T>, otherwise: T) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
     {
@@ -34,12 +34,17 @@ impl<'a> VariableReader<'a> {
         }
     }
 
-    pub(super) fn seconds(&mut self, name: &str, range: RangeInclusive<u64>, otherwise: Duration) -> Duration {
+    pub(in crate::engine::transfer) fn seconds(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<u64>,
+        otherwise: Duration,
+    ) -> Duration {
         Duration::from_secs(self.number(&[name], range, otherwise.as_secs()))
     }
 
     /// Reads a switch as upstream does: on if set, unless the value is 0, false, no or off.
-    pub(super) fn switch(&mut self, name: &str, otherwise: bool) -> bool {
+    pub(in crate::engine::transfer) fn switch(&mut self, name: &str, otherwise: bool) -> bool {
         match (self.lookup)(name) {
             None => otherwise,
             Some(text) => match text.trim().to_ascii_lowercase().as_str() {

@@ -15,7 +15,7 @@ use mcctl::engine::transfer::Access;
 use mcctl::engine::transfer::handshake::{HandshakeHandler, HandshakeLimits, serve};
 use mcctl::engine::transfer::region::Regions;
 use mcctl::engine::transfer::tcp::{HEADER_BYTES, RequestFrame, TcpTarget};
-use mcctl::engine::transfer::transport::RegionKeys;
+use mcctl::engine::transfer::types::RegionKeys;
 use mcctl::engine::wire::json::{ConnectionMessage, NotifyMessage};
 use tokio::runtime::Runtime;
 

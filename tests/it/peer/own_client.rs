@@ -12,7 +12,7 @@ use mcctl::engine::store::{ClientConfig, Node, NodeConfig, PutOutcome, StoreErro
 use mcctl::engine::sys::memory::Memory;
 use mcctl::engine::sys::pages::MemoryPolicy;
 use mcctl::engine::transfer::{
-    Op, OpKind, RdmaOptions, RemoteAddr, TransferConfig, TransferProtocol, TransferSettings,
+    Op, OpKind, RemoteAddr, TransferConfig, TransferProtocol, TransferSettings, TransportOptions,
 };
 use mcctl::engine::wire::Text;
 use mcctl::engine::wire::types::{ObjectMeta, ReplicaLocation, ReplicaType, ReplicateConfig};
@@ -153,7 +153,7 @@ async fn library_of(cluster: &Cluster, segment: u64, client: ClientConfig) -> No
             metadata: cluster.master.metadata(cluster.how).parse().unwrap(),
             protocol: TransferProtocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
-            rdma: RdmaOptions::default(),
+            transport: TransportOptions::default(),
             settings: TransferSettings::default(),
         },
         client,

@@ -12,7 +12,7 @@ use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::rpc::{RpcServer, ServerConfig, Timeouts};
 use mcctl::engine::store::{ClientConfig, NodeConfig, name};
 use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{RdmaOptions, TransferConfig, TransferProtocol, TransferSettings};
+use mcctl::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
 use serde_json::json;
 
 use super::{Recorded, block_on, found, is_readable, is_well, of, passed};
@@ -43,7 +43,7 @@ fn query(rpc: u16, admins: &[u16], metadata: MetadataUri) -> ClusterQuery {
             metadata: metadata.clone(),
             protocol: TransferProtocol::Tcp,
             announce_host: Some("127.0.0.1".to_owned()),
-            rdma: RdmaOptions::default(),
+            transport: TransportOptions::default(),
             settings: TransferSettings::default(),
         },
         client: ClientConfig {

@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> Outcome {
         metadata: args.metadata_server.clone(),
         protocol: transport.protocol,
         announce_host: None,
-        rdma: transport.rdma.clone(),
+        transport: transport.rdma.clone(),
         settings,
     };
     runtime::block_on(1, async {
@@ -198,14 +198,8 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
 }
 
 async fn initiator(engine: &TransferEngine, buffer: Memory, plan: TransferBenchPlan, args: &Args) -> Outcome {
-    let base = bench::target_base(engine, &plan).await.map_err(|e| bench_failed(e, args))?;
-    let buffer = Arc::new(buffer);
-    // Register the buffer once, as upstream does. Otherwise, the RDMA transport registers the buffer again for every operation.
-    engine.register(&buffer, Access::Local).await.map_err(|e| failed(&e, args))?;
-    let mine = engine.clone();
-    let work = move || bench::run(&mine, &plan, base, &buffer, &RealEnv::new());
-    let report = tokio::task::spawn_blocking(work).await.map_err(|e| Failure::host(e.to_string()))?;
-    print(&report.map_err(|e| bench_failed(e, args))?, engine.protocol(), args)?;
+    let report = bench::run(engine, plan, buffer, RealEnv::new()).await.map_err(|e| bench_failed(e, args))?;
+    print(&report, engine.protocol(), args)?;
     Ok(Exit::Done)
 }
 
@@ -336,7 +330,7 @@ fn failed(error: &TransferError, args: &Args) -> Failure {
                 "check that the target is running and that --segment-id is the address it prints after 'listening on'",
             )
         }
-        TransferError::Rdma(fault) => {
+        TransferError::Device(fault) => {
             let failure = Failure::new(transport::exit(fault), error.to_string());
             // A fault without a peer is local, so the segment is irrelevant.
             let failure =

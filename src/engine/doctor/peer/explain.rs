@@ -7,10 +7,8 @@ use nix::errno::Errno;
 
 use crate::engine::sys::verbs::{CompletionStatus, LinkLayer};
 use crate::engine::topology::gid::{Gid, GidType};
-use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::path_probe::{
-    PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath,
-};
+use crate::engine::transfer::DeviceStep;
+use crate::engine::transfer::path_probe::{PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath};
 
 /// A problem with a path, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,18 +49,18 @@ const PEERS_ADDRESS: &str =
     "run mcctl devices on both hosts and compare: both need GIDs of the same type (MC_GID_INDEX) in connected networks";
 
 /// The step as a stable identifier for programs.
-pub fn word(step: RdmaStep) -> &'static str {
+pub fn word(step: DeviceStep) -> &'static str {
     match step {
-        RdmaStep::Open => "open",
-        RdmaStep::Register => "register",
-        RdmaStep::Route => "route",
-        RdmaStep::Dial => "dial",
-        RdmaStep::Init => "init",
-        RdmaStep::Rtr => "rtr",
-        RdmaStep::Rts => "rts",
-        RdmaStep::Ready => "ready",
-        RdmaStep::Post => "post",
-        RdmaStep::Move => "move",
+        DeviceStep::Open => "open",
+        DeviceStep::Register => "register",
+        DeviceStep::Route => "route",
+        DeviceStep::Dial => "dial",
+        DeviceStep::Init => "init",
+        DeviceStep::Rtr => "rtr",
+        DeviceStep::Rts => "rts",
+        DeviceStep::Ready => "ready",
+        DeviceStep::Post => "post",
+        DeviceStep::Move => "move",
     }
 }
 
@@ -97,57 +95,57 @@ fn cause(end: &ProbedDevice, path: &ProbedPath, failure: &PathProbeFailure) -> D
     let why = |what: &str, next: &str| Diagnosis { what: what.to_owned(), next: next.to_owned() };
     let is_down = path.attempt.port_state.is_some_and(|state| !state.is_active());
     match (failure.step, failure.cause) {
-        (RdmaStep::Register, ProbeFailureCause::Verb { errno, .. }) if is(errno, &[Errno::ENOMEM]) => {
+        (DeviceStep::Register, ProbeFailureCause::Verb { errno, .. }) if is(errno, &[Errno::ENOMEM]) => {
             why("memory cannot be registered: the locked-memory limit is too low", MEMLOCK)
         }
-        (RdmaStep::Open | RdmaStep::Register | RdmaStep::Route, _) => why(
+        (DeviceStep::Open | DeviceStep::Register | DeviceStep::Route, _) => why(
             "the device cannot register memory or create a completion queue",
             "run mcctl doctor --only host --protocol rdma, and check dmesg",
         ),
         (_, ProbeFailureCause::Verb { .. }) if is_down => down(end),
-        (RdmaStep::Init, ProbeFailureCause::Verb { call: "ibv_create_qp", errno }) if is(errno, &[Errno::ENOMEM]) => {
+        (DeviceStep::Init, ProbeFailureCause::Verb { call: "ibv_create_qp", errno }) if is(errno, &[Errno::ENOMEM]) => {
             why("a queue pair cannot be created: out of locked memory or queue pairs", MEMLOCK)
         }
-        (RdmaStep::Init, ProbeFailureCause::Verb { call: "ibv_create_qp", .. }) => why(
+        (DeviceStep::Init, ProbeFailureCause::Verb { call: "ibv_create_qp", .. }) => why(
             "a queue pair cannot be created: the requested capacity exceeds the device's limits",
             "lower MC_MAX_SGE or MC_MAX_INLINE to the device's limits (mcctl devices)",
         ),
-        (RdmaStep::Init, _) => why(
+        (DeviceStep::Init, _) => why(
             "RESET to INIT fails: the port (MC_IB_PORT) or the P_Key index (MC_PKEY_INDEX) is invalid",
             "set MC_IB_PORT and MC_PKEY_INDEX to a port and index of the device (mcctl devices)",
         ),
-        (RdmaStep::Dial | RdmaStep::Ready, ProbeFailureCause::Refused) => refused(end, path, &failure.message),
-        (RdmaStep::Dial, ProbeFailureCause::NoRdma) => why(
+        (DeviceStep::Dial | DeviceStep::Ready, ProbeFailureCause::Refused) => refused(end, path, &failure.message),
+        (DeviceStep::Dial, ProbeFailureCause::OtherProtocol) => why(
             "the peer's handshake port responds, but not with RDMA",
             "another process now uses that port: use the peer's current name (mcctl status)",
         ),
-        (RdmaStep::Dial, ProbeFailureCause::Unreachable) => why(
+        (DeviceStep::Dial, ProbeFailureCause::Unreachable) => why(
             "connection requests to the peer's announced name get no response",
             "open TCP ports 15000-17000 (MC_MIN_RPC_PORT to MC_MAX_RPC_PORT) between the hosts, and start the peer under a name that this host can reach (MOONCAKE_LOCAL_HOSTNAME)",
         ),
-        (RdmaStep::Dial, _) => why(
+        (DeviceStep::Dial, _) => why(
             "the peer's reply to the connection request is invalid",
             "check that the peer is a Mooncake engine of release 0.3.6 or later, and check its log",
         ),
-        (RdmaStep::Ready, _) => why(
+        (DeviceStep::Ready, _) => why(
             "the peer does not accept the ready message after both queue pairs are connected",
             "check the peer's log: it may have just restarted",
         ),
-        (RdmaStep::Rtr, ProbeFailureCause::Verb { errno, .. }) => rtr(end, path, errno),
-        (RdmaStep::Rts, _) => why(
+        (DeviceStep::Rtr, ProbeFailureCause::Verb { errno, .. }) => rtr(end, path, errno),
+        (DeviceStep::Rts, _) => why(
             "RTR to RTS fails: the device rejects the timeout, the retry count or the number of outstanding reads",
             "an eRDMA device requires its driver's compatibility mode; otherwise check dmesg and the driver version",
         ),
-        (RdmaStep::Post, _) => {
+        (DeviceStep::Post, _) => {
             why("the device rejects work requests", "check dmesg: the device or its port may have failed")
         }
-        (RdmaStep::Move, ProbeFailureCause::Silence(_)) => lost(end, path, is_down),
-        (RdmaStep::Move, ProbeFailureCause::Completion(status)) if status.is_unanswered() => lost(end, path, is_down),
-        (RdmaStep::Move, ProbeFailureCause::Completion(status)) => Diagnosis {
+        (DeviceStep::Move, ProbeFailureCause::Silence(_)) => lost(end, path, is_down),
+        (DeviceStep::Move, ProbeFailureCause::Completion(status)) if status.is_unanswered() => lost(end, path, is_down),
+        (DeviceStep::Move, ProbeFailureCause::Completion(status)) => Diagnosis {
             what: format!("queue pairs are connected, but the transfer fails: {}", status.name()),
             next: mismatch(status).to_owned(),
         },
-        (RdmaStep::Rtr | RdmaStep::Move, _) => {
+        (DeviceStep::Rtr | DeviceStep::Move, _) => {
             why("the device failed", "check dmesg: it may have been reset or removed")
         }
     }

@@ -6,8 +6,8 @@ use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::peer::explain::{self, Diagnosis, address, row};
 use crate::engine::doctor::peer::{PeerFacts, PeerProbe};
 use crate::engine::doctor::{finding, listed, plural, status};
-use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::path_probe::{PathProbeFailure, ProbedDevice, ProbedPath};
+use crate::engine::transfer::DeviceStep;
+use crate::engine::transfer::path_probe::{PathProbeFailure, ProbedDevice, ProbedPath};
 use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
 
 const TARGET: &str = "if no engine is running yet, start one: mcctl bench transfer --mode target --protocol rdma";
@@ -96,7 +96,7 @@ enum PeerStage {
 
 /// The result of `path` at this stage; `None` if the path did not reach this stage.
 fn failure(path: &ProbedPath, stage: PeerStage) -> Option<Result<(), &PathProbeFailure>> {
-    let moves = |failure: &PathProbeFailure| matches!(failure.step, RdmaStep::Move | RdmaStep::Post);
+    let moves = |failure: &PathProbeFailure| matches!(failure.step, DeviceStep::Move | DeviceStep::Post);
     match (stage, &path.attempt.result) {
         (PeerStage::Connected, Err(failure)) if !moves(failure) => Some(Err(failure)),
         (PeerStage::Connected, _) => Some(Ok(())),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::engine::check::{Check, CheckGroup, CheckReport};
 use crate::engine::doctor::{Fact, chain, reports};
 use crate::engine::env::{Env, deadline};
-use crate::engine::transfer::rdma::path_probe::PathProbes;
+use crate::engine::transfer::path_probe::PathProbes;
 use crate::engine::transfer::{TransferConfig, TransferEngine};
 use crate::engine::wire::json::SegmentDescriptor;
 

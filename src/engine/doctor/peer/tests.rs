@@ -5,8 +5,8 @@ use super::*;
 use crate::engine::check::{CheckStatus, Severity};
 use crate::engine::sys::verbs::{CompletionStatus, LinkLayer, PortState};
 use crate::engine::topology::gid::{Gid, GidType};
-use crate::engine::transfer::rdma::RdmaStep;
-use crate::engine::transfer::rdma::path_probe::{
+use crate::engine::transfer::DeviceStep;
+use crate::engine::transfer::path_probe::{
     PathProbe, PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings, ProbedDevice, ProbedPath, UnusedDevice,
 };
 use crate::engine::wire::json::DeviceDescriptor;
@@ -33,14 +33,14 @@ fn end(device: &str, gid: Gid) -> ProbedDevice {
     }
 }
 
-fn failure(step: RdmaStep, cause: ProbeFailureCause, words: &str) -> PathProbeFailure {
+fn failure(step: DeviceStep, cause: ProbeFailureCause, words: &str) -> PathProbeFailure {
     PathProbeFailure { step, cause, message: words.into() }
 }
 
 fn rtr(errno: i32) -> PathProbeFailure {
     let call = "ibv_modify_qp to RTR";
     failure(
-        RdmaStep::Rtr,
+        DeviceStep::Rtr,
         ProbeFailureCause::Verb { call, errno },
         "ibv_modify_qp to RTR failed on rxe0 (pair 17): (os error)",
     )
@@ -48,7 +48,7 @@ fn rtr(errno: i32) -> PathProbeFailure {
 
 fn silence() -> PathProbeFailure {
     let limit = Duration::from_secs(5);
-    failure(RdmaStep::Move, ProbeFailureCause::Silence(limit), "no completion within 5s")
+    failure(DeviceStep::Move, ProbeFailureCause::Silence(limit), "no completion within 5s")
 }
 
 fn figures() -> ProbeTimings {
@@ -183,7 +183,7 @@ fn without_an_own_engine_the_reason_is_reported_and_nothing_passes() {
 }
 
 /// Step, cause, the peer's message, this host's GID, expected parts of the problem, and an expected part of the remedy.
-type Case = (RdmaStep, ProbeFailureCause, &'static str, Gid, &'static [&'static str], &'static str);
+type Case = (DeviceStep, ProbeFailureCause, &'static str, Gid, &'static [&'static str], &'static str);
 
 #[test]
 fn step_errno_and_addresses_determine_the_attribute() {
@@ -193,29 +193,29 @@ fn step_errno_and_addresses_determine_the_attribute() {
     let v1 = || row(2, HERE, GidType::RoceV1);
     let quiet = ProbeFailureCause::Silence(Duration::from_secs(5));
     let cases: Vec<Case> = vec![
-        (RdmaStep::Register, verb("ibv_reg_mr", libc::ENOMEM), "", v2(), &["locked"], "RLIMIT_MEMLOCK"),
+        (DeviceStep::Register, verb("ibv_reg_mr", libc::ENOMEM), "", v2(), &["locked"], "RLIMIT_MEMLOCK"),
         (
-            RdmaStep::Init,
+            DeviceStep::Init,
             verb("ibv_create_qp", libc::EINVAL),
             "",
             v2(),
             &["a queue pair cannot be created"],
             "MC_MAX_SGE",
         ),
-        (RdmaStep::Init, verb("ibv_create_qp", libc::ENOMEM), "", v2(), &["locked"], "RLIMIT_MEMLOCK"),
+        (DeviceStep::Init, verb("ibv_create_qp", libc::ENOMEM), "", v2(), &["locked"], "RLIMIT_MEMLOCK"),
         (
-            RdmaStep::Init,
+            DeviceStep::Init,
             verb("ibv_modify_qp to INIT", libc::EINVAL),
             "",
             v2(),
             &["RESET to INIT", "P_Key"],
             "MC_PKEY_INDEX",
         ),
-        (RdmaStep::Dial, ProbeFailureCause::Unreachable, "", v2(), &["get no response"], "15000-17000"),
-        (RdmaStep::Dial, ProbeFailureCause::NoRdma, "", v2(), &["not with RDMA"], "another process"),
-        (RdmaStep::Dial, ProbeFailureCause::Answer, "", v2(), &["is invalid"], "log"),
+        (DeviceStep::Dial, ProbeFailureCause::Unreachable, "", v2(), &["get no response"], "15000-17000"),
+        (DeviceStep::Dial, ProbeFailureCause::OtherProtocol, "", v2(), &["not with RDMA"], "another process"),
+        (DeviceStep::Dial, ProbeFailureCause::Answer, "", v2(), &["is invalid"], "log"),
         (
-            RdmaStep::Dial,
+            DeviceStep::Dial,
             ProbeFailureCause::Refused,
             "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: 22",
             local(),
@@ -223,7 +223,7 @@ fn step_errno_and_addresses_determine_the_attribute() {
             "mcctl devices on both hosts",
         ),
         (
-            RdmaStep::Dial,
+            DeviceStep::Dial,
             ProbeFailureCause::Refused,
             "QP count mismatch in peer",
             v2(),
@@ -231,7 +231,7 @@ fn step_errno_and_addresses_determine_the_attribute() {
             "MC_NUM_QP_PER_EP",
         ),
         (
-            RdmaStep::Dial,
+            DeviceStep::Dial,
             ProbeFailureCause::Refused,
             "Invalid peer GID: zz",
             v2(),
@@ -239,54 +239,68 @@ fn step_errno_and_addresses_determine_the_attribute() {
             "0.3.11",
         ),
         (
-            RdmaStep::Dial,
+            DeviceStep::Dial,
             ProbeFailureCause::Refused,
             "peer nic path inconsistency",
             v2(),
             &["does not recognize"],
             "stale",
         ),
-        (RdmaStep::Dial, ProbeFailureCause::Refused, "no", v2(), &["refuses the connection"], "log"),
-        (RdmaStep::Ready, ProbeFailureCause::Unreachable, "", v2(), &["ready message"], "log"),
+        (DeviceStep::Dial, ProbeFailureCause::Refused, "no", v2(), &["refuses the connection"], "log"),
+        (DeviceStep::Ready, ProbeFailureCause::Unreachable, "", v2(), &["ready message"], "log"),
         (
-            RdmaStep::Rtr,
+            DeviceStep::Rtr,
             to_rtr(libc::EINVAL),
             "",
             local(),
             &["INIT to RTR", "EINVAL", "the GID index: GID 0", "a link-local address", "192.0.2.2 is an IPv4 address"],
             "MC_GID_INDEX",
         ),
-        (RdmaStep::Rtr, to_rtr(libc::ENOENT), "", v2(), &["ENOENT", "entry 3", "now empty"], "MC_GID_INDEX"),
+        (DeviceStep::Rtr, to_rtr(libc::ENOENT), "", v2(), &["ENOENT", "entry 3", "now empty"], "MC_GID_INDEX"),
         (
-            RdmaStep::Rtr,
+            DeviceStep::Rtr,
             to_rtr(libc::ETIMEDOUT),
             "",
             v2(),
             &["ETIMEDOUT", "the peer's GID", "192.0.2.1"],
             "ip route get 192.0.2.2",
         ),
-        (RdmaStep::Rtr, to_rtr(libc::EHOSTUNREACH), "", v2(), &["EHOSTUNREACH", "no route"], "ping -I eth0 192.0.2.2"),
         (
-            RdmaStep::Rtr,
+            DeviceStep::Rtr,
+            to_rtr(libc::EHOSTUNREACH),
+            "",
+            v2(),
+            &["EHOSTUNREACH", "no route"],
+            "ping -I eth0 192.0.2.2",
+        ),
+        (
+            DeviceStep::Rtr,
             to_rtr(libc::EINVAL),
             "",
             v2(),
             &["EINVAL", "GID index 3", "path MTU 4096", "192.0.2.2"],
             "MC_MTU",
         ),
-        (RdmaStep::Rts, verb("ibv_modify_qp to RTS", libc::EINVAL), "", v2(), &["RTR to RTS"], "compatibility mode"),
-        (RdmaStep::Post, verb("ibv_post_send", libc::ENOMEM), "", v2(), &["rejects work requests"], "dmesg"),
-        (RdmaStep::Move, quiet, "", v1(), &["RTS", "no packet returns", "RoCE v1"], "RoCE v2 GID"),
-        (RdmaStep::Move, quiet, "", local(), &["no packet returns", "a link-local address"], "MC_GID_INDEX"),
+        (DeviceStep::Rts, verb("ibv_modify_qp to RTS", libc::EINVAL), "", v2(), &["RTR to RTS"], "compatibility mode"),
+        (DeviceStep::Post, verb("ibv_post_send", libc::ENOMEM), "", v2(), &["rejects work requests"], "dmesg"),
+        (DeviceStep::Move, quiet, "", v1(), &["RTS", "no packet returns", "RoCE v1"], "RoCE v2 GID"),
+        (DeviceStep::Move, quiet, "", local(), &["no packet returns", "a link-local address"], "MC_GID_INDEX"),
         (
-            RdmaStep::Move,
+            DeviceStep::Move,
             ProbeFailureCause::Completion(CompletionStatus(12)),
             "",
             v2(),
             &["no packet returns", "a firewall"],
             "UDP port 4791",
         ),
-        (RdmaStep::Move, ProbeFailureCause::Completion(CompletionStatus(9)), "", v2(), &["REM_INV_REQ_ERR"], "MC_MTU"),
+        (
+            DeviceStep::Move,
+            ProbeFailureCause::Completion(CompletionStatus(9)),
+            "",
+            v2(),
+            &["REM_INV_REQ_ERR"],
+            "MC_MTU",
+        ),
     ];
     for (step, cause, words, gid, parts, next) in cases {
         let why = explain::why(&end("mlx5_0", gid.clone()), &probed(gid, Ok(figures())), &failure(step, cause, words));
@@ -330,8 +344,11 @@ fn the_mtu_is_named_if_only_large_packets_fail() {
         what.contains("the MTU: packets of 4096") && next.contains("MC_MTU=1024") && next.contains("4200"),
         "{what}; {next}"
     );
-    let taken =
-        failure(RdmaStep::Move, ProbeFailureCause::Completion(CompletionStatus(10)), "work completion REM_ACCESS_ERR");
+    let taken = failure(
+        DeviceStep::Move,
+        ProbeFailureCause::Completion(CompletionStatus(10)),
+        "work completion REM_ACCESS_ERR",
+    );
     assert!(explain::packets(&end("mlx5_0", v2()), 16_384, &taken).what.contains("cannot be read"));
 }
 

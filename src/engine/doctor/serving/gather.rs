@@ -7,10 +7,11 @@ use futures_util::stream;
 use serde_json::Value;
 
 use crate::engine::doctor::serving::facts::{Instance, ServerSettings, ServingFacts};
+use crate::engine::doctor::serving::metrics::metrics;
 use crate::engine::doctor::serving::{ServingQuery, probe};
 use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
-use crate::engine::http::{Fetcher, Samples};
+use crate::engine::http::Fetcher;
 
 /// Maximum number of servers queried.
 const INSTANCES_MAX: usize = 64;
@@ -97,13 +98,4 @@ async fn info(fetcher: &Fetcher, url: &str) -> Fact<ServerSettings> {
         why = format!("GET {url}{path}: {}", answer.shown());
     }
     Err(why.into())
-}
-
-/// Reads `/metrics` below `url`; `None` if there are no samples.
-pub async fn metrics(fetcher: &Fetcher, url: &str) -> Option<Samples> {
-    let mut answer = fetcher.get(&format!("{url}/metrics")).await.ok()?;
-    if (300..400).contains(&answer.status) {
-        answer = fetcher.get(&format!("{url}/metrics/")).await.ok()?;
-    }
-    Some(Samples::parse(&answer.body)).filter(|samples| answer.is_ok() && !samples.is_empty())
 }

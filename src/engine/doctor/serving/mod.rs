@@ -6,6 +6,7 @@
 pub mod facts;
 mod gather;
 mod judge;
+mod metrics;
 mod probe;
 
 use std::time::Duration;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::engine::doctor::serving::ServingQuery;
 use crate::engine::doctor::serving::facts::{CachedTierTokens, Instance, L3Probe, L3Read, ServerSettings};
-use crate::engine::doctor::serving::gather::metrics;
+use crate::engine::doctor::serving::metrics::metrics;
 use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::Env;
 use crate::engine::http::Fetcher;

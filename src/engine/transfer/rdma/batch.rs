@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::engine::sys::readiness::WakeEvent;
 use crate::engine::sys::verbs::{CompletionStatus, MemoryRegion};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::transport::OpKind;
+use crate::engine::transfer::types::OpKind;
 
 /// Why a fragment failed.
 #[derive(Clone, Debug)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::sys::verbs::{Mtu, PathAttributes, QpCaps, QueuePair, VerbsError};
 use crate::engine::transfer::TransferError;
+use crate::engine::transfer::device_fault::{Blame, DeviceStep};
 use crate::engine::transfer::rdma::batch::WorkError;
 use crate::engine::transfer::rdma::endpoint::{Endpoint, EndpointQp, EndpointState};
-use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::link::{
     self, CloseReason, DIAL_LIMIT, EndpointLink, HandshakeRefusal, LinkAction, LocalEnd, QpConnectError, RemoteEnd,
     ReplyAction, RequestOutcome,
@@ -17,7 +17,8 @@ use crate::engine::transfer::rdma::link::{
 use crate::engine::transfer::rdma::nic::{self, Nic, PortAddress};
 use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
 use crate::engine::transfer::rdma::shared::RdmaShared;
-use crate::engine::transfer::transport::{ControlPlane, Deadline};
+use crate::engine::transfer::transport::ControlPlane;
+use crate::engine::transfer::types::Deadline;
 use crate::engine::wire::json::ConnectionMessage;
 
 /// Hop limit for RoCE packets.
@@ -44,8 +45,9 @@ impl RdmaShared {
             Ok(EndpointQp::new(qp, nic.generation()))
         };
         let qps: Result<Vec<EndpointQp>, VerbsError> = (0..nic.limits.qps).map(qp).collect();
-        let failed =
-            |error: VerbsError| nic.fault_with(path, RdmaStep::Init, error.to_string(), Blame::Device, error.remedy());
+        let failed = |error: VerbsError| {
+            nic.fault_with(path, DeviceStep::Init, error.to_string(), Blame::Device, error.remedy())
+        };
         let qps = qps.map_err(failed)?;
         let (address, _) = nic.address_to(path);
         let link = EndpointLink::new(LocalEnd {
@@ -182,7 +184,7 @@ impl RdmaShared {
         for (qp, number) in qps.iter().zip(&remote_end.numbers) {
             qp.qp.connect(&self.path_attributes(nic, address, remote_end, *number)).map_err(|error| {
                 QpConnectError {
-                    step: if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr },
+                    step: if error.what.ends_with("RTS") { DeviceStep::Rts } else { DeviceStep::Rtr },
                     message: error.to_string(),
                     invalid: error.is_invalid(),
                     remedy: error.remedy(),
@@ -245,7 +247,7 @@ impl RdmaShared {
                 Ok(())
             } else {
                 let message = "the peer has restarted".to_owned();
-                Err(nic.fault(endpoint.path(), RdmaStep::Move, message, Blame::Peer))
+                Err(nic.fault(endpoint.path(), DeviceStep::Move, message, Blame::Peer))
             };
         }
         let answer = control.connect(&view.segment, &ack, limit)?;
@@ -253,7 +255,7 @@ impl RdmaShared {
             return Ok(());
         }
         let message = format!("the connection no longer exists at the peer: {}", answer.reply_msg);
-        Err(nic.fault(endpoint.path(), RdmaStep::Move, message, Blame::Peer))
+        Err(nic.fault(endpoint.path(), DeviceStep::Move, message, Blame::Peer))
     }
 
     /// Handles a connection request or a ready ACK, and returns the reply.
@@ -347,12 +349,12 @@ impl RdmaShared {
         let message = why.to_string();
         let (step, blame) = match why {
             CloseReason::Refused(_) | CloseReason::NoRdma | CloseReason::Reply(_) | CloseReason::Unreadable(_) => {
-                (RdmaStep::Dial, Blame::Refusal)
+                (DeviceStep::Dial, Blame::Refusal)
             }
-            CloseReason::Unreachable(_) | CloseReason::Crossed => (RdmaStep::Dial, Blame::Peer),
+            CloseReason::Unreachable(_) | CloseReason::Crossed => (DeviceStep::Dial, Blame::Peer),
             CloseReason::Verbs(unconnected) => (unconnected.step, Blame::Device),
-            CloseReason::NotReady | CloseReason::Replaced => (RdmaStep::Ready, Blame::Peer),
-            CloseReason::Retired(_) => (RdmaStep::Ready, Blame::Peer),
+            CloseReason::NotReady | CloseReason::Replaced => (DeviceStep::Ready, Blame::Peer),
+            CloseReason::Retired(_) => (DeviceStep::Ready, Blame::Peer),
         };
         nic.fault_with(path, step, message, blame, why.remedy())
     }

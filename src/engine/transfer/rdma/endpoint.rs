@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::sys::verbs::{self, Direction, QueuePair, WorkCompletion, WorkRequestList};
+use crate::engine::transfer::device_fault::{Blame, DeviceStep};
 use crate::engine::transfer::rdma::batch::{Batch, WorkError, WorkRequest};
-use crate::engine::transfer::rdma::fault::{Blame, RdmaStep};
 use crate::engine::transfer::rdma::link::{self, EndpointLink};
 use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
-use crate::engine::transfer::transport::OpKind;
+use crate::engine::transfer::types::OpKind;
 use crate::engine::wire::json::{ConnectionMessage, gid_text};
 
 /// At least one in this many work requests is signaled.
@@ -409,7 +409,7 @@ impl Endpoint {
         let Err(refused) = posted else { return true };
         nic.release_cqe(count - taken);
         nic.counters.failures.of(Blame::Device).fetch_add(1, Ordering::Relaxed);
-        let error = nic.fault(&self.path, RdmaStep::Post, refused.to_string(), Blame::Device);
+        let error = nic.fault(&self.path, DeviceStep::Post, refused.to_string(), Blame::Device);
         tracing::warn!(%error, "device rejected work requests; endpoint retired");
         for (at, work) in pending.drain(..count - taken).enumerate() {
             let error = if at == 0 { WorkError::Device(error.clone()) } else { WorkError::Dropped };

@@ -2,13 +2,13 @@
 //!
 //! Pure modules, to which `now` and random numbers are passed as arguments: [`settings`] (configuration), [`slices`]
 //! (splitting operations into work requests), [`route`] (path selection), [`gid`] (GID index selection), [`link`] (an
-//! endpoint's connection state machine), [`health`] (devices and paths to avoid for a while), [`fault`] (errors).
+//! endpoint's connection state machine), [`health`] (devices and paths to avoid for a while).
 //!
 //! Modules that use verbs: `open` (opens devices), `nic` (one device), `registry` (memory registered on all devices),
 //! `endpoint` and `connect` (connections), `peer` (submitted batches), `batch` and `poller` (waiting and polling),
 //! `device_events` (asynchronous device events), `memlock` (RLIMIT_MEMLOCK diagnosis).
 //!
-//! [`path_probe`] probes every path to a peer, step by step, for `mcctl doctor`.
+//! `path_probe` probes every path to a peer, step by step, for `mcctl doctor`.
 //!
 //! The devices, not threads, move the bytes. The thread that waits for a batch fetches completions, and posts the work
 //! requests for which the queues had no room at first. The target side only handles connection requests.
@@ -17,14 +17,13 @@ mod batch;
 mod connect;
 mod device_events;
 mod endpoint;
-pub mod fault;
 pub mod gid;
 pub mod health;
 pub mod link;
 mod memlock;
 mod nic;
 mod open;
-pub mod path_probe;
+mod path_probe;
 mod peer;
 mod peer_view;
 mod poller;
@@ -38,27 +37,35 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::engine::base::HostPort;
 use crate::engine::sys::Memory;
 use crate::engine::sys::verbs::relaxed_ordering;
 use crate::engine::transfer::counters::{RailCounters, TargetCounters};
+use crate::engine::transfer::options::TransportOptions;
+use crate::engine::transfer::path_probe::PathProbes;
 use crate::engine::transfer::rdma::batch::CqWaker;
 use crate::engine::transfer::rdma::device_events::DeviceWatcher;
 use crate::engine::transfer::rdma::nic::Nic;
-use crate::engine::transfer::rdma::path_probe::PathProbes;
 use crate::engine::transfer::rdma::peer::RdmaPeer;
 use crate::engine::transfer::rdma::peer_view::PeerView;
 use crate::engine::transfer::rdma::poller::CompletionPoller;
 use crate::engine::transfer::rdma::registry::Registry;
 use crate::engine::transfer::rdma::route::{Rails, RdmaRouter};
-use crate::engine::transfer::rdma::shared::{HealthState, RandomSource, RdmaShared};
+use crate::engine::transfer::rdma::shared::{HealthState, RdmaShared};
 use crate::engine::transfer::rdma::slices::SliceRule;
-use crate::engine::transfer::region::Access;
-use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, PieceKeys, RegionKeys};
-use crate::engine::transfer::{MonoClock, TransferError};
+use crate::engine::transfer::transport::{
+    ControlPlane, DataPeer, DataTransport, StartTransport, TransportDevices, TransportStart,
+};
+use crate::engine::transfer::types::Access;
+use crate::engine::transfer::types::{PieceKeys, RegionKeys};
+use crate::engine::transfer::variables::VariableReader;
+use crate::engine::transfer::{MonoClock, RandomSource, TransferError};
 use crate::engine::wire::json::{ConnectionMessage, DeviceDescriptor, SegmentDescriptor};
 
-pub use fault::{Blame, RdmaFault, RdmaStep};
-pub use settings::{RdmaOptions, RdmaSettings};
+pub use settings::RdmaSettings;
+
+/// Upstream's name for the protocol.
+const PROTOCOL: &str = "rdma";
 
 /// One engine's RDMA transport.
 pub struct RdmaTransport {
@@ -68,12 +75,9 @@ pub struct RdmaTransport {
 
 impl RdmaTransport {
     /// Opens the devices. `server` is our server name in endpoint paths.
-    ///
-    /// # Errors
-    /// Fails if no device can be used.
-    pub fn start(
+    fn open(
         server: String,
-        options: &RdmaOptions,
+        options: &TransportOptions,
         settings: &RdmaSettings,
         clock: MonoClock,
         random: RandomSource,
@@ -88,12 +92,13 @@ impl RdmaTransport {
         let relaxed = settings.relaxed_ordering && relaxed_ordering();
         let piece_bytes_max = piece_bytes_max.min(settings.region_bytes_max);
         let registry = Registry::new(nics.clone(), piece_bytes_max, relaxed, settings);
-        let no_thread = |error: std::io::Error| TransferError::NoRdma { why: error.to_string() };
+        let no_thread =
+            |error: std::io::Error| TransferError::Unavailable { protocol: PROTOCOL, why: error.to_string() };
         let memory = Arc::new(Memory::from_vec(vec![0; 64]));
         let registered = registry.register(&memory, false);
         registered.map_err(|(nic, error)| {
             let fault = nic.registration_fault("", &error, locked(&memory, &nics));
-            TransferError::NoRdma { why: fault.to_string() }
+            TransferError::Unavailable { protocol: PROTOCOL, why: fault.to_string() }
         })?;
         let waker = Arc::new(CqWaker::new().map_err(no_thread)?);
         let shared = Arc::new(RdmaShared {
@@ -123,9 +128,30 @@ fn locked(memory: &Memory, nics: &[Arc<Nic>]) -> u64 {
     memory.len() as u64 * nics.len() as u64
 }
 
+impl StartTransport for RdmaTransport {
+    const PROTOCOL: &'static str = PROTOCOL;
+    type Settings = RdmaSettings;
+
+    fn read_settings(read: &mut VariableReader<'_>) -> RdmaSettings {
+        RdmaSettings::read(read)
+    }
+
+    /// Opens the devices.
+    ///
+    /// # Errors
+    /// Fails if no device can be used.
+    fn start(start: &TransportStart<'_>, settings: &RdmaSettings) -> Result<RdmaTransport, TransferError> {
+        let server = match &settings.bind_address {
+            Some(host) => HostPort::new(host.as_str(), start.handshake.port).to_string(),
+            None => start.segment.to_owned(),
+        };
+        RdmaTransport::open(server, start.options, settings, Arc::clone(start.clock), Arc::clone(start.random))
+    }
+}
+
 impl DataTransport for RdmaTransport {
     fn protocol(&self) -> &'static str {
-        "rdma"
+        PROTOCOL
     }
 
     fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<RegionKeys, TransferError> {
@@ -202,6 +228,21 @@ impl DataTransport for RdmaTransport {
         TargetCounters::default()
     }
 
+    fn devices(&self) -> Option<&dyn TransportDevices> {
+        Some(self)
+    }
+
+    fn shutdown(&self) {
+        for nic in &self.shared.nics {
+            nic.close();
+        }
+        // Stop the watchers after closing the endpoints, because a watcher may be waiting for an endpoint's peer.
+        self.watch.stop();
+        self.shared.registry.clear();
+    }
+}
+
+impl TransportDevices for RdmaTransport {
     fn rails(&self) -> Vec<RailCounters> {
         self.shared.nics.iter().map(|nic| nic.counters()).collect()
     }
@@ -214,14 +255,5 @@ impl DataTransport for RdmaTransport {
         stop: &AtomicBool,
     ) -> Result<PathProbes, TransferError> {
         self.shared.probe_paths(descriptor, control, limit, stop)
-    }
-
-    fn shutdown(&self) {
-        for nic in &self.shared.nics {
-            nic.close();
-        }
-        // Stop the watchers after closing the endpoints, because a watcher may be waiting for an endpoint's peer.
-        self.watch.stop();
-        self.shared.registry.clear();
     }
 }

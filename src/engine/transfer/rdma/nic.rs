@@ -11,9 +11,10 @@ use crate::engine::base::Mono;
 use crate::engine::sys::verbs::{CompletionQueue, ProtectionDomain, RdmaDevice, VerbsError, WorkCompletion};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{RailCounters, RailFailures};
+use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
+use crate::engine::transfer::rdma::PROTOCOL;
 use crate::engine::transfer::rdma::batch::{Batch, WorkError};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
-use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::memlock;
 use crate::engine::wire::json::gid_text;
 
@@ -380,7 +381,7 @@ impl Nic {
     }
 
     /// Creates a fault for this device.
-    pub(super) fn fault(&self, peer: &str, step: RdmaStep, problem: String, blame: Blame) -> TransferError {
+    pub(super) fn fault(&self, peer: &str, step: DeviceStep, problem: String, blame: Blame) -> TransferError {
         self.fault_with(peer, step, problem, blame, None)
     }
 
@@ -388,13 +389,14 @@ impl Nic {
     pub(super) fn fault_with(
         &self,
         peer: &str,
-        step: RdmaStep,
+        step: DeviceStep,
         problem: String,
         blame: Blame,
         remedy: Option<&'static str>,
     ) -> TransferError {
         let address = self.address();
-        TransferError::Rdma(Arc::new(RdmaFault {
+        TransferError::Device(Arc::new(DeviceFault {
+            protocol: PROTOCOL,
             device: self.name.clone(),
             port: self.port,
             gid: format!("{} {}", address.gid_index, Ipv6Addr::from(address.gid)),
@@ -414,7 +416,7 @@ impl Nic {
             Some(None) => (error.to_string(), None),
             None => (error.to_string(), error.remedy()),
         };
-        self.fault_with(peer, RdmaStep::Register, problem, Blame::Device, remedy)
+        self.fault_with(peer, DeviceStep::Register, problem, Blame::Device, remedy)
     }
 
     /// Handles an event reporting that queue pair `number` is in the error state.

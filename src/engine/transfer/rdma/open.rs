@@ -7,11 +7,13 @@ use crate::engine::sys::FileTree;
 use crate::engine::sys::verbs::{self, PortState, RdmaDevice, VerbsError, VerbsUnavailable};
 use crate::engine::topology::{DeviceChoice, ExcludedDevice, Gid, HostTopology, Matrix};
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
+use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
+use crate::engine::transfer::options::TransportOptions;
+use crate::engine::transfer::path_probe::UnusedDevice;
+use crate::engine::transfer::rdma::PROTOCOL;
 use crate::engine::transfer::rdma::gid::{self, GidError};
 use crate::engine::transfer::rdma::nic::{Nic, NicLimits, PortAddress};
-use crate::engine::transfer::rdma::path_probe::UnusedDevice;
-use crate::engine::transfer::rdma::settings::{RdmaOptions, RdmaSettings};
+use crate::engine::transfer::rdma::settings::RdmaSettings;
 
 /// Why a device or its port's address cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +48,7 @@ pub(super) fn host() -> Result<HostTopology, TransferError> {
 }
 
 fn no_rdma(why: String) -> TransferError {
-    TransferError::NoRdma { why }
+    TransferError::Unavailable { protocol: PROTOCOL, why }
 }
 
 /// Opens the devices selected by `options` and `settings`. Returns the usable devices (at least one), and the unusable
@@ -56,7 +58,7 @@ fn no_rdma(why: String) -> TransferError {
 /// Fails if none can be used, with the reason for each.
 pub(super) fn nics(
     host: &HostTopology,
-    options: &RdmaOptions,
+    options: &TransportOptions,
     settings: &RdmaSettings,
 ) -> Result<(Vec<Arc<Nic>>, Vec<UnusedDevice>), TransferError> {
     // If verbs are unavailable, this error describes what is missing.
@@ -76,12 +78,13 @@ pub(super) fn nics(
     };
     // A host with devices supports RDMA, so a misspelled name must not cause a fallback to TCP.
     if !options.devices.is_empty() && !listed.is_empty() && !names.iter().any(is_there) {
-        return Err(TransferError::Rdma(Arc::new(RdmaFault {
+        return Err(TransferError::Device(Arc::new(DeviceFault {
+            protocol: PROTOCOL,
             device: String::new(),
             port: 0,
             gid: String::new(),
             peer: String::new(),
-            step: RdmaStep::Open,
+            step: DeviceStep::Open,
             problem: not_there(&names.join(", ")),
             blame: Blame::Device,
             remedy: Some("set --device-name to a device listed by mcctl devices"),
@@ -109,7 +112,7 @@ pub(super) fn nics(
 }
 
 /// Returns the devices to open, and the devices already excluded, each with the reason for its exclusion.
-fn names(host: &HostTopology, options: &RdmaOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
+fn names(host: &HostTopology, options: &TransportOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
     if options.devices.is_empty() {
         let (choice, _) = DeviceChoice::of(host, &settings.choice);
         let picked = choice.picked.into_iter().map(|picked| picked.device).collect();

@@ -5,17 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
+use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
 use crate::engine::transfer::rdma::batch::{Batch, WorkError, WorkRequest};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
-use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::nic::FinishedWork;
 use crate::engine::transfer::rdma::peer_view::PeerView;
 use crate::engine::transfer::rdma::registry::{RegisteredMemory, RegisteredPiece};
 use crate::engine::transfer::rdma::shared::{LINK_REMEDY, RdmaShared};
 use crate::engine::transfer::rdma::slices::{SliceCuts, Span, UnregisteredAddress};
-use crate::engine::transfer::transport::{
-    ControlPlane, DataPeer, Deadline, FaultClass, Op, OpCompletion, OpKind, PendingOps, RemoteAddr, TransferFault,
-};
+use crate::engine::transfer::transport::{ControlPlane, DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
+use crate::engine::transfer::types::{Deadline, Op, OpKind, RemoteAddr};
 use crate::engine::transfer::{TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -316,7 +315,7 @@ impl RdmaBatch {
     fn no_path_error(&self, part: &Fragment) -> TransferFault {
         // If the fragment was posted before, its bytes may still be on the wire. The step in the error must indicate
         // this to callers that reuse the memory.
-        let step = if part.tries + part.drops > 0 { RdmaStep::Move } else { RdmaStep::Route };
+        let step = if part.tries + part.drops > 0 { DeviceStep::Move } else { DeviceStep::Route };
         let error = self.peer.shared.no_path_error(&self.view.segment, step);
         TransferFault { error, class: FaultClass::Refused }
     }
@@ -399,18 +398,18 @@ impl RdmaBatch {
     /// `error`.
     fn lost(&self, number: u32, fault: TransferFault, error: &TransferError) -> TransferFault {
         let class = if error.is_outage() { FaultClass::Gone } else { FaultClass::Refused };
-        let TransferError::Rdma(first) = fault.error else { return TransferFault { error: error.clone(), class } };
-        let mut first = RdmaFault::clone(&first);
+        let TransferError::Device(first) = fault.error else { return TransferFault { error: error.clone(), class } };
+        let mut first = DeviceFault::clone(&first);
         let words = error.chain().to_string();
         if !first.problem.contains(&words) {
             first.problem = format!("{}; cannot fetch the peer's descriptor: {words}", first.problem);
         }
         // A request that was posted before may still be on the wire.
         if self.parts[number as usize].drops > 0 {
-            first.step = RdmaStep::Move;
+            first.step = DeviceStep::Move;
         }
         first.blame = Blame::Peer;
-        TransferFault { error: TransferError::Rdma(Arc::new(first)), class }
+        TransferFault { error: TransferError::Device(Arc::new(first)), class }
     }
 
     /// Whether a retry of fragment `number` may succeed if the peer has not changed. A retry on the only path is
@@ -419,7 +418,7 @@ impl RdmaBatch {
         let shared = &self.peer.shared;
         let paths = shared.nics.len() * self.view.paths.len();
         let nic = &shared.nics[usize::from(self.parts[number as usize].route.0)];
-        let passes = matches!(&fault.error, TransferError::Rdma(fault) if fault.may_pass(paths));
+        let passes = matches!(&fault.error, TransferError::Device(fault) if fault.may_pass(paths));
         passes && (paths > 1 || nic.port_problem().is_none())
     }
 
@@ -433,7 +432,7 @@ impl RdmaBatch {
         match error {
             WorkError::Dropped => {
                 let problem = "the connection failed repeatedly".to_owned();
-                TransferFault { error: at(RdmaStep::Move, problem, Blame::Peer), class: FaultClass::Gone }
+                TransferFault { error: at(DeviceStep::Move, problem, Blame::Peer), class: FaultClass::Gone }
             }
             WorkError::Status(status, vendor) => {
                 let mut problem = format!("work completion {status}, vendor error {vendor:#x}");
@@ -450,14 +449,14 @@ impl RdmaBatch {
                     _ => shared.path_failed(nic.index, path, another, now),
                 }
                 let class = if blame == Blame::Peer { FaultClass::Gone } else { FaultClass::Refused };
-                TransferFault { error: nic.fault_with(path, RdmaStep::Move, problem, blame, remedy), class }
+                TransferFault { error: nic.fault_with(path, DeviceStep::Move, problem, blame, remedy), class }
             }
             WorkError::Silent(still) => {
                 shared.path_failed(nic.index, path, another, now);
                 let problem = format!("no work completion for {still:?}, but the peer's handshake port responds");
                 let remedy = "check that the peer's GID address is reachable (ping -I) and that its device works; \
                               its queue pairs may differ from the announced ones";
-                let error = nic.fault_with(path, RdmaStep::Move, problem, Blame::Peer, Some(remedy));
+                let error = nic.fault_with(path, DeviceStep::Move, problem, Blame::Peer, Some(remedy));
                 TransferFault { error, class: FaultClass::Gone }
             }
             WorkError::Device(error) => {

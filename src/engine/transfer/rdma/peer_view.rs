@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::engine::base::Mono;
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
+use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
+use crate::engine::transfer::rdma::PROTOCOL;
 use crate::engine::transfer::rdma::route::Rails;
 use crate::engine::transfer::rdma::slices::Spans;
 use crate::engine::wire::json::{DeviceDescriptor, SegmentDescriptor, parse_gid};
@@ -38,12 +39,13 @@ fn no_device(descriptor: &SegmentDescriptor) -> TransferError {
             "run mcctl devices (or ibv_devinfo -v) on the peer's host to check that its devices have addresses",
         )
     };
-    TransferError::Rdma(Arc::new(RdmaFault {
+    TransferError::Device(Arc::new(DeviceFault {
+        protocol: PROTOCOL,
         device: String::new(),
         port: 0,
         gid: String::new(),
         peer: descriptor.name.clone(),
-        step: RdmaStep::Route,
+        step: DeviceStep::Route,
         problem,
         blame: Blame::Refusal,
         remedy: Some(remedy),
@@ -144,13 +146,16 @@ mod tests {
     #[test]
     fn a_peer_without_usable_devices_is_reported_with_its_gids() {
         let fault_of = |descriptor: &SegmentDescriptor| match PeerView::of(descriptor, Mono::ZERO).err() {
-            Some(TransferError::Rdma(fault)) => fault,
+            Some(TransferError::Device(fault)) => fault,
             other => panic!("{other:?}"),
         };
         let mut none = descriptor();
         none.devices[0].gid = "zz".into();
         let fault = fault_of(&none);
-        assert_eq!((fault.step, fault.blame, fault.peer.as_str()), (RdmaStep::Route, Blame::Refusal, "10.0.0.1:15000"));
+        assert_eq!(
+            (fault.step, fault.blame, fault.peer.as_str()),
+            (DeviceStep::Route, Blame::Refusal, "10.0.0.1:15000")
+        );
         assert!(fault.problem.contains("device a") && fault.problem.contains("'zz'"), "{fault}");
         assert!(fault.problem.contains("device b") && fault.problem.contains("'00:00:"), "{fault}");
         none.devices.clear();

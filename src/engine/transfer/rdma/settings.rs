@@ -1,4 +1,4 @@
-//! RDMA transport configuration: what the owner passes, and Mooncake's `MC_*` variables.
+//! RDMA transport configuration: Mooncake's `MC_*` variables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,27 +6,6 @@ use std::time::Duration;
 use crate::engine::topology::DeviceSelection;
 use crate::engine::transfer::variables::VariableReader;
 use crate::engine::wire::json::PAIRS_MAX;
-
-/// The engine owner's choice of devices.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RdmaOptions {
-    /// The devices to use. An empty list means every usable device.
-    pub devices: Vec<String>,
-    /// Fall back to TCP if RDMA is unavailable on this host. Peers must fall back too, because a peer can only be
-    /// reached over the protocol that it announces.
-    pub allow_tcp_fallback: bool,
-}
-
-impl RdmaOptions {
-    /// Parses upstream's device list, as in `--device_name`: names separated by commas. An empty list or
-    /// `auto-discovery` selects all devices.
-    pub fn parse(devices: &str) -> RdmaOptions {
-        RdmaOptions {
-            devices: names(devices).into_iter().filter(|n| n != "auto-discovery").collect(),
-            allow_tcp_fallback: false,
-        }
-    }
-}
 
 /// Settings read from the environment. The defaults match upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -377,12 +356,5 @@ mod tests {
         let both = [("MC_ENABLE_HCA_PEER_AFFINITY", "1"), ("MC_ENABLE_DEST_DEVICE_AFFINITY", "1"), list];
         let (settings, warnings) = read(&both);
         assert_eq!((settings, warnings.len()), (RdmaSettings::default(), 1));
-    }
-
-    #[test]
-    fn device_names_are_separated_by_commas() {
-        assert_eq!(RdmaOptions::parse("rxe0, rxe1,").devices, ["rxe0", "rxe1"]);
-        assert_eq!(RdmaOptions::parse("auto-discovery"), RdmaOptions::default());
-        assert_eq!(RdmaOptions::parse(""), RdmaOptions::default());
     }
 }

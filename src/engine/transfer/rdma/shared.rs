@@ -7,21 +7,22 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::sys::Slice;
 use crate::engine::topology::{HostTopology, Matrix};
+use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
+use crate::engine::transfer::path_probe::UnusedDevice;
+use crate::engine::transfer::rdma::PROTOCOL;
 use crate::engine::transfer::rdma::batch::{Batch, CqWaker, WorkError, WorkRequest};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
-use crate::engine::transfer::rdma::fault::{Blame, RdmaFault, RdmaStep};
 use crate::engine::transfer::rdma::health::RailHealth;
 use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
 use crate::engine::transfer::rdma::open::{self, DeviceOpenError};
-use crate::engine::transfer::rdma::path_probe::UnusedDevice;
 use crate::engine::transfer::rdma::peer_view::PeerView;
 use crate::engine::transfer::rdma::poller::CompletionPoller;
 use crate::engine::transfer::rdma::registry::Registry;
 use crate::engine::transfer::rdma::route::{PathTable, RdmaRoute, RdmaRouter, RouteQuery, location};
 use crate::engine::transfer::rdma::settings::RdmaSettings;
 use crate::engine::transfer::rdma::slices::SliceRule;
-use crate::engine::transfer::transport::OpKind;
-use crate::engine::transfer::{MonoClock, TransferError};
+use crate::engine::transfer::types::OpKind;
+use crate::engine::transfer::{MonoClock, RandomSource, TransferError};
 
 /// Idle time after which an endpoint's peer is checked, and the interval between checks.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
@@ -34,9 +35,6 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 /// Advice for a device that is not in use.
 pub(super) const LINK_REMEDY: &str =
     "run mcctl devices to check that the port is ACTIVE, and check the kernel log (dmesg)";
-
-/// A source of random numbers.
-pub(super) type RandomSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// State shared by the RDMA transport's modules.
 pub(super) struct RdmaShared {
@@ -129,7 +127,7 @@ impl RdmaShared {
     }
 
     /// Returns the error for `segment` if none of our devices can be used, detected at `step`.
-    pub(super) fn no_path_error(&self, segment: &str, step: RdmaStep) -> TransferError {
+    pub(super) fn no_path_error(&self, segment: &str, step: DeviceStep) -> TransferError {
         let now = (self.clock)();
         let health = self.health();
         let why = |nic: &Arc<Nic>| match (nic.disabled_reason(), health.pause(nic.index, now)) {
@@ -145,7 +143,8 @@ impl RdmaShared {
         let names: Vec<&str> = self.nics.iter().map(|nic| nic.name.as_str()).collect();
         let reasons: Vec<String> =
             reasons.iter().map(|(nic, why)| format!("{} port {}: {why}", nic.name, nic.port)).collect();
-        TransferError::Rdma(Arc::new(RdmaFault {
+        TransferError::Device(Arc::new(DeviceFault {
+            protocol: PROTOCOL,
             device: names.join(", "),
             port: 0,
             gid: String::new(),

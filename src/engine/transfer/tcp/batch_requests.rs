@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::sys::Slice;
 use crate::engine::transfer::tcp::connection::RangeRequest;
-use crate::engine::transfer::transport::Op;
+use crate::engine::transfer::types::Op;
 
 /// Maximum number of bytes in a run.
 pub(super) const RUN_BYTES: usize = 256 << 10;
@@ -88,7 +88,7 @@ fn request(number: usize, op: &Op, local: Slice, offset: usize) -> RangeRequest 
 mod tests {
     use super::*;
     use crate::engine::sys::Memory;
-    use crate::engine::transfer::transport::{OpKind, RemoteAddr};
+    use crate::engine::transfer::types::{OpKind, RemoteAddr};
     use proptest::prelude::*;
     use std::sync::Arc;
 

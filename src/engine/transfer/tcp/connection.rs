@@ -20,7 +20,8 @@ use crate::engine::transfer::tcp::codec::{
     DONE, FramingVersion, HEADER_BYTES, RequestFrame, STATUS_BYTES, decode_status,
 };
 use crate::engine::transfer::tcp::progress::{ProgressMonitor, StepTimeout};
-use crate::engine::transfer::transport::{FaultClass, OpKind, TransferFault};
+use crate::engine::transfer::transport::{FaultClass, TransferFault};
+use crate::engine::transfer::types::OpKind;
 use crate::engine::transfer::{TransferError, TransferStep};
 
 /// Maximum number of requests in a run. With a status and a body each, they use as many buffers as one system call

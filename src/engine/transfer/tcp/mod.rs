@@ -19,16 +19,19 @@ mod peer;
 mod pool;
 mod progress;
 mod receive_buffer;
+mod settings;
 mod target;
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::base::HostPort;
 use crate::engine::sys::Memory;
-use crate::engine::transfer::config::{Framing, TransferSettings};
 use crate::engine::transfer::counters::TargetCounters;
-use crate::engine::transfer::region::{Access, Regions};
-use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, RegionKeys};
+use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, StartTransport, TransportStart};
+use crate::engine::transfer::types::Access;
+use crate::engine::transfer::types::RegionKeys;
+use crate::engine::transfer::variables::VariableReader;
 use crate::engine::transfer::{MonoClock, TransferError};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -36,7 +39,7 @@ pub use codec::{
     DONE, FramingVersion, HEADER_BYTES, REFUSED, RequestFrame, STATUS_BYTES, decode_status, encode_status,
 };
 pub use peer::TcpPeer;
-pub(in crate::engine::transfer) use target::draw;
+pub use settings::{Framing, TcpSettings};
 pub use target::{CONNECTIONS_MAX, TcpTarget};
 
 /// The framing version announced by the target.
@@ -46,35 +49,44 @@ const PROTO_VERSION: u64 = 2;
 pub struct TcpTransport {
     target: TcpTarget,
     host: String,
-    settings: Arc<TransferSettings>,
+    settings: Arc<TcpSettings>,
+    /// Timeout for connecting to a peer.
+    connect_limit: Duration,
     clock: MonoClock,
 }
 
 impl TcpTransport {
-    /// Listens on a free port in `settings.ports` and serves memory in `regions` to peers. `host` is announced to them.
-    ///
-    /// # Errors
-    /// Fails if no port is free or no thread can be started.
-    pub fn start(
-        host: String,
-        regions: Arc<RwLock<Regions>>,
-        settings: Arc<TransferSettings>,
-        clock: MonoClock,
-        rng: &dyn Fn() -> u64,
-    ) -> Result<TcpTransport, TransferError> {
-        let target = TcpTarget::start(&host, &settings.ports, rng, regions, settings.progress)?;
-        Ok(TcpTransport { target, host, settings, clock })
-    }
-
     /// Returns the port on which peers access our memory.
     pub fn port(&self) -> u16 {
         self.target.port()
     }
 }
 
+impl StartTransport for TcpTransport {
+    const PROTOCOL: &'static str = "tcp";
+    type Settings = TcpSettings;
+
+    fn read_settings(read: &mut VariableReader<'_>) -> TcpSettings {
+        TcpSettings::read(read)
+    }
+
+    /// Listens on a free port and serves the registered memory to peers. The handshake port's host is announced to
+    /// them.
+    ///
+    /// # Errors
+    /// Fails if no port is free or no thread can be started.
+    fn start(start: &TransportStart<'_>, settings: &TcpSettings) -> Result<TcpTransport, TransferError> {
+        let host = start.handshake.host.clone();
+        let regions = Arc::clone(start.regions);
+        let target = TcpTarget::start(&host, start.ports, &**start.random, regions, settings.progress)?;
+        let (settings, clock) = (Arc::new(settings.clone()), Arc::clone(start.clock));
+        Ok(TcpTransport { target, host, settings, connect_limit: start.connect_limit, clock })
+    }
+}
+
 impl DataTransport for TcpTransport {
     fn protocol(&self) -> &'static str {
-        "tcp"
+        TcpTransport::PROTOCOL
     }
 
     fn register(&self, _: &Arc<Memory>, _: Access) -> Result<RegionKeys, TransferError> {
@@ -95,7 +107,8 @@ impl DataTransport for TcpTransport {
         _: &Arc<dyn ControlPlane>,
     ) -> Result<Arc<dyn DataPeer>, TransferError> {
         let (at, version) = data_endpoint(descriptor, self.settings.framing)?;
-        Ok(TcpPeer::new(descriptor.name.clone(), at, version, Arc::clone(&self.settings), Arc::clone(&self.clock)))
+        let (settings, clock) = (Arc::clone(&self.settings), Arc::clone(&self.clock));
+        Ok(TcpPeer::new(descriptor.name.clone(), at, version, settings, self.connect_limit, clock))
     }
 
     fn counters(&self) -> TargetCounters {

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use crate::engine::base::HostPort;
 use crate::engine::sys::Memory;
-use crate::engine::transfer::config::TransferSettings;
 use crate::engine::transfer::tcp::batch_requests::BatchRequests;
 use crate::engine::transfer::tcp::codec::FramingVersion;
 use crate::engine::transfer::tcp::connect;
@@ -24,9 +23,9 @@ use crate::engine::transfer::tcp::connection::{
 use crate::engine::transfer::tcp::data_endpoint;
 use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, DataConnectionPool};
 use crate::engine::transfer::tcp::progress::ProgressMonitor;
-use crate::engine::transfer::transport::{
-    DataPeer, Deadline, FaultClass, Op, OpCompletion, OpKind, PendingOps, TransferFault,
-};
+use crate::engine::transfer::tcp::settings::TcpSettings;
+use crate::engine::transfer::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
+use crate::engine::transfer::types::{Deadline, Op, OpKind};
 use crate::engine::transfer::{MonoClock, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -43,7 +42,9 @@ pub struct TcpPeer {
     at: HostPort,
     version: FramingVersion,
     names: Arc<PeerNames>,
-    settings: Arc<TransferSettings>,
+    settings: Arc<TcpSettings>,
+    /// Timeout for connecting.
+    connect_limit: Duration,
     clock: MonoClock,
     pool: DataConnectionPool,
     addresses: Mutex<Option<Arc<[SocketAddr]>>>,
@@ -54,11 +55,13 @@ pub struct TcpPeer {
 
 impl TcpPeer {
     /// Creates a peer for the target at `at`, which serves `segment`. Does not open a connection yet.
+    /// `connect_limit` is the timeout for opening one.
     pub fn new(
         segment: String,
         at: HostPort,
         version: FramingVersion,
-        settings: Arc<TransferSettings>,
+        settings: Arc<TcpSettings>,
+        connect_limit: Duration,
         clock: MonoClock,
     ) -> Arc<TcpPeer> {
         let names = Arc::new(PeerNames { segment, peer: at.to_string() });
@@ -68,6 +71,7 @@ impl TcpPeer {
             version,
             names,
             settings,
+            connect_limit,
             clock,
             pool,
             addresses: Mutex::new(None),
@@ -273,7 +277,7 @@ impl TcpPeer {
 
     /// Opens a data connection to the peer before `deadline`.
     fn open(&self, deadline: Deadline) -> Result<DataConnection, TransferFault> {
-        let left = deadline.left((self.clock)()).min(self.settings.handshake_connect);
+        let left = deadline.left((self.clock)()).min(self.connect_limit);
         let addresses = self.addresses(left)?;
         let stream = connect::connect(&addresses, left).map_err(|e| {
             // The name may resolve to another address next time.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::transfer::MonoClock;
-use crate::engine::transfer::config::TransferSettings;
 use crate::engine::transfer::tcp::connection::DataConnection;
 use crate::engine::transfer::tcp::progress::TICK;
-use crate::engine::transfer::transport::Deadline;
+use crate::engine::transfer::tcp::settings::TcpSettings;
+use crate::engine::transfer::types::Deadline;
 
 /// Connections to one peer.
 pub(super) struct DataConnectionPool {
@@ -47,7 +47,7 @@ pub(super) enum AcquireError {
 }
 
 impl DataConnectionPool {
-    pub(super) fn new(settings: &TransferSettings) -> DataConnectionPool {
+    pub(super) fn new(settings: &TcpSettings) -> DataConnectionPool {
         DataConnectionPool {
             state: Mutex::new(PoolState {
                 idle: Vec::new(),
@@ -149,11 +149,11 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn pool(connections: usize) -> DataConnectionPool {
-        let settings = TransferSettings {
+        let settings = TcpSettings {
             connections_per_peer: connections,
             queued_per_peer: 1,
             pending_per_peer: 0,
-            ..TransferSettings::default()
+            ..TcpSettings::default()
         };
         DataConnectionPool::new(&settings)
     }

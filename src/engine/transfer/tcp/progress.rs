@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::transfer::transport::Deadline;
+use crate::engine::transfer::types::Deadline;
 use crate::engine::transfer::{MonoClock, TransferStep};
 
 /// How often a blocked call wakes up to check the time.

@@ -20,11 +20,12 @@ use crate::engine::sys::socket::{ReceivePart, SendPart};
 use crate::engine::sys::{Slice, socket};
 use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{FlowMeter, TargetCounters};
+use crate::engine::transfer::ports::{draw, no_port};
 use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::tcp::codec::{DONE, FramingVersion, REFUSED, RequestFrame, STATUS_BYTES, encode_status};
 use crate::engine::transfer::tcp::connection::RUN_MAX;
 use crate::engine::transfer::tcp::receive_buffer::ReceiveBuffer;
-use crate::engine::transfer::transport::OpKind;
+use crate::engine::transfer::types::OpKind;
 
 /// Maximum number of data connections: four from each of about a thousand peers. To admit another connection, the one
 /// that has been silent longest is closed, if it has been silent for at least [`SILENT_MIN`]. Otherwise the new one is
@@ -107,13 +108,7 @@ impl TcpTarget {
         silent_min: Duration,
     ) -> Result<TcpTarget, TransferError> {
         let listener = listen(host, ports, rng)?;
-        let unusable = |source: io::Error| TransferError::NoPort {
-            what: "data plane",
-            first: *ports.start(),
-            last: *ports.end(),
-            tries: 1,
-            source: Arc::new(source),
-        };
+        let unusable = |source: io::Error| no_port("data plane", ports, 1, source);
         let port = listener.local_addr().map_err(unusable)?.port();
         // Connections inherit the options set on the listener, which saves three system calls per connection.
         socket::prepare_listener(&listener, progress).map_err(unusable)?;
@@ -180,7 +175,6 @@ impl Drop for TcpTarget {
 /// Listens on a free port in `ports`: dual-stack, or IPv4 only if IPv6 is unavailable. If the announced `host` is a
 /// loopback address, listens only on that address.
 fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Result<TcpListener, TransferError> {
-    let (first, last) = (*ports.start(), *ports.end());
     let mut source = io::Error::from(io::ErrorKind::AddrInUse);
     let any = || vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
     let addresses = loopback_to_bind(host).map_or_else(any, |loopback| vec![loopback]);
@@ -199,13 +193,7 @@ fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Res
             }
         }
     }
-    Err(TransferError::NoPort { what: "data plane", first, last, tries: PORT_TRIES, source: Arc::new(source) })
-}
-
-/// Maps a random number to a port in `ports`.
-pub(in crate::engine::transfer) fn draw(ports: &RangeInclusive<u16>, random: u64) -> u16 {
-    let span = u64::from(ports.end().saturating_sub(*ports.start())) + 1;
-    ports.start() + u16::try_from(random % span).expect("less than the span, which is at most 65536")
+    Err(no_port("data plane", ports, PORT_TRIES, source))
 }
 
 fn spawn(shared: &Arc<TargetState>) -> io::Result<()> {

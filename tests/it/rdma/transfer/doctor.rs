@@ -79,7 +79,7 @@ async fn every_path_to_a_peer_is_tested_and_timed() {
 async fn an_unsuitable_gid_is_reported_with_a_working_one() {
     // A peer without a fixed index would select a suitable GID.
     let mut fixed = config(&["rxe0"]);
-    fixed.settings.rdma.choice.gid_index = Some(("MC_GID_INDEX", 1));
+    fixed.settings.transports.rdma.choice.gid_index = Some(("MC_GID_INDEX", 1));
     let theirs = start(fixed).await;
     theirs.register(&memory(1 << 20, 0), Access::Remote).await.unwrap();
     let devices = &["--device-name", "rxe1", "--json"];
@@ -177,7 +177,7 @@ async fn lost_packets_are_distinguished_from_failed_connections() {
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 async fn different_settings_of_the_peers_are_reported() {
     let mut four = config(&["rxe0"]);
-    four.settings.rdma.pairs_per_endpoint = 4;
+    four.settings.transports.rdma.pairs_per_endpoint = 4;
     let theirs = start(four).await;
     let run = doctor(theirs.segment_name(), &[], &["--device-name", "rxe1", "--json"]).await;
     let document = document(&run);
@@ -185,7 +185,7 @@ async fn different_settings_of_the_peers_are_reported() {
     assert!(what.contains("MC_NUM_QP_PER_EP"), "{what}");
     assert_eq!(document["rdma_peers"][0]["ways"][0]["failure"]["cause"], "refused");
     let mut small = config(&["rxe0"]);
-    small.settings.rdma.mtu = 1024;
+    small.settings.transports.rdma.mtu = 1024;
     let theirs = start(small).await;
     theirs.register(&memory(1 << 20, 0), Access::Remote).await.unwrap();
     let run = doctor(theirs.segment_name(), &[], &["--device-name", "rxe1", "--json"]).await;

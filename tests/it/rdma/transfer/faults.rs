@@ -91,7 +91,7 @@ async fn a_batch_ends_at_its_deadline_and_the_next_succeeds() {
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 async fn missing_gid_indices_and_devices_are_named() {
     let mut wrong = config(&["rxe0"]);
-    wrong.settings.rdma.choice.gid_index = Some(("MC_GID_INDEX", 77));
+    wrong.settings.transports.rdma.choice.gid_index = Some(("MC_GID_INDEX", 77));
     for (config, words) in [(wrong, "MC_GID_INDEX selects GID index 77"), (config(&["mlx5_9"]), "mlx5_9")] {
         let error = mcctl::engine::transfer::TransferEngine::start(config, mcctl::engine::env::RealEnv::new()).await;
         let error = error.err().unwrap().to_string();

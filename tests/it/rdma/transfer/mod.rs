@@ -16,7 +16,8 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::{
-    Access, Op, OpKind, RdmaOptions, TransferConfig, TransferEngine, TransferError, TransferProtocol, TransferSettings,
+    Access, Op, OpKind, TransferConfig, TransferEngine, TransferError, TransferProtocol, TransferSettings,
+    TransportOptions,
 };
 
 use crate::transfer::{memory, op};
@@ -33,9 +34,9 @@ fn config(devices: &[&str]) -> TransferConfig {
         metadata: MetadataUri::P2p,
         protocol: TransferProtocol::Rdma,
         announce_host: None,
-        rdma: RdmaOptions {
+        transport: TransportOptions {
             devices: devices.iter().map(|name| (*name).to_owned()).collect(),
-            ..RdmaOptions::default()
+            ..TransportOptions::default()
         },
         settings: TransferSettings::default(),
     }
@@ -164,11 +165,11 @@ async fn a_batch_uses_several_devices_of_both_ends() {
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 async fn memory_larger_than_a_region_is_split() {
     let mut small = config(&["rxe0"]);
-    small.settings.rdma.region_bytes_max = 100_000;
+    small.settings.transports.rdma.region_bytes_max = 100_000;
     let theirs = start(small.clone()).await;
     let there = memory(3 << 20, 0);
     theirs.register(&there, Access::Remote).await.unwrap();
-    small.rdma.devices = vec!["rxe1".to_owned()];
+    small.transport.devices = vec!["rxe1".to_owned()];
     let ours = start(small).await;
     let descriptor = ours.open(theirs.segment_name()).await.unwrap();
     assert_eq!(descriptor.buffers.len(), (3usize << 20).div_ceil(100_000));

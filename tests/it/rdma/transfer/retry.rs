@@ -13,12 +13,12 @@ use crate::rdma::transfer::{LIMIT, config, engine, memory, op, poll, sent, start
 async fn remote_completion_errors_are_retried_up_to_the_limit() {
     // Packets of 4096 bytes are invalid requests to a queue pair that expects 1024. No memory and no key is the cause.
     let mut narrow = config(&["rxe0"]);
-    narrow.settings.rdma.mtu = 1024;
+    narrow.settings.transports.rdma.mtu = 1024;
     let theirs = start(narrow).await;
     let there = memory(1 << 20, 0);
     theirs.register(&there, mcctl::engine::transfer::Access::Remote).await.unwrap();
     let mut patient = config(&["rxe1"]);
-    patient.settings.rdma.retries = 3;
+    patient.settings.transports.rdma.retries = 3;
     let ours = start(patient).await;
     let buffer = memory(65_536, 3);
     let write = |len| vec![op(OpKind::Write, &buffer, 0, len, there.address())];
@@ -27,7 +27,7 @@ async fn remote_completion_errors_are_retried_up_to_the_limit() {
     let rails = ours.rails();
     let failures = RailFailures { peer: 4, ..RailFailures::default() };
     assert_eq!((rails[0].failures, rails[0].connected, rails[0].retired), (failures, 4, 4), "{error}");
-    assert!(matches!(error, TransferError::Rdma(_)), "{error:?}");
+    assert!(matches!(error, TransferError::Device(_)), "{error:?}");
     for words in ["REM_INV_REQ_ERR", "rdma rxe1 port 1", "192.168.100.2", theirs.segment_name(), "while transferring"] {
         assert!(error.to_string().contains(words), "{error}");
     }

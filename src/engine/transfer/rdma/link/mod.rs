@@ -21,7 +21,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::transfer::rdma::fault::RdmaStep;
+use crate::engine::transfer::device_fault::DeviceStep;
 use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor, gid_text, parse_gid};
 
 /// How long the passive side waits for the ready ACK before it closes the link (same value as upstream).
@@ -170,7 +170,7 @@ pub fn remote_end(
 /// Why queue pairs could not be connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QpConnectError {
-    pub step: RdmaStep,
+    pub step: DeviceStep,
     /// The failed verb's error message.
     pub message: String,
     /// Whether the cause is an invalid argument. If so, another of our GIDs may work.
@@ -213,7 +213,7 @@ impl CloseReason {
     /// Whether another of our GIDs may work. This includes the case in which the peer refused the current one.
     pub fn is_gid_problem(&self) -> bool {
         match self {
-            CloseReason::Verbs(why) => why.invalid && why.step == RdmaStep::Rtr,
+            CloseReason::Verbs(why) => why.invalid && why.step == DeviceStep::Rtr,
             CloseReason::Refused(message) => is_rtr(message) && message.contains("Invalid argument"),
             _ => false,
         }

@@ -39,7 +39,7 @@ fn unreachable(message: &str) -> CloseReason {
 }
 
 fn refused(message: &str) -> QpConnectError {
-    QpConnectError { step: RdmaStep::Rtr, message: message.into(), invalid: true, remedy: Some("another GID") }
+    QpConnectError { step: DeviceStep::Rtr, message: message.into(), invalid: true, remedy: Some("another GID") }
 }
 
 fn reply_of(accepted: RequestOutcome) -> ConnectionMessage {
@@ -228,7 +228,7 @@ fn close_reasons_contain_parser_and_verbs_messages() {
     let over = link.close_reason().unwrap();
     assert_eq!((over.to_string().as_str(), over.remedy()), ("ibv_modify_qp: Invalid argument", Some("another GID")));
     assert!(over.is_gid_problem() && !CloseReason::Crossed.is_gid_problem());
-    let later = CloseReason::Verbs(QpConnectError { step: RdmaStep::Rts, ..refused("Invalid argument") });
+    let later = CloseReason::Verbs(QpConnectError { step: DeviceStep::Rts, ..refused("Invalid argument") });
     assert!(!later.is_gid_problem(), "the address was accepted by then");
     let theirs = |why: &str| CloseReason::Refused(HandshakeRefusal::Verbs(why.into()).to_string());
     assert!(theirs("Invalid argument").is_gid_problem() && !theirs("Connection timed out").is_gid_problem());

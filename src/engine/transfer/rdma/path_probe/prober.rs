@@ -13,12 +13,12 @@ use crate::engine::sys::verbs::{
 };
 use crate::engine::topology::gid::Gid;
 use crate::engine::transfer::TransferError;
-use crate::engine::transfer::rdma::fault::RdmaStep;
+use crate::engine::transfer::device_fault::DeviceStep;
+use crate::engine::transfer::path_probe::{PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings};
 use crate::engine::transfer::rdma::link::{
     self, CloseReason, DIAL_LIMIT, EndpointLink, LinkAction, LocalEnd, QpConnectError, RemoteEnd, ReplyAction,
 };
 use crate::engine::transfer::rdma::nic::{Nic, PortAddress};
-use crate::engine::transfer::rdma::path_probe::{PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings};
 use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
 use crate::engine::transfer::rdma::shared::RdmaShared;
 use crate::engine::transfer::transport::ControlPlane;
@@ -58,7 +58,7 @@ const NOTHING: ProbeRequest = ProbeRequest { direction: Direction::Write, len: 0
 
 impl<'a> DeviceProber<'a> {
     pub(super) fn new(shared: &'a RdmaShared, nic: &'a Nic) -> Result<DeviceProber<'a>, PathProbeFailure> {
-        let failed = |error| PathProbeFailure::verb(RdmaStep::Register, &error);
+        let failed = |error| PathProbeFailure::verb(DeviceStep::Register, &error);
         let memory = Arc::new(Memory::from_vec(vec![0; READ_BYTES as usize]));
         let slice = memory.slice(0, memory.len()).expect("the whole buffer");
         let region = MemoryRegion::register(&nic.domain, &slice, AccessFlags::default()).map_err(failed)?;
@@ -91,7 +91,7 @@ impl<'a> DeviceProber<'a> {
     }
 
     fn qp(&self) -> Result<QueuePair, PathProbeFailure> {
-        let failed = |error: VerbsError| PathProbeFailure::verb(RdmaStep::Init, &error);
+        let failed = |error: VerbsError| PathProbeFailure::verb(DeviceStep::Init, &error);
         let (limits, settings) = (self.nic.limits, &self.shared.settings);
         let wr = REQUESTS.min(limits.requests as u32);
         let caps = QpCaps { wr, sge: limits.sge, inline: limits.inline };
@@ -119,7 +119,7 @@ impl<'a> DeviceProber<'a> {
         });
         let LinkAction::Dial(request) = link.next_action(now) else { unreachable!("a new link dials") };
         let reply = control.connect(&view.segment, &request, limit);
-        let reply = reply.map_err(|error| PathProbeFailure::unreachable(RdmaStep::Dial, &error))?;
+        let reply = reply.map_err(|error| PathProbeFailure::unreachable(DeviceStep::Dial, &error))?;
         let mut broken = None;
         let remote_end = link::remote_end(&reply, Some(&view.descriptor), qps.len());
         let next = link.on_reply(&reply, remote_end, now, |remote_end| {
@@ -132,9 +132,9 @@ impl<'a> DeviceProber<'a> {
         if let Some(failure) = broken {
             return Err(failure);
         }
-        let mut step = RdmaStep::Dial;
+        let mut step = DeviceStep::Dial;
         if let ReplyAction::Ack(ack) = next {
-            step = RdmaStep::Ready;
+            step = DeviceStep::Ready;
             match control.connect(&view.segment, &ack, limit) {
                 Ok(answer) => link.on_ack_reply(&answer),
                 Err(error) => return Err(PathProbeFailure::unreachable(step, &error)),
@@ -155,7 +155,7 @@ impl<'a> DeviceProber<'a> {
         qps.iter().zip(&remote_end.numbers).try_for_each(|(qp, number)| {
             let path_attributes = self.shared.path_attributes(self.nic, address, remote_end, *number);
             qp.connect(&path_attributes).map_err(|error| {
-                let step = if error.what.ends_with("RTS") { RdmaStep::Rts } else { RdmaStep::Rtr };
+                let step = if error.what.ends_with("RTS") { DeviceStep::Rts } else { DeviceStep::Rtr };
                 PathProbeFailure::verb(step, &error)
             })
         })
@@ -170,7 +170,7 @@ impl<'a> DeviceProber<'a> {
         chain.push(&self.region, work).expect("the request fits in the region");
         let start = (self.shared.clock)();
         qp.post(&mut chain).map_err(|refused| PathProbeFailure {
-            step: RdmaStep::Post,
+            step: DeviceStep::Post,
             cause: ProbeFailureCause::Verb { call: "ibv_post_send", errno: refused.source.raw_os_error().unwrap_or(0) },
             message: refused.to_string(),
         })?;
@@ -183,7 +183,7 @@ impl<'a> DeviceProber<'a> {
 
     /// Waits for the completion of request `id`, posted at `start`.
     fn completion(&self, id: u64, start: Mono, limit: Duration) -> Result<WorkCompletion, PathProbeFailure> {
-        let broken = |error: VerbsError| PathProbeFailure::verb(RdmaStep::Move, &error);
+        let broken = |error: VerbsError| PathProbeFailure::verb(DeviceStep::Move, &error);
         let mut list = [WorkCompletion::EMPTY; 8];
         let mut armed = false;
         loop {
@@ -196,7 +196,7 @@ impl<'a> DeviceProber<'a> {
             if waited >= limit {
                 let message = format!("no completion within {limit:?}");
                 return Err(PathProbeFailure {
-                    step: RdmaStep::Move,
+                    step: DeviceStep::Move,
                     cause: ProbeFailureCause::Silence(limit),
                     message,
                 });
@@ -226,7 +226,7 @@ fn readable(view: &PeerView, device: usize) -> Option<ProbeRequest> {
 }
 
 impl PathProbeFailure {
-    fn verb(step: RdmaStep, error: &VerbsError) -> PathProbeFailure {
+    fn verb(step: DeviceStep, error: &VerbsError) -> PathProbeFailure {
         PathProbeFailure {
             step,
             cause: ProbeFailureCause::Verb { call: error.what, errno: error.errno() },
@@ -234,20 +234,20 @@ impl PathProbeFailure {
         }
     }
 
-    fn unreachable(step: RdmaStep, error: &TransferError) -> PathProbeFailure {
+    fn unreachable(step: DeviceStep, error: &TransferError) -> PathProbeFailure {
         PathProbeFailure { step, cause: ProbeFailureCause::Unreachable, message: error.chain().to_string() }
     }
 
     fn completion(status: CompletionStatus, vendor: u32) -> PathProbeFailure {
         let message = format!("work completion {status}, vendor error {vendor:#x}");
-        PathProbeFailure { step: RdmaStep::Move, cause: ProbeFailureCause::Completion(status), message }
+        PathProbeFailure { step: DeviceStep::Move, cause: ProbeFailureCause::Completion(status), message }
     }
 
     /// Converts the reason why the link was closed into a probe failure.
-    fn over(step: RdmaStep, over: &CloseReason) -> PathProbeFailure {
+    fn over(step: DeviceStep, over: &CloseReason) -> PathProbeFailure {
         let cause = match over {
             CloseReason::Refused(_) => ProbeFailureCause::Refused,
-            CloseReason::NoRdma => ProbeFailureCause::NoRdma,
+            CloseReason::NoRdma => ProbeFailureCause::OtherProtocol,
             _ => ProbeFailureCause::Answer,
         };
         PathProbeFailure { step, cause, message: over.to_string() }

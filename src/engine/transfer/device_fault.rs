@@ -1,4 +1,4 @@
-//! RDMA faults: what failed, on which device, with which peer, and at which step.
+//! Faults of network devices: what failed, on which device, with which peer, and at which step.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::engine::sys::verbs::CompletionStatus;
 
 /// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RdmaStep {
+pub enum DeviceStep {
     /// Opening the device and reading its port and address.
     Open,
     /// Registering memory with the device.
@@ -28,19 +28,19 @@ pub enum RdmaStep {
     Move,
 }
 
-impl fmt::Display for RdmaStep {
+impl fmt::Display for DeviceStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            RdmaStep::Open => "opening the device",
-            RdmaStep::Register => "registering memory",
-            RdmaStep::Route => "choosing a path to the peer",
-            RdmaStep::Dial => "exchanging queue pair numbers with the peer",
-            RdmaStep::Init => "initializing queue pairs (RESET to INIT)",
-            RdmaStep::Rtr => "connecting queue pairs (INIT to RTR)",
-            RdmaStep::Rts => "connecting queue pairs (RTR to RTS)",
-            RdmaStep::Ready => "waiting for the peer to be ready",
-            RdmaStep::Post => "posting work requests",
-            RdmaStep::Move => "transferring the bytes",
+            DeviceStep::Open => "opening the device",
+            DeviceStep::Register => "registering memory",
+            DeviceStep::Route => "choosing a path to the peer",
+            DeviceStep::Dial => "exchanging queue pair numbers with the peer",
+            DeviceStep::Init => "initializing queue pairs (RESET to INIT)",
+            DeviceStep::Rtr => "connecting queue pairs (INIT to RTR)",
+            DeviceStep::Rts => "connecting queue pairs (RTR to RTS)",
+            DeviceStep::Ready => "waiting for the peer to be ready",
+            DeviceStep::Post => "posting work requests",
+            DeviceStep::Move => "transferring the bytes",
         })
     }
 }
@@ -71,7 +71,9 @@ impl Blame {
 
 /// A fault: what failed, on which device, with which peer, and at which step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RdmaFault {
+pub struct DeviceFault {
+    /// Upstream's name for the transport's protocol.
+    pub protocol: &'static str,
     pub device: String,
     /// Port number, or 0 if no port is involved.
     pub port: u8,
@@ -79,7 +81,7 @@ pub struct RdmaFault {
     pub gid: String,
     /// The path of the peer's endpoint (`server@device`), or the peer's segment; empty if no peer is involved.
     pub peer: String,
-    pub step: RdmaStep,
+    pub step: DeviceStep,
     /// The message from the verbs call, the completion, or the peer.
     pub problem: String,
     pub blame: Blame,
@@ -87,24 +89,24 @@ pub struct RdmaFault {
     pub remedy: Option<&'static str>,
 }
 
-impl RdmaFault {
+impl DeviceFault {
     /// Whether a retry may succeed if nothing has changed at the peer. `paths` is the number of paths to the peer.
     pub fn may_pass(&self, paths: usize) -> bool {
         match (self.blame, self.step) {
             // The peer would reject the same keys again.
-            (Blame::Refusal, RdmaStep::Move) => false,
+            (Blame::Refusal, DeviceStep::Move) => false,
             // A peer has one handshake port for all of its devices.
-            (Blame::Peer, RdmaStep::Dial) => false,
+            (Blame::Peer, DeviceStep::Dial) => false,
             // A request that failed on one queue pair may succeed on a new one, whatever the cause.
-            (Blame::Peer, _) | (Blame::Device, RdmaStep::Move) => true,
+            (Blame::Peer, _) | (Blame::Device, DeviceStep::Move) => true,
             (Blame::Refusal | Blame::Device, _) => paths > 1,
         }
     }
 }
 
-impl fmt::Display for RdmaFault {
+impl fmt::Display for DeviceFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("rdma")?;
+        f.write_str(self.protocol)?;
         if !self.device.is_empty() {
             write!(f, " {}", self.device)?;
         }
@@ -125,9 +127,10 @@ impl fmt::Display for RdmaFault {
 mod tests {
     use super::*;
 
-    fn fault(step: RdmaStep, blame: Blame) -> RdmaFault {
+    fn fault(step: DeviceStep, blame: Blame) -> DeviceFault {
         let (device, gid, peer) = ("rxe0".into(), "1 ::ffff:192.0.2.1".into(), "192.0.2.2:15000@rxe1".into());
-        RdmaFault {
+        DeviceFault {
+            protocol: "rdma",
             device,
             port: 1,
             gid,
@@ -150,20 +153,20 @@ mod tests {
                 _ => Blame::Peer,
             };
             assert_eq!(blame, expected, "{status}");
-            assert_eq!(fault(RdmaStep::Move, blame).may_pass(1), status.0 != 10, "{status}");
+            assert_eq!(fault(DeviceStep::Move, blame).may_pass(1), status.0 != 10, "{status}");
         }
     }
 
     #[test]
     fn setup_faults_are_retried_only_on_other_paths() {
-        for step in [RdmaStep::Register, RdmaStep::Init, RdmaStep::Rtr, RdmaStep::Post] {
+        for step in [DeviceStep::Register, DeviceStep::Init, DeviceStep::Rtr, DeviceStep::Post] {
             let fault = fault(step, Blame::Device);
             assert!(!fault.may_pass(1) && fault.may_pass(2), "{step}");
         }
-        let refused = fault(RdmaStep::Dial, Blame::Refusal);
+        let refused = fault(DeviceStep::Dial, Blame::Refusal);
         assert!(!refused.may_pass(1) && refused.may_pass(2));
-        assert!(!fault(RdmaStep::Dial, Blame::Peer).may_pass(2));
-        assert!(fault(RdmaStep::Ready, Blame::Peer).may_pass(1));
+        assert!(!fault(DeviceStep::Dial, Blame::Peer).may_pass(2));
+        assert!(fault(DeviceStep::Ready, Blame::Peer).may_pass(1));
     }
 
     #[test]
@@ -174,12 +177,13 @@ mod tests {
 
     #[test]
     fn a_fault_names_device_port_address_peer_and_step() {
-        let fault = fault(RdmaStep::Rtr, Blame::Device);
+        let fault = fault(DeviceStep::Rtr, Blame::Device);
         let text = fault.to_string();
         for part in ["rxe0 port 1", "(GID 1 ::ffff:192.0.2.1)", "192.0.2.2:15000@rxe1", "errno 22", "INIT to RTR"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let bare = RdmaFault { port: 0, gid: String::new(), peer: String::new(), step: RdmaStep::Register, ..fault };
+        let bare =
+            DeviceFault { port: 0, gid: String::new(), peer: String::new(), step: DeviceStep::Register, ..fault };
         let text = bare.to_string();
         assert!(text.starts_with("rdma rxe0: ") && !text.contains("port") && !text.contains("GID"), "{text}");
     }

@@ -1,0 +1,19 @@
+//! The interface between a server's connections and the service that handles their requests.
+
+use crate::engine::wire::{DecodeError, Method};
+
+/// Handles requests: one call at a time per connection, from several threads.
+pub trait RpcService: Send + Sync + 'static {
+    /// Appends the response body to `out`. `peer` is the client's address.
+    ///
+    /// # Errors
+    /// The body cannot be decoded as the method's arguments. `out` must then be unchanged.
+    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
+
+    /// Returns true if a call to this method can take long, such as a scan of all keys. The call then runs on a separate thread, so that
+    /// the worker continues to serve its other connections. At most
+    /// [`LONG_CALLS_MAX`](crate::engine::rpc::connection::LONG_CALLS_MAX) long calls run concurrently.
+    fn is_long(&self, _method: Method) -> bool {
+        false
+    }
+}

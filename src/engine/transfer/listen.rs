@@ -1,0 +1,88 @@
+//! Binds the handshake port, and chooses the address that is announced to peers.
+
+use crate::engine::base::HostPort;
+use crate::engine::base::addr::{host_is_loopback, loopback_to_bind};
+use crate::engine::env::{Env, Listener, Net};
+use crate::engine::metadata::MetadataUri;
+use crate::engine::sys::host;
+use crate::engine::transfer::TransferError;
+use crate::engine::transfer::config::{TransferConfig, TransferSettings};
+use crate::engine::transfer::ports::{draw, no_port};
+
+/// Number of handshake ports to try.
+const PORT_TRIES: u32 = 500;
+
+/// Binds the handshake port. Returns the listener and the address that peers use.
+pub(super) async fn bind_handshake<E: Env>(
+    config: &TransferConfig,
+    env: &E,
+) -> Result<(<E::Net as Net>::Listener, HostPort), TransferError> {
+    let settings = &config.settings;
+    let p2p = config.metadata == MetadataUri::P2p;
+    let wrong = |problem: String| TransferError::Name { name: config.local_server_name.clone(), problem };
+    let split = || HostPort::split(&config.local_server_name).map_err(|e| wrong(e.to_string()));
+    if settings.legacy_port_binding && !p2p {
+        let (host, port) = split()?;
+        let at = HostPort::new(host, port.unwrap_or(settings.handshake_port));
+        let listener = env.net().listen(&wildcard(settings, &at.host, at.port)).await;
+        let listener = listener.map_err(|e| no_port("handshake port", &(at.port..=at.port), 1, e))?;
+        let bound = HostPort::new(at.host, listener.port());
+        return Ok((listener, bound));
+    }
+    let host = if p2p {
+        split()?.0
+    } else {
+        if config.local_server_name.is_empty() {
+            return Err(wrong("the name is empty".to_owned()));
+        }
+        announced(config)?
+    };
+    let (listener, port) = listen_in_range(settings, &host, env).await?;
+    Ok((listener, HostPort::new(host, port)))
+}
+
+/// Returns the host to announce when a metadata service is used.
+fn announced(config: &TransferConfig) -> Result<String, TransferError> {
+    let settings = &config.settings;
+    if let Some(host) = config.announce_host.as_ref().or(settings.bind_address.as_ref()) {
+        return Ok(host.clone());
+    }
+    if let Some(address) = host::lan_address(settings.ipv6) {
+        return Ok(address.to_string());
+    }
+    // Without a network, a name that is a loopback address is still usable.
+    match HostPort::split(&config.local_server_name) {
+        Ok((host, _)) if host_is_loopback(&host) => Ok(host),
+        _ => Err(TransferError::NoAddress),
+    }
+}
+
+async fn listen_in_range<E: Env>(
+    settings: &TransferSettings,
+    host: &str,
+    env: &E,
+) -> Result<(<E::Net as Net>::Listener, u16), TransferError> {
+    let mut last = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+    for _ in 0..PORT_TRIES {
+        let port = draw(&settings.ports, env.rng());
+        match env.net().listen(&wildcard(settings, host, port)).await {
+            Ok(listener) => {
+                let port = listener.port();
+                return Ok((listener, port));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(no_port("handshake port", &settings.ports, PORT_TRIES, last))
+}
+
+/// Returns the address to bind for an announced `host`: the wildcard address for its family, or the loopback address if
+/// that is what is announced. (Upstream always binds the wildcard address, and so serves any client that finds the
+/// port.)
+fn wildcard(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
+    if let Some(loopback) = loopback_to_bind(host) {
+        return HostPort::new(loopback.to_string(), port);
+    }
+    let any = if settings.ipv6 || host.contains(':') { "::" } else { "0.0.0.0" };
+    HostPort::new(any, port)
+}
