@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::commands::admin::{AdminClient, MasterHealth, SegmentDetail};
 use crate::commands::args::{self as parsers, ValueError, show_duration};
 use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -17,6 +16,8 @@ use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
+use crate::engine::admin::types::{MasterHealth, SegmentDetail};
+use crate::engine::admin::{AdminClient, AdminError};
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort, Mono};
 use crate::engine::env::{Env, RealEnv};
@@ -79,11 +80,41 @@ struct StatusDocument<'a> {
     /// Rates per second, measured over `interval_ms`.
     rates: Option<StatusRates>,
     interval_ms: Option<u64>,
-    segments: &'a [SegmentDetail],
+    segments: Vec<SegmentEntry<'a>>,
     /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report heartbeats (mooncake_master does not).
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
     /// The nodes specified with --node.
     nodes: Vec<NodeStatus<'a>>,
+}
+
+/// A segment in the JSON document: the fields that are shown, under their names in the admin HTTP API.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct SegmentEntry<'a> {
+    segment_name: &'a str,
+    segment_id: &'a str,
+    client_id: &'a str,
+    size_bytes: u64,
+    te_endpoint: &'a str,
+    protocol: &'a str,
+    status: &'a str,
+    allocator_used_bytes: u64,
+    allocator_capacity_bytes: u64,
+}
+
+impl<'a> From<&'a SegmentDetail> for SegmentEntry<'a> {
+    fn from(segment: &'a SegmentDetail) -> SegmentEntry<'a> {
+        SegmentEntry {
+            segment_name: &segment.segment_name,
+            segment_id: &segment.segment_id,
+            client_id: &segment.client_id,
+            size_bytes: segment.size_bytes,
+            te_endpoint: &segment.te_endpoint,
+            protocol: &segment.protocol,
+            status: &segment.status,
+            allocator_used_bytes: segment.allocator_used_bytes,
+            allocator_capacity_bytes: segment.allocator_capacity_bytes,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -123,7 +154,7 @@ impl Args {
     async fn report(&self, master: &MasterTarget, admin: &AdminClient) -> Outcome {
         let env = RealEnv::new();
         let pause = if self.watch { self.interval.max(WATCH_MIN) } else { self.interval };
-        let mut last = self.sample(&env, admin).await?;
+        let mut last = self.sample(&env, master, admin).await?;
         let is_http = match self.json {
             true => false,
             false => discovery::find(master).await.is_some_and(|found| found.metadata != MetadataUri::P2p),
@@ -134,7 +165,7 @@ impl Args {
         }
         loop {
             env.sleep(pause).await;
-            let now = self.sample(&env, admin).await?;
+            let now = self.sample(&env, master, admin).await?;
             self.print(admin, &now, Some(&last), is_http)?;
             if !self.watch {
                 return Ok(exit_of(&now));
@@ -143,17 +174,19 @@ impl Args {
         }
     }
 
-    async fn sample(&self, env: &RealEnv, admin: &AdminClient) -> Result<StatusSample, Failure> {
-        let health = admin.health().await?;
+    async fn sample(&self, env: &RealEnv, master: &MasterTarget, admin: &AdminClient) -> Result<StatusSample, Failure> {
+        let failed = |error: AdminError| master.admin_failure(&error);
+        let health = admin.health().await.map_err(failed)?;
         // A standby responds to neither request.
         let (segments, heartbeats) = match health.service_ready {
-            true => (admin.segments().await?, admin.heartbeats().await?),
+            true => (admin.segments().await.map_err(failed)?, admin.heartbeats().await.map_err(failed)?),
             false => (Vec::new(), None),
         };
         let heartbeats = heartbeats.map(|all| {
             all.into_iter().map(|one| (one.client_id, Duration::from_millis(one.last_heartbeat_ms))).collect()
         });
-        let (at, metrics) = (env.now(), admin.metrics().await?);
+        let (at, metrics) = (env.now(), admin.metrics().await.map_err(failed)?);
+        let metrics = metrics.plain().map(|(name, value)| (name.to_owned(), value)).collect();
         let nodes = nodes::query(&self.nodes, self.master.timeout).await?;
         Ok(StatusSample { at, health, segments, heartbeats, metrics, nodes })
     }
@@ -213,7 +246,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         failed_allocations: whole("master_put_start_alloc_failures_total"),
         rates: before.zip(span).map(|(before, span)| rates(&before.metrics, &now.metrics, span)),
         interval_ms: span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
-        segments: &now.segments,
+        segments: now.segments.iter().map(SegmentEntry::from).collect(),
         heartbeats_ms: now.heartbeats.as_ref().map(|all| {
             all.iter().map(|(client, age)| (&**client, u64::try_from(age.as_millis()).unwrap_or(u64::MAX))).collect()
         }),
@@ -263,10 +296,10 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     if status.ready && status.segments.is_empty() {
         caveats.push(StatusCaveat::NoSegments);
     }
-    for segment in status.segments {
+    for segment in &status.segments {
         if let Some(age) = heartbeat(status, segment).filter(|age| missed(*age) >= 2) {
             let age = Duration::from_secs(age.as_secs());
-            let (segment, missed) = (escaped(&segment.segment_name), missed(age + HEARTBEAT / 2));
+            let (segment, missed) = (escaped(segment.segment_name), missed(age + HEARTBEAT / 2));
             caveats.push(StatusCaveat::HeartbeatsMissed { segment, age, missed });
         }
     }
@@ -276,8 +309,8 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
 }
 
 /// The time since the last heartbeat of the client that owns `segment`.
-fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentDetail) -> Option<Duration> {
-    status.heartbeats_ms.as_ref()?.get(&*segment.client_id).map(|ms| Duration::from_millis(*ms))
+fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentEntry<'_>) -> Option<Duration> {
+    status.heartbeats_ms.as_ref()?.get(segment.client_id).map(|ms| Duration::from_millis(*ms))
 }
 
 /// Renders the report. `is_http` means that the nodes use an HTTP metadata service.
@@ -331,7 +364,7 @@ fn percent(part: u64, whole: u64) -> Option<String> {
 fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
     let header = ["segment", "size", "used", "%", "endpoint", "protocol", "status", "heartbeat"];
     let mut table = output::table(header, &[1, 2, 3, 7]);
-    for segment in status.segments {
+    for segment in &status.segments {
         // In this case, the name is a key in the metadata service. No process listens on its port.
         let is_only_name = is_http && segment.te_endpoint == segment.segment_name;
         let heartbeat = heartbeat(status, segment).map_or("-".to_owned(), |age| {
@@ -339,14 +372,14 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
             format!("{:.1} s{mark}", age.as_secs_f64())
         });
         table.add_row([
-            escaped(&segment.segment_name),
+            escaped(segment.segment_name),
             ByteSize(segment.size_bytes).to_string(),
             ByteSize(segment.allocator_used_bytes).to_string(),
             percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes)
                 .map_or("-".to_owned(), |share| share.trim_end_matches(" %").to_owned()),
-            if is_only_name { "in metadata".to_owned() } else { escaped(&segment.te_endpoint) },
-            escaped(&segment.protocol),
-            escaped(&segment.status),
+            if is_only_name { "in metadata".to_owned() } else { escaped(segment.te_endpoint) },
+            escaped(segment.protocol),
+            escaped(segment.status),
             heartbeat,
         ]);
     }
@@ -384,6 +417,7 @@ mod tests {
             status: "OK".to_owned(),
             allocator_used_bytes: 4 << 30,
             allocator_capacity_bytes: 16 << 30,
+            ..SegmentDetail::default()
         }
     }
 
@@ -404,7 +438,7 @@ mod tests {
             failed_allocations: 0,
             rates: Some(StatusRates { puts: 12.34, ..StatusRates::default() }),
             interval_ms: Some(1000),
-            segments,
+            segments: segments.iter().map(SegmentEntry::from).collect(),
             heartbeats_ms: Some([("a", 400), ("b", 7100)].into()),
             nodes: Vec::new(),
         }

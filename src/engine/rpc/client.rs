@@ -34,6 +34,13 @@ pub struct Timeouts {
     pub call: Duration,
 }
 
+impl Timeouts {
+    /// Timeouts for a caller that waits at most `limit` for a response.
+    pub fn within(limit: Duration) -> Timeouts {
+        Timeouts { connect: limit.min(Timeouts::default().connect), call: limit }
+    }
+}
+
 impl Default for Timeouts {
     /// 3 s to connect and 10 s per call. Upstream waits 30 s for each, and retries a failed connection attempt for 4 s.
     fn default() -> Timeouts {
