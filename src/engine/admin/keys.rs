@@ -90,3 +90,64 @@ impl KeyList {
         AdminError { at: self.at.clone(), route: routes::ALL_KEYS, kind }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Poll;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::engine::admin::AdminClient;
+    use crate::engine::http::{
+        self, Handler, HttpLimits, HttpRequest, HttpServer, Response, ResponseBody, StatusCode, answer,
+    };
+
+    /// Sends these parts, and then ends the response or sends nothing more.
+    struct Parts {
+        parts: &'static [&'static str],
+        stalls: bool,
+    }
+
+    impl Handler for Parts {
+        async fn handle(&self, _: HttpRequest) -> Response {
+            let (mut parts, stalls) = (self.parts.iter(), self.stalls);
+            let pieces = Box::new(move |_: &mut std::task::Context<'_>| match parts.next() {
+                Some(part) => Poll::Ready(Some(Bytes::from_static(part.as_bytes()))),
+                None if stalls => Poll::Pending,
+                None => Poll::Ready(None),
+            });
+            answer(StatusCode::OK, "", ResponseBody::Streamed(pieces))
+        }
+    }
+
+    async fn list(parts: &'static [&'static str], stalls: bool) -> (HttpServer, KeyList) {
+        let (here, handler) = (HostPort::new("127.0.0.1", 0), Arc::new(Parts { parts, stalls }));
+        let server = http::start(RealEnv::new(), &here, HttpLimits::SMALL, handler).await.expect("a free port");
+        let limit = if stalls { Duration::from_millis(200) } else { Duration::from_secs(10) };
+        let admin = AdminClient::new(server.at().clone(), limit).expect("a client");
+        let keys = admin.keys().await.expect("a list");
+        (server, keys)
+    }
+
+    #[tokio::test]
+    async fn lines_may_be_split_and_empty_and_the_last_one_unterminated() {
+        let (_server, mut keys) = list(&["a\nb", "c\n\n", "d"], false).await;
+        let mut found = Vec::new();
+        while let Some(key) = keys.next().await.expect("a key") {
+            found.push(key);
+        }
+        assert_eq!(found, ["a", "bc", "d"]);
+        assert_eq!(keys.next().await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_list_that_stalls_is_an_error_after_its_first_keys() {
+        let (_server, mut keys) = list(&["a\nb"], true).await;
+        assert_eq!(keys.next().await, Ok(Some("a".to_owned())));
+        let error = keys.next().await.expect_err("no more bytes");
+        assert_eq!(error.kind, AdminErrorKind::TooSlow(Duration::from_millis(200)));
+        assert!(error.to_string().contains("/get_all_keys: received less than 64 KiB"), "{error}");
+    }
+}

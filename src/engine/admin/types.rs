@@ -54,7 +54,7 @@ pub struct MasterLeader {
 }
 
 /// The body of [`routes::VERSION`](super::routes::VERSION).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MasterVersion {
     /// The release of mcctl.
     pub version: String,

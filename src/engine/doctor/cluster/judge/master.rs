@@ -362,6 +362,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::engine::admin::types::MasterHealth;
     use crate::engine::doctor::cluster::facts::test_facts::healthy;
     use crate::engine::doctor::cluster::facts::{LeaderRecord, ObjectProbe, ObjectProbeFailure, SegmentListing};
     use crate::engine::http::Samples;
@@ -399,7 +400,7 @@ mod tests {
     /// A leader that publishes its address, and the given standbys.
     fn ha(keys: u32, standbys: Vec<AdminFacts>) -> ClusterFacts {
         let mut facts = healthy();
-        facts.admins[0].health.as_mut().expect("healthy").leader = Some("10.0.0.9:50051".to_owned());
+        facts.admins[0].health.as_mut().expect("healthy").leader_address = Some("10.0.0.9:50051".to_owned());
         facts.admins[0].metrics = Some(Samples::parse(&format!("master_key_count {keys}\n")));
         facts.admins.extend(standbys);
         facts
@@ -444,10 +445,10 @@ mod tests {
     #[test]
     fn two_serving_masters_none_and_two_leaders_are_errors() {
         let mut two = ha(0, vec![standby(9004, "10.0.0.9:50051", "")]);
-        two.admins[1].health.as_mut().expect("healthy").is_ready = true;
+        two.admins[1].health.as_mut().expect("healthy").service_ready = true;
         assert_found(&health(&two), Severity::Error, "more than one master is serving");
         let mut none = ha(0, vec![standby(9004, "10.0.0.9:50051", "")]);
-        none.admins[0].health.as_mut().expect("healthy").is_ready = false;
+        none.admins[0].health.as_mut().expect("healthy").service_ready = false;
         assert_found(&health(&none), Severity::Error, "no master is serving");
         let split = ha(0, vec![standby(9004, "10.0.0.7:50051", "")]);
         assert_found(&health(&split), Severity::Error, "report different leaders");
