@@ -13,7 +13,7 @@ use crate::engine::base::HostPort;
 use crate::engine::base::text::masked_address;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
-use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts};
+use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::frame::FrameError;
 
@@ -168,7 +168,7 @@ impl MasterTarget {
 
     /// An RPC client for the master. Must be called within an async runtime.
     pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
-        MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), self.timeouts()))
+        master_calls(RealEnv::new(), self.at.clone(), self.timeout)
     }
 
     /// Timeouts for RPC calls to the master.

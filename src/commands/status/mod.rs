@@ -16,10 +16,10 @@ use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
-use crate::engine::admin::types::{MasterHealth, SegmentDetail};
-use crate::engine::admin::{AdminClient, AdminError};
+use crate::engine::admin::types::SegmentDetail;
+use crate::engine::admin::{AdminClient, MasterStatus, OperationRates};
 use crate::engine::base::text::escaped;
-use crate::engine::base::{ByteSize, HostPort, Mono};
+use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::metadata::MetadataUri;
 
@@ -53,12 +53,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The responses to one round of requests.
 struct StatusSample {
-    at: Mono,
-    health: MasterHealth,
-    segments: Vec<SegmentDetail>,
-    /// Time since the last heartbeat, by client ID; `None` if the master does not report heartbeats.
-    heartbeats: Option<BTreeMap<String, Duration>>,
-    metrics: BTreeMap<String, f64>,
+    status: MasterStatus,
     nodes: Vec<NodeReply>,
 }
 
@@ -78,7 +73,7 @@ struct StatusDocument<'a> {
     evicted_bytes: u64,
     failed_allocations: u64,
     /// Rates per second, measured over `interval_ms`.
-    rates: Option<StatusRates>,
+    rates: Option<OperationRates>,
     interval_ms: Option<u64>,
     segments: Vec<SegmentEntry<'a>>,
     /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report heartbeats (mooncake_master does not).
@@ -115,17 +110,6 @@ impl<'a> From<&'a SegmentDetail> for SegmentEntry<'a> {
             allocator_capacity_bytes: segment.allocator_capacity_bytes,
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct StatusRates {
-    puts: f64,
-    gets: f64,
-    exists: f64,
-    removes: f64,
-    evicted_keys: f64,
-    failed_allocations: f64,
-    heartbeats: f64,
 }
 
 impl Args {
@@ -175,20 +159,9 @@ impl Args {
     }
 
     async fn sample(&self, env: &RealEnv, master: &MasterTarget, admin: &AdminClient) -> Result<StatusSample, Failure> {
-        let failed = |error: AdminError| master.admin_failure(&error);
-        let health = admin.health().await.map_err(failed)?;
-        // A standby responds to neither request.
-        let (segments, heartbeats) = match health.service_ready {
-            true => (admin.segments().await.map_err(failed)?, admin.heartbeats().await.map_err(failed)?),
-            false => (Vec::new(), None),
-        };
-        let heartbeats = heartbeats.map(|all| {
-            all.into_iter().map(|one| (one.client_id, Duration::from_millis(one.last_heartbeat_ms))).collect()
-        });
-        let (at, metrics) = (env.now(), admin.metrics().await.map_err(failed)?);
-        let metrics = metrics.plain().map(|(name, value)| (name.to_owned(), value)).collect();
+        let status = MasterStatus::read(env, admin).await.map_err(|error| master.admin_failure(&error))?;
         let nodes = nodes::query(&self.nodes, self.master.timeout).await?;
-        Ok(StatusSample { at, health, segments, heartbeats, metrics, nodes })
+        Ok(StatusSample { status, nodes })
     }
 
     fn print(
@@ -219,58 +192,35 @@ fn exit_of(sample: &StatusSample) -> Exit {
         output::say(format!("node {node}: {}; next: {next}", escaped(&error.to_string())));
         exit = Exit::Unreachable;
     }
-    if sample.health.service_ready { exit } else { Exit::No }
+    if sample.status.health.service_ready { exit } else { Exit::No }
 }
 
 fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&StatusSample>) -> StatusDocument<'a> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the metrics are counts and sizes; the cast saturates"
-    )]
-    let whole = |name: &str| now.metrics.get(name).map_or(0, |value| *value as u64);
-    let span = before.map(|before| now.at.since(before.at));
+    let StatusSample { status, nodes } = now;
+    let before = before.map(|before| &before.status);
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     StatusDocument {
         schema: "mcctl.status/1",
         admin: admin.at().to_string(),
-        role: &now.health.role,
-        state: &now.health.ha_state,
-        ready: now.health.service_ready,
-        used_bytes: whole("master_allocated_bytes"),
-        capacity_bytes: whole("master_total_capacity_bytes"),
-        keys: whole("master_key_count"),
-        soft_pinned_keys: whole("master_soft_pin_key_count"),
-        clients: whole("master_active_clients"),
-        evicted_keys: whole("master_evicted_key_count"),
-        evicted_bytes: whole("master_evicted_size_bytes"),
-        failed_allocations: whole("master_put_start_alloc_failures_total"),
-        rates: before.zip(span).map(|(before, span)| rates(&before.metrics, &now.metrics, span)),
-        interval_ms: span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
-        segments: now.segments.iter().map(SegmentEntry::from).collect(),
-        heartbeats_ms: now.heartbeats.as_ref().map(|all| {
-            all.iter().map(|(client, age)| (&**client, u64::try_from(age.as_millis()).unwrap_or(u64::MAX))).collect()
-        }),
-        nodes: now.nodes.iter().map(NodeStatus::new).collect(),
-    }
-}
-
-/// Rates per second between two sets of metrics. A batch call counts once per item.
-fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Duration) -> StatusRates {
-    let per_second = |name: &str| {
-        let value = |of: &BTreeMap<String, f64>| of.get(name).copied().unwrap_or(0.0);
-        // A master restart resets its counters.
-        (value(now) - value(before)).max(0.0) / span.as_secs_f64().max(f64::EPSILON)
-    };
-    let calls = |one: &str| per_second(&format!("master_{one}_requests_total"));
-    let items = |batch: &str| per_second(&format!("master_batch_{batch}_items_total"));
-    StatusRates {
-        puts: calls("put_end") + items("put_end"),
-        gets: calls("get_replica_list") + items("get_replica_list"),
-        exists: calls("exist_key") + items("exist_key"),
-        removes: calls("remove") + calls("remove_by_regex") + calls("remove_all"),
-        evicted_keys: per_second("master_evicted_key_count"),
-        failed_allocations: per_second("master_put_start_alloc_failures_total"),
-        heartbeats: calls("ping"),
+        role: &status.health.role,
+        state: &status.health.ha_state,
+        ready: status.health.service_ready,
+        used_bytes: status.metric("master_allocated_bytes"),
+        capacity_bytes: status.metric("master_total_capacity_bytes"),
+        keys: status.metric("master_key_count"),
+        soft_pinned_keys: status.metric("master_soft_pin_key_count"),
+        clients: status.metric("master_active_clients"),
+        evicted_keys: status.metric("master_evicted_key_count"),
+        evicted_bytes: status.metric("master_evicted_size_bytes"),
+        failed_allocations: status.metric("master_put_start_alloc_failures_total"),
+        rates: before.map(|before| status.rates_since(before)),
+        interval_ms: before.map(|before| milliseconds(status.at.since(before.at))),
+        segments: status.segments.iter().map(SegmentEntry::from).collect(),
+        heartbeats_ms: status
+            .heartbeats
+            .as_ref()
+            .map(|all| all.iter().map(|(client, age)| (&**client, milliseconds(*age))).collect()),
+        nodes: nodes.iter().map(NodeStatus::new).collect(),
     }
 }
 
@@ -390,22 +340,6 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
 mod tests {
     use super::*;
 
-    fn metrics(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
-    }
-
-    #[test]
-    fn rates_count_batch_items_and_handle_a_restart() {
-        let before = metrics(&[("master_put_end_requests_total", 10.0), ("master_exist_key_requests_total", 50.0)]);
-        let now = metrics(&[
-            ("master_put_end_requests_total", 30.0),
-            ("master_batch_put_end_items_total", 100.0),
-            ("master_exist_key_requests_total", 5.0),
-        ]);
-        let rates = rates(&before, &now, Duration::from_secs(2));
-        assert_eq!((rates.puts, rates.exists), (60.0, 0.0));
-    }
-
     fn segment(name: &str, client: &str) -> SegmentDetail {
         SegmentDetail {
             segment_name: name.to_owned(),
@@ -436,7 +370,7 @@ mod tests {
             evicted_keys: 7,
             evicted_bytes: 7 << 20,
             failed_allocations: 0,
-            rates: Some(StatusRates { puts: 12.34, ..StatusRates::default() }),
+            rates: Some(OperationRates { puts: 12.34, ..OperationRates::default() }),
             interval_ms: Some(1000),
             segments: segments.iter().map(SegmentEntry::from).collect(),
             heartbeats_ms: Some([("a", 400), ("b", 7100)].into()),

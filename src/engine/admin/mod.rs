@@ -28,12 +28,14 @@ pub mod error;
 pub mod keys;
 pub mod routes;
 pub mod server;
+pub mod status;
 pub mod types;
 
 pub use client::AdminClient;
 pub use error::{AdminError, AdminErrorKind};
 pub use keys::KeyList;
 pub use server::AdminService;
+pub use status::{MasterStatus, OperationRates};
 
 /// A master's default admin port.
 pub const PORT: u16 = 9003;

@@ -182,7 +182,7 @@ fn failed(error: reqwest::Error, limit: Duration) -> FetchError {
         return FetchError::Timeout(limit);
     }
     if error.is_builder() {
-        return FetchError::Unusable(error.to_string());
+        return FetchError::Unusable(root_cause(&error.without_url()));
     }
     FetchError::Unreachable(root_cause(&error.without_url()))
 }

@@ -20,7 +20,7 @@ use crate::engine::wire::frame::{
     self, FrameError, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader, RpcErrc,
 };
 use crate::engine::wire::method::Channel;
-use crate::engine::wire::{DecodeError, Method};
+use crate::engine::wire::{DecodeError, MasterCalls, Method};
 
 /// Maximum number of requests queued for writing, per connection. Further callers wait.
 const WRITE_QUEUE: usize = 1024;
@@ -46,6 +46,12 @@ impl Default for Timeouts {
     fn default() -> Timeouts {
         Timeouts { connect: Duration::from_secs(3), call: Duration::from_secs(10) }
     }
+}
+
+/// Returns the calls of the master at `at`, for a caller that waits at most `limit` for each response. Must be called within an async
+/// runtime.
+pub fn master_calls<E: Env>(env: E, at: HostPort, limit: Duration) -> MasterCalls<RpcClient<E>> {
+    MasterCalls(RpcClient::new(env, at, Timeouts::within(limit)))
 }
 
 /// Why a call failed.

@@ -17,7 +17,7 @@ use crate::engine::doctor::{Fact, Unavailable, chain};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::{FetchError, Fetcher};
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
-use crate::engine::rpc::{CallError, RpcClient, Timeouts};
+use crate::engine::rpc::{CallError, RpcClient, master_calls};
 use crate::engine::store::client::DEFAULT_TENANT;
 use crate::engine::store::{self, NodeConfig};
 use crate::engine::wire::MasterCalls;
@@ -43,8 +43,7 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
     let fetcher = Fetcher::new(false, query.limit, ANSWER_BYTES_MAX);
     let (leader, master) = master(&fetcher, query).await;
     let at = master.clone().unwrap_or_else(|_| HostPort::new("etcd", 0));
-    let timeouts = Timeouts::within(query.limit);
-    let calls = MasterCalls(RpcClient::new(env.clone(), at.clone(), timeouts));
+    let calls = master_calls(env.clone(), at.clone(), query.limit);
     let (mut rpc, admins) = futures_util::future::join(
         async {
             match master {
