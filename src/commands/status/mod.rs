@@ -75,7 +75,7 @@ struct StatusDocument<'a> {
     /// Rates per second, measured over `interval_ms`.
     rates: Option<OperationRates>,
     interval_ms: Option<u64>,
-    segments: Vec<SegmentEntry<'a>>,
+    segments: Vec<SegmentStatusEntry<'a>>,
     /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report heartbeats (mooncake_master does not).
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
     /// The nodes specified with --node.
@@ -84,7 +84,7 @@ struct StatusDocument<'a> {
 
 /// A segment in the JSON document: the fields that are shown, under their names in the admin HTTP API.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct SegmentEntry<'a> {
+struct SegmentStatusEntry<'a> {
     segment_name: &'a str,
     segment_id: &'a str,
     client_id: &'a str,
@@ -96,9 +96,9 @@ struct SegmentEntry<'a> {
     allocator_capacity_bytes: u64,
 }
 
-impl<'a> From<&'a SegmentDetail> for SegmentEntry<'a> {
-    fn from(segment: &'a SegmentDetail) -> SegmentEntry<'a> {
-        SegmentEntry {
+impl<'a> From<&'a SegmentDetail> for SegmentStatusEntry<'a> {
+    fn from(segment: &'a SegmentDetail) -> SegmentStatusEntry<'a> {
+        SegmentStatusEntry {
             segment_name: &segment.segment_name,
             segment_id: &segment.segment_id,
             client_id: &segment.client_id,
@@ -215,7 +215,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         failed_allocations: status.metric("master_put_start_alloc_failures_total"),
         rates: before.map(|before| status.rates_since(before)),
         interval_ms: before.map(|before| milliseconds(status.at.since(before.at))),
-        segments: status.segments.iter().map(SegmentEntry::from).collect(),
+        segments: status.segments.iter().map(SegmentStatusEntry::from).collect(),
         heartbeats_ms: status
             .heartbeats
             .as_ref()
@@ -259,7 +259,7 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
 }
 
 /// The time since the last heartbeat of the client that owns `segment`.
-fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentEntry<'_>) -> Option<Duration> {
+fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentStatusEntry<'_>) -> Option<Duration> {
     status.heartbeats_ms.as_ref()?.get(segment.client_id).map(|ms| Duration::from_millis(*ms))
 }
 
@@ -372,7 +372,7 @@ mod tests {
             failed_allocations: 0,
             rates: Some(OperationRates { puts: 12.34, ..OperationRates::default() }),
             interval_ms: Some(1000),
-            segments: segments.iter().map(SegmentEntry::from).collect(),
+            segments: segments.iter().map(SegmentStatusEntry::from).collect(),
             heartbeats_ms: Some([("a", 400), ("b", 7100)].into()),
             nodes: Vec::new(),
         }

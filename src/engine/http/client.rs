@@ -9,7 +9,7 @@ pub enum ClientTls {
     None,
     /// The host's certificates.
     Host,
-    Config(rustls::ClientConfig),
+    Config(Box<rustls::ClientConfig>),
 }
 
 /// Returns the builder of an HTTP client that uses no proxy and follows no redirects: mcctl calls only the services that it was given.
@@ -25,7 +25,7 @@ pub fn builder(tls: ClientTls) -> Result<reqwest::ClientBuilder, rustls::Error> 
             let _ = rustls::crypto::ring::default_provider().install_default();
             builder
         }
-        ClientTls::Config(config) => builder.tls_backend_preconfigured(config),
+        ClientTls::Config(config) => builder.tls_backend_preconfigured(*config),
     })
 }
 

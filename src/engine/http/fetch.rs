@@ -77,7 +77,7 @@ impl Fetcher {
         limit: Duration,
         bytes_max: usize,
     ) -> Result<Fetcher, FetchError> {
-        Fetcher::build(tls.map_or(ClientTls::Host, ClientTls::Config), limit, bytes_max)
+        Fetcher::build(tls.map_or(ClientTls::Host, |config| ClientTls::Config(Box::new(config))), limit, bytes_max)
     }
 
     fn build(tls: ClientTls, limit: Duration, bytes_max: usize) -> Result<Fetcher, FetchError> {
