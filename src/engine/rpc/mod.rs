@@ -9,7 +9,7 @@ pub mod polls;
 pub mod server;
 pub mod service;
 
-pub use client::{CallError, ConnectionError, RpcClient, Timeouts};
+pub use client::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
 pub use polls::WorkerPolls;
 pub use server::{RpcServer, ServerConfig, StartError};
 pub use service::RpcService;
