@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::logging;
+use crate::commands::progress_bar;
 use crate::engine::base::text::{masked, printable};
 
 /// Writes `text` to stdout unchanged.
@@ -38,7 +39,8 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
 /// Writes `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked, and control
 /// characters are escaped.
 pub fn say(text: impl std::fmt::Display) {
-    logging::to_stderr(&format!("{}\n", masked(&printable(&text.to_string()))));
+    let line = format!("{}\n", masked(&printable(&text.to_string())));
+    progress_bar::suspended(|| logging::to_stderr(&line));
 }
 
 /// Whether stdout supports colors and cursor movement.

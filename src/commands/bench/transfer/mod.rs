@@ -16,12 +16,13 @@ use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::transfer::upstream::UpstreamFlags;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{self, Signals};
 use crate::commands::table;
 use crate::commands::transport::{self, TransportArgs};
 use crate::engine::base::ByteSize;
 use crate::engine::bench::transfer::{self as bench, TransferBenchError, TransferBenchPlan, TransferBenchResult};
-use crate::engine::env::RealEnv;
+use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::LatencySummary;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
@@ -203,8 +204,14 @@ async fn initiator(engine: &TransferEngine, buffer: Memory, plan: TransferBenchP
     // Register the buffer once, as upstream does. Otherwise, the RDMA transport registers the buffer again for every operation.
     engine.register(&buffer, Access::Local).await.map_err(|e| failed(&e, args))?;
     let mine = engine.clone();
+    let (env, seconds) = (RealEnv::new(), plan.duration.as_secs());
+    let began = env.now();
     let work = move || bench::run(&mine, &plan, base, &buffer, &RealEnv::new());
+    let progress = WorkProgress::start("transferring", WorkUnit::Items("s", Some(seconds)), move || {
+        env.now().since(began).as_secs().min(seconds)
+    });
     let report = tokio::task::spawn_blocking(work).await.map_err(|e| Failure::host(e.to_string()))?;
+    drop(progress);
     print(&report.map_err(|e| bench_failed(e, args))?, engine.protocol(), args)?;
     Ok(Exit::Done)
 }
