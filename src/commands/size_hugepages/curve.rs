@@ -174,11 +174,7 @@ fn render(document: &CurveDocument) -> String {
         document.distinct_blocks,
         document.best_hit_rate * 100.0
     );
-    let mut table = ReportTable::new("", &["tokens", "hit rate", "L2: --hicache-size", "L3: segments"]);
-    for point in &document.curve {
-        table.row(cells(point));
-    }
-    text.push_str(&table.render(table::width()));
+    text.push_str(&curve_table(document).render(table::width()));
     for wanted in &document.wanted {
         let rate = wanted.hit_rate * 100.0;
         match &wanted.reached {
@@ -196,6 +192,15 @@ fn render(document: &CurveDocument) -> String {
         text.push_str("\nSet --model to see the L2 and L3 sizes.");
     }
     text + "\n"
+}
+
+/// The table of all points.
+pub fn curve_table(document: &CurveDocument) -> ReportTable {
+    let mut table = ReportTable::new("", &["tokens", "hit rate", "L2: --hicache-size", "L3: segments"]);
+    for point in &document.curve {
+        table.row(cells(point));
+    }
+    table
 }
 
 /// The table cells for a point: tokens, hit rate, L2, L3.

@@ -17,6 +17,7 @@ use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
+use crate::commands::table::ListTable;
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort, Mono};
 use crate::engine::env::{Env, RealEnv};
@@ -330,7 +331,7 @@ fn percent(part: u64, whole: u64) -> Option<String> {
 
 fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
     let header = ["segment", "size", "used", "%", "endpoint", "protocol", "status", "heartbeat"];
-    let mut table = output::table(header, &[1, 2, 3, 7]);
+    let mut table = ListTable::new(header, &[1, 2, 3, 7]);
     for segment in status.segments {
         // In this case, the name is a key in the metadata service. No process listens on its port.
         let is_only_name = is_http && segment.te_endpoint == segment.segment_name;
@@ -338,7 +339,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
             let mark = if missed(age) >= 2 { " !" } else { "" };
             format!("{:.1} s{mark}", age.as_secs_f64())
         });
-        table.add_row([
+        table.row([
             escaped(&segment.segment_name),
             ByteSize(segment.size_bytes).to_string(),
             ByteSize(segment.allocator_used_bytes).to_string(),
@@ -350,7 +351,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
             heartbeat,
         ]);
     }
-    output::table_text(&table)
+    table.text()
 }
 
 #[cfg(test)]

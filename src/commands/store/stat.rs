@@ -8,6 +8,7 @@ use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::store::connect::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
+use crate::commands::table::ListTable;
 use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::wire::MasterCalls;
@@ -71,13 +72,13 @@ impl Args {
 
 /// A table of `objects` with one row per replica.
 fn table<'a>(objects: impl Iterator<Item = (&'a String, &'a Option<Vec<MemoryReplica>>)>) -> String {
-    let mut table = output::table(["KEY", "BYTES", "SIZE", "NODE", "ADDRESS", "PROTOCOL"], &[1, 2]);
+    let mut table = ListTable::new(["KEY", "BYTES", "SIZE", "NODE", "ADDRESS", "PROTOCOL"], &[1, 2]);
     for (key, replicas) in objects.filter_map(|(key, replicas)| Some((key, replicas.as_ref()?))) {
         if replicas.is_empty() {
-            table.add_row([&*escaped(key), "-", "-", "-", "-", "-"]);
+            table.row([&*escaped(key), "-", "-", "-", "-", "-"]);
         }
         for replica in replicas {
-            table.add_row([
+            table.row([
                 escaped(key),
                 replica.bytes.to_string(),
                 ByteSize(replica.bytes).to_string(),
@@ -87,7 +88,7 @@ fn table<'a>(objects: impl Iterator<Item = (&'a String, &'a Option<Vec<MemoryRep
             ]);
         }
     }
-    output::table_text(&table)
+    table.text()
 }
 
 /// The memory replicas of each key; `None` for a key that does not exist.
