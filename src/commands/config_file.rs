@@ -91,7 +91,7 @@ fn parse_yaml(path: &Path, text: &str) -> Result<Json, Failure> {
 }
 
 fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
-    let read: Result<UniqueKeyJson, _> = serde_json::from_str(&without_comments(text));
+    let read: Result<UniqueKeyJson, _> = serde_json::from_reader(without_comments(text).as_bytes());
     read.map(|once| once.0).map_err(|error| malformed(path, "JSON", &error.to_string()))
 }
 

@@ -18,8 +18,8 @@ use procfs_core::{
 /// Maximum number of lines that are read from a file of named values. The kernel writes about 60.
 const LINES_MAX: usize = 256;
 
-/// The values that the crate requires in `/proc/meminfo`.
-const MEMINFO: &str = "MemTotal: 0\nMemFree: 0\nBuffers: 0\nCached: 0\nSwapCached: 0\nActive: 0\nInactive: 0\nSwapTotal: 0\n\
+/// The values that the crate requires in `/proc/meminfo`. `MemTotal` is [`UNREPORTED`].
+const MEMINFO: &str = "MemTotal: 18446744073709551615\nMemFree: 0\nBuffers: 0\nCached: 0\nSwapCached: 0\nActive: 0\nInactive: 0\nSwapTotal: 0\n\
     SwapFree: 0\nDirty: 0\nWriteback: 0\nMapped: 0\nSlab: 0\nCommitted_AS: 0\nVmallocTotal: 0\nVmallocUsed: 0\nVmallocChunk: 0\n";
 
 /// The values that the crate requires in `/proc/PID/status`.
@@ -46,7 +46,8 @@ const LIMITS: [(&str, &str); 16] = [
     ("realtime timeout", "us"),
 ];
 
-/// A limit that the file does not report. The kernel never writes this number: it is RLIM_INFINITY, written as `unlimited`.
+/// A value that the file does not report. The kernel never writes this number: no host has as much memory, and as a limit it is
+/// RLIM_INFINITY, written as `unlimited`.
 const UNREPORTED: u64 = u64::MAX;
 
 /// Parses `/proc/meminfo`. The sizes are in bytes; a missing size is 0. `None` if the file does not report `MemTotal`.
@@ -58,7 +59,7 @@ pub fn meminfo(text: &str) -> Option<Meminfo> {
             && words.next().is_some_and(|number| number.len() <= 16)
             && matches!(words.next(), None | Some("kB"))
     };
-    named(MEMINFO, text, is_safe).filter(|found: &Meminfo| found.mem_total > 0)
+    named(MEMINFO, text, is_safe).filter(|found: &Meminfo| found.mem_total != UNREPORTED)
 }
 
 /// Parses `/proc/PID/status`. A missing number is 0. Memory sizes are in KiB.
@@ -159,7 +160,9 @@ mod tests {
         let found = meminfo(text).unwrap();
         assert_eq!((found.mem_total, found.mem_available), (24_684_084 << 10, Some(22_000_000 << 10)));
         assert_eq!((found.hugepagesize, found.commit_limit, found.committed_as), (Some(2 << 20), None, 0));
-        assert!(meminfo("nothing").is_none() && meminfo("").is_none());
+        assert!(meminfo("nothing").is_none() && meminfo("").is_none() && meminfo("MemFree: 1 kB").is_none());
+        // A NUMA node without memory.
+        assert!(meminfo("MemTotal: 0 kB").is_some_and(|node| node.mem_total == 0));
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn long_work_shows_progress_on_a_terminal_and_removes_it() {
     let store = Store::start();
     let bench = |more: &str, variables: &[(&str, &str)]| {
         let names = ["MOONCAKE_MASTER", "MOONCAKE_TE_META_DATA_SERVER"].map(|name| (name, store.variable(name)));
-        on_terminal(&format!("{BENCH} {more}"), &[&names, &[("TERM", "xterm")], variables].concat())
+        on_terminal(&format!("{BENCH} {more}"), &[&names[..], &[("TERM", "xterm")], variables].concat())
     };
     let long = bench("--duration=4s", &[]);
     let (before, after) = long.rsplit_once("put and get: ").expect(&long);
