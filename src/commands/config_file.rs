@@ -13,6 +13,7 @@ use crate::commands::error::Failure;
 use crate::commands::flags::{FlagTable, ValueKind};
 use crate::commands::settings::{Assignment, ValueOrigin};
 use crate::commands::unknown_key::UnknownKey;
+use crate::engine::base::json_comments::without_comments;
 
 /// Maximum size of a configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -90,7 +91,7 @@ fn parse_yaml(path: &Path, text: &str) -> Result<Json, Failure> {
 }
 
 fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
-    let read: Result<UniqueKeyJson, _> = serde_json::from_reader(json_comments::StripComments::new(text.as_bytes()));
+    let read: Result<UniqueKeyJson, _> = serde_json::from_reader(without_comments(text).as_bytes());
     read.map(|once| once.0).map_err(|error| malformed(path, "JSON", &error.to_string()))
 }
 
@@ -326,6 +327,15 @@ mod tests {
             found.sort();
             assert_eq!(found, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn json_comments_are_those_of_jsoncpp_and_keep_line_numbers() {
+        assert_eq!(read("m.json", "// a\n{ /* b\n*/ \"rpc_port\": 1 }"), Ok(vec!["rpc_port=1".to_owned()]));
+        let refusal = |text| refused("m.json", text).line();
+        assert!(refusal("{ # a\n\"rpc_port\": 1 }").contains("line 1 column 3"), "{}", refusal("{ # a\n}"));
+        assert!(refusal("/*\n*/ {\n\"rpc_port\": x }").contains("line 3"), "{}", refusal("/*\n*/ {\nx }"));
+        refused("m.json", "{} /* open");
     }
 
     #[test]

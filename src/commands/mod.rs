@@ -23,6 +23,7 @@ pub mod man;
 pub mod master_target;
 pub mod output;
 pub mod program_alias;
+pub mod progress_bar;
 pub mod render;
 pub mod runtime;
 pub mod serve;

@@ -2,11 +2,11 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::logging;
+use crate::commands::progress_bar;
 use crate::engine::base::text::{masked, printable};
 
 /// Writes `text` to stdout unchanged.
@@ -38,7 +38,8 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
 /// Writes `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked, and control
 /// characters are escaped.
 pub fn say(text: impl std::fmt::Display) {
-    logging::to_stderr(&format!("{}\n", masked(&printable(&text.to_string()))));
+    let line = format!("{}\n", masked(&printable(&text.to_string())));
+    progress_bar::suspended(|| logging::to_stderr(&line));
 }
 
 /// Whether stdout supports colors and cursor movement.
@@ -60,28 +61,6 @@ pub fn terminal_width() -> Option<usize> {
 
 /// Column at which the text in [`labelled`] begins.
 const LABEL_WIDTH: usize = 10;
-
-/// A table without borders that fits the terminal. The columns in `right` are right-aligned.
-pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    if let Some(columns) = terminal_width() {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
-    }
-    table.set_header(header);
-    for column in right {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
-/// The lines of `table` without trailing spaces and with control characters escaped.
-pub fn table_text(table: &Table) -> String {
-    table.lines().map(|line| format!("{}\n", printable(line.trim_end()))).collect()
-}
 
 /// `label` and `text`, wrapped to the terminal width, with control characters escaped.
 pub fn labelled(label: &str, text: &str) -> String {

@@ -9,6 +9,7 @@ use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
 use crate::commands::logging;
 use crate::engine::env::{RealEnv, deadline};
+use crate::engine::sys::signal::is_hangup_ignored;
 
 /// Runs `work` to completion: on this thread if `threads` is 0, otherwise on that many worker threads.
 ///
@@ -80,11 +81,7 @@ impl Signals {
     /// # Errors
     /// A signal handler cannot be installed.
     pub fn take_with_hangup() -> Result<Signals, Failure> {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        // The lowest bit of the mask is signal 1, SIGHUP.
-        let hangup = match ignored.is_some_and(|mask| mask & 1 == 1) {
+        let hangup = match is_hangup_ignored() {
             true => HangupAction::Untouched,
             false => HangupAction::Ends(take(SignalKind::hangup())?),
         };

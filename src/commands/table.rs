@@ -1,7 +1,10 @@
-//! Report sections (text, tables and plots), rendered as text for a terminal or as HTML.
+//! Tables. A [`ReportTable`] belongs to a report section (text, tables and plots), which is rendered as text for a terminal or as HTML. A
+//! [`ListTable`] lists objects or nodes on a terminal.
 //!
 //! Text fits the terminal: long lines are wrapped. In a table that is too wide, headers are wrapped first, then text columns. If that
 //! is not enough, the table is split into several tables that repeat the first column.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::commands::output;
 use crate::commands::svg::{Plot, escaped};
@@ -220,6 +223,20 @@ impl ReportTable {
         }
     }
 
+    /// Renders the head and the rows as an HTML table without classes. The last cell of a short row spans the remaining columns.
+    pub fn plain_html(&self) -> String {
+        let row = |tag: &str, cells: &[String]| {
+            let cells = cells.iter().enumerate().map(|(at, cell)| {
+                let columns = if at + 1 == cells.len() { self.head.len().saturating_sub(at) } else { 1 };
+                let span = if columns > 1 { format!(" colspan=\"{columns}\"") } else { String::new() };
+                format!("<{tag}{span}>{}</{tag}>", escaped(cell))
+            });
+            format!("<tr>{}</tr>\n", cells.collect::<String>())
+        };
+        let rows: String = self.rows.iter().map(|cells| row("td", cells)).collect();
+        format!("<table>\n{}{rows}</table>\n", row("th", &self.head))
+    }
+
     /// Renders the table as HTML.
     pub fn html(&self) -> String {
         let class = |column: usize| if self.is_text(column) { " class=\"t\"" } else { "" };
@@ -240,6 +257,39 @@ impl ReportTable {
             html.push_str(&format!("<p class=\"note\">{}</p>\n", escaped(note)));
         }
         html
+    }
+}
+
+/// A list without borders that fits the terminal.
+#[derive(Debug)]
+pub struct ListTable(Table);
+
+impl ListTable {
+    /// Returns a list without rows. The columns in `right` are right-aligned.
+    pub fn new<const N: usize>(header: [&str; N], right: &[usize]) -> ListTable {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        if let Some(columns) = output::terminal_width() {
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
+        }
+        table.set_header(header);
+        for column in right {
+            if let Some(column) = table.column_mut(*column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        ListTable(table)
+    }
+
+    /// Appends a row of cells.
+    pub fn row<T: Into<String>, const N: usize>(&mut self, cells: [T; N]) {
+        self.0.add_row(cells.map(Into::into));
+    }
+
+    /// The lines without trailing spaces and with control characters escaped.
+    pub fn text(&self) -> String {
+        self.0.lines().map(|line| format!("{}\n", printable(line.trim_end()))).collect()
     }
 }
 
@@ -336,6 +386,13 @@ mod tests {
         );
         let html = table.html();
         assert!(html.contains("<td>12.5</td><td class=\"t\">&lt;slow&gt;</td>"), "{html}");
+        table.row(["11", "none"]);
+        let html = table.plain_html();
+        assert!(
+            html.starts_with("<table>\n<tr><th>turn</th><th>TTFT, ms</th><th>why</th></tr>\n<tr><td>1</td>"),
+            "{html}"
+        );
+        assert!(html.ends_with("<tr><td>11</td><td colspan=\"2\">none</td></tr>\n</table>\n"), "{html}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `mcctl bench store`: benchmarks puts and gets on a store, with any Mooncake master.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,6 +12,7 @@ use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::MasterTarget;
 use crate::commands::output;
+use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::node::NodePlan;
 use crate::commands::store::connect::{self, ClientMetadata, ClientPlan, ConnectArgs};
@@ -185,7 +188,14 @@ impl Args {
     ) -> Outcome {
         let at = master.at.to_string();
         let stop = StopFlag::default();
-        let mut running = tokio::spawn(bench::run(RealEnv::new(), clients, plan.clone(), stop.clone()));
+        let done = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&done);
+        // The number of objects in a timed or mixed pass is not known in advance.
+        let total = (plan.duration.is_none() && plan.read_ratio >= 1.0).then(|| 2 * u64::from(plan.objects));
+        let progress = WorkProgress::start("put and get", WorkUnit::Items("objects", total), move || {
+            counter.load(Ordering::Relaxed)
+        });
+        let mut running = tokio::spawn(bench::run(RealEnv::new(), clients, plan.clone(), stop.clone(), done));
         let mut stopped = None;
         let passes = loop {
             tokio::select! {
@@ -202,6 +212,7 @@ impl Args {
                 }
             }
         };
+        drop(progress);
         let passes = passes.map_err(|error| {
             transport::failure(&error, "register the clients' memory")
                 .unwrap_or_else(|| Failure::host(error.to_string()))

@@ -10,12 +10,16 @@ mod table;
 
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use crate::commands::args::show_duration;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{self, Signals};
 use crate::commands::store::connect::ConnectArgs;
 use crate::commands::transport::TransportArgs;
@@ -162,6 +166,13 @@ impl Args {
         }
         let config = config::read(&self, &tree)?;
         runtime::block_on(0, async {
+            let done = Arc::new(AtomicU64::new(0));
+            let counter = Arc::clone(&done);
+            let total = all.iter().filter(|check| selection.includes(check)).count() as u64;
+            let progress =
+                WorkProgress::start("running the checks", WorkUnit::Items("checks", Some(total)), move || {
+                    counter.load(Ordering::Relaxed)
+                });
             let is_asked =
                 self.only.iter().any(|name| cluster::CHECKS.iter().any(|c| c.id == name || c.group.word() == name));
             let word = |name| if name == intent::ProtocolName::Rdma { "rdma" } else { "tcp" };
@@ -171,8 +182,9 @@ impl Args {
                 running: self.running.queries(&link, is_asked, &selection).await?,
                 peer: self.peer.query(&self.link, &selection, tree.is_this_host()).await?,
             };
-            let checks = run_checks(&tree, &intent, &search, &config, &queries, &selection);
+            let checks = run_checks(&tree, &intent, &search, &config, &queries, &selection, &done);
             let ((reports, peers), signal) = unless_stopped(&queries, checks).await?;
+            drop(progress);
             let limit = match self.fail_on {
                 FailThreshold::Warning => Severity::Warning,
                 FailThreshold::Error => Severity::Error,
@@ -233,7 +245,7 @@ async fn unless_stopped(
     }
 }
 
-/// Runs all groups concurrently.
+/// Runs all groups concurrently. Counts the completed checks in `done`.
 async fn run_checks(
     tree: &FileTree,
     intent: &host::Intent,
@@ -241,7 +253,9 @@ async fn run_checks(
     config: &doctor::config::ConfigInputs,
     queries: &DoctorQueries,
     selection: &Selection,
+    done: &AtomicU64,
 ) -> CheckResults {
+    let count = |reports: &[CheckReport]| done.fetch_add(reports.len() as u64, Ordering::Relaxed);
     let host_max = intent.mr_test_size.map_or(FILES_MAX, |bytes| {
         let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
         MR_TEST_MAX.saturating_add(MR_TEST_MIB_MAX.saturating_mul(mib))
@@ -255,11 +269,12 @@ async fn run_checks(
         move || wheel::run(&RealEnv::new(), &tree, &search, &selection)
     };
     let config = doctor::config::run(&RealEnv::new(), config, selection);
+    count(&config);
     let (host, wheel, running, (peer, facts)) = tokio::join!(
-        files(host::checks(), selection, host_max, host),
-        files(wheel::checks(), selection, FILES_MAX, wheel),
-        running::run_checks(&queries.running, selection),
-        peer::run_checks(&queries.peer, selection)
+        files(host::checks(), selection, host_max, host).inspect(|reports| _ = count(reports)),
+        files(wheel::checks(), selection, FILES_MAX, wheel).inspect(|reports| _ = count(reports)),
+        running::run_checks(&queries.running, selection).inspect(|reports| _ = count(reports)),
+        peer::run_checks(&queries.peer, selection).inspect(|(reports, _)| _ = count(reports))
     );
     let reports = [host, config, wheel, running, peer].concat();
     (reports.into_iter().map(CheckReport::masked).collect(), facts)

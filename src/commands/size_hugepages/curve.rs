@@ -135,11 +135,7 @@ fn render(document: &CurveDocument) -> String {
         document.distinct_blocks,
         document.best_hit_rate * 100.0
     );
-    let mut table = ReportTable::new("", &["tokens", "hit rate", "L2: --hicache-size", "L3: segments"]);
-    for point in &document.curve {
-        table.row(cells(point));
-    }
-    text.push_str(&table.render(table::width()));
+    text.push_str(&curve_table(document).render(table::width()));
     for wanted in &document.wanted {
         let rate = wanted.hit_rate * 100.0;
         match &wanted.reached {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::commands::table::ReportTable;
 use crate::engine::base::ByteSize;
 
 /// A point on the curve.
@@ -49,4 +50,13 @@ pub fn cells(point: &CurvePoint) -> [String; 4] {
         point.hicache_gb.map_or("?".to_owned(), |gb| format!("{gb} GB")),
         point.segment_bytes.map_or("?".to_owned(), |bytes| ByteSize(bytes).to_string()),
     ]
+}
+
+/// The table of all points.
+pub fn curve_table(document: &CurveDocument) -> ReportTable {
+    let mut table = ReportTable::new("", &["tokens", "hit rate", "L2: --hicache-size", "L3: segments"]);
+    for point in &document.curve {
+        table.row(cells(point));
+    }
+    table
 }

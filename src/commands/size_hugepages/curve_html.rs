@@ -1,8 +1,9 @@
 //! The hit-rate curve as a standalone HTML page: plot, table and requested rates, without external resources.
 
-use crate::commands::size_hugepages::curve_document::{CurveDocument, cells};
+use crate::commands::size_hugepages::curve_document::{CurveDocument, cells, curve_table};
 use crate::commands::size_hugepages::curve_svg;
 use crate::commands::svg::escaped;
+use crate::commands::table::ReportTable;
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:60em}table{border-collapse:collapse}\
                      td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}";
@@ -22,22 +23,17 @@ pub fn page(document: &CurveDocument) -> String {
     );
     html.push_str(&curve_svg::picture(&document.curve));
     if !document.wanted.is_empty() {
-        html.push_str("<h2>Requested rates</h2>\n<table>\n<tr><th>hit rate</th><th>tokens</th><th>reached</th>");
-        html.push_str("<th>L2: --hicache-size</th><th>or L3: segments</th></tr>\n");
+        let head = ["hit rate", "tokens", "reached", "L2: --hicache-size", "or L3: segments"];
+        let mut rates = ReportTable::new("", &head);
         for wanted in &document.wanted {
-            let reached = match &wanted.reached {
-                Some(point) => cells(point).map(|cell| format!("<td>{}</td>", escaped(&cell))).concat(),
-                None => "<td colspan=\"4\">not reachable with any size</td>".to_owned(),
-            };
-            html.push_str(&format!("<tr><td>{:.1} %</td>{reached}</tr>\n", wanted.hit_rate * 100.0));
+            let rate = format!("{:.1} %", wanted.hit_rate * 100.0);
+            match wanted.reached.as_ref().map(cells) {
+                Some([tokens, reached, l2, l3]) => rates.row([rate, tokens, reached, l2, l3]),
+                None => rates.row([rate, "not reachable with any size".to_owned()]),
+            }
         }
-        html.push_str("</table>\n");
+        html.push_str(&format!("<h2>Requested rates</h2>\n{}", rates.plain_html()));
     }
-    html.push_str("<h2>Curve</h2>\n<table>\n<tr><th>tokens</th><th>hit rate</th>");
-    html.push_str("<th>L2: --hicache-size</th><th>L3: segments</th></tr>\n");
-    for point in &document.curve {
-        let row = cells(point).map(|cell| format!("<td>{}</td>", escaped(&cell))).concat();
-        html.push_str(&format!("<tr>{row}</tr>\n"));
-    }
-    html + "</table>\n</body>\n</html>\n"
+    html.push_str(&format!("<h2>Curve</h2>\n{}", curve_table(document).plain_html()));
+    html + "</body>\n</html>\n"
 }

@@ -1,9 +1,12 @@
 //! Reads the requests in a trace file. Errors include the line number.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::commands::error::Failure;
+use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::engine::plan::trace::{self, LINE_BYTES_MAX, TraceError, TraceRequest};
 
 /// Whether `line` is the first line of a file written by `mcctl bench multi-turn --records`.
@@ -30,7 +33,13 @@ pub enum LineError {
 pub fn each(path: &str, mut take: impl FnMut(u64, TraceRequest) -> Result<(), LineError>) -> Result<(), Failure> {
     let unreadable =
         |error: std::io::Error| Failure::usage("cannot read the trace").tried(path.to_owned()).found(error.to_string());
-    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let file = File::open(path).map_err(unreadable)?;
+    let total = file.metadata().ok().filter(Metadata::is_file).map(|data| data.len());
+    let read_bytes = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&read_bytes);
+    let _progress =
+        WorkProgress::start("replaying the trace", WorkUnit::Bytes(total), move || counter.load(Ordering::Relaxed));
+    let mut file = BufReader::new(file);
     let (mut line, mut number, mut any) = (String::new(), 0u64, false);
     loop {
         line.clear();
@@ -61,5 +70,6 @@ pub fn each(path: &str, mut take: impl FnMut(u64, TraceRequest) -> Result<(), Li
             any = true;
             take(number, request).map_err(|error| wrong(&error.to_string()))?;
         }
+        read_bytes.fetch_add(line.len() as u64, Ordering::Relaxed);
     }
 }

@@ -18,6 +18,7 @@ use crate::commands::runtime::{self, Signals};
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
 use crate::engine::admin::types::SegmentDetail;
 use crate::engine::admin::{AdminClient, MasterStatus, OperationRates};
+use crate::commands::table::ListTable;
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv};
@@ -313,7 +314,7 @@ fn percent(part: u64, whole: u64) -> Option<String> {
 
 fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
     let header = ["segment", "size", "used", "%", "endpoint", "protocol", "status", "heartbeat"];
-    let mut table = output::table(header, &[1, 2, 3, 7]);
+    let mut table = ListTable::new(header, &[1, 2, 3, 7]);
     for segment in &status.segments {
         // In this case, the name is a key in the metadata service. No process listens on its port.
         let is_only_name = is_http && segment.te_endpoint == segment.segment_name;
@@ -321,7 +322,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
             let mark = if missed(age) >= 2 { " !" } else { "" };
             format!("{:.1} s{mark}", age.as_secs_f64())
         });
-        table.add_row([
+        table.row([
             escaped(segment.segment_name),
             ByteSize(segment.size_bytes).to_string(),
             ByteSize(segment.allocator_used_bytes).to_string(),
@@ -333,7 +334,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
             heartbeat,
         ]);
     }
-    output::table_text(&table)
+    table.text()
 }
 
 #[cfg(test)]

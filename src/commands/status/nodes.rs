@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use crate::commands::error::Failure;
-use crate::commands::output;
+use crate::commands::table::ListTable;
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::store::transport_stats::{DeviceStats, PeerStats, TransportStats};
@@ -99,9 +99,9 @@ pub(super) fn render(nodes: &[NodeStatus<'_>]) -> String {
 }
 
 fn peer_table(peers: &[PeerStats]) -> String {
-    let mut table = output::table(["peer", "transport", "state", "read", "written", "failures"], &[3, 4, 5]);
+    let mut table = ListTable::new(["peer", "transport", "state", "read", "written", "failures"], &[3, 4, 5]);
     for peer in peers {
-        table.add_row([
+        table.row([
             escaped(&peer.segment),
             escaped(&peer.transport),
             escaped(&peer.state),
@@ -110,12 +110,12 @@ fn peer_table(peers: &[PeerStats]) -> String {
             peer.failures.to_string(),
         ]);
     }
-    output::table_text(&table)
+    table.text()
 }
 
 fn device_table(devices: &[DeviceStats]) -> String {
     let header = ["device", "port", "GID", "state", "endpoints", "read", "written", "failures"];
-    let mut table = output::table(header, &[4, 5, 6]);
+    let mut table = ListTable::new(header, &[4, 5, 6]);
     for device in devices {
         let kinds: Vec<String> = device
             .failures
@@ -124,7 +124,7 @@ fn device_table(devices: &[DeviceStats]) -> String {
             .filter(|(_, count)| *count > 0)
             .map(|(kind, count)| format!("{count} {kind}"))
             .collect();
-        table.add_row([
+        table.row([
             escaped(&device.device),
             device.port.to_string(),
             escaped(&device.gid),
@@ -135,7 +135,7 @@ fn device_table(devices: &[DeviceStats]) -> String {
             if kinds.is_empty() { "0".to_owned() } else { kinds.join(", ") },
         ]);
     }
-    output::table_text(&table)
+    table.text()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{STOP_MAX, Signals};
 use crate::commands::store::connect::{ConnectArgs, stopped};
 use crate::commands::store::destination::Destination;
@@ -58,7 +59,9 @@ impl Args {
         let mut link = self.link.over(&self.transport).connect().await?;
         let key = ObjectKey::from(self.key.as_str());
         let get = async |client: &StoreClient<RealEnv>| client.get(&key).await;
+        let progress = WorkProgress::start("getting the object", WorkUnit::Time, || 0);
         let bytes = link.attempt(&format!("get {}", Quoted(&self.key)), get).await;
+        drop(progress);
         let signals = link.close().await;
         let bytes = bytes?;
         let size = ByteSize(bytes.len() as u64);
@@ -106,6 +109,7 @@ const REMOVE_MAX: Duration = Duration::from_secs(1);
 /// the signal arrives counts as success.
 async fn write(writing: ObjectWrite, mut signals: Signals) -> Result<(), Failure> {
     let writing = Arc::new(writing);
+    let _progress = writing.progress();
     let mut running = {
         let writing = Arc::clone(&writing);
         tokio::task::spawn_blocking(move || writing.run())

@@ -4,13 +4,14 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::NamedTempFile;
 
 use crate::commands::error::Failure;
 use crate::commands::output;
+use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::store::destination::Destination;
 
 /// Number of bytes written between checks for a stop request.
@@ -26,6 +27,8 @@ pub(super) struct ObjectWrite {
     destination: Destination,
     bytes: Vec<u8>,
     stop: AtomicBool,
+    /// Number of bytes written so far.
+    written: AtomicU64,
     stage: Mutex<WriteStage>,
 }
 
@@ -44,7 +47,18 @@ enum WriteStage {
 
 impl ObjectWrite {
     pub(super) fn new(destination: Destination, bytes: Vec<u8>) -> ObjectWrite {
-        ObjectWrite { destination, bytes, stop: AtomicBool::new(false), stage: Mutex::new(WriteStage::None) }
+        let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        ObjectWrite { destination, bytes, stop, written, stage: Mutex::new(WriteStage::None) }
+    }
+
+    /// Shows the progress of a write to a regular file. Other files may be a terminal.
+    pub(super) fn progress(self: &Arc<Self>) -> Option<WorkProgress> {
+        if matches!(self.destination, Destination::Stdout | Destination::Stream(_)) {
+            return None;
+        }
+        let writing = Arc::clone(self);
+        let total = WorkUnit::Bytes(Some(self.bytes.len() as u64));
+        Some(WorkProgress::start("writing the file", total, move || writing.written.load(Ordering::Relaxed)))
     }
 
     /// Writes the object unless [`ObjectWrite::stop`] is called. May block on a pipe or a disk indefinitely.
@@ -188,6 +202,7 @@ impl ObjectWrite {
                 return Err(io::ErrorKind::Interrupted.into());
             }
             file.write_all(step)?;
+            self.written.fetch_add(step.len() as u64, Ordering::Relaxed);
         }
         Ok(())
     }

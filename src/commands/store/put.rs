@@ -1,9 +1,10 @@
 //! `mcctl store put`.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use crate::commands::args::{self as parsers, ValueError};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::Signals;
 use crate::commands::store::connect::{self, ConnectArgs};
 use crate::commands::store::key;
@@ -122,11 +124,28 @@ fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result
     }
 }
 
-/// Reads all bytes from `file`, or from stdin.
-fn read(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
+/// A reader that counts its bytes.
+struct CountedRead<R> {
+    input: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for CountedRead<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// Reads all bytes from `file`, or from stdin. Counts the bytes of a file in `bytes`.
+fn read(file: Option<&Path>, bytes: Arc<AtomicU64>) -> Result<Vec<u8>, Failure> {
     let available = host::memory().map_or(u64::MAX, |memory| memory.available);
     match file {
-        Some(path) => read_all(&path.display().to_string(), File::open(path), available),
+        Some(path) => {
+            let input = File::open(path).map(|input| CountedRead { input, bytes });
+            read_all(&path.display().to_string(), input, available)
+        }
         None => {
             if io::stdin().is_terminal() {
                 output::say("reading the value from the terminal; press Ctrl-D to finish");
@@ -161,6 +180,7 @@ impl Args {
         let mut link = self.link.over(&self.transport).connect().await?;
         let value = Arc::new(Memory::from_vec(bytes)).whole();
         let what = format!("put {quoted}");
+        let progress = WorkProgress::start("storing the object", WorkUnit::Time, || 0);
         let mut result = link.attempt(&what, async |client: &StoreClient<RealEnv>| self.put(client, value).await).await;
         if let Ok(PutResult::Exists(state)) = &mut result {
             let master = link.master().clone();
@@ -172,6 +192,7 @@ impl Args {
             }
         }
         link.close().await;
+        drop(progress);
         let result = result?;
         let replicas = match result {
             PutResult::Stored { replicas } => replicas,
@@ -248,7 +269,15 @@ impl Args {
         }
         let mut signals = Signals::take()?;
         let file = self.file.clone().filter(|path| path.as_os_str() != "-");
-        let reading = tokio::task::spawn_blocking(move || read(file.as_deref()));
+        let total = file.as_ref().and_then(|path| path.metadata().ok()).filter(Metadata::is_file);
+        let bytes = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&bytes);
+        // Not for stdin, which may be the same terminal.
+        let _progress = total.map(|data| {
+            let unit = WorkUnit::Bytes(Some(data.len()));
+            WorkProgress::start("reading the file", unit, move || counter.load(Ordering::Relaxed))
+        });
+        let reading = tokio::task::spawn_blocking(move || read(file.as_deref(), bytes));
         tokio::select! {
             read = reading => read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
             signal = signals.next() => Err(connect::stopped(signal, &format!("put {}", Quoted(&self.key)))),

@@ -9,6 +9,7 @@ use crate::commands::store::connect::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::types::MemoryReplica;
+use crate::commands::table::ListTable;
 use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::wire::MasterCalls;
@@ -93,13 +94,13 @@ impl Args {
 
 /// A table of `objects` with one row per replica.
 fn table<'a>(objects: impl Iterator<Item = (&'a String, &'a Option<Vec<MemoryReplica>>)>) -> String {
-    let mut table = output::table(["KEY", "BYTES", "SIZE", "NODE", "ADDRESS", "PROTOCOL"], &[1, 2]);
+    let mut table = ListTable::new(["KEY", "BYTES", "SIZE", "NODE", "ADDRESS", "PROTOCOL"], &[1, 2]);
     for (key, replicas) in objects.filter_map(|(key, replicas)| Some((key, replicas.as_ref()?))) {
         if replicas.is_empty() {
-            table.add_row([&*escaped(key), "-", "-", "-", "-", "-"]);
+            table.row([&*escaped(key), "-", "-", "-", "-", "-"]);
         }
         for replica in replicas {
-            table.add_row([
+            table.row([
                 escaped(key),
                 replica.bytes.to_string(),
                 ByteSize(replica.bytes).to_string(),
@@ -109,7 +110,7 @@ fn table<'a>(objects: impl Iterator<Item = (&'a String, &'a Option<Vec<MemoryRep
             ]);
         }
     }
-    output::table_text(&table)
+    table.text()
 }
 
 /// The memory replicas of each key; `None` for a key that does not exist.

@@ -3,6 +3,7 @@
 pub mod addr;
 pub mod code;
 pub mod id;
+pub mod json_comments;
 pub mod size;
 pub mod text;
 pub mod time;

@@ -8,7 +8,7 @@ mod plan;
 mod stored;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -121,6 +121,8 @@ impl StorePass {
 struct PassState {
     plan: StoreBenchPlan,
     stop: StopFlag,
+    /// Objects put or read so far, in all passes.
+    done: Arc<AtomicU64>,
     /// Index of the next object to put, or of the next read.
     next: AtomicU32,
     /// Objects whose put has completed.
@@ -160,7 +162,7 @@ impl PassState {
     }
 }
 
-/// Runs `plan` with one client task per store in `stores`.
+/// Runs `plan` with one client task per store in `stores`. Counts the objects put or read in `done`.
 ///
 /// If the first pass stores nothing, the run ends after it.
 ///
@@ -171,17 +173,19 @@ pub async fn run<E: Env>(
     stores: Vec<StoreClient<E>>,
     plan: StoreBenchPlan,
     stop: StopFlag,
+    done: Arc<AtomicU64>,
 ) -> Result<Vec<StorePass>, TransferError> {
     let (mut passes, mut clients) = (Vec::new(), Vec::with_capacity(stores.len()));
     for (index, store) in stores.into_iter().enumerate() {
         clients.push(BenchClient::new(env.clone(), store, &plan, index as u64).await?);
     }
     let shared = |next: u32, stored: u32| {
-        let (plan, stop) = (plan.clone(), stop.clone());
+        let (plan, stop, done) = (plan.clone(), stop.clone(), Arc::clone(&done));
         let (failed_batches, any) = (AtomicU32::new(0), AtomicBool::new(false));
         Arc::new(PassState {
             plan,
             stop,
+            done,
             next: AtomicU32::new(next),
             stored: Mutex::new(StoredPrefix::new(stored)),
             failed_batches,

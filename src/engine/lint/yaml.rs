@@ -6,6 +6,7 @@
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value as Json};
 
+use crate::engine::base::json_comments::without_comments;
 use crate::engine::kube::path::{FieldPath, FieldStep};
 use crate::engine::lint::ReadError;
 
@@ -272,44 +273,6 @@ fn convert(yaml: &MarkedYaml<'_>, source: &[char], depth: usize) -> Result<YamlN
         }
     };
     Ok(YamlNode { line, value })
-}
-
-/// Replaces comments with spaces and leaves every other character at its position.
-fn without_comments(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    let (mut quoted, mut escaped) = (false, false);
-    while let Some(c) = rest.next() {
-        if quoted {
-            out.push(c);
-            match c {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                '"' => quoted = false,
-                _ => {}
-            }
-        } else if c == '/' && rest.peek() == Some(&'/') {
-            out.push(' ');
-            while let Some(c) = rest.next_if(|c| *c != '\n') {
-                out.push(if c == '\t' { c } else { ' ' });
-            }
-        } else if c == '/' && rest.peek() == Some(&'*') {
-            out.push(' ');
-            let mut last = ' ';
-            for c in rest.by_ref() {
-                out.push(if c == '\n' { c } else { ' ' });
-                if last == '*' && c == '/' {
-                    break;
-                }
-                // `/*/` does not close the comment that it opens.
-                last = if last == ' ' && c == '*' && out.ends_with("  ") { 'x' } else { c };
-            }
-        } else {
-            quoted = c == '"';
-            out.push(c);
-        }
-    }
-    out
 }
 
 #[cfg(test)]

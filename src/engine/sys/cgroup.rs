@@ -8,22 +8,21 @@
 use std::fs;
 use std::path::Path;
 
+use crate::engine::sys::procfs;
+
 /// Path of this process's cgroup v2 group, from `/proc/self/cgroup`. `None` with cgroup v1.
 pub fn own_group() -> Option<String> {
     parse_own(&fs::read_to_string("/proc/self/cgroup").ok()?)
 }
 
 fn parse_own(text: &str) -> Option<String> {
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+    procfs::cgroups(text).into_iter().find(|group| group.controllers.is_empty()).map(|group| group.pathname)
 }
 
 /// Path of this process's cgroup v1 group for `controller`. `None` if the controller uses v2 or is not mounted.
 fn own_group_of(text: &str, controller: &str) -> Option<String> {
-    text.lines().find_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        controllers.split(',').any(|name| name == controller).then(|| path.to_owned())
-    })
+    let mut groups = procfs::cgroups(text).into_iter();
+    groups.find(|group| group.controllers.iter().any(|name| name == controller)).map(|group| group.pathname)
 }
 
 /// Bytes of regular (non-hugepage) memory that this process's groups still allow, with either cgroup version. `None` if

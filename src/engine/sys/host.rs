@@ -11,6 +11,8 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
+use crate::engine::sys::procfs;
+
 /// Totals from `/proc/meminfo`, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostMemory {
@@ -33,14 +35,8 @@ pub struct HugePagePool {
 
 /// Parses `/proc/meminfo`. `None` if `MemTotal` is missing.
 pub fn parse_meminfo(text: &str) -> Option<HostMemory> {
-    let field = |name: &str| {
-        text.lines().find_map(|line| {
-            let value = line.strip_prefix(name)?.strip_prefix(':')?.trim();
-            value.strip_suffix(" kB").unwrap_or(value).trim().parse::<u64>().ok()?.checked_mul(1024)
-        })
-    };
-    let total = field("MemTotal")?;
-    Some(HostMemory { total, available: field("MemAvailable").unwrap_or(total) })
+    let found = procfs::meminfo(text)?;
+    Some(HostMemory { total: found.mem_total, available: found.mem_available.unwrap_or(found.mem_total) })
 }
 
 /// This host's memory. `None` if `/proc` cannot be read.

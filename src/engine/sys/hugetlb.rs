@@ -6,6 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::engine::sys::procfs;
+
 /// A NUMA node's huge page pool of one page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodePool {
@@ -80,9 +82,7 @@ pub fn overcommit_pages(root: &Path, kib: u64) -> u64 {
 
 /// Default huge page size in bytes. `None` if the kernel does not support huge pages.
 pub fn default_page_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Hugepagesize:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    procfs::meminfo(&fs::read_to_string("/proc/meminfo").ok()?)?.hugepagesize
 }
 
 fn number(path: &Path) -> io::Result<u64> {

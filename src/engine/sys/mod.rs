@@ -15,7 +15,7 @@ pub mod memory;
 pub mod pages;
 pub mod ports;
 pub mod process_stats;
-pub mod processes;
+pub mod procfs;
 pub mod readiness;
 pub mod reserve;
 pub mod signal;

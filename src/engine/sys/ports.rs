@@ -5,12 +5,15 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt};
+use procfs_core::net::TcpState;
+
+use crate::engine::sys::procfs;
 
 /// How a process uses a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +46,6 @@ impl fmt::Display for PortOwner {
 const COMMAND_BYTES_MAX: usize = 120;
 /// Maximum number of open files searched per process.
 const FDS_MAX: usize = 100_000;
-/// `st` of a listening socket in `/proc/net/tcp`.
-const LISTEN: &str = "0A";
 
 /// The process that listens on TCP `port` on this host. If there is none, a process that has a connection from that
 /// port. `None` if no such process is visible.
@@ -54,7 +55,11 @@ pub fn holder(port: u16) -> Option<PortOwner> {
 
 /// The kernel's port range for outgoing connections. A port in this range may already be in use when a service starts.
 pub fn outgoing_range() -> Option<(u16, u16)> {
-    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    parse_outgoing_range(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?)
+}
+
+/// Parses `/proc/sys/net/ipv4/ip_local_port_range`.
+pub fn parse_outgoing_range(text: &str) -> Option<(u16, u16)> {
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
     Some((numbers.next()?, numbers.next()?))
 }
@@ -76,7 +81,7 @@ fn holder_under(proc: &Path, port: u16) -> Option<PortOwner> {
     let sockets: Vec<(PortUse, u64)> = ["net/tcp", "net/tcp6"]
         .iter()
         .filter_map(|table| fs::File::open(proc.join(table)).ok())
-        .flat_map(|file| sockets(file, port).unwrap_or_default())
+        .flat_map(|file| sockets(BufReader::new(file), port))
         .collect();
     [PortUse::Listens, PortUse::Connects].into_iter().find_map(|port_use| {
         let inodes: Vec<u64> = sockets.iter().filter(|(of, _)| *of == port_use).map(|(_, inode)| *inode).collect();
@@ -94,23 +99,13 @@ fn owner(proc: &Path, inodes: &[u64]) -> Option<u32> {
 }
 
 /// The inodes of the sockets with local port `port`, from the contents of `/proc/net/tcp` or `tcp6`.
-///
-/// # Errors
-/// Fails if the table cannot be read. Lines in another format are skipped.
-fn sockets(table: impl Read, port: u16) -> io::Result<Vec<(PortUse, u64)>> {
-    let mut inodes = Vec::new();
-    for line in BufReader::new(table).lines().skip(1) {
-        let line = line?;
-        // sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (Some(local), Some(state), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else { continue };
-        let found = local.rsplit_once(':').and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok());
-        // A connection in TIME_WAIT has inode 0 and belongs to no process.
-        if let (Some(true), Ok(inode @ 1..)) = (found.map(|found| found == port), inode.parse()) {
-            inodes.push((if *state == LISTEN { PortUse::Listens } else { PortUse::Connects }, inode));
-        }
-    }
-    Ok(inodes)
+fn sockets(table: impl BufRead, port: u16) -> Vec<(PortUse, u64)> {
+    let port_use = |state| if state == TcpState::Listen { PortUse::Listens } else { PortUse::Connects };
+    // A connection in TIME_WAIT has inode 0 and belongs to no process.
+    procfs::tcp_sockets(table)
+        .filter(|socket| socket.local_address.port() == port && socket.inode > 0)
+        .map(|socket| (port_use(socket.state), socket.inode))
+        .collect()
 }
 
 fn has_socket(fds: &Path, inodes: &[u64]) -> bool {
@@ -153,7 +148,7 @@ mod tests {
 
     #[test]
     fn sockets_of_a_port_are_found_with_their_use() {
-        let found = |port| sockets(TABLE.as_bytes(), port).expect("text");
+        let found = |port| sockets(TABLE.as_bytes(), port);
         assert_eq!(found(50051), [(PortUse::Listens, 4242), (PortUse::Connects, 4243)]);
         assert_eq!(found(9003), [(PortUse::Listens, 4244)]);
         assert!(found(1).is_empty() && found(2).is_empty());

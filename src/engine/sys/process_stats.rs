@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::engine::sys::host;
+use crate::engine::sys::{host, procfs};
 
 /// Resource usage of this process. `None` means that the system does not report the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,22 +28,17 @@ pub struct ProcessStats {
 
 /// Reads the resource usage.
 pub fn read() -> ProcessStats {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = procfs::own_status();
+    let status = status.as_ref();
     ProcessStats {
         cpu: host::cpu_time(),
-        resident_bytes: field(&status, "VmRSS:").map(|kib| kib << 10),
-        virtual_bytes: field(&status, "VmSize:").map(|kib| kib << 10),
-        threads: field(&status, "Threads:"),
+        resident_bytes: status.and_then(|status| status.vmrss).map(|kib| kib << 10),
+        virtual_bytes: status.and_then(|status| status.vmsize).map(|kib| kib << 10),
+        threads: status.map(|status| status.threads).filter(|threads| *threads > 0),
         open_files: open_files(),
         files_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft),
         started: started(),
     }
-}
-
-/// The number after `name` at the start of a line.
-fn field(text: &str, name: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-    value.split_whitespace().next()?.parse().ok()
 }
 
 fn open_files() -> Option<u64> {
@@ -56,11 +51,7 @@ fn open_files() -> Option<u64> {
 
 /// Start time of the process: boot time plus the start ticks.
 fn started() -> Option<f64> {
-    let boot = field(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in parentheses and may contain spaces. The 22nd field is the start time.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let ticks: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
+    let (boot, ticks) = (procfs::kernel_stats()?.btime, procfs::own_stat()?.starttime);
     // SAFETY: sysconf reads a system constant and touches no memory of this process.
     let per_second = unsafe { nix::libc::sysconf(nix::libc::_SC_CLK_TCK) };
     (per_second > 0).then(|| boot as f64 + ticks as f64 / per_second as f64)
@@ -79,11 +70,5 @@ mod tests {
         assert!(found.open_files.is_some_and(|files| files >= 3), "{found:?}");
         assert!(found.files_max >= found.open_files, "{found:?}");
         assert!(found.started.is_some_and(|started| started > 1.0e9), "{found:?}");
-    }
-
-    #[test]
-    fn a_field_is_the_number_after_its_name() {
-        let text = "Name:\tmcctl\nVmRSS:\t    2048 kB\nbtime 17\n";
-        assert_eq!([field(text, "VmRSS:"), field(text, "btime"), field(text, "None")], [Some(2048), Some(17), None]);
     }
 }

@@ -1,6 +1,8 @@
-//! Ignores signals that would kill the process where an error can be reported instead.
+//! Signals that this process ignores.
 
 use nix::sys::signal::{SigHandler, Signal, signal};
+
+use crate::engine::sys::procfs;
 
 /// Makes a write beyond the file size limit (`ulimit -f`) fail with `EFBIG`, instead of killing the process with
 /// `SIGXFSZ`.
@@ -10,4 +12,10 @@ pub fn file_size_limit_is_an_error() {
     let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
     // The number is valid and the signal can be ignored, so the call cannot fail.
     debug_assert!(ignored.is_ok(), "{ignored:?}");
+}
+
+/// Whether SIGHUP was ignored when this process started (`nohup`).
+pub fn is_hangup_ignored() -> bool {
+    // The lowest bit of the mask is signal 1, SIGHUP.
+    procfs::own_status().is_some_and(|status| status.sigign & 1 == 1)
 }

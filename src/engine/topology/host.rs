@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::engine::sys::{FileTree, host};
+use crate::engine::sys::{FileTree, procfs};
 use crate::engine::topology::device::{self, HostRdmaDevice};
 use crate::engine::topology::finding::DeviceFinding;
 use crate::engine::topology::interface::{self, Interface};
@@ -149,7 +149,7 @@ impl HostTopology {
     /// Adds a finding if the limit is lower than the host's memory.
     fn check_memlock(&self, reader: &mut TreeReader<'_>) {
         let memory =
-            reader.text("/proc/meminfo").and_then(|text| host::parse_meminfo(&text)).map_or(u64::MAX, |m| m.total);
+            reader.text("/proc/meminfo").and_then(|text| procfs::meminfo(&text)).map_or(u64::MAX, |m| m.mem_total);
         if let Some(Memlock { soft_bytes: Some(soft), hard_bytes: hard, exempt: false }) = self.memlock
             && soft < memory
         {
@@ -193,11 +193,12 @@ fn nodes(reader: &mut TreeReader<'_>) -> Vec<NumaNode> {
         let Some(id) = name.strip_prefix("node").and_then(|n| n.parse().ok()) else { continue };
         let file = |file: &str| format!("/sys/devices/system/node/{name}/{file}");
         let meminfo = reader.text_if_any(&file("meminfo")).unwrap_or_default();
-        let total = meminfo.lines().find_map(|line| line.split_once("MemTotal:")?.1.trim().strip_suffix(" kB"));
+        // Lines begin with the node's name, and otherwise have the format of /proc/meminfo.
+        let meminfo = procfs::meminfo(&meminfo.replace(&format!("Node {id} "), ""));
         let distances = reader.text_if_any(&file("distance")).unwrap_or_default();
         nodes.push(NumaNode {
             id,
-            memory_bytes: total.and_then(|kib| kib.trim().parse::<u64>().ok()?.checked_mul(1024)),
+            memory_bytes: meminfo.map(|meminfo| meminfo.mem_total),
             cpus: reader.text_if_any(&file("cpulist")),
             distances: distances.split_whitespace().map_while(|d| d.parse().ok()).collect(),
         });
@@ -213,19 +214,11 @@ impl Memlock {
 }
 
 fn memlock(reader: &mut TreeReader<'_>) -> Option<Memlock> {
-    let limits = reader.text("/proc/self/limits")?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
-    let mut fields = line.split_whitespace();
-    let mut limit = || match fields.next()? {
-        "unlimited" => Some(None),
-        bytes => bytes.parse().ok().map(Some),
-    };
-    let (soft, hard) = (limit(), limit());
-    let status = reader.text("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    let limits = soft.zip(hard);
+    let text = reader.text("/proc/self/limits")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
+    let limits = procfs::limits(&text).and_then(|limits| procfs::soft_and_hard(limits.max_locked_memory));
     let (soft_bytes, hard_bytes) =
         reader.parsed_or_finding(limits, "/proc/self/limits", line.trim(), "two locked-memory limits")?;
-    Some(Memlock { soft_bytes, hard_bytes, exempt: effective & IPC_LOCK != 0 })
+    let status = reader.text("/proc/self/status").and_then(|text| procfs::status(&text));
+    Some(Memlock { soft_bytes, hard_bytes, exempt: status.is_some_and(|status| status.capeff & IPC_LOCK != 0) })
 }

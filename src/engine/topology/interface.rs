@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use procfs_core::net::RouteEntry;
 use serde::Serialize;
 
 use crate::engine::base::text::escaped;
-use crate::engine::sys::interface;
+use crate::engine::sys::{interface, procfs};
 use crate::engine::topology::pci;
 use crate::engine::topology::reader::TreeReader;
 
@@ -86,7 +87,7 @@ fn addresses(reader: &mut TreeReader<'_>) -> Vec<(String, IpAddr)> {
     }
     let mut text = |path: &str| reader.text(path).unwrap_or_default();
     let (trie, routes, v6) = (text("/proc/net/fib_trie"), text("/proc/net/route"), text("/proc/net/if_inet6"));
-    let routes = parse_routes(&routes);
+    let routes = connected(&routes);
     let v4 = parse_local(&trie).into_iter().filter_map(|ip| {
         let name = if ip.is_loopback() { "lo" } else { interface_of(&routes, ip)? };
         Some((name.to_owned(), IpAddr::V4(ip)))
@@ -94,36 +95,21 @@ fn addresses(reader: &mut TreeReader<'_>) -> Vec<(String, IpAddr)> {
     v4.chain(parse_inet6(&v6)).collect()
 }
 
-/// A directly connected network.
-struct ConnectedNetwork {
-    interface: String,
-    network: u32,
-    mask: u32,
+/// Parses `/proc/net/route`: the routes without a gateway, to directly connected networks.
+fn connected(text: &str) -> Vec<RouteEntry> {
+    procfs::routes(text).into_iter().filter(|route| route.gateway.is_unspecified()).collect()
 }
 
-impl ConnectedNetwork {
-    fn holds(&self, ip: Ipv4Addr) -> bool {
-        u32::from(ip) & self.mask == self.network
-    }
+fn holds(route: &RouteEntry, ip: Ipv4Addr) -> bool {
+    ip & route.mask == route.destination
 }
 
 /// The interface whose network contains `ip`; `None` if two interfaces are on the same network, because the files do not distinguish them.
-fn interface_of(routes: &[ConnectedNetwork], ip: Ipv4Addr) -> Option<&str> {
-    let mask = routes.iter().filter(|r| r.holds(ip)).map(|r| r.mask).max()?;
-    let mut names = routes.iter().filter(|r| r.holds(ip) && r.mask == mask).map(|r| r.interface.as_str());
+fn interface_of(routes: &[RouteEntry], ip: Ipv4Addr) -> Option<&str> {
+    let mask = routes.iter().filter(|r| holds(r, ip)).map(|r| r.mask).max()?;
+    let mut names = routes.iter().filter(|r| holds(r, ip) && r.mask == mask).map(|r| r.iface.as_str());
     let first = names.next()?;
     names.all(|name| name == first).then_some(first)
-}
-
-/// Parses `/proc/net/route`: routes without a gateway. The hex numbers are in host byte order, assumed to be little-endian.
-fn parse_routes(text: &str) -> Vec<ConnectedNetwork> {
-    let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::swap_bytes);
-    let route = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (network, gateway, mask) = (number(fields.get(1)?)?, number(fields.get(2)?)?, number(fields.get(7)?)?);
-        (gateway == 0).then(|| ConnectedNetwork { interface: fields[0].to_owned(), network, mask })
-    };
-    text.lines().skip(1).filter_map(route).collect()
 }
 
 /// Parses `/proc/net/fib_trie`: the host's own addresses, without duplicates.
@@ -163,14 +149,11 @@ mod tests {
         assert_eq!(parse_local(trie), [Ipv4Addr::new(192, 0, 2, 2)]);
         let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t010200C0\t3\t0\t0\t0\t00000000\n\
                       eth0\t000200C0\t00000000\t1\t0\t0\t0\t00FFFFFF\nshort\n";
-        let routes = parse_routes(routes);
+        let routes = connected(routes);
         assert_eq!(routes.len(), 1);
-        assert!(routes[0].holds(Ipv4Addr::new(192, 0, 2, 77)) && !routes[0].holds(Ipv4Addr::new(192, 0, 3, 1)));
+        assert!(holds(&routes[0], Ipv4Addr::new(192, 0, 2, 77)) && !holds(&routes[0], Ipv4Addr::new(192, 0, 3, 1)));
         assert_eq!(interface_of(&routes, Ipv4Addr::new(192, 0, 2, 2)), Some("eth0"));
-        let twice: Vec<ConnectedNetwork> = routes
-            .into_iter()
-            .chain([ConnectedNetwork { interface: "eth1".to_owned(), network: 0xc000_0200, mask: !0xff }])
-            .collect();
+        let twice = [routes[0].clone(), RouteEntry { iface: "eth1".to_owned(), ..routes[0].clone() }];
         assert_eq!(interface_of(&twice, Ipv4Addr::new(192, 0, 2, 2)), None);
         let v6 = parse_inet6("fe800000000000005054000000000001 04 40 20 80 eth0\nnonsense\n");
         assert_eq!(v6, [("eth0".to_owned(), "fe80::5054:0:0:1".parse().unwrap())]);

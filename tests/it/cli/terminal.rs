@@ -26,6 +26,25 @@ fn errors_are_coloured_blocks_on_a_terminal_and_no_color_disables_colour() {
 }
 
 #[test]
+fn long_work_shows_progress_on_a_terminal_and_removes_it() {
+    const BENCH: &str = "bench store --object-size=1kb --objects=16 --read-ratio=0.5";
+    let store = Store::start();
+    let bench = |more: &str, variables: &[(&str, &str)]| {
+        let names = ["MOONCAKE_MASTER", "MOONCAKE_TE_META_DATA_SERVER"].map(|name| (name, store.variable(name)));
+        on_terminal(&format!("{BENCH} {more}"), &[&names[..], &[("TERM", "xterm")], variables].concat())
+    };
+    let long = bench("--duration=4s", &[]);
+    let (before, after) = long.rsplit_once("put and get: ").expect(&long);
+    assert!(before.contains("\x1b[") && after.contains(" objects, "), "{long}");
+    assert!(after.contains("\x1b[2K") && after.contains("store at "), "the bar is removed before the report: {long}");
+    for quiet in
+        [bench("", &[]), bench("--duration=3s", &[("NO_COLOR", "1")]), bench("--duration=3s", &[("TERM", "dumb")])]
+    {
+        assert!(quiet.contains("store at ") && !quiet.contains("put and get: "), "{quiet}");
+    }
+}
+
+#[test]
 fn output_into_a_pipe_has_no_colour() {
     let (_master, _, admin) = master(&[]);
     for args in [&["status", &format!("--admin=127.0.0.1:{admin}"), "--interval=0"][..], &["store", "stat", "k"]] {

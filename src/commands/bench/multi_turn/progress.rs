@@ -3,16 +3,16 @@
 //! A separate thread samples the run's counters four times a second, so the overhead for the run is small.
 
 use std::collections::VecDeque;
-use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::commands::output;
+use crate::commands::progress_bar::{is_on_terminal, terminal_bar};
 use crate::engine::base::Mono;
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
@@ -36,13 +36,7 @@ pub(in crate::commands::bench) struct Screen {
 impl Screen {
     /// Returns a screen that has a progress bar if stderr is a terminal.
     pub fn new(quiet: bool) -> Screen {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let bar = !quiet && !dumb && std::io::stderr().is_terminal();
-        let bar = bar.then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-            bar.set_style(ProgressStyle::with_template("{msg}").expect("a valid template"));
-            bar
-        });
+        let bar = (!quiet && is_on_terminal()).then(|| terminal_bar("{msg}", None));
         Screen { bar, quiet }
     }
 

@@ -16,6 +16,7 @@ use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::transfer::upstream::UpstreamFlags;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{self, Signals};
 use crate::commands::table;
 use crate::commands::transport::{self, TransportArgs};
@@ -198,7 +199,9 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
 }
 
 async fn initiator(engine: &TransferEngine, buffer: Memory, plan: TransferBenchPlan, args: &Args) -> Outcome {
+    let progress = WorkProgress::start("transferring", WorkUnit::Seconds(plan.duration), || 0);
     let report = bench::run(engine, plan, buffer, RealEnv::new()).await.map_err(|e| bench_failed(e, args))?;
+    drop(progress);
     print(&report, engine.protocol(), args)?;
     Ok(Exit::Done)
 }

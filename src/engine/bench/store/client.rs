@@ -77,6 +77,7 @@ impl<E: Env> BenchClient<E> {
                 let turns = (0..count).map(|at| first.wrapping_add(at));
                 let indices = turns.map(|turn| plan.read_index(turn, stored, &mut self.rng)).collect();
                 self.read(plan, indices, &mut share.get).await;
+                shared.done.fetch_add(u64::from(count), Ordering::Relaxed);
             } else {
                 let first = shared.next.fetch_add(plan.batch, Ordering::Relaxed);
                 let count = if kind == PassKind::Put { goal.saturating_sub(first).min(plan.batch) } else { plan.batch };
@@ -86,6 +87,7 @@ impl<E: Env> BenchClient<E> {
                 let before = share.put.objects + share.put.already_existing;
                 self.put(plan, first..first + count, &mut share.put).await;
                 shared.put(first..first + count);
+                shared.done.fetch_add(u64::from(count), Ordering::Relaxed);
                 shared.record_put(share.put.objects + share.put.already_existing > before);
                 if shared.nothing_stored() {
                     break;

@@ -1,9 +1,12 @@
 //! Memory limits from this process's cgroups, v1 and v2.
 
+use procfs_core::ProcessCGroup;
+
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::find;
 use crate::engine::doctor::host::HostFacts;
+use crate::engine::sys::procfs;
 
 /// Values above this mean "no limit" in the kernel's files.
 const NO_LIMIT: u64 = 1 << 62;
@@ -23,7 +26,7 @@ pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
     let Some(groups) = facts.text("/proc/self/cgroup") else {
         return CheckStatus::Skipped("/proc/self/cgroup cannot be read: no cgroups".to_owned());
     };
-    let tightest = limits(facts, &groups).into_iter().min_by_key(|limit| limit.left);
+    let tightest = limits(facts, &procfs::cgroups(&groups)).into_iter().min_by_key(|limit| limit.left);
     let Some(MemoryLimit { file, limit, left }) = tightest else {
         return CheckStatus::Passed("no cgroup limits memory".to_owned());
     };
@@ -64,11 +67,9 @@ pub(super) fn memory(facts: &HostFacts, check: &Check) -> CheckStatus {
 }
 
 /// The limits of the process's own cgroups and of their parents.
-fn limits(facts: &HostFacts, groups: &str) -> Vec<MemoryLimit> {
+fn limits(facts: &HostFacts, groups: &[ProcessCGroup]) -> Vec<MemoryLimit> {
     let mut found = Vec::new();
-    for entry in groups.lines() {
-        let mut parts = entry.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(own)) = (parts.next(), parts.next(), parts.next()) else { continue };
+    for ProcessCGroup { controllers, pathname, .. } in groups {
         let (root, names, used, stat): (_, &[&str], _, [&str; 2]) = if controllers.is_empty() {
             let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
             let root =
@@ -79,7 +80,7 @@ fn limits(facts: &HostFacts, groups: &str) -> Vec<MemoryLimit> {
                 "memory.current",
                 ["active_file", "inactive_file"],
             )
-        } else if controllers.split(',').any(|name| name == "memory") {
+        } else if controllers.iter().any(|name| name == "memory") {
             (
                 "/sys/fs/cgroup/memory",
                 &["memory.limit_in_bytes"],
@@ -89,7 +90,7 @@ fn limits(facts: &HostFacts, groups: &str) -> Vec<MemoryLimit> {
         } else {
             continue;
         };
-        for folder in upwards(facts, root, own) {
+        for folder in upwards(facts, root, pathname) {
             let limit = names.iter().filter_map(|name| Some((facts.number(&format!("{folder}/{name}"))?, *name)));
             let Some((limit, name)) = limit.filter(|(limit, _)| *limit < NO_LIMIT).min() else { continue };
             let used = facts.number(&format!("{folder}/{used}")).unwrap_or(0);

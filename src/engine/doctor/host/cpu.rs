@@ -1,8 +1,11 @@
 //! CPU limits and CPU pressure.
 
+use procfs_core::ProcessCGroup;
+
 use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::find;
 use crate::engine::doctor::host::{HostFacts, cgroup};
+use crate::engine::sys::procfs;
 
 /// Recommended number of CPUs for a master, which can serve one request per CPU in parallel.
 const MASTER_CPUS: f64 = 4.0;
@@ -11,13 +14,13 @@ const CPUS_MIN: f64 = 2.0;
 /// Percentage of throttled periods above which the finding is a warning.
 const THROTTLED_MAX: u64 = 10;
 /// Percentage of the last minute during which a process waited for a CPU, above which CPU pressure is reported.
-const PRESSURE_MAX: f64 = 60.0;
+const PRESSURE_MAX: f32 = 60.0;
 
 pub(super) fn limit(facts: &HostFacts, check: &Check) -> CheckStatus {
     let Some(groups) = facts.text("/proc/self/cgroup") else {
         return CheckStatus::Skipped("/proc/self/cgroup cannot be read: no cgroups".to_owned());
     };
-    let Some((file, cpus, stat)) = tightest(facts, &groups) else {
+    let Some((file, cpus, stat)) = tightest(facts, &procfs::cgroups(&groups)) else {
         return CheckStatus::Passed("no cgroup limits CPU time".to_owned());
     };
     let field = |name: &str| stat.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
@@ -37,18 +40,16 @@ pub(super) fn limit(facts: &HostFacts, check: &Check) -> CheckStatus {
 }
 
 /// The tightest CPU limit of the process's cgroups: its file, the number of CPUs, and the cgroup's statistics.
-fn tightest(facts: &HostFacts, groups: &str) -> Option<(String, f64, String)> {
+fn tightest(facts: &HostFacts, groups: &[ProcessCGroup]) -> Option<(String, f64, String)> {
     let mut least: Option<(String, f64, String)> = None;
-    for entry in groups.lines() {
-        let mut parts = entry.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(own)) = (parts.next(), parts.next(), parts.next()) else { continue };
+    for ProcessCGroup { controllers, pathname, .. } in groups {
         let is_second = controllers.is_empty();
-        let root = match controllers {
-            "" => "/sys/fs/cgroup".to_owned(),
-            _ if controllers.split(',').any(|name| name == "cpu") => format!("/sys/fs/cgroup/{controllers}"),
-            _ => continue,
+        let root = match controllers.iter().any(|name| name == "cpu") {
+            _ if is_second => "/sys/fs/cgroup".to_owned(),
+            true => format!("/sys/fs/cgroup/{}", controllers.join(",")),
+            false => continue,
         };
-        for folder in cgroup::upwards(facts, &root, own) {
+        for folder in cgroup::upwards(facts, &root, pathname) {
             let (file, quota, period) = if is_second {
                 let file = format!("{folder}/cpu.max");
                 let text = facts.text(&file).unwrap_or_default();
@@ -77,13 +78,7 @@ pub(super) fn pressure(facts: &HostFacts, check: &Check) -> CheckStatus {
             "this kernel does not measure CPU pressure: /proc/pressure/cpu does not exist".to_owned(),
         );
     };
-    let minute = text.lines().find_map(|entry| {
-        entry
-            .strip_prefix("some ")?
-            .split_whitespace()
-            .find_map(|field| field.strip_prefix("avg60=")?.parse::<f64>().ok())
-    });
-    let Some(minute) = minute else {
+    let Some(minute) = procfs::cpu_pressure(&text).map(|pressure| pressure.avg60) else {
         return CheckStatus::Skipped("/proc/pressure/cpu has an unknown format".to_owned());
     };
     let seen = format!("a process waited for a CPU in {minute} % of the last minute");

@@ -4,6 +4,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::find;
 use crate::engine::doctor::host::HostFacts;
+use crate::engine::sys::procfs;
 use crate::engine::topology::{Memlock, RdmaSupport};
 
 /// The bit of `CAP_IPC_LOCK` in a capability set.
@@ -57,15 +58,14 @@ pub(super) fn memlock(facts: &HostFacts, check: &Check) -> CheckStatus {
 }
 
 pub(super) fn ipc_lock(facts: &HostFacts, check: &Check) -> CheckStatus {
-    let set = |name: &str| u64::from_str_radix(&facts.field("/proc/self/status", name)?, 16).ok();
-    let (Some(effective), Some(bounding)) = (set("CapEff"), set("CapBnd")) else {
+    let status = facts.text("/proc/self/status").and_then(|text| procfs::status(&text));
+    let Some((effective, bounding, uid)) = status.and_then(|status| Some((status.capeff, status.capbnd?, status.euid)))
+    else {
         return CheckStatus::Skipped("/proc/self/status does not report the capabilities".to_owned());
     };
-    let uid = facts.field("/proc/self/status", "Uid");
-    let uid = uid.as_deref().and_then(|text| text.split_whitespace().nth(1)).unwrap_or("0").to_owned();
     let (has, may) = (effective & IPC_LOCK != 0, bounding & IPC_LOCK != 0);
     let in_container = facts.container();
-    if has || uid == "0" || !may || in_container.is_none() {
+    if has || uid == 0 || !may || in_container.is_none() {
         return CheckStatus::Passed(format!("uid {uid}, CAP_IPC_LOCK {}", if has { "effective" } else { "absent" }));
     }
     let limited = matches!(facts.host.memlock, Some(Memlock { soft_bytes: Some(_), .. }));
@@ -83,12 +83,11 @@ pub(super) fn ipc_lock(facts: &HostFacts, check: &Check) -> CheckStatus {
 }
 
 pub(super) fn open_files(facts: &HostFacts, check: &Check) -> CheckStatus {
-    let limits = facts.text("/proc/self/limits").unwrap_or_default();
-    let soft = limits.lines().find_map(|entry| entry.strip_prefix("Max open files")?.split_whitespace().next());
-    let soft = match soft {
+    let limits = facts.text("/proc/self/limits").and_then(|text| procfs::limits(&text));
+    let soft = match limits.and_then(|limits| procfs::soft_and_hard(limits.max_open_files)) {
         None => return CheckStatus::Skipped("/proc/self/limits does not report the open-files limit".to_owned()),
-        Some("unlimited") => return CheckStatus::Passed("no limit".to_owned()),
-        Some(text) => text.parse::<u64>().unwrap_or(0),
+        Some((None, _)) => return CheckStatus::Passed("no limit".to_owned()),
+        Some((Some(soft), _)) => soft,
     };
     let severity = match soft {
         FILES.. => return CheckStatus::Passed(format!("max open files is {soft}")),

@@ -6,6 +6,7 @@ use crate::engine::doctor::host::HostFacts;
 use crate::engine::doctor::{find, status};
 use crate::engine::plan::guard;
 use crate::engine::sys::host::parse_meminfo;
+use crate::engine::sys::procfs;
 
 /// By default, a Docker container has less shared memory than this (64 MiB).
 const SHARED_MIN: u64 = ByteSize::GIB;
@@ -55,8 +56,8 @@ pub(super) fn overcommit(facts: &HostFacts, check: &Check) -> CheckStatus {
     if mode != "2" {
         return CheckStatus::Passed(format!("vm.overcommit_memory={mode}"));
     }
-    let kib = |name: &str| facts.field("/proc/meminfo", name)?.strip_suffix(" kB")?.trim().parse::<u64>().ok();
-    let left = kib("CommitLimit").zip(kib("Committed_AS")).map(|(limit, used)| limit.saturating_sub(used) << 10);
+    let memory = facts.text("/proc/meminfo").and_then(|text| procfs::meminfo(&text));
+    let left = memory.and_then(|memory| Some(memory.commit_limit?.saturating_sub(memory.committed_as)));
     let short = facts.intent.memory.zip(left).is_some_and(|(need, left)| need > left);
     let evidence = match left {
         Some(left) => {
@@ -77,13 +78,10 @@ pub(super) fn overcommit(facts: &HostFacts, check: &Check) -> CheckStatus {
 
 pub(super) fn shared(facts: &HostFacts, check: &Check) -> CheckStatus {
     let mounts = facts.text("/proc/self/mounts").or_else(|| facts.text("/proc/mounts")).unwrap_or_default();
-    // Fields: device, mount point, type, options.
-    let options = mounts.lines().rev().find_map(|entry| {
-        let fields: Vec<&str> = entry.split_whitespace().collect();
-        (fields.get(1) == Some(&"/dev/shm")).then(|| (*fields.get(3).unwrap_or(&"")).to_owned())
-    });
-    let Some(options) = options else { return CheckStatus::Skipped("/proc/self/mounts has no /dev/shm".to_owned()) };
-    let Some(size) = options.split(',').find_map(|option| option.strip_prefix("size=")) else {
+    // A later mount hides an earlier one.
+    let mount = procfs::mounts(&mounts).into_iter().rfind(|mount| mount.fs_file == "/dev/shm");
+    let Some(mount) = mount else { return CheckStatus::Skipped("/proc/self/mounts has no /dev/shm".to_owned()) };
+    let Some(Some(size)) = mount.fs_mntops.get("size") else {
         return CheckStatus::Passed("/dev/shm may use half of the host's memory".to_owned());
     };
     let bytes = size.parse::<ByteSize>().map_or(u64::MAX, |size| size.0);

@@ -99,12 +99,6 @@ impl HostFacts {
         self.text(path)?.parse().ok()
     }
 
-    /// The value of a line `name: value` in a file.
-    fn field(&self, path: &str, name: &str) -> Option<String> {
-        let text = self.text(path)?;
-        text.lines().find_map(|entry| Some(entry.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
-    }
-
     /// The container runtime; `None` if the host does not look like a container.
     fn container(&self) -> Option<&'static str> {
         let exists = |path: &str| self.tree.resolve(path).is_some();

@@ -9,6 +9,7 @@ use crate::engine::base::text::Quoted;
 use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::find;
 use crate::engine::doctor::host::HostFacts;
+use crate::engine::sys::procfs;
 
 /// Maximum wait for the system resolver.
 const RESOLVE_MAX: Duration = Duration::from_secs(1);
@@ -162,16 +163,10 @@ pub(super) fn interface(facts: &HostFacts, check: &Check) -> CheckStatus {
         announced.addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
     );
     let routes = facts.text("/proc/net/route").unwrap_or_default();
-    let default: Vec<&str> = routes
-        .lines()
-        .skip(1)
-        .filter_map(|entry| {
-            let mut fields = entry.split_whitespace();
-            let (name, network) = (fields.next()?, fields.next()?);
-            (network == "00000000" && fields.nth(5)? == "00000000").then_some(name)
-        })
-        .collect();
-    if default.is_empty() || default.contains(&announced.name.as_str()) {
+    let mut routes = procfs::routes(&routes);
+    routes.retain(|route| route.destination.is_unspecified() && route.mask.is_unspecified());
+    let default: Vec<String> = routes.into_iter().map(|route| route.iface).collect();
+    if default.is_empty() || default.contains(&announced.name) {
         return CheckStatus::Passed(seen);
     }
     let severity = match metadata.contains("://") && facts.intent.variable(NAME).is_none() {

@@ -5,7 +5,7 @@ use std::io;
 use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::host::HostFacts;
 use crate::engine::doctor::{find, status};
-use crate::engine::sys::ports::{can_listen, holder};
+use crate::engine::sys::ports::{can_listen, holder, parse_outgoing_range};
 
 /// The ports of a default deployment.
 const USUAL: &[(u16, &str)] = &[
@@ -68,8 +68,7 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
 
 pub(super) fn range(facts: &HostFacts, check: &Check) -> CheckStatus {
     let text = facts.text("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let mut numbers = text.split_whitespace().map_while(|number| number.parse::<u16>().ok());
-    let (Some(first), Some(last)) = (numbers.next(), numbers.next()) else {
+    let Some((first, last)) = parse_outgoing_range(&text) else {
         return CheckStatus::Skipped("/proc/sys/net/ipv4/ip_local_port_range cannot be read".to_owned());
     };
     let reserved = facts.text("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();

@@ -1,10 +1,12 @@
 //! JSON kept as text. Chat templates print tool definitions as they receive them, so dataset members are sent unchanged and in their
 //! original order.
 
+use std::fmt;
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::engine::load::workload::RowError;
 
@@ -49,16 +51,9 @@ impl Members {
 /// # Errors
 /// `text` is not a JSON object, or is nested too deeply.
 pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, RowError> {
-    check(text)?;
-    let inner = inside(text, b'{', b'}').ok_or(RowError::NotAnObject)?;
-    let mut found = Vec::new();
-    for part in split(inner) {
-        let end = string_end(part.as_bytes()).ok_or(RowError::NotAnObject)?;
-        let name: String = serde_json::from_str(&part[..end])?;
-        let value = part[end..].trim_start().strip_prefix(':').ok_or(RowError::NotAnObject)?;
-        found.push((name, value.trim()));
-    }
-    Ok(found)
+    check_depth(text)?;
+    let members: OrderedMembers<'_> = parsed(text, RowError::NotAnObject)?;
+    Ok(members.0)
 }
 
 /// Splits the JSON array `text` into its items as JSON text.
@@ -66,8 +61,41 @@ pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, RowError> {
 /// # Errors
 /// `text` is not a JSON array, or is nested too deeply.
 pub(super) fn items(text: &str) -> Result<Vec<&str>, RowError> {
-    check(text)?;
-    Ok(split(inside(text, b'[', b']').ok_or(RowError::NotAnArray)?))
+    check_depth(text)?;
+    let items: Vec<&RawValue> = parsed(text, RowError::NotAnArray)?;
+    Ok(items.into_iter().map(RawValue::get).collect())
+}
+
+/// Parses `text`. `other` is the error for valid JSON of another type.
+fn parsed<'a, T: Deserialize<'a>>(text: &'a str, other: RowError) -> Result<T, RowError> {
+    serde_json::from_str(text).map_err(|error| if error.is_data() { other } else { error.into() })
+}
+
+/// The members of an object in their order, including repeated names.
+struct OrderedMembers<'a>(Vec<(String, &'a str)>);
+
+impl<'de> Deserialize<'de> for OrderedMembers<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OrderedMembers<'de>, D::Error> {
+        from.deserialize_map(OrderedMembersVisitor)
+    }
+}
+
+struct OrderedMembersVisitor;
+
+impl<'de> Visitor<'de> for OrderedMembersVisitor {
+    type Value = OrderedMembers<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<OrderedMembers<'de>, A::Error> {
+        let mut members = Vec::new();
+        while let Some((name, value)) = entries.next_entry::<String, &RawValue>()? {
+            members.push((name, value.get()));
+        }
+        Ok(OrderedMembers(members))
+    }
 }
 
 /// Returns `text` as a JSON string.
@@ -78,9 +106,8 @@ pub(super) fn quoted(text: &str) -> String {
 /// Maximum nesting depth. Every JSON parser accepts this depth.
 const DEPTH_MAX: u32 = 120;
 
-/// Checks that `text` is valid JSON and not nested too deeply.
-fn check(text: &str) -> Result<(), RowError> {
-    serde_json::from_str::<IgnoredAny>(text)?;
+/// Checks that `text` is not nested too deeply. The parser has no limit for JSON that is kept as text.
+fn check_depth(text: &str) -> Result<(), RowError> {
     let (bytes, mut depth, mut at) = (text.as_bytes(), 0_u32, 0);
     while at < bytes.len() {
         match bytes[at] {
@@ -100,12 +127,6 @@ fn check(text: &str) -> Result<(), RowError> {
     Ok(())
 }
 
-fn inside(text: &str, open: u8, close: u8) -> Option<&str> {
-    let text = text.trim();
-    let bytes = text.as_bytes();
-    (bytes.len() >= 2 && bytes[0] == open && bytes[bytes.len() - 1] == close).then(|| &text[1..text.len() - 1])
-}
-
 /// Returns the end of the string that starts at the beginning of `bytes`.
 fn string_end(bytes: &[u8]) -> Option<usize> {
     let mut at = 1;
@@ -117,32 +138,6 @@ fn string_end(bytes: &[u8]) -> Option<usize> {
         }
     }
     None
-}
-
-/// Splits valid JSON at its outermost commas.
-fn split(inner: &str) -> Vec<&str> {
-    let bytes = inner.as_bytes();
-    let (mut parts, mut begin, mut depth, mut at) = (Vec::new(), 0, 0_u32, 0);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'"' => {
-                at += string_end(&bytes[at..]).unwrap_or(bytes.len() - at);
-                continue;
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b',' if depth == 0 => {
-                parts.push(inner[begin..at].trim());
-                begin = at + 1;
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    if !inner[begin..].trim().is_empty() {
-        parts.push(inner[begin..].trim());
-    }
-    parts
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::path::Path;
 
+use procfs_core::process::Status;
+
 use crate::engine::base::ByteSize;
-use crate::engine::sys::FileTree;
+use crate::engine::sys::{FileTree, procfs};
 use crate::engine::topology::Memlock;
 
 /// A registration that would exceed the limit.
@@ -34,8 +36,8 @@ impl fmt::Display for MemlockShortage {
 /// determined.
 pub(super) fn short(wanted: u64) -> Option<MemlockShortage> {
     let tree = FileTree::new(Path::new("/")).ok()?;
-    let status = tree.text("/proc/self/status").ok().flatten().unwrap_or_default();
-    judge(Memlock::read(&tree)?, pinned(&status), wanted)
+    let locked = procfs::own_status().map_or(0, |status| pinned(&status));
+    judge(Memlock::read(&tree)?, locked, wanted)
 }
 
 fn judge(memlock: Memlock, locked: u64, wanted: u64) -> Option<MemlockShortage> {
@@ -44,9 +46,8 @@ fn judge(memlock: Memlock, locked: u64, wanted: u64) -> Option<MemlockShortage> 
 }
 
 /// Returns the number of bytes locked by registrations: `VmPin` in `/proc/self/status`, or 0 if the field is missing.
-fn pinned(status: &str) -> u64 {
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmPin:")?.trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.trim().parse::<u64>().ok()).map_or(0, |kib| kib.saturating_mul(1024))
+fn pinned(status: &Status) -> u64 {
+    status.vmpin.unwrap_or(0).saturating_mul(1024)
 }
 
 #[cfg(test)]
@@ -72,6 +73,7 @@ mod tests {
     #[test]
     fn pinned_memory_is_read_in_kib() {
         let status = "Name:\tx\nVmLck:\t       4 kB\nVmPin:\t    2048 kB\nVmHWM:\t 1 kB\n";
+        let pinned = |text| pinned(&procfs::status(text).unwrap());
         assert_eq!(pinned(status), 2 * MIB);
         assert_eq!((pinned("VmPin:\t many kB"), pinned("")), (0, 0));
     }
