@@ -589,7 +589,7 @@ impl std::fmt::Display for SixDigits {
 }
 
 /// The Mooncake release that these routes match.
-const MOONCAKE_VERSION: &str = "0.3.13";
+const MOONCAKE_VERSION: &str = crate::engine::upstream::SERIES;
 const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 /// Upstream uses this content type for all its plain-text responses.

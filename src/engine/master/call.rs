@@ -22,7 +22,7 @@ use crate::engine::wire::types::{
 use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
 
 /// The protocol version that every client requires.
-const PROTOCOL_VERSION: &str = "2.0.0";
+const PROTOCOL_VERSION: &str = crate::engine::upstream::PROTOCOL_VERSION;
 
 /// Number of keys in a batch that are processed per lock acquisition.
 const KEYS_PER_LOCK: usize = 64;

@@ -63,6 +63,11 @@ impl FileKind {
         FileKind::ALL.map(|(_, name)| name).join(", ")
     }
 
+    /// The type with this name on the command line.
+    pub fn named(word: &str) -> Option<FileKind> {
+        FileKind::ALL.iter().find(|(_, name)| *name == word).map(|(kind, _)| *kind)
+    }
+
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         FileKind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
