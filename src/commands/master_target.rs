@@ -13,11 +13,12 @@ use crate::engine::base::text::masked_address;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts};
+use crate::engine::upstream::ports;
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::frame::FrameError;
 
 /// A master's default RPC port.
-pub const RPC_PORT: u16 = 50051;
+pub const RPC_PORT: u16 = ports::MASTER_RPC;
 /// Timeout for connecting to the master.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 

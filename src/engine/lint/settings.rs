@@ -16,7 +16,7 @@ use crate::engine::lint::settings_file::config_path;
 use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::size_text;
 use crate::engine::upstream::sglang::{self, DECODE_OFFLOAD};
-use crate::engine::upstream::{client_flag_for, master_flag, store_variable};
+use crate::engine::upstream::{client_flag_for, master_flag, store_key, store_variable};
 
 /// The value of a setting, if it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -321,7 +321,7 @@ impl<'s> ProcessView<'s> {
     pub fn local_buffer(&self) -> Option<u64> {
         match self.client("local_buffer_size") {
             SettingValue::Is(located) => self.size(&located.text),
-            SettingValue::Unset => Some(ByteSize::GIB),
+            SettingValue::Unset => size_text::store(store_key("local_buffer_size").default).ok(),
             SettingValue::Unknown => None,
         }
     }
@@ -332,8 +332,8 @@ impl<'s> ProcessView<'s> {
             SettingValue::Is(located) => located,
             SettingValue::Unset => {
                 let bytes = match self.process.role {
-                    ProcessRole::Store => 3_355_443_200,
-                    _ => 4 * ByteSize::GIB,
+                    ProcessRole::Store => size_text::store(store_key("global_segment_size").default).ok()?,
+                    _ => sglang::SEGMENT_BYTES,
                 };
                 return Some((bytes, self.process.place.clone()));
             }

@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 /// The release of these lists.
 pub const RELEASE: &str = "0.5.23";
 
+/// SGLang's default for `global_segment_size`, in bytes per rank.
+pub const SEGMENT_BYTES: u64 = 4 << 30;
+
 /// All flags, with `_`, sorted.
 pub static FLAGS: LazyLock<Vec<&'static str>> = LazyLock::new(|| include_str!("sglang_flags.txt").lines().collect());
 
