@@ -252,12 +252,13 @@ const fn flag(name: &'static str, help: &'static str) -> FlagSpec {
 mod tests {
     use super::*;
     use crate::engine::lint::MCCTL_FLAGS;
-    use crate::engine::upstream::{LIBRARY_FLAGS, MASTER_FLAGS, UpstreamFlag};
+    use crate::engine::upstream::{LIBRARY_FLAGS, MASTER_FLAGS, Release, UpstreamFlag};
 
-    /// All flags of `mooncake_master` except the help flags of gflags, which the parser handles.
+    /// All flags of the tested release except the help flags of gflags, which the parser handles.
     fn upstream() -> impl Iterator<Item = &'static UpstreamFlag> {
         let is_help = |flag: &UpstreamFlag| flag.name.starts_with("help") || flag.name == "version";
-        MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).filter(move |flag| !is_help(flag))
+        let flags = MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).filter(|flag| Release::TESTED.has(flag.since));
+        flags.filter(move |flag| !is_help(flag))
     }
 
     #[test]

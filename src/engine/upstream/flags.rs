@@ -52,7 +52,7 @@ pub struct UpstreamFlag {
     /// Flag name, with `_`.
     pub name: &'static str,
     pub kind: FlagKind,
-    /// The default of the newest release, as written on a command line.
+    /// The default in the release that mcctl is tested with, as written on a command line.
     pub default: &'static str,
     /// The flag's key in a settings file, or the setting that it stands for; `None` if it has none.
     pub key: Option<&'static str>,

@@ -34,7 +34,7 @@ pub enum Release {
 impl Release {
     /// All known releases, oldest first.
     pub const ALL: [Release; 2] = [Release::V0_3_12Post1, Release::V0_3_13Post1];
-    /// The release that mcctl is tested with, and whose flags and defaults its own programs have.
+    /// The release that mcctl is tested with. Its programs have the flags and defaults of this release.
     pub const TESTED: Release = Release::V0_3_13Post1;
 
     /// The version string on PyPI.
@@ -64,8 +64,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tested_release_is_the_newest_and_of_the_series() {
-        assert_eq!(Release::ALL.last(), Some(&Release::TESTED));
+    fn the_tested_release_is_known_and_of_the_series() {
+        assert!(Release::ALL.contains(&Release::TESTED));
         assert_eq!(Release::default(), Release::TESTED);
         assert!(Release::TESTED.text().starts_with(SERIES));
         assert!(Release::ALL.is_sorted());
