@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::commands::args;
 use crate::engine::base::ByteSize;
+use crate::engine::upstream::{FlagKind, UpstreamFlag, is_same};
 
 /// A flag, with the data for help, parsing and configuration files.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,7 +98,36 @@ pub const fn flag(name: &'static str, kind: ValueKind, default: &'static str, he
     FlagSpec { name, aliases: &[], kind, default, help, class: FlagSupport::Works, key: FileKey::Same, env: None }
 }
 
+/// A flag or setting of an upstream program, with its type, default and settings key. A flag without a key is only allowed on the command
+/// line.
+pub const fn upstream_flag(row: &'static UpstreamFlag, help: &'static str) -> FlagSpec {
+    let key = match row.key {
+        Some(key) if is_same(key, row.name) => FileKey::Same,
+        Some(key) => FileKey::Named(key),
+        None => FileKey::None("set it on the command line"),
+    };
+    FlagSpec { key, ..flag(row.name, ValueKind::of_upstream(row.kind), row.default, help) }
+}
+
 impl FlagSpec {
+    /// Replaces the type or the range of the value.
+    pub const fn kind(mut self, kind: ValueKind) -> FlagSpec {
+        self.kind = kind;
+        self
+    }
+
+    /// Replaces the default.
+    pub const fn default(mut self, text: &'static str) -> FlagSpec {
+        self.default = text;
+        self
+    }
+
+    /// Narrows the range of a whole number.
+    pub const fn within(mut self, min: i64, max: u64) -> FlagSpec {
+        self.kind = ValueKind::Whole(min, max);
+        self
+    }
+
     /// Marks the flag as accepted but ignored, for the reason `why`.
     pub const fn no_effect(mut self, why: &'static str) -> FlagSpec {
         self.class = FlagSupport::NoEffect(why);
@@ -202,6 +232,24 @@ pub fn nearest<S: AsRef<str>>(name: &str, known: impl Iterator<Item = S>) -> Opt
 }
 
 impl ValueKind {
+    /// The values that upstream's type can represent. Negative numbers are accepted only where a table allows them.
+    pub const fn of_upstream(kind: FlagKind) -> ValueKind {
+        match kind {
+            FlagKind::Text => ValueKind::Text,
+            FlagKind::Word { words, .. } => ValueKind::Word(words),
+            FlagKind::Switch => ValueKind::Bool,
+            FlagKind::Int32 => ValueKind::Whole(0, i32::MAX as u64),
+            FlagKind::Int64 => ValueKind::Whole(0, i64::MAX as u64),
+            FlagKind::Uint32 => ValueKind::Whole(0, u32::MAX as u64),
+            FlagKind::Uint64 => ValueKind::Whole(0, u64::MAX),
+            FlagKind::Port => ValueKind::Port,
+            FlagKind::Number => ValueKind::Number(0.0, f64::MAX),
+            FlagKind::Ratio => ValueKind::Number(0.0, 1.0),
+            FlagKind::Duration => ValueKind::Duration,
+            FlagKind::Size => ValueKind::Size,
+        }
+    }
+
     /// Parses `text`; `None` if it is not of this kind.
     pub fn parse(&self, text: &str) -> Option<FlagValue> {
         match *self {

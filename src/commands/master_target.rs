@@ -14,11 +14,12 @@ use crate::engine::base::text::masked_address;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
+use crate::engine::upstream::ports;
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::frame::FrameError;
 
 /// A master's default RPC port.
-pub const RPC_PORT: u16 = 50051;
+pub const RPC_PORT: u16 = ports::MASTER_RPC;
 
 /// Whether `error` means that this process or host has no file descriptors left. The peer is not at fault in this case.
 fn is_out_of_files(error: &io::Error) -> bool {

@@ -48,9 +48,10 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::program_alias::ProgramAlias;
 use crate::commands::serve::ServiceKind;
 use crate::engine::sys::signal;
+use crate::engine::upstream::mooncake_series;
 
 /// Text that `--version` prints after the program name.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (compatible with Mooncake 0.3.13)");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (compatible with Mooncake ", mooncake_series!(), ")");
 
 /// Size, run, check and benchmark a Mooncake KV-cache store.
 #[derive(Debug, Parser)]

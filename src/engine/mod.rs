@@ -21,4 +21,5 @@ pub mod store;
 pub mod sys;
 pub mod topology;
 pub mod transfer;
+pub mod upstream;
 pub mod wire;

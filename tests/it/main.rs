@@ -29,4 +29,5 @@ mod sizing;
 mod store;
 mod style;
 mod transfer;
+mod upstream;
 mod wire;

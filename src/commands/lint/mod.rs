@@ -7,12 +7,15 @@ mod report;
 
 use std::io::{self, IsTerminal};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::lint::report::LintVerdict;
 use crate::commands::{output, table};
 use crate::engine::base::text::escaped;
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
+use crate::engine::upstream::Release;
 
 /// Check deployment files for mistakes
 #[derive(Debug, clap::Args)]
@@ -27,8 +30,8 @@ pub struct Args {
     #[arg(value_name = "FILE|DIR", required_unless_present = "list")]
     files: Vec<String>,
     /// Type of all files [default: detected from contents and name]
-    #[arg(long, value_enum, value_name = "KIND")]
-    kind: Option<KindArg>,
+    #[arg(long, value_parser = kind_parser(), value_name = "KIND")]
+    kind: Option<FileKind>,
     /// Mooncake release in use, e.g. 0.3.12, to find flags that it does not support
     #[arg(long, value_name = "RELEASE")]
     release: Option<String>,
@@ -49,35 +52,10 @@ pub struct Args {
     list: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum KindArg {
-    Kubernetes,
-    Compose,
-    Unit,
-    Env,
-    Shell,
-    StoreConfig,
-    ExtraConfig,
-    MasterConfig,
-    VllmConfig,
-    LmcacheConfig,
-}
-
-impl From<KindArg> for FileKind {
-    fn from(kind: KindArg) -> FileKind {
-        match kind {
-            KindArg::Kubernetes => FileKind::Kubernetes,
-            KindArg::Compose => FileKind::Compose,
-            KindArg::Unit => FileKind::Unit,
-            KindArg::Env => FileKind::Env,
-            KindArg::Shell => FileKind::Shell,
-            KindArg::StoreConfig => FileKind::StoreConfig,
-            KindArg::ExtraConfig => FileKind::ExtraConfig,
-            KindArg::MasterConfig => FileKind::MasterConfig,
-            KindArg::VllmConfig => FileKind::VllmConfig,
-            KindArg::LmcacheConfig => FileKind::LmcacheConfig,
-        }
-    }
+/// Parses a name in [`FileKind::ALL`].
+fn kind_parser() -> impl TypedValueParser<Value = FileKind> {
+    PossibleValuesParser::new(FileKind::ALL.map(|(_, name)| name))
+        .try_map(|word| FileKind::named(&word).ok_or("not a file type"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -117,9 +95,8 @@ impl Args {
             known_release(text)?;
         }
         let (inputs, mut unread) = inputs::load(&self.files);
-        let kind = self.kind.map(FileKind::from);
         let sources: Vec<SourceFile<'_>> =
-            inputs.iter().map(|input| SourceFile { name: &input.name, bytes: &input.bytes, kind }).collect();
+            inputs.iter().map(|input| SourceFile { name: &input.name, bytes: &input.bytes, kind: self.kind }).collect();
         let (mut deployment, left) = read_each(&sources);
         let mut names: Vec<&str> = sources.iter().map(|source| source.name).collect();
         for (name, error) in &left {
@@ -182,7 +159,7 @@ fn known_release(text: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!("invalid Mooncake release '{text}'"))
-        .next("use numbers separated by dots, e.g. 0.3.13.post1"))
+        .next(format!("use numbers separated by dots, e.g. {}", Release::TESTED.text())))
 }
 
 /// The error message for a file that cannot be parsed.

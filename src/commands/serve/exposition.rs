@@ -3,9 +3,7 @@
 use std::fmt::Write;
 
 use crate::engine::sys::process_stats;
-
-/// The Mooncake release whose protocols mcctl implements.
-const MOONCAKE: &str = "0.3.13";
+use crate::engine::upstream::SERIES;
 
 /// The metric families as Prometheus text.
 pub fn process() -> String {
@@ -13,7 +11,7 @@ pub fn process() -> String {
     let mut text = format!(
         "# HELP mcctl_build_info mcctl release, and the compatible Mooncake release\n\
          # TYPE mcctl_build_info gauge\n\
-         mcctl_build_info{{version=\"{}\",mooncake=\"{MOONCAKE}\"}} 1\n",
+         mcctl_build_info{{version=\"{}\",mooncake=\"{SERIES}\"}} 1\n",
         env!("CARGO_PKG_VERSION")
     );
     let whole = |value: Option<u64>| value.map(|value| value.to_string());

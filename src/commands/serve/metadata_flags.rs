@@ -1,17 +1,22 @@
-//! The `mooncake_http_metadata_server` 0.3.13.post1 flags, and mcctl's log flags.
+//! The flags of `mooncake_http_metadata_server` (`src/engine/upstream/service_flags.rs`), and mcctl's log flags.
 
-use crate::commands::flags::{FlagTable, ValueKind, flag};
+use crate::commands::flags::{FileKey, FlagSpec, FlagTable, upstream_flag};
 use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
+use crate::engine::upstream::{METADATA_SERVER_FLAGS, find, mooncake_series};
 
 /// The `serve metadata` flags.
 pub static TABLE: FlagTable = FlagTable {
     command: "serve metadata",
-    about: "Run the transfer engine's metadata service, http://HOST:PORT/metadata. It replaces mooncake_http_metadata_server 0.3.13.",
+    about: concat!(
+        "Run the transfer engine's metadata service, http://HOST:PORT/metadata. It replaces mooncake_http_metadata_server ",
+        mooncake_series!(),
+        "."
+    ),
     groups: &[(
         "Service",
         &[
-            flag("port", ValueKind::Port, "8080", "Port to listen on; 0 means any free port"),
-            flag("host", ValueKind::Text, "0.0.0.0", "Address to listen on"),
+            service("port", "Port to listen on; 0 means any free port"),
+            service("host", "Address to listen on"),
             LOG_LEVEL,
             LOG_FILE,
             LOG_FILE_MAX_SIZE,
@@ -20,3 +25,8 @@ pub static TABLE: FlagTable = FlagTable {
         ],
     )],
 };
+
+/// The flag `name` of `mooncake_http_metadata_server`, with mcctl's description. `serve metadata` reads no settings file.
+const fn service(name: &'static str, help: &'static str) -> FlagSpec {
+    FlagSpec { key: FileKey::Same, ..upstream_flag(find(METADATA_SERVER_FLAGS, name), help) }
+}

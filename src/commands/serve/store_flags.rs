@@ -1,86 +1,76 @@
-//! All `mooncake_store_service` 0.3.13.post1 flags, keys and environment variables, and mcctl's own flags.
+//! What mcctl does with each flag, key and environment variable of `mooncake_store_service`, and its own flags.
+//!
+//! Upstream's types and defaults are in `src/engine/upstream` (`config_keys.rs`, `service_flags.rs`).
 
-use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag};
+use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
 use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
+use crate::engine::upstream::{STORE_SERVICE_FLAGS, find, mooncake_series, store_key};
 
 const ONLY_OFFLOAD: &str = "the SSD tier (offload) is not supported";
 
 /// The `serve store` flags.
 pub static TABLE: FlagTable = FlagTable {
     command: "serve store",
-    about: "Run a store node, which contributes memory to a Mooncake master and serves a REST API. It accepts the same flags, JSON \
-            keys and environment variables as mooncake_store_service 0.3.13. Flags and -D override the file from --config or, if it \
-            is not set, MOONCAKE_CONFIG_PATH. With a file, the MOONCAKE_* variables are ignored.",
+    about: concat!(
+        "Run a store node, which contributes memory to a Mooncake master and serves a REST API. It accepts the same flags, JSON \
+         keys and environment variables as mooncake_store_service ",
+        mooncake_series!(),
+        ". Flags and -D override the file from --config or, if it is not set, MOONCAKE_CONFIG_PATH. With a file, the MOONCAKE_* \
+         variables are ignored."
+    ),
     groups: &[("Store", STORE), ("Service", SERVICE), ("Files and the environment", LOADERS)],
 };
 
 const STORE: &[FlagSpec] = &[
-    flag("master_server_address", ValueKind::Text, "", "Master RPC address, HOST:PORT")
-        .aliases(&["master"])
-        .env("MOONCAKE_MASTER"),
-    flag("metadata_server", ValueKind::Text, "P2PHANDSHAKE", "Metadata service URL, or P2PHANDSHAKE")
-        .env("MOONCAKE_TE_META_DATA_SERVER"),
-    flag(
+    setting("master_server_address", "Master RPC address, HOST:PORT").aliases(&["master"]),
+    setting("metadata_server", "Metadata service URL, or P2PHANDSHAKE"),
+    // Upstream announces `localhost`, which other hosts cannot reach.
+    setting(
         "local_hostname",
-        ValueKind::Text,
-        "",
         "Name or address that other hosts use to reach this node; if empty, localhost if the master is on this host, otherwise the local \
          address used to reach the master",
     )
-    .env("MOONCAKE_LOCAL_HOSTNAME"),
-    flag("global_segment_size", ValueKind::Size, "3200mb", "Memory to contribute to the store; 0 means none")
-        .aliases(&["segment_size"])
-        .env("MOONCAKE_GLOBAL_SEGMENT_SIZE"),
-    flag(
-        "local_buffer_size",
-        ValueKind::Size,
-        "1gb",
-        "Memory for this node's own puts and gets; 0 means allocate on demand",
-    )
-    .env("MOONCAKE_LOCAL_BUFFER_SIZE"),
-    flag("protocol", ValueKind::Text, "tcp", "Transport: tcp or rdma").env("MOONCAKE_PROTOCOL"),
-    flag("device_name", ValueKind::Text, "", "RDMA devices, comma-separated; if empty, all usable devices")
-        .aliases(&["rdma_devices"])
-        .env("MOONCAKE_DEVICE"),
+    .default("")
+    ,
+    setting("global_segment_size", "Memory to contribute to the store; 0 means none").aliases(&["segment_size"]),
+    setting("local_buffer_size", "Memory for this node's own puts and gets; 0 means allocate on demand"),
+    setting("protocol", "Transport: tcp or rdma"),
+    setting("device_name", "RDMA devices, comma-separated; if empty, all usable devices").aliases(&["rdma_devices"]),
     flag(
         "allow_tcp_fallback",
         ValueKind::Bool,
         "false",
         "With rdma: if this host has no RDMA device, log a warning and use tcp instead of failing",
     ),
-    flag("tenant_id", ValueKind::Text, "default", "Tenant for this node's own requests")
-        .env("MOONCAKE_TENANT_ID")
+    setting("tenant_id", "Tenant for this node's own requests")
         .no_effect("the master ignores it unless strict tenants are enabled"),
-    flag("enable_ssd_offload", ValueKind::Bool, "false", "Also store objects on this node's SSD")
-        .env("MOONCAKE_OFFLOAD_ENABLED")
-        .absent(ONLY_OFFLOAD),
-    flag("ssd_offload_path", ValueKind::Text, "", "Directory for objects on SSD")
-        .env("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")
-        .no_effect(ONLY_OFFLOAD),
-    flag(
+    setting("enable_ssd_offload", "Also store objects on this node's SSD").absent(ONLY_OFFLOAD),
+    setting("ssd_offload_path", "Directory for objects on SSD").no_effect(ONLY_OFFLOAD),
+    setting(
         "enable_client_http_server",
-        ValueKind::Bool,
-        "false",
         "Serve /health, /metrics and /metrics/summary for this node's client on --client-http-port",
-    )
-    .env("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER"),
-    flag("client_http_port", ValueKind::Port, "9300", "Client HTTP server port; 0 means any free port")
-        .env("MOONCAKE_CLIENT_HTTP_PORT"),
+    ),
+    setting("client_http_port", "Client HTTP server port; 0 means any free port"),
 ];
 
+/// The setting `key` of `mooncake_store_service`, with mcctl's description.
+const fn setting(key: &'static str, help: &'static str) -> FlagSpec {
+    let row = store_key(key);
+    flag(row.key, ValueKind::of_upstream(row.kind), row.default, help).env(row.variable)
+}
+
+/// The flag `name` of `mooncake_store_service`, with mcctl's description.
+const fn service(name: &'static str, help: &'static str) -> FlagSpec {
+    upstream_flag(find(STORE_SERVICE_FLAGS, name), help)
+}
+
 const SERVICE: &[FlagSpec] = &[
-    flag("port", ValueKind::Port, "8080", "REST port; 0 means any free port")
-        .aliases(&["rest_port"])
-        .not_in_file("use --rest-port"),
+    service("port", "REST port; 0 means any free port").aliases(&["rest_port"]).not_in_file("use --rest-port"),
     flag("host", ValueKind::Text, "0.0.0.0", "Address to bind the REST port to").not_in_file("use --host"),
-    flag(
-        "max_wait_time",
-        ValueKind::Number(0.0, 86_400.0),
-        "60",
-        "Maximum seconds to wait for the metadata service, and then for the master",
-    )
-    .not_in_file("use --max-wait-time"),
+    service("max_wait_time", "Maximum seconds to wait for the metadata service, and then for the master")
+        .kind(ValueKind::Number(0.0, 86_400.0))
+        .not_in_file("use --max-wait-time"),
     LOG_LEVEL,
     LOG_FILE,
     LOG_FILE_MAX_SIZE,
@@ -89,10 +79,10 @@ const SERVICE: &[FlagSpec] = &[
 ];
 
 const LOADERS: &[FlagSpec] = &[
-    flag("config", ValueKind::Text, "", "JSON file whose keys are the flag names in the Store group, with '_'")
+    service("config", "JSON file whose keys are the flag names in the Store group, with '_'")
         .not_in_file("use --config"),
     STRICT,
-    flag("define", ValueKind::Define, "", "Set a --config key; repeatable").aliases(&["D"]).not_in_file("use -D"),
+    service("define", "Set a --config key; repeatable").kind(ValueKind::Define).aliases(&["D"]).not_in_file("use -D"),
     flag("flagfile", ValueKind::Text, "", "File with one flag per line, applied in place")
         .not_in_file("set it on the command line"),
 ];
@@ -100,25 +90,14 @@ const LOADERS: &[FlagSpec] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::upstream::STORE_KEYS;
 
     #[test]
     fn all_upstream_keys_and_variables_have_upstream_defaults() {
-        for (key, env, default) in [
-            ("local_hostname", "MOONCAKE_LOCAL_HOSTNAME", ""),
-            ("metadata_server", "MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE"),
-            ("master_server_address", "MOONCAKE_MASTER", ""),
-            ("global_segment_size", "MOONCAKE_GLOBAL_SEGMENT_SIZE", "3200mb"),
-            ("local_buffer_size", "MOONCAKE_LOCAL_BUFFER_SIZE", "1gb"),
-            ("protocol", "MOONCAKE_PROTOCOL", "tcp"),
-            ("device_name", "MOONCAKE_DEVICE", ""),
-            ("enable_ssd_offload", "MOONCAKE_OFFLOAD_ENABLED", "false"),
-            ("ssd_offload_path", "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", ""),
-            ("tenant_id", "MOONCAKE_TENANT_ID", "default"),
-            ("enable_client_http_server", "MOONCAKE_ENABLE_CLIENT_HTTP_SERVER", "false"),
-            ("client_http_port", "MOONCAKE_CLIENT_HTTP_PORT", "9300"),
-        ] {
-            let flag = TABLE.find_key(key).unwrap_or_else(|| panic!("no key {key}"));
-            assert_eq!((flag.env, flag.default), (Some(env), default), "{key}");
+        for row in STORE_KEYS {
+            let flag = TABLE.find_key(row.key).unwrap_or_else(|| panic!("no key {}", row.key));
+            let default = if row.key == "local_hostname" { "" } else { row.default };
+            assert_eq!((flag.env, flag.default), (Some(row.variable), default), "{}", row.key);
         }
     }
 

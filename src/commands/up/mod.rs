@@ -31,6 +31,7 @@ use crate::engine::base::ByteSize;
 
 use crate::engine::env::processors;
 use crate::engine::master::MasterConfig;
+use crate::engine::upstream;
 
 /// Flags of `mcctl up`.
 #[derive(Debug, clap::Args)]
@@ -262,12 +263,17 @@ impl LocalStore {
         let mut notes = Vec::new();
         let request = |what, flag, port, default| PortRequest { what, flag, port, default };
         let mut requests = vec![
-            request("the master's RPC", "--rpc-port", args.rpc_port, 50051),
-            request("the admin HTTP endpoint", "--metrics-port", args.metrics_port, 9003),
+            request("the master's RPC", "--rpc-port", args.rpc_port, upstream::ports::MASTER_RPC),
+            request("the admin HTTP endpoint", "--metrics-port", args.metrics_port, upstream::ports::MASTER_ADMIN),
             request("the REST port", "--rest-port", args.rest_port, 8081),
         ];
         if args.metadata == "http" {
-            requests.push(request("the metadata service", "--metadata-port", args.metadata_port, 8080));
+            requests.push(request(
+                "the metadata service",
+                "--metadata-port",
+                args.metadata_port,
+                upstream::ports::METADATA,
+            ));
         }
         if args.with_sim {
             requests.push(request("the simulator", "--sim-port", args.sim_port, 30_000));

@@ -6,10 +6,11 @@ use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::{
-    DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, Release, ServingMode,
-    StoreProtocol,
+    DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, ServingMode, StoreProtocol,
 };
 use crate::engine::kube::grammar;
+use crate::engine::upstream::sglang::{IO_BACKENDS, LAYOUTS, PREFETCH_POLICIES, WRITE_POLICIES};
+use crate::engine::upstream::{MASTER_FLAGS, find};
 
 /// Maximum number of hosts per list, and of replicas.
 const COUNT_MAX: usize = 4096;
@@ -18,11 +19,6 @@ const COUNT_MAX: usize = 4096;
 const NAME_MAX: usize = 40;
 /// Minimum memory for a master: its memory usage when no keys are stored.
 const MASTER_MEMORY_MIN: DeploySize = DeploySize(64 << 20);
-/// Values that SGLang 0.5.23 accepts (`sglang/srt/arg_groups/fields/memory.py`). `layer_first` does not work with Mooncake.
-const LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split", "page_head"];
-const IO_BACKENDS: &[&str] = &["direct", "kernel", "kernel_ascend"];
-const WRITE_POLICIES: &[&str] = &["write_back", "write_through", "write_through_selective"];
-const PREFETCH_POLICIES: &[&str] = &["best_effort", "wait_complete", "timeout"];
 
 /// Validates `spec` for `platform`.
 ///
@@ -239,7 +235,7 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
             format!("{} may contain only letters, digits, '_', '-' and '.'", Quoted(id)),
         ));
     }
-    if ha.oplog && spec.mooncake < Release::V0_3_13Post1 {
+    if ha.oplog && !spec.mooncake.has(find(MASTER_FLAGS, "enable_oplog").since) {
         let what =
             format!("release {} does not support the oplog: a failover would lose all keys", spec.mooncake.text());
         return Err(invalid_value("master.ha.oplog", what));

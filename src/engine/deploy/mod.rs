@@ -19,7 +19,7 @@ pub use check::is_host;
 pub use commented::commented;
 pub use error::DeployError;
 pub use parse::{FileFormat, SizeNote, parse, size_notes};
-pub use plans::{Platform, plan_processes};
+pub use plans::plan_processes;
 pub use process_plan::{
     ComponentRole, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
     ProcessResources, StartupWait,
@@ -27,7 +27,7 @@ pub use process_plan::{
 pub use schema::{
     ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,
     KubernetesSection, KvCache, MasterSection, MetadataKind, MetadataSection, ModelSection, NodesSection,
-    PdServersSection, Programs, RbgApi, Release, RouterSection, SegmentSection, ServingMode, ServingSection,
+    PdServersSection, Platform, Programs, RbgApi, RouterSection, SegmentSection, ServingMode, ServingSection,
     StoreProtocol, TransferSection,
 };
 pub use size::{DeploySize, DeploySizeError};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::deploy::DeploySize;
+use crate::engine::upstream::{MASTER_FLAGS, Release, find, ports};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -42,7 +43,7 @@ impl Default for DeploymentSpec {
             version: 1,
             name: "hicache".to_owned(),
             programs: Programs::Upstream,
-            mooncake: Release::V0_3_13Post1,
+            mooncake: Release::TESTED,
             model: ModelSection::default(),
             master: MasterSection::default(),
             metadata: MetadataSection::default(),
@@ -58,6 +59,15 @@ impl Default for DeploymentSpec {
     }
 }
 
+/// The platform that runs the processes. It determines how they address each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    /// Hosts listed in the deployment file.
+    Hosts,
+    Kubernetes,
+    Rbg,
+}
+
 /// Which implementation runs the master and the store nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,28 +77,6 @@ pub enum Programs {
     Upstream,
     /// `mcctl serve`.
     Mcctl,
-}
-
-/// A Mooncake release whose flags are known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Release {
-    /// Lacks the flags that were added in 0.3.13.
-    #[serde(rename = "0.3.12.post1")]
-    V0_3_12Post1,
-    /// The release that mcctl is tested with.
-    #[default]
-    #[serde(rename = "0.3.13.post1")]
-    V0_3_13Post1,
-}
-
-impl Release {
-    /// The version string on PyPI.
-    pub fn text(self) -> &'static str {
-        match self {
-            Release::V0_3_12Post1 => "0.3.12.post1",
-            Release::V0_3_13Post1 => "0.3.13.post1",
-        }
-    }
 }
 
 /// The element type of the KV cache, as in `--kv-cache-dtype`.
@@ -214,8 +202,8 @@ impl Default for MasterSection {
     fn default() -> MasterSection {
         MasterSection {
             hosts: vec!["127.0.0.1".to_owned()],
-            rpc_port: 50051,
-            admin_port: 9003,
+            rpc_port: ports::MASTER_RPC,
+            admin_port: ports::MASTER_ADMIN,
             rpc_threads: 4,
             lease_ttl_ms: 10_000,
             high_watermark: 0.9,
@@ -243,7 +231,12 @@ pub struct HighAvailability {
 
 impl Default for HighAvailability {
     fn default() -> HighAvailability {
-        HighAvailability { etcd: Vec::new(), replicas: 2, cluster_id: "mooncake_cluster".to_owned(), oplog: true }
+        HighAvailability {
+            etcd: Vec::new(),
+            replicas: 2,
+            cluster_id: find(MASTER_FLAGS, "cluster_id").default.to_owned(),
+            oplog: true,
+        }
     }
 }
 
@@ -261,7 +254,7 @@ pub struct MetadataSection {
 
 impl Default for MetadataSection {
     fn default() -> MetadataSection {
-        MetadataSection { kind: MetadataKind::P2p, port: 8080, url: String::new() }
+        MetadataSection { kind: MetadataKind::P2p, port: ports::METADATA, url: String::new() }
     }
 }
 
@@ -356,7 +349,7 @@ impl Default for NodesSection {
             local_buffer: DeploySize(0),
             numa: Vec::new(),
             rest_port: 8088,
-            client_http_port: 9300,
+            client_http_port: ports::CLIENT_HTTP,
             ssd_path: String::new(),
         }
     }

@@ -46,25 +46,6 @@ pub const LMCACHE_PLAIN_KEYS: &[&str] = &[
 /// The prefix that LMCache strips from a key before it passes the key to the store.
 pub const LMCACHE_PREFIX: &str = "mooncake_";
 
-/// Keys that the store client of Mooncake 0.3.13 reads from a setup dictionary.
-pub const STORE_SETUP_KEYS: &[&str] = &[
-    "local_hostname",
-    "metadata_server",
-    "global_segment_size",
-    "local_buffer_size",
-    "protocol",
-    "rdma_devices",
-    "master_server_addr",
-    "enable_ssd_offload",
-    "ssd_offload_path",
-    "enable_client_http_server",
-    "client_http_port",
-    "tenant_id",
-];
-
-/// The master address that the store uses if the dictionary has no `master_server_addr`.
-pub const STORE_SETUP_MASTER: &str = "127.0.0.1:50051";
-
 /// Keys of LMCache's configuration file.
 pub const LMCACHE_KEYS: &[&str] = &[
     "app_id",

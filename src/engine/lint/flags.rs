@@ -2,7 +2,7 @@
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole};
-use crate::engine::lint::names::master_flag;
+use crate::engine::upstream::master_flag;
 
 /// A flag on a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,23 +7,28 @@
 //!
 //! Start reading at `model.rs`, then `rules/mod.rs`, which contains the list of rules.
 
+mod catalogue;
 mod connectors;
+mod findings;
 mod flags;
 mod model;
-mod names;
+mod nearest;
 mod programs;
 mod quantity;
 mod read;
 mod rules;
 mod settings;
+mod settings_file;
 mod shell_lexer;
+mod view;
 mod yaml;
 
 pub use model::{
     Implementation, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SglangMode, Variable,
 };
-pub use names::MCCTL_FLAGS;
-pub use programs::{METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, RefusedFlag, UP_FLAGS};
+pub use programs::{
+    MCCTL_FLAGS, METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, RefusedFlag, UP_FLAGS,
+};
 pub use read::proc::{environment, process as running_process};
 pub use read::{FileKind, ReadError, SourceFile, read, read_each};
 pub use rules::{CHECKS, check_deployment};

@@ -2,6 +2,9 @@
 //!
 //! `commands` owns the flag tables of these programs. A test there compares them with these lists.
 
+use crate::engine::lint::flags::is_true;
+use crate::engine::upstream::{MASTER_FLAGS, find, store_key};
+
 /// A flag that an mcctl program accepts only with its default value, because the feature is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedFlag {
@@ -13,8 +16,8 @@ pub struct RefusedFlag {
     pub feature: &'static str,
 }
 
-const fn refused(name: &'static str, default: &'static str, feature: &'static str) -> RefusedFlag {
-    RefusedFlag { name, default, feature }
+const fn refused(name: &'static str, feature: &'static str) -> RefusedFlag {
+    RefusedFlag { name, default: find(MASTER_FLAGS, name).default, feature }
 }
 
 const HA: &str = "high availability";
@@ -23,24 +26,28 @@ const SSD: &str = "the SSD tier";
 
 /// Flags that `mcctl serve master` rejects.
 pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
-    refused("enable_ha", "false", HA),
-    refused("enable_oplog", "false", "the oplog"),
-    refused("enable_snapshot", "false", SNAPSHOTS),
-    refused("enable_snapshot_restore", "false", SNAPSHOTS),
-    refused("enable_offload", "false", SSD),
-    refused("promotion_on_hit", "false", SSD),
-    refused("root_fs_dir", "", "a shared file system as a tier"),
-    refused("enable_cxl", "false", "CXL memory"),
-    refused("dynamic_replication_mode", "off", "dynamic replication"),
-    refused("enable_multi_tenants", "false", "a tenant quota"),
-    refused("enable_kv_events", "false", "publishing KV events"),
+    refused("enable_ha", HA),
+    refused("enable_oplog", "the oplog"),
+    refused("enable_snapshot", SNAPSHOTS),
+    refused("enable_snapshot_restore", SNAPSHOTS),
+    refused("enable_offload", SSD),
+    refused("promotion_on_hit", SSD),
+    refused("root_fs_dir", "a shared file system as a tier"),
+    refused("enable_cxl", "CXL memory"),
+    refused("dynamic_replication_mode", "dynamic replication"),
+    refused("enable_multi_tenants", "a tenant quota"),
+    refused("enable_kv_events", "publishing KV events"),
 ];
 
 /// Setting keys that `mcctl serve store` rejects.
-pub const REFUSED_BY_NODE: &[RefusedFlag] = &[refused("enable_ssd_offload", "false", SSD)];
+pub const REFUSED_BY_NODE: &[RefusedFlag] =
+    &[RefusedFlag { name: "enable_ssd_offload", default: store_key("enable_ssd_offload").default, feature: SSD }];
 
 /// Transports of `mcctl serve store`.
 pub const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
+
+/// Additional flags of `mcctl serve master`, and the logging flags of all services.
+pub const MCCTL_FLAGS: &[&str] = &["log_level", "log_file", "log_file_max_size", "log_file_keep", "log_format"];
 
 /// Flags of `mcctl serve store`, without the logging flags.
 pub const NODE_FLAGS: &[&str] = &[
@@ -101,7 +108,7 @@ impl RefusedFlag {
     pub fn is_requested(&self, text: &str) -> bool {
         let text = text.trim();
         match self.default {
-            "false" => crate::engine::lint::flags::is_true(text),
+            "false" => is_true(text),
             default => !text.is_empty() && text != default,
         }
     }

@@ -12,10 +12,11 @@ use crate::engine::lint::flags::{self, CommandFlag};
 use crate::engine::lint::model::{
     Implementation, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFileKind, Variable,
 };
-use crate::engine::lint::names::{DECODE_OFFLOAD, SERVICE_KEYS, SGLANG_KEYS};
-use crate::engine::lint::read::config_path;
+use crate::engine::lint::settings_file::config_path;
 use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::size_text;
+use crate::engine::upstream::sglang::{self, DECODE_OFFLOAD};
+use crate::engine::upstream::{client_flag_for, master_flag, store_key, store_variable};
 
 /// The value of a setting, if it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl<'s> ProcessView<'s> {
         }
         match &self.origin {
             SettingsOrigin::File(node, file) => {
-                let key = if name == "client_ttl" { "client_live_ttl_sec" } else { name };
+                let key = master_flag(name).and_then(|flag| flag.key).unwrap_or(name);
                 self.in_file(node, file, key)
             }
             SettingsOrigin::Unread(_) => SettingValue::Unknown,
@@ -166,18 +167,18 @@ impl<'s> ProcessView<'s> {
     }
 
     /// A port of the master, if known.
-    pub fn master_port(&self, name: &str, default: u16) -> Option<u16> {
+    pub fn master_port(&self, name: &str) -> Option<u16> {
         match self.master(name) {
             SettingValue::Is(located) => located.text.parse().ok(),
-            SettingValue::Unset => Some(default),
+            SettingValue::Unset => master_flag(name)?.default.parse().ok(),
             SettingValue::Unknown => None,
         }
     }
 
     /// The RPC port of the master, if known.
     pub fn rpc_port(&self) -> Option<u16> {
-        match self.master_port("rpc_port", 0)? {
-            0 if matches!(self.origin, SettingsOrigin::Environment) => self.master_port("port", 50051),
+        match self.master_port("rpc_port")? {
+            0 if matches!(self.origin, SettingsOrigin::Environment) => self.master_port("port"),
             0 => None,
             port => Some(port),
         }
@@ -199,12 +200,7 @@ impl<'s> ProcessView<'s> {
         let process = self.process;
         match process.role {
             ProcessRole::RealClient => {
-                let flag = match key {
-                    "device_name" => "device_names",
-                    "local_hostname" => "host",
-                    "enable_ssd_offload" => "enable_offload",
-                    key => key,
-                };
+                let flag = client_flag_for(key).map_or(key, |flag| flag.name);
                 match self.flag(&[flag]) {
                     Some(flag) => SettingValue::of(flag.located()),
                     None if process.args_whole => SettingValue::Unset,
@@ -213,7 +209,7 @@ impl<'s> ProcessView<'s> {
             }
             ProcessRole::Store => self.of_service(key),
             ProcessRole::Sglang(_) => self.of_sglang(key),
-            ProcessRole::Environment => self.variable(key, SGLANG_KEYS),
+            ProcessRole::Environment => self.variable(sglang::variable_of(key)),
             _ => SettingValue::Unknown,
         }
     }
@@ -239,7 +235,7 @@ impl<'s> ProcessView<'s> {
         match &self.origin {
             SettingsOrigin::File(node, file) => self.in_file(node, file, key),
             SettingsOrigin::Unread(_) => SettingValue::Unknown,
-            _ => self.variable(key, SERVICE_KEYS),
+            _ => self.variable(store_variable(key)),
         }
     }
 
@@ -257,20 +253,19 @@ impl<'s> ProcessView<'s> {
             SettingsOrigin::Inline(node, file) => self.in_file(node, file, key),
             SettingsOrigin::File(node, file) => self.in_file(node, file, key),
             SettingsOrigin::Unread(_) => return SettingValue::Unknown,
-            SettingsOrigin::Environment => return self.variable(key, SGLANG_KEYS),
+            SettingsOrigin::Environment => return self.variable(sglang::variable_of(key)),
         };
         match from_node {
-            SettingValue::Unset if key == "protocol" => self.variable(key, SGLANG_KEYS),
+            SettingValue::Unset if key == "protocol" => self.variable(sglang::variable_of(key)),
             SettingValue::Unset if key == "local_hostname" && !self.process.env_whole => SettingValue::Unknown,
             setting => setting,
         }
     }
 
-    fn variable(&self, key: &str, table: &[(&str, &str)]) -> SettingValue {
-        let Some((_, name)) = table.iter().find(|(known, name)| *known == key && !name.is_empty()) else {
-            return SettingValue::Unset;
-        };
-        match self.process.env.get(*name) {
+    /// The value of the variable `name`; unset if the setting has none.
+    fn variable(&self, name: Option<&str>) -> SettingValue {
+        let Some(name) = name else { return SettingValue::Unset };
+        match self.process.env.get(name) {
             Some(Variable::Text(located)) => SettingValue::of(located.clone()),
             Some(Variable::Elsewhere(_)) => SettingValue::Unknown,
             None if self.process.env_whole => SettingValue::Unset,
@@ -326,7 +321,7 @@ impl<'s> ProcessView<'s> {
     pub fn local_buffer(&self) -> Option<u64> {
         match self.client("local_buffer_size") {
             SettingValue::Is(located) => self.size(&located.text),
-            SettingValue::Unset => Some(ByteSize::GIB),
+            SettingValue::Unset => size_text::store(store_key("local_buffer_size").default).ok(),
             SettingValue::Unknown => None,
         }
     }
@@ -337,8 +332,8 @@ impl<'s> ProcessView<'s> {
             SettingValue::Is(located) => located,
             SettingValue::Unset => {
                 let bytes = match self.process.role {
-                    ProcessRole::Store => 3_355_443_200,
-                    _ => 4 * ByteSize::GIB,
+                    ProcessRole::Store => size_text::store(store_key("global_segment_size").default).ok()?,
+                    _ => sglang::SEGMENT_BYTES,
                 };
                 return Some((bytes, self.process.place.clone()));
             }

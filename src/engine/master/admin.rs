@@ -313,7 +313,7 @@ impl std::fmt::Display for SixDigits {
 }
 
 /// The Mooncake release that the responses match.
-const MOONCAKE_VERSION: &str = "0.3.13";
+const MOONCAKE_VERSION: &str = crate::engine::upstream::SERIES;
 /// Number of keys per page. Copying a page of 100-byte keys takes tens of microseconds.
 const KEYS_PER_PAGE: usize = 512;
 const SEGMENTS_PER_PAGE: usize = 256;

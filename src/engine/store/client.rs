@@ -13,12 +13,11 @@ use crate::engine::store::StoreError;
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::movement::{self, Movement};
 use crate::engine::transfer::{OpKind, TransferEngine, TransferError};
+use crate::engine::upstream::PROTOCOL_VERSION;
 use crate::engine::wire::method::{Channel, Method};
 use crate::engine::wire::types::{GetReplicaListResponse, ReplicaLocation};
 use crate::engine::wire::{Expected, MasterCalls, Text};
 
-/// The response to `ServiceReady` in versions 0.3.8 to 0.3.13.
-pub const PROTOCOL_VERSION: &str = "2.0.0";
 /// Upstream's name for "no tenant".
 pub const DEFAULT_TENANT: &str = "default";
 

@@ -68,6 +68,11 @@ impl Wheel {
         self.environment(Command::new(path))
     }
 
+    /// The folder of the package `mooncake`: programs, libraries and scripts.
+    pub fn package(&self) -> &Path {
+        &self.package
+    }
+
     /// The wheel's Python interpreter with tests/peers on its path.
     pub fn python(&self) -> Command {
         let mut c = self.environment(Command::new(self.venv.join("bin/python")));

@@ -13,6 +13,7 @@ use crate::commands::serve::ProcessSources;
 use crate::commands::serve::master_flags::GLOG;
 use crate::commands::settings::Settings;
 use crate::commands::{VERSION, help, output};
+use crate::engine::upstream::mooncake_series;
 
 const HOST_MEMORY: &str = "only host memory is supported";
 
@@ -20,7 +21,11 @@ const HOST_MEMORY: &str = "only host memory is supported";
 /// local_server_name and device_name, whose upstream defaults refer to one of the authors' hosts.
 pub static TABLE: FlagTable = FlagTable {
     command: "bench transfer",
-    about: "Benchmark the transfer engine between two processes. Accepts the flags of transfer_engine_bench 0.3.13.",
+    about: concat!(
+        "Benchmark the transfer engine between two processes. Accepts the flags of transfer_engine_bench ",
+        mooncake_series!(),
+        "."
+    ),
     groups: &[
         (
             "Bench",

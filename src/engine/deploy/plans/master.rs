@@ -5,7 +5,7 @@ use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, DeployError, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
-    ProcessResources, Release, StartupWait,
+    ProcessResources, StartupWait,
 };
 
 /// Plans a single master, or one per host.
@@ -30,7 +30,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
     flag("rpc_address", address);
     flag("rpc_port", master.rpc_port.to_string());
     flag("rpc_thread_num", master.rpc_threads.to_string());
-    if context.has(Release::V0_3_13Post1) {
+    if context.has_flag("metrics_host") {
         flag("metrics_host", bind.to_owned());
     }
     flag("metrics_port", master.admin_port.to_string());
@@ -89,20 +89,6 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
     })
 }
 
-/// Flags that were added in 0.3.13.
-const NEW_FLAGS: &[&str] = &[
-    "batch_oplog_retry_timeout_sec",
-    "dynamic_replication_mode",
-    "dynamic_replication_heat_window_seconds",
-    "dynamic_replication_admission_qps_threshold",
-    "dynamic_replication_max_memory_replicas",
-    "enable_oplog",
-    "max_kv_soft_pin_ttl",
-    "metrics_host",
-    "oplog_batch_max_entries",
-    "oplog_poll_interval_ms",
-];
-
 /// Adds the flags from the deployment file. A master exits on an unknown flag and uses the last occurrence of a flag.
 fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<(), DeployError> {
     let key = "master.extra_flags";
@@ -118,7 +104,7 @@ fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<
         if set.contains(&name) {
             return Err(invalid_value(key, format!("--{name} is already set by another key")));
         }
-        if !context.has(Release::V0_3_13Post1) && NEW_FLAGS.contains(&name.as_str()) {
+        if !context.has_flag(&name) {
             return Err(invalid_value(
                 key,
                 format!("release {} does not support --{name}", context.spec.mooncake.text()),

@@ -13,18 +13,10 @@ use crate::engine::base::HostPort;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::deploy::check::check;
 use crate::engine::deploy::{
-    ComponentRole, DeployError, DeploymentSpec, HugePageSize, ImageSource, MetadataKind, ProcessPlan, Programs,
-    Release, StartupWait, StoreProtocol,
+    ComponentRole, DeployError, DeploymentSpec, HugePageSize, ImageSource, MetadataKind, Platform, ProcessPlan,
+    Programs, StartupWait, StoreProtocol,
 };
-
-/// The platform that runs the processes. It determines how they address each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Platform {
-    /// Hosts listed in the deployment file.
-    Hosts,
-    Kubernetes,
-    Rbg,
-}
+use crate::engine::upstream::master_flag;
 
 /// Seconds that a process waits for the processes that start before it.
 const WAIT_S: u32 = 600;
@@ -196,9 +188,9 @@ impl PlanContext<'_> {
         if self.is_mcctl() { ImageSource::Mcctl } else { ImageSource::Store }
     }
 
-    /// Whether the programs support the features that Mooncake added in `release`.
-    pub fn has(&self, release: Release) -> bool {
-        self.is_mcctl() || self.spec.mooncake >= release
+    /// Whether the master has the upstream flag `name`.
+    pub fn has_flag(&self, name: &str) -> bool {
+        self.is_mcctl() || master_flag(name).is_none_or(|flag| self.spec.mooncake.has(flag.since))
     }
 
     /// The Python interpreter with SGLang. In a container, the image's interpreter.

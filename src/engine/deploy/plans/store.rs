@@ -3,8 +3,9 @@
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, DeployError, DrainHook, HostMount, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
-    ProcessResources, Release, need,
+    ProcessResources, need,
 };
+use crate::engine::upstream::Release;
 
 /// Plans one process per host and NUMA node.
 pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, DeployError> {
@@ -45,7 +46,8 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     set("MOONCAKE_GLOBAL_SEGMENT_SIZE", nodes.segment.0.to_string());
     set("MOONCAKE_LOCAL_BUFFER_SIZE", nodes.local_buffer.0.to_string());
     let mut ports = vec![NamedPort { name: "rest", number: rest }];
-    let has_client_http = !context.is_mcctl() && context.has(Release::V0_3_13Post1);
+    // 0.3.12.post1 reads these variables, too, but its server was not tested as a readiness probe.
+    let has_client_http = !context.is_mcctl() && spec.mooncake >= Release::V0_3_13Post1;
     if has_client_http {
         set("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER", "true".to_owned());
         set("MOONCAKE_CLIENT_HTTP_PORT", client_http.to_string());

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::deploy::{DeploySize, FileFormat, HighAvailability, MetadataKind, ProbeAction, ServingMode, parse};
 use crate::engine::plan::size_text;
+use crate::engine::upstream::Release;
 
 fn read(text: &str) -> DeploymentSpec {
     parse(text, FileFormat::Toml, &[]).unwrap()

@@ -6,14 +6,15 @@ use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::host::HostFacts;
 use crate::engine::doctor::{find, status};
 use crate::engine::sys::ports::{can_listen, holder, parse_outgoing_range};
+use crate::engine::upstream::ports;
 
 /// The ports of a default deployment.
 const USUAL: &[(u16, &str)] = &[
-    (50051, "master RPC"),
-    (9003, "master admin HTTP"),
-    (8080, "the metadata service, and by default also a store service's REST API"),
+    (ports::MASTER_RPC, "master RPC"),
+    (ports::MASTER_ADMIN, "master admin HTTP"),
+    (ports::METADATA, "the metadata service, and by default also a store service's REST API"),
     (8081, "a store service's REST API"),
-    (9300, "a client's HTTP API"),
+    (ports::CLIENT_HTTP, "a client's HTTP API"),
 ];
 /// Programs that are expected to use these ports.
 const OURS: &[&str] = &["mcctl", "mooncake", "mc_store_rest_server", "sglang"];

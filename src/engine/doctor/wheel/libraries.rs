@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::doctor::wheel::elf::{self, Dynamic};
 use crate::engine::sys::FileTree;
+use crate::engine::upstream::SERIES;
 
 /// The loader's default directories.
 const USUAL: &[&str] = &[
@@ -124,7 +125,9 @@ pub(super) fn remedy(library: &str, flavour: &str) -> String {
     }
     if let Some(major) = library.strip_prefix("libcudart.so.") {
         return if flavour == "non-cuda" {
-            "this wheel release was built incorrectly: pip install 'mooncake-transfer-engine-non-cuda>=0.3.13' (or the CUDA wheel on a CUDA host)".to_owned()
+            format!(
+                "this wheel release was built incorrectly: pip install 'mooncake-transfer-engine-non-cuda>={SERIES}' (or the CUDA wheel on a CUDA host)"
+            )
         } else {
             format!(
                 "without a GPU: uninstall it and pip install mooncake-transfer-engine-non-cuda; with a GPU: use a CUDA {major} image, or the wheel for the installed CUDA"

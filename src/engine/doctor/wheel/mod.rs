@@ -10,13 +10,12 @@ use crate::engine::check::{Check, CheckGroup, CheckReport, CheckStatus, Finding,
 use crate::engine::doctor::{CheckEntry, Selection, each, find, status};
 use crate::engine::env::Env;
 use crate::engine::sys::FileTree;
+use crate::engine::upstream::SERIES;
 
 pub use search::{Wheel, WheelSearch};
 
 use libraries::LibraryLoader;
 
-/// The release series whose wire protocol mcctl implements.
-const SPOKEN: &str = "0.3.13";
 /// The programs in a wheel that are inspected, in addition to its shared objects.
 const BINARIES: &[&str] = &["mooncake_master", "mooncake_client", "transfer_engine_bench"];
 
@@ -92,13 +91,13 @@ fn wheel(facts: &WheelFacts, check: &Check) -> CheckStatus {
             ));
         }
     }
-    for wheel in facts.wheels.iter().filter(|wheel| series(&wheel.release) != SPOKEN) {
+    for wheel in facts.wheels.iter().filter(|wheel| series(&wheel.release) != SERIES) {
         findings.push(find(
             check,
             Severity::Info,
-            format!("this wheel belongs to series {}, but mcctl implements {SPOKEN}: puts between the two fail without an error message", series(&wheel.release)),
+            format!("this wheel belongs to series {}, but mcctl implements {SERIES}: puts between the two fail without an error message", series(&wheel.release)),
             describe(wheel),
-            format!("to match mcctl's master and nodes: pip install '{}>={SPOKEN}'", wheel.name),
+            format!("to match mcctl's master and nodes: pip install '{}>={SERIES}'", wheel.name),
         ));
     }
     status(findings, || facts.wheels.iter().map(describe).collect::<Vec<_>>().join("; "))
@@ -186,7 +185,7 @@ fn flavour(facts: &WheelFacts, check: &Check) -> CheckStatus {
                 Severity::Warning,
                 "this wheel is named non-cuda but requires the CUDA runtime, as 0.3.12.post1 does: without CUDA, it cannot be imported",
                 format!("{} from {}", wrong.join(", "), describe(wheel)),
-                format!("pip install '{}>=0.3.13'", wheel.name),
+                format!("pip install '{}>={SERIES}'", wheel.name),
             ));
         }
     }

@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use crate::engine::check::{Finding, Severity, SourceLocation};
 use crate::engine::kube;
-use crate::engine::lint::flags;
+use crate::engine::lint::catalogue::{CONTINUATION, MANIFEST};
 use crate::engine::lint::model::{
     ConfigData, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind,
 };
-use crate::engine::lint::names::{MASTER_FLAGS, SERVICE_KEYS, SGLANG_KEYS};
-use crate::engine::lint::rules::{CONTINUATION, MANIFEST};
+use crate::engine::lint::settings_file::config_path;
 use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
+use crate::engine::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
 
 /// The type of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +61,11 @@ impl FileKind {
     /// All names, separated by commas.
     pub fn names() -> String {
         FileKind::ALL.map(|(_, name)| name).join(", ")
+    }
+
+    /// The type with this name on the command line.
+    pub fn named(word: &str) -> Option<FileKind> {
+        FileKind::ALL.iter().find(|(_, name)| *name == word).map(|(kind, _)| *kind)
     }
 
     /// The name on the command line.
@@ -386,10 +391,12 @@ fn kind_of(node: &YamlNode) -> Option<FileKind> {
 /// The type of the settings file `node`, by its keys.
 fn document_kind(node: &YamlNode) -> Option<SettingsFileKind> {
     let has = |key: &str| node.get(key).is_some();
-    let of_store = SERVICE_KEYS.iter().filter(|(key, _)| has(key)).count();
-    let of_sglang = SGLANG_KEYS.iter().filter(|(key, _)| has(key)).count();
+    let of_store = STORE_KEYS.iter().filter(|row| has(row.key)).count();
+    let of_sglang = sglang::KEYS.iter().filter(|(key, _)| has(key)).count();
     let only_sglang = ["extra_backend_tag", "check_server", "standalone_storage", "prefetch_threshold", "tp_lcm_size"];
-    let of_master = MASTER_FLAGS.iter().filter(|flag| has(flag.name)).count() + usize::from(has("client_live_ttl_sec"));
+    let own_key = |flag: &UpstreamFlag| flag.key.is_some_and(|key| key != flag.name && has(key));
+    let of_master =
+        MASTER_FLAGS.iter().map(|flag| usize::from(has(flag.name)) + usize::from(own_key(flag))).sum::<usize>();
     // Only vLLM's settings have `mode`.
     if has("mode") && has("master_server_address") {
         return Some(SettingsFileKind::Vllm);
@@ -645,26 +652,4 @@ fn nearest_file<'f>(path: &str, by: &str, files: impl Iterator<Item = (usize, &'
 fn is_on_loopback(text: &str) -> bool {
     let text = text.rsplit('=').next().unwrap_or(text);
     ["127.0.0.1:", "localhost:", "[::1]:"].iter().any(|host| text.starts_with(host))
-}
-
-/// The settings file that a process reads.
-pub fn config_path(process: &Process) -> Option<(SettingsFileKind, LocatedValue)> {
-    let given = flags::parse(process);
-    let flag = |names: &[&str]| flags::last(&given, names).and_then(|f| f.value.clone());
-    match process.role {
-        ProcessRole::Master => flag(&["config_path"]).map(|path| (SettingsFileKind::Master, path)),
-        ProcessRole::Store => {
-            let path = flag(&["config"]).or_else(|| process.var("MOONCAKE_CONFIG_PATH").cloned());
-            path.map(|path| (SettingsFileKind::Store, path))
-        }
-        ProcessRole::Sglang(_) => {
-            let extra = flag(&["hicache_storage_backend_extra_config"]);
-            let from_file =
-                extra.and_then(|located| Some(LocatedValue::new(located.text.strip_prefix('@')?, located.place)));
-            let path = from_file.or_else(|| process.var("SGLANG_HICACHE_MOONCAKE_CONFIG_PATH").cloned());
-            path.map(|path| (SettingsFileKind::Extra, path))
-        }
-        ProcessRole::Vllm => process.var("MOONCAKE_CONFIG_PATH").map(|path| (SettingsFileKind::Vllm, path.clone())),
-        _ => None,
-    }
 }

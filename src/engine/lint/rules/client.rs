@@ -1,9 +1,10 @@
 //! Names and devices of the store's clients.
 
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, ProcessRole, RuntimeKind, SglangMode};
-use crate::engine::lint::names::DECODE_OFFLOAD;
-use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{SettingValue, is_host_local};
+use crate::engine::lint::view::DeploymentView;
+use crate::engine::upstream::sglang::DECODE_OFFLOAD;
 
 /// A client must announce a name that peers can reach, unless the whole deployment is on one host.
 pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {

@@ -4,15 +4,16 @@ use crate::engine::base::ByteSize;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::connectors::{
-    LMCACHE_OWN_KEYS, LMCACHE_PLAIN_KEYS, LMCACHE_PREFIX, STORE_SETUP_KEYS, STORE_SETUP_MASTER, VLLM_MODES,
-    VLLM_SEGMENT_BYTES,
+    LMCACHE_OWN_KEYS, LMCACHE_PLAIN_KEYS, LMCACHE_PREFIX, VLLM_MODES, VLLM_SEGMENT_BYTES,
 };
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{ProcessRole, SettingsFile, SettingsFileKind};
-use crate::engine::lint::names::nearest;
-use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::nearest::nearest;
 use crate::engine::lint::settings::{ProcessView, host_of};
+use crate::engine::lint::view::DeploymentView;
 use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
+use crate::engine::upstream::{SERIES, STORE_SETUP_KEYS, STORE_SETUP_MASTER};
 
 /// The scalar value of a key, if it is set.
 fn text<'n>(node: &'n YamlNode, key: &str) -> Option<&'n str> {
@@ -184,7 +185,7 @@ fn master(document: &SettingsFile, url: &str, extra: &YamlNode, out: &mut Findin
         return;
     }
     let (line, why) = match ignored {
-        Some((entry, _)) => (entry.line, format!("the store client of Mooncake 0.3.13 does not read {}", entry.key)),
+        Some((entry, _)) => (entry.line, format!("the store client of Mooncake {SERIES} does not read {}", entry.key)),
         None => (at(document, "remote_url").line, format!("{url}: the connector ignores the host in remote_url")),
     };
     out.error(
@@ -205,7 +206,7 @@ fn keys(document: &SettingsFile, extra: &YamlNode, out: &mut Findings) {
             if entry.value.text().is_some_and(|text| !text.trim().is_empty()) {
                 out.warning(
                     &place,
-                    format!("{key} has no effect: the store client of Mooncake 0.3.13 does not read it"),
+                    format!("{key} has no effect: the store client of Mooncake {SERIES} does not read it"),
                     "LMCache passes it to the store as device_name",
                     format!("use {LMCACHE_PREFIX}rdma_devices"),
                 );

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{
     Implementation, LocatedValue, MountSource, Process, ProcessRole, RuntimeKind, release_of_image,
 };
-use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::ProcessView;
+use crate::engine::lint::view::DeploymentView;
 
 /// Master and clients must run the same release. A client from another release stores nothing, and the handshake does not detect the
 /// difference.

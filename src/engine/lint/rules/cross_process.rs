@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole, RuntimeKind, SglangMode};
-use crate::engine::lint::names::DECODE_OFFLOAD;
-use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue, SettingsOrigin};
+use crate::engine::lint::view::DeploymentView;
+use crate::engine::upstream::sglang::DECODE_OFFLOAD;
+use crate::engine::upstream::{TRANSPORTS, ports};
 
 /// A segment is reached through its owner's transport, so one store needs one transport.
 pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
@@ -16,23 +18,7 @@ pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
             member.protocol().map(|located| (member, located, chosen))
         })
         .collect();
-    let known = [
-        "tcp",
-        "rdma",
-        "efa",
-        "cxl",
-        "ascend",
-        "nvlink",
-        "nvlink_intra",
-        "hip",
-        "barex",
-        "ub",
-        "ubshmem",
-        "cxi",
-        "rpc_only",
-        "nvmeof_generic",
-        "local",
-    ];
+    let known = TRANSPORTS;
     for (member, located, _) in all.iter().filter(|(_, located, _)| !known.contains(&located.text.as_str())) {
         out.error(
             &located.place,
@@ -456,30 +442,29 @@ fn listening_ports(member: &ProcessView<'_>) -> Vec<(u16, &'static str, crate::e
         ProcessRole::Master => {
             let place = |names: &[&str]| member.flag(names).map_or_else(|| at.clone(), |flag| flag.place.clone());
             let rpc = member.rpc_port().map(|port| (port, "RPC", place(&["rpc_port", "port"])));
-            let admin =
-                member.master_port("metrics_port", 9003).map(|port| (port, "metrics", place(&["metrics_port"])));
+            let admin = member.master_port("metrics_port").map(|port| (port, "metrics", place(&["metrics_port"])));
             let metadata = (member.master_switch("enable_http_metadata_server") == Some(true))
-                .then(|| member.master_port("http_metadata_server_port", 8080))
+                .then(|| member.master_port("http_metadata_server_port"))
                 .flatten()
                 .map(|port| (port, "metadata", place(&["http_metadata_server_port", "enable_http_metadata_server"])));
             // A standby does not listen, and masters on one host may share a port that only the leader opens.
             return [rpc, admin, metadata].into_iter().flatten().filter(|(port, ..)| *port > 0).collect();
         }
-        ProcessRole::Metadata => add(&["port"], 8080, "metadata"),
+        ProcessRole::Metadata => add(&["port"], ports::METADATA, "metadata"),
         ProcessRole::Store => {
-            add(&["port"], 8080, "REST");
+            add(&["port"], ports::STORE_REST, "REST");
             let on = matches!(member.client("enable_client_http_server"), SettingValue::Is(located) if super::kubernetes::is_yes(&located.text));
             if on {
                 match member.client("client_http_port") {
                     SettingValue::Is(located) => {
                         ports.extend(located.text.parse().ok().map(|port| (port, "client HTTP", located.place)))
                     }
-                    SettingValue::Unset => ports.push((9300, "client HTTP", at)),
+                    SettingValue::Unset => ports.push((ports::CLIENT_HTTP, "client HTTP", at)),
                     SettingValue::Unknown => {}
                 }
             }
         }
-        ProcessRole::RealClient => add(&["port"], 50052, "RPC"),
+        ProcessRole::RealClient => add(&["port"], ports::CLIENT_RPC, "RPC"),
         ProcessRole::Sglang(_) if member.number(&["node_rank"], 0) == Some(0) => {
             add(&["port"], 30000, "HTTP");
             if matches!(member.process.role, ProcessRole::Sglang(SglangMode::Prefill)) {

@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use crate::engine::base::ByteSize;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::check::listed;
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{KubeService, LocatedValue, ProbeMethod, Process, ProcessRole, RuntimeKind, Variable};
 use crate::engine::lint::quantity;
-use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue, host_of};
+use crate::engine::lint::view::DeploymentView;
 
 /// A probe of a port on which the master does not listen never succeeds.
 pub fn probe_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
-        let admin = member.master_port("metrics_port", 9003);
+        let admin = member.master_port("metrics_port");
         let metadata = match member.master_switch("enable_http_metadata_server") {
-            Some(true) => member.master_port("http_metadata_server_port", 8080).map(Some),
+            Some(true) => member.master_port("http_metadata_server_port").map(Some),
             Some(false) => Some(None),
             None => None,
         };
@@ -34,7 +35,7 @@ pub fn probe_port(view: &DeploymentView<'_>, out: &mut Findings) {
             if !alone || port == rpc || port == admin || Some(port) == metadata {
                 continue;
             }
-            let would_be = member.master_port("http_metadata_server_port", 8080);
+            let would_be = member.master_port("http_metadata_server_port");
             let remedy = if metadata.is_none() && would_be == Some(port) {
                 format!("add --enable_http_metadata_server=true, or probe /health on the metrics port {admin}")
             } else {

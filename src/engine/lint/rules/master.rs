@@ -1,11 +1,12 @@
 //! The master: flags, settings file, high availability.
 
 use crate::engine::check::SourceLocation;
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, ProbeMethod, ProbePurpose, Variable};
 use crate::engine::lint::quantity;
-use crate::engine::lint::rules::restart::{self, has_oplog};
-use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::rules::restart::{self, OPLOG_SINCE, has_oplog};
 use crate::engine::lint::settings::{SettingValue, SettingsOrigin, is_host_local};
+use crate::engine::lint::view::DeploymentView;
 
 /// A standby HA master listens and returns 200. Only `service_ready` shows whether it is serving.
 pub fn ha_readiness(view: &DeploymentView<'_>, out: &mut Findings) {
@@ -137,8 +138,10 @@ pub fn ha(view: &DeploymentView<'_>, out: &mut Findings) {
         }
         if member.master_switch("enable_oplog") == Some(false) {
             let remedy = match has_oplog(view.release(member).as_deref()) {
-                true => "add --enable_oplog=true",
-                false => "no fix in this release: --enable_oplog was added in 0.3.13",
+                true => "add --enable_oplog=true".to_owned(),
+                false => {
+                    format!("no fix in this release: --enable_oplog was added in {}", OPLOG_SINCE.unwrap_or_default())
+                }
             };
             out.warning(
                 &place("enable_ha"),

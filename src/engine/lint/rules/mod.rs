@@ -13,10 +13,11 @@ mod services;
 mod sglang;
 mod sizes;
 
-use crate::engine::base::text::masked;
-use crate::engine::check::{Check, CheckGroup, Finding, Severity, SourceLocation};
-use crate::engine::lint::model::{Implementation, ParsedDeployment, Process, ProcessRole};
-use crate::engine::lint::settings::ProcessView;
+use crate::engine::check::{Check, CheckGroup, Finding};
+use crate::engine::lint::catalogue::{CONTINUATION, MANIFEST};
+use crate::engine::lint::findings::Findings;
+use crate::engine::lint::model::ParsedDeployment;
+use crate::engine::lint::view::DeploymentView;
 
 /// A rule's definition and its implementation.
 pub struct LintRule {
@@ -116,124 +117,14 @@ const CATALOGUE: [Check; RULES.len() + 2] = {
     all
 };
 
-/// Violations of the Kubernetes schema.
-pub const MANIFEST: Check = Check {
-    id: "manifest",
-    group: CheckGroup::Config,
-    about: "Kubernetes documents match the schema of their kind",
-    problems: &[],
-};
-
-/// Broken line continuations in a script.
-pub const CONTINUATION: Check = Check {
-    id: "continuation",
-    group: CheckGroup::Config,
-    about: "no space follows a line-continuation backslash",
-    problems: &[],
-};
-
-/// A deployment with parsed flags and effective settings.
-pub struct DeploymentView<'s> {
-    pub deployment: &'s ParsedDeployment,
-    /// One per process of `deployment`, in the same order.
-    pub member: Vec<ProcessView<'s>>,
-}
-
-impl<'s> DeploymentView<'s> {
-    /// Parses flags and settings of all processes.
-    pub fn new(deployment: &'s ParsedDeployment) -> DeploymentView<'s> {
-        let member = deployment.processes.iter().map(|process| ProcessView::new(deployment, process)).collect();
-        DeploymentView { deployment, member }
-    }
-
-    /// All masters, of both implementations.
-    pub fn masters(&self) -> impl Iterator<Item = &ProcessView<'s>> {
-        self.member.iter().filter(|member| member.process.role == ProcessRole::Master)
-    }
-
-    /// Upstream masters. mcctl's masters reject flags for HA, snapshots and SSD, which `unsupported` reports.
-    pub fn upstream_masters(&self) -> impl Iterator<Item = &ProcessView<'s>> {
-        self.masters().filter(|member| member.process.implementation == Implementation::Upstream)
-    }
-
-    /// The Mooncake release of a process, from the command line or its image tag.
-    pub fn release(&self, member: &ProcessView<'_>) -> Option<String> {
-        self.deployment.release_of(member.process)
-    }
-
-    /// Clients that use the store, or may use it.
-    pub fn clients(&self) -> impl Iterator<Item = &ProcessView<'s>> {
-        self.member.iter().filter(|member| member.process.role.is_client() && member.uses_mooncake() != Some(false))
-    }
-
-    /// SGLang servers in any mode.
-    pub fn sglang(&self) -> impl Iterator<Item = &ProcessView<'s>> {
-        self.member.iter().filter(|member| member.process.role.is_sglang())
-    }
-
-    /// Other processes in the network namespace of `process`.
-    pub fn same_network(&self, process: &Process) -> impl Iterator<Item = &ProcessView<'s>> {
-        self.member
-            .iter()
-            .filter(|member| member.process.network == process.network && !std::ptr::eq(member.process, process))
-    }
-}
-
-/// Collects the findings of one rule.
-pub struct Findings {
-    id: &'static str,
-    out: Vec<Finding>,
-}
-
-impl Findings {
-    fn add(&mut self, severity: Severity, place: &SourceLocation, texts: [String; 3]) {
-        // Addresses may contain passwords, and findings end up in reports and CI logs.
-        let [finding, evidence, remedy] = texts.map(|text| masked(&text).into_owned());
-        self.out.push(Finding { id: self.id, severity, finding, evidence, remedy, place: Some(place.clone()) });
-    }
-
-    /// Reports a failure or a loss of data.
-    pub fn error(
-        &mut self,
-        at: &SourceLocation,
-        what: impl Into<String>,
-        evidence: impl Into<String>,
-        next: impl Into<String>,
-    ) {
-        self.add(Severity::Error, at, [what.into(), evidence.into(), next.into()]);
-    }
-
-    /// Reports something that works only partially, only on some hosts, or only temporarily.
-    pub fn warning(
-        &mut self,
-        at: &SourceLocation,
-        what: impl Into<String>,
-        evidence: impl Into<String>,
-        next: impl Into<String>,
-    ) {
-        self.add(Severity::Warning, at, [what.into(), evidence.into(), next.into()]);
-    }
-
-    /// Reports a fact worth knowing.
-    pub fn info(
-        &mut self,
-        at: &SourceLocation,
-        what: impl Into<String>,
-        evidence: impl Into<String>,
-        next: impl Into<String>,
-    ) {
-        self.add(Severity::Info, at, [what.into(), evidence.into(), next.into()]);
-    }
-}
-
 /// All findings for `deployment`, sorted by file and line.
 pub fn check_deployment(deployment: &ParsedDeployment) -> Vec<Finding> {
     let view = DeploymentView::new(deployment);
     let mut out = deployment.found.clone();
     for rule in RULES {
-        let mut findings = Findings { id: rule.check.id, out: Vec::new() };
+        let mut findings = Findings::new(rule.check.id);
         (rule.run)(&view, &mut findings);
-        out.append(&mut findings.out);
+        out.extend(findings.into_vec());
     }
     // A template used by several roles yields the same finding several times: keep one per location and rule.
     let mut reported = std::collections::BTreeSet::new();

@@ -2,23 +2,21 @@
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::connectors::{LMCACHE_KEYS, LMCACHE_OWN_KEYS, LMCACHE_PREFIX, VLLM_KEYS};
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::flags::is_true;
 use crate::engine::lint::model::{Implementation, ProcessRole, SettingsFileKind, Variable};
-use crate::engine::lint::names::{
-    CLIENT_TTL_KEY, ENGINE_VARIABLES, FlagKind, HICACHE_VARIABLES, LIBRARY_FLAGS, MASTER_FLAGS, MCCTL_FLAGS,
-    MORE_VARIABLES, NOT_A_KEY, SERVICE_KEYS, SERVICE_VARIABLES, SGLANG_KEYS, SGLANG_VARIABLES, VARIABLE_PREFIXES,
-    master_flag, nearest,
-};
-use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::nearest::nearest;
+use crate::engine::lint::programs::MCCTL_FLAGS;
 use crate::engine::lint::settings::ProcessView;
+use crate::engine::lint::view::DeploymentView;
 use crate::engine::lint::yaml::{ScalarKind, YamlEntry, YamlValue};
+use crate::engine::upstream::{
+    FlagKind, LIBRARY_FLAGS, MASTER_FLAGS, Release, SERIES, STORE_KEYS, UpstreamFlag, VARIABLE_PREFIXES, find,
+    is_older, known_variables, master_flag, sglang,
+};
 
-fn known_variables() -> impl Iterator<Item = &'static str> {
-    [ENGINE_VARIABLES, SERVICE_VARIABLES, SGLANG_VARIABLES, MORE_VARIABLES, HICACHE_VARIABLES]
-        .into_iter()
-        .flatten()
-        .copied()
-}
+/// The only flag whose key in a settings file has another name.
+const CLIENT_TTL: &UpstreamFlag = find(MASTER_FLAGS, "client_ttl");
 
 /// A variable that no program reads has no effect and causes no error.
 pub fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
@@ -32,7 +30,7 @@ pub fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
             }
             let Some(near) = nearest(name, known_variables()) else {
                 // Wrapper scripts have their own variables. Only a near match of a known name is definitely a mistake.
-                let who = "neither Mooncake 0.3.13 nor SGLang 0.5.23";
+                let who = format!("neither Mooncake {SERIES} nor SGLang {}", sglang::RELEASE);
                 out.info(
                     value.place(),
                     format!("{name} is not read by any known program"),
@@ -105,7 +103,9 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
         let release = view.release(member);
         let program = match member.process.implementation {
             Implementation::Mcctl => "mcctl serve master".to_owned(),
-            Implementation::Upstream => format!("mooncake_master {}", release.as_deref().unwrap_or("0.3.13.post1")),
+            Implementation::Upstream => {
+                format!("mooncake_master {}", release.as_deref().unwrap_or(Release::TESTED.text()))
+            }
         };
         for flag in &member.flags {
             let own =
@@ -113,7 +113,11 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             if own || flag.spelled.contains('$') {
                 continue;
             }
-            let Some(known) = master_flag(&flag.name) else {
+            // mcctl has the flags of the release that it is tested with.
+            let has = |known: &&UpstreamFlag| {
+                member.process.implementation == Implementation::Upstream || Release::TESTED.has(known.since)
+            };
+            let Some(known) = master_flag(&flag.name).filter(has) else {
                 let names = MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).map(|known| known.name);
                 let negated = flag.name.strip_prefix("no");
                 let near = nearest(&flag.name, names.clone()).or_else(|| negated.and_then(|n| nearest(n, names)));
@@ -148,14 +152,6 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Whether `release` precedes `since`. False for a string without numbers.
-pub fn is_older(release: &str, since: &str) -> bool {
-    let numbers = |text: &str| text.split('.').map_while(|part| part.parse::<u32>().ok()).collect::<Vec<_>>();
-    let (release, since) = (numbers(release), numbers(since));
-    !release.is_empty()
-        && release.iter().chain(std::iter::repeat(&0)).zip(&since).find(|(a, b)| a != b).is_some_and(|(a, b)| a < b)
-}
-
 /// Values that make the master exit, or that it parses in an unexpected way.
 pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
@@ -184,14 +180,9 @@ pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
             if let (Some(known), Some(text)) = (master_flag(&entry.key), entry.value.text()) {
                 check_value(known.name, known.kind, text, &place, out);
                 check_type(entry, known.kind, document.json, &place, out);
-            } else if entry.key == CLIENT_TTL_KEY && entry.value.whole().is_none() {
-                check_value(
-                    CLIENT_TTL_KEY,
-                    FlagKind::Whole,
-                    entry.value.text().unwrap_or("a missing number"),
-                    &place,
-                    out,
-                );
+            } else if Some(entry.key.as_str()) == CLIENT_TTL.key && entry.value.whole().is_none() {
+                let text = entry.value.text().unwrap_or("a missing number");
+                check_value(&entry.key, CLIENT_TTL.kind, text, &place, out);
             }
         }
     }
@@ -199,27 +190,23 @@ pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
 
 fn check_value(name: &str, kind: FlagKind, text: &str, place: &SourceLocation, out: &mut Findings) {
     let trimmed = text.trim();
-    let words: Option<&[&str]> = match name {
-        "memory_allocator" => Some(&["offset", "cachelib"]),
-        "dynamic_replication_mode" => Some(&["off", "observe", "enforce"]),
-        _ => None,
-    };
     let wrong = match kind {
-        FlagKind::Whole => trimmed.parse::<i64>().is_err().then_some("a whole number"),
-        FlagKind::Number => trimmed.parse::<f64>().is_err().then_some("a number"),
-        FlagKind::Ratio => {
-            (!trimmed.parse::<f64>().is_ok_and(|n| (0.0..=1.0).contains(&n))).then_some("a number from 0 to 1")
+        kind if kind.is_whole() => trimmed.parse::<i64>().is_err().then_some("a whole number".to_owned()),
+        FlagKind::Number => trimmed.parse::<f64>().is_err().then_some("a number".to_owned()),
+        FlagKind::Ratio => (!trimmed.parse::<f64>().is_ok_and(|n| (0.0..=1.0).contains(&n)))
+            .then_some("a number from 0 to 1".to_owned()),
+        FlagKind::Duration => {
+            (!is_duration(trimmed)).then_some("milliseconds, or a whole number with ms, s, m or h".to_owned())
         }
-        FlagKind::Duration => (!is_duration(trimmed)).then_some("milliseconds, or a whole number with ms, s, m or h"),
         FlagKind::Switch => {
             let known = is_true(trimmed)
                 || matches!(trimmed.to_ascii_lowercase().as_str(), "0" | "f" | "false" | "n" | "no" | "off");
-            (!known).then_some("true or false")
+            (!known).then_some("true or false".to_owned())
         }
-        FlagKind::Text => words.is_some_and(|words| !words.contains(&trimmed)).then_some("one of its valid values"),
+        FlagKind::Word { words, fallback: None } => (!words.contains(&trimmed)).then(|| words.join(" or ")),
+        _ => None,
     };
     if let Some(wanted) = wrong {
-        let wanted = words.map_or_else(|| wanted.to_owned(), |words| words.join(" or "));
         out.error(
             place,
             format!("the master exits at startup: {name} cannot be '{text}'"),
@@ -236,12 +223,13 @@ fn check_value(name: &str, kind: FlagKind, text: &str, place: &SourceLocation, o
             "set default_kv_lease_ttl to 1000 (milliseconds) or more, or remove it for the default of 10 s",
         );
     }
-    let strategies = ["random", "free_ratio_first", "cxl", "ssd_free_ratio_first", "local_first"];
-    if name == "allocation_strategy" && !strategies.contains(&trimmed) {
+    if let FlagKind::Word { words, fallback: Some(fallback) } = kind
+        && !words.contains(&trimmed)
+    {
         out.warning(
             place,
-            format!("unknown allocation_strategy '{text}': the master uses random"),
-            format!("valid strategies are {}", strategies.join(", ")),
+            format!("unknown {name} '{text}': the master uses {fallback}"),
+            format!("valid strategies are {}", words.join(", ")),
             "use one of these strategies",
         );
     }
@@ -268,15 +256,14 @@ fn is_duration(text: &str) -> bool {
 /// Keys of settings files that no program reads and that cause no error.
 pub fn config_keys(view: &DeploymentView<'_>, out: &mut Findings) {
     for document in &view.deployment.documents {
-        let master = MASTER_FLAGS.iter().map(|flag| flag.name).filter(|name| !NOT_A_KEY.contains(name));
         let known: Vec<&str> = match document.kind {
-            SettingsFileKind::Master => master.chain([CLIENT_TTL_KEY]).collect(),
+            SettingsFileKind::Master => MASTER_FLAGS.iter().filter_map(|flag| flag.key).collect(),
             // Three programs read the file named by MOONCAKE_CONFIG_PATH: the store service, vLLM and LMCache.
             SettingsFileKind::Store | SettingsFileKind::Vllm => {
-                let service = SERVICE_KEYS.iter().map(|(key, _)| *key);
+                let service = STORE_KEYS.iter().map(|row| row.key);
                 service.chain(VLLM_KEYS.iter().chain(LMCACHE_OWN_KEYS).copied()).collect()
             }
-            SettingsFileKind::Extra => SGLANG_KEYS.iter().map(|(key, _)| *key).collect(),
+            SettingsFileKind::Extra => sglang::KEYS.iter().map(|(key, _)| *key).collect(),
             SettingsFileKind::Lmcache => LMCACHE_KEYS.to_vec(),
         };
         for entry in document.node.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
@@ -292,7 +279,7 @@ pub fn config_keys(view: &DeploymentView<'_>, out: &mut Findings) {
         inline_keys(member, out);
     }
     for member in &view.member {
-        let keys: Vec<&str> = SERVICE_KEYS.iter().map(|(key, _)| *key).collect();
+        let keys: Vec<&str> = STORE_KEYS.iter().map(|row| row.key).collect();
         for flag in member.flags.iter().filter(|flag| flag.name == "D" && member.process.role == ProcessRole::Store) {
             let Some((key, located)) = flag.value.as_ref().and_then(|v| Some((v.text.split_once('=')?.0, v))) else {
                 continue;
@@ -304,7 +291,7 @@ pub fn config_keys(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Keys of an inline extra config for a backend that reads [`SGLANG_KEYS`].
+/// Keys of an inline extra config for a backend that reads [`sglang::KEYS`].
 fn inline_keys(member: &ProcessView<'_>, out: &mut Findings) {
     let located = member.flag(&["hicache_storage_backend_extra_config"]).and_then(|flag| flag.value.as_ref());
     let (Some(located), Some(node)) = (located.filter(|located| !located.text.starts_with('@')), &member.extra) else {
@@ -313,7 +300,7 @@ fn inline_keys(member: &ProcessView<'_>, out: &mut Findings) {
     if member.value(&["hicache_storage_backend"]).is_none_or(|backend| backend.text != "mooncake") {
         return;
     }
-    let known: Vec<&str> = SGLANG_KEYS.iter().map(|(key, _)| *key).collect();
+    let known: Vec<&str> = sglang::KEYS.iter().map(|(key, _)| *key).collect();
     for entry in node.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
         let line = if located.place.line == 0 { 0 } else { entry.line };
         unknown_key(
@@ -336,7 +323,7 @@ fn unknown_key(key: &str, known: &[&str], kind: SettingsFileKind, place: &Source
     };
     let (near, why) = match (kind, key) {
         (SettingsFileKind::Master, "client_ttl") => {
-            (Some(CLIENT_TTL_KEY), "the key for the flag --client_ttl has a different name")
+            (CLIENT_TTL.key, "the key for the flag --client_ttl has a different name")
         }
         (SettingsFileKind::Master, "port") => {
             (Some("rpc_port"), "with a settings file, the flag --port and its key are ignored")
@@ -360,17 +347,17 @@ pub fn hidden_variables(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in
         view.member.iter().filter(|member| matches!(member.process.role, ProcessRole::Store | ProcessRole::Sglang(_)))
     {
-        let (table, instead) = match (&member.process.role, &member.origin) {
+        let (table, instead): (Vec<(&str, &str)>, String) = match (&member.process.role, &member.origin) {
             (_, SettingsOrigin::Environment) => continue,
             (ProcessRole::Sglang(_), SettingsOrigin::Inline(..)) => {
-                (SGLANG_KEYS, "the extra config specifies a master".to_owned())
+                (sglang::KEYS.to_vec(), "the extra config specifies a master".to_owned())
             }
-            (ProcessRole::Sglang(_), _) => (SGLANG_KEYS, "a settings file is read".to_owned()),
+            (ProcessRole::Sglang(_), _) => (sglang::KEYS.to_vec(), "a settings file is read".to_owned()),
             (_, _) => {
                 let by_variable = member.flag(&["config"]).is_none();
                 let why =
                     if by_variable { "MOONCAKE_CONFIG_PATH specifies a file" } else { "--config specifies a file" };
-                (SERVICE_KEYS, why.to_owned())
+                (STORE_KEYS.iter().map(|row| (row.key, row.variable)).collect(), why.to_owned())
             }
         };
         if matches!(member.origin, SettingsOrigin::Unread(_))

@@ -1,13 +1,14 @@
 //! Settings that mcctl's programs reject.
 
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, ProcessRole, RuntimeKind};
-use crate::engine::lint::names::{MCCTL_FLAGS, nearest};
+use crate::engine::lint::nearest::nearest;
 use crate::engine::lint::programs::{
-    METADATA_FLAGS, NODE_FLAGS, NODE_TRANSPORTS, REFUSED_BY_MASTER, REFUSED_BY_NODE, UP_FLAGS,
+    MCCTL_FLAGS, METADATA_FLAGS, NODE_FLAGS, NODE_TRANSPORTS, REFUSED_BY_MASTER, REFUSED_BY_NODE, UP_FLAGS,
 };
 use crate::engine::lint::read::launch::assignment;
-use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue};
+use crate::engine::lint::view::DeploymentView;
 
 /// A flag, key or variable that `mcctl serve master` or `mcctl serve store` rejects at startup.
 pub fn unsupported(view: &DeploymentView<'_>, out: &mut Findings) {

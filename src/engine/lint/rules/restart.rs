@@ -1,18 +1,17 @@
 //! The effect of a master restart on a store's keys.
 
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, RuntimeKind};
-use crate::engine::lint::rules::names::is_older;
-use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue};
+use crate::engine::lint::view::DeploymentView;
+use crate::engine::upstream::{MASTER_FLAGS, UNTESTED_SINCE, find, is_older};
 
 /// The first release with the oplog.
-const OPLOG_SINCE: &str = "0.3.13";
-/// The first release whose snapshot restore was not tested.
-const RESTORE_UNTESTED_SINCE: &str = "0.3.14";
+pub const OPLOG_SINCE: Option<&str> = find(MASTER_FLAGS, "enable_oplog").since;
 
 /// Whether `release` of Mooncake has `--enable_oplog`.
 pub fn has_oplog(release: Option<&str>) -> bool {
-    release.is_none_or(|release| !is_older(release, OPLOG_SINCE))
+    release.zip(OPLOG_SINCE).is_none_or(|(release, since)| !is_older(release, since))
 }
 
 /// Restarting the master loses all keys, or nearly all of them.
@@ -41,7 +40,7 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         false => "no fix in this release: restart the master only when an empty cache is acceptable",
     };
     // Observed with 0.3.13.post1, see kvcache-ai/Mooncake#3761.
-    let is_lossy = release.as_deref().is_none_or(|release| is_older(release, RESTORE_UNTESTED_SINCE));
+    let is_lossy = release.as_deref().is_none_or(|release| is_older(release, UNTESTED_SINCE));
     match (member.master("enable_snapshot_restore"), member.master_switch("enable_snapshot_restore")) {
         (SettingValue::Is(located), Some(true)) if is_lossy => out.warning(
             &located.place,

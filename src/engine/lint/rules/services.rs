@@ -2,10 +2,11 @@
 
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::check::listed;
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{KubeService, LocatedValue, Process, ProcessRole, RuntimeKind};
 use crate::engine::lint::rules::kubernetes::selects;
-use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue, host_of};
+use crate::engine::lint::view::DeploymentView;
 
 /// A client must use a port that its Service exposes, and a Service port must route to a port on which a process listens.
 pub fn service_port(view: &DeploymentView<'_>, out: &mut Findings) {
@@ -36,10 +37,10 @@ impl MasterPorts {
             return None;
         }
         let metadata = match member.master_switch("enable_http_metadata_server")? {
-            true => Some(member.master_port("http_metadata_server_port", 8080)?),
+            true => Some(member.master_port("http_metadata_server_port")?),
             false => None,
         };
-        Some(MasterPorts { rpc: member.rpc_port()?, admin: member.master_port("metrics_port", 9003)?, metadata })
+        Some(MasterPorts { rpc: member.rpc_port()?, admin: member.master_port("metrics_port")?, metadata })
     }
 
     fn has(&self, port: u16) -> bool {

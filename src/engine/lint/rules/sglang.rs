@@ -1,13 +1,13 @@
 //! SGLang's command line: flags, values, device lists.
 
 use crate::engine::check::listed;
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole};
-use crate::engine::lint::names::{SGLANG_FLAGS, SGLANG_VALUES, nearest};
-use crate::engine::lint::rules::{DeploymentView, Findings};
+use crate::engine::lint::nearest::nearest;
 use crate::engine::lint::settings::{ProcessView, SettingValue};
+use crate::engine::lint::view::DeploymentView;
+use crate::engine::upstream::sglang::{self, RELEASE};
 
-/// The release whose flags are known.
-const RELEASE: &str = "0.5.23";
 /// Maximum number of unknown flags per process that are compared with all known flags.
 const UNKNOWN_MAX: usize = 32;
 /// Limit on the edit distance between a flag and its likely intended name.
@@ -24,15 +24,15 @@ fn other_release(process: &Process) -> Option<&str> {
 /// SGLang exits at startup on an unknown flag.
 pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang() {
-        let known = |name: &str| SGLANG_FLAGS.binary_search(&name).is_ok();
+        let known = |name: &str| sglang::FLAGS.binary_search(&name).is_ok();
         // argparse accepts an unambiguous prefix of a name.
         let begins = |name: &str| {
-            let at = SGLANG_FLAGS.partition_point(|known| *known < name);
-            SGLANG_FLAGS.get(at).is_some_and(|known| known.starts_with(name))
+            let at = sglang::FLAGS.partition_point(|known| *known < name);
+            sglang::FLAGS.get(at).is_some_and(|known| known.starts_with(name))
         };
         let unknown = member.flags.iter().filter(|f| f.spelled.starts_with("--") && !f.spelled.contains('$'));
         for flag in unknown.filter(|f| !known(&f.name) && !begins(&f.name)).take(UNKNOWN_MAX) {
-            let near = nearest(&flag.name, SGLANG_FLAGS.iter().copied());
+            let near = nearest(&flag.name, sglang::FLAGS.iter().copied());
             let is_typo = near.is_some_and(|near| strsim::damerau_levenshtein(near, &flag.name) <= TYPO_MAX);
             let hicache = flag.name.starts_with("hicache") || flag.name.starts_with("enable_hi");
             let why = format!("SGLang {RELEASE} does not have a flag with that name");
@@ -67,7 +67,7 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
 /// SGLang exits at startup if a flag has an invalid value.
 pub fn values(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang() {
-        for (name, values) in SGLANG_VALUES {
+        for (name, values) in sglang::VALUES {
             let Some(located) = member.value(&[name]).filter(|located| !values.contains(&located.text.as_str())) else {
                 continue;
             };

@@ -1,10 +1,11 @@
 //! Sizes: syntax per program, minimum segment, huge pages.
 
 use crate::engine::base::ByteSize;
+use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, ProcessRole, RuntimeKind};
 use crate::engine::lint::quantity;
-use crate::engine::lint::rules::{DeploymentView, Findings};
 use crate::engine::lint::settings::{ProcessView, SettingValue};
+use crate::engine::lint::view::DeploymentView;
 use crate::engine::plan::SizingError;
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 use crate::engine::plan::size_text;

@@ -18,7 +18,7 @@ use crate::engine::wire::types::{
 use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
 
 /// The protocol version that every client requires.
-const PROTOCOL_VERSION: &str = "2.0.0";
+const PROTOCOL_VERSION: &str = crate::engine::upstream::PROTOCOL_VERSION;
 
 /// Defines the methods of a write family whose arguments are the same in both families.
 macro_rules! write_methods {

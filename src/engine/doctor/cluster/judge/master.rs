@@ -5,7 +5,7 @@ use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::cluster::facts::{AdminFacts, ClusterFacts, ProbeFailureKind, RpcState};
 use crate::engine::doctor::cluster::judge::no_admin;
 use crate::engine::doctor::{finding, listed, plural, shown, status};
-use crate::engine::store::client::PROTOCOL_VERSION;
+use crate::engine::upstream::{PROTOCOL_VERSION, SERIES};
 
 /// Minimum number of keys whose loss is reported.
 const KEYS_WORTH: f64 = 1.0;
@@ -212,13 +212,15 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
     };
     let by_paths = release_by_paths(facts);
     let by_admin = by_paths.map_or(String::new(), |release| format!("; its admin HTTP endpoints match {release}"));
-    let remedy = "install the same Mooncake release in every image (mooncake_master, SGLang, store nodes): 0.3.13 for this mcctl";
+    let remedy = format!(
+        "install the same Mooncake release in every image (mooncake_master, SGLang, store nodes): {SERIES} for this mcctl"
+    );
     if version != PROTOCOL_VERSION {
         return CheckStatus::Found(vec![finding(
             "master-release",
             Severity::Error,
-            "the master's release uses a different protocol: 0.3.13 clients are incompatible with it",
-            format!("ServiceReady returned '{version}', but 0.3.8 to 0.3.13 return '{PROTOCOL_VERSION}'{by_admin}"),
+            format!("the master's release uses a different protocol: {SERIES} clients are incompatible with it"),
+            format!("ServiceReady returned '{version}', but 0.3.8 to {SERIES} return '{PROTOCOL_VERSION}'{by_admin}"),
             remedy,
         )]);
     }
@@ -227,7 +229,9 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Found(vec![finding(
             "master-release",
             Severity::Error,
-            "the master's release is not 0.3.13: clients of a different release start and look up keys, but store nothing (-900)",
+            format!(
+                "the master's release is not {SERIES}: clients of a different release start and look up keys, but store nothing (-900)"
+            ),
             format!(
                 "{} fails: {}; ServiceReady returned '{version}', like all releases since 0.3.8{by_admin}",
                 failure.step, failure.message
@@ -239,15 +243,15 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Found(vec![finding(
             "master-release",
             Severity::Error,
-            "the master is older than 0.3.12: 0.3.13 clients can neither store nor read",
+            format!("the master is older than 0.3.12: {SERIES} clients can neither store nor read"),
             format!("its admin HTTP endpoints match {release}"),
             remedy,
         )]);
     }
     match facts.probes.made.iter().any(|probe_object| probe_object.end.is_ok()) {
-        true => CheckStatus::Passed("it accepted 0.3.13 put, get and remove calls".to_owned()),
+        true => CheckStatus::Passed(format!("it accepted {SERIES} put, get and remove calls")),
         false => CheckStatus::Skipped(format!(
-            "no probe object was put, and version '{version}' does not distinguish 0.3.12 from 0.3.13{}",
+            "no probe object was put, and version '{version}' does not distinguish 0.3.12 from {SERIES}{}",
             facts.probes.none.as_ref().map_or(String::new(), |why| format!(": {why}"))
         )),
     }

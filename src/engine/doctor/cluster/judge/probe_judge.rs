@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::cluster::facts::{ClusterFacts, ObjectProbe, ProbeFailureKind, ProbeTiming};
 use crate::engine::doctor::{finding, listed, plural, shown, status};
+use crate::engine::upstream::mooncake_series;
 
 /// A node this many times slower than the median is reported.
 const SLOWER: f64 = 4.0;
@@ -127,7 +128,7 @@ fn message(kind: ProbeFailureKind) -> (Severity, &'static str, &'static str) {
         }
         ProbeFailureKind::Release => (
             Severity::Error,
-            "the master rejects a 0.3.13 put",
+            concat!("the master rejects a ", mooncake_series!(), " put"),
             "install the same Mooncake release everywhere: see master-release",
         ),
         ProbeFailureKind::Other => (Severity::Error, "a probe object failed", "see the error in the evidence"),

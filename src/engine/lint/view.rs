@@ -1,0 +1,51 @@
+//! A deployment as the rules see it.
+
+use crate::engine::lint::model::{Implementation, ParsedDeployment, Process, ProcessRole};
+use crate::engine::lint::settings::ProcessView;
+
+/// A deployment with parsed flags and effective settings.
+pub struct DeploymentView<'s> {
+    pub deployment: &'s ParsedDeployment,
+    /// One per process of `deployment`, in the same order.
+    pub member: Vec<ProcessView<'s>>,
+}
+
+impl<'s> DeploymentView<'s> {
+    /// Parses flags and settings of all processes.
+    pub fn new(deployment: &'s ParsedDeployment) -> DeploymentView<'s> {
+        let member = deployment.processes.iter().map(|process| ProcessView::new(deployment, process)).collect();
+        DeploymentView { deployment, member }
+    }
+
+    /// All masters, of both implementations.
+    pub fn masters(&self) -> impl Iterator<Item = &ProcessView<'s>> {
+        self.member.iter().filter(|member| member.process.role == ProcessRole::Master)
+    }
+
+    /// Upstream masters. mcctl's masters reject flags for HA, snapshots and SSD, which `unsupported` reports.
+    pub fn upstream_masters(&self) -> impl Iterator<Item = &ProcessView<'s>> {
+        self.masters().filter(|member| member.process.implementation == Implementation::Upstream)
+    }
+
+    /// The Mooncake release of a process, from the command line or its image tag.
+    pub fn release(&self, member: &ProcessView<'_>) -> Option<String> {
+        self.deployment.release_of(member.process)
+    }
+
+    /// Clients that use the store, or may use it.
+    pub fn clients(&self) -> impl Iterator<Item = &ProcessView<'s>> {
+        self.member.iter().filter(|member| member.process.role.is_client() && member.uses_mooncake() != Some(false))
+    }
+
+    /// SGLang servers in any mode.
+    pub fn sglang(&self) -> impl Iterator<Item = &ProcessView<'s>> {
+        self.member.iter().filter(|member| member.process.role.is_sglang())
+    }
+
+    /// Other processes in the network namespace of `process`.
+    pub fn same_network(&self, process: &Process) -> impl Iterator<Item = &ProcessView<'s>> {
+        self.member
+            .iter()
+            .filter(|member| member.process.network == process.network && !std::ptr::eq(member.process, process))
+    }
+}
