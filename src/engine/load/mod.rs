@@ -31,5 +31,5 @@ pub use caveats::GeneratorCaveat;
 pub use distribution::{Distribution, ParseDistributionError};
 pub use driver::{Driver, DueRequest, Pace, ReadyOrder, Rules, Script, Turn};
 pub use histogram::{LatencyHistogram, LatencySummary};
-pub use run::{LiveCounters, RunLimits, RunStats, TimedRequest, run};
+pub use run::{LiveCounters, LoadRun, RunLimits, RunStats, TimedRequest};
 pub use seed::Seed;

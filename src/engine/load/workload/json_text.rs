@@ -81,23 +81,28 @@ const DEPTH_MAX: u32 = 120;
 /// Checks that `text` is valid JSON and not nested too deeply.
 fn check(text: &str) -> Result<(), RowError> {
     serde_json::from_str::<IgnoredAny>(text)?;
-    let (bytes, mut depth, mut at) = (text.as_bytes(), 0_u32, 0);
-    while at < bytes.len() {
+    match outside_strings(text).any(|(_, _, depth)| depth > DEPTH_MAX) {
+        true => Err(RowError::TooDeep(DEPTH_MAX as usize)),
+        false => Ok(()),
+    }
+}
+
+/// Returns each byte of valid JSON outside strings: its position, its value, and the nesting depth after it.
+fn outside_strings(text: &str) -> impl Iterator<Item = (usize, u8, u32)> {
+    let bytes = text.as_bytes();
+    let (mut depth, mut at) = (0_u32, 0);
+    std::iter::from_fn(move || {
+        while *bytes.get(at)? == b'"' {
+            at += string_end(&bytes[at..]).unwrap_or(bytes.len() - at);
+        }
         match bytes[at] {
-            b'"' => {
-                at += string_end(&bytes[at..]).unwrap_or(bytes.len() - at);
-                continue;
-            }
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > DEPTH_MAX {
-            return Err(RowError::TooDeep(DEPTH_MAX as usize));
-        }
         at += 1;
-    }
-    Ok(())
+        Some((at - 1, bytes[at - 1], depth))
+    })
 }
 
 fn inside(text: &str, open: u8, close: u8) -> Option<&str> {
@@ -121,23 +126,10 @@ fn string_end(bytes: &[u8]) -> Option<usize> {
 
 /// Splits valid JSON at its outermost commas.
 fn split(inner: &str) -> Vec<&str> {
-    let bytes = inner.as_bytes();
-    let (mut parts, mut begin, mut depth, mut at) = (Vec::new(), 0, 0_u32, 0);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'"' => {
-                at += string_end(&bytes[at..]).unwrap_or(bytes.len() - at);
-                continue;
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b',' if depth == 0 => {
-                parts.push(inner[begin..at].trim());
-                begin = at + 1;
-            }
-            _ => {}
-        }
-        at += 1;
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for (at, _, _) in outside_strings(inner).filter(|(_, byte, depth)| *byte == b',' && *depth == 0) {
+        parts.push(inner[begin..at].trim());
+        begin = at + 1;
     }
     if !inner[begin..].trim().is_empty() {
         parts.push(inner[begin..].trim());
