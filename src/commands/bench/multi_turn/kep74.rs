@@ -4,12 +4,10 @@
 
 use serde::Serialize;
 
-use crate::commands::bench::multi_turn::goal_tracker::{Kep74Totals, PassStats};
 use crate::commands::table::{ReportSection, ReportTable};
-
-pub(super) const FIRST: &str = "first-turn";
-pub(super) const REPLAY: &str = "replay";
-pub(super) const CONVERSATIONS: &str = "multi-turn";
+use crate::engine::load::goals::PassStats;
+use crate::engine::load::measure::kep74::Kep74Totals;
+use crate::engine::load::plan::{KEP74_CONVERSATIONS, KEP74_FIRST, KEP74_REPLAY};
 
 /// Figures for one row at one endpoint.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -68,12 +66,12 @@ impl Kep74Report {
     pub(super) fn of(watched: &[PassStats], without: String, with: Option<String>) -> Kep74Report {
         Kep74Report {
             table: vec![
-                row("First-turn", FIRST, watched, |one| &one.first_turn),
-                row("Multi-turn", REPLAY, watched, |one| &one.first_turn),
+                row("First-turn", KEP74_FIRST, watched, |one| &one.first_turn),
+                row("Multi-turn", KEP74_REPLAY, watched, |one| &one.first_turn),
             ],
             multi_turn: vec![
-                row("Turn 1", CONVERSATIONS, watched, |one| &one.first_turn),
-                row("Turns 2..n", CONVERSATIONS, watched, |one| &one.later_turns),
+                row("Turn 1", KEP74_CONVERSATIONS, watched, |one| &one.first_turn),
+                row("Turns 2..n", KEP74_CONVERSATIONS, watched, |one| &one.later_turns),
             ],
             without,
             with,

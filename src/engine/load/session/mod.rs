@@ -25,7 +25,7 @@ use crate::engine::load::session::control::{ControlRun, StepResult};
 use crate::engine::load::target::LoadTarget;
 use crate::engine::load::workload::expected_hits::WithExpectedHits;
 use crate::engine::load::workload::{LoadWorkload, WorkloadSubset};
-use crate::engine::load::{Driver, LiveCounters, LoadRun, Pace, Rules, RunLimits, Seed, TimedRequest};
+use crate::engine::load::{Driver, LiveCounters, LoadCaveat, LoadRun, Pace, Rules, RunLimits, Seed, TimedRequest};
 
 pub use control::{Control, StepError, StepFailure, Tier};
 pub use pass::{FIGURES_MAX, Figure, PassId, PassResult};
@@ -140,6 +140,27 @@ pub struct SessionResult {
     pub stopped: bool,
 }
 
+impl SessionResult {
+    /// Returns the number of requests aborted because of a bug in mcctl.
+    pub fn bugs(&self) -> u64 {
+        self.passes.iter().map(|pass| pass.ran.bugs).sum()
+    }
+
+    /// Returns whether all requests to at least one endpoint failed. Endpoints with the same name count as one.
+    pub fn has_failed_endpoint(&self) -> bool {
+        self.passes.iter().any(|one| {
+            let of = || self.passes.iter().filter(|pass| pass.id.side_name == one.id.side_name);
+            let succeeded: u64 = of().map(|pass| pass.tally.all.requests).sum();
+            succeeded == 0 && of().any(|pass| pass.tally.failed() > 0)
+        })
+    }
+
+    /// Returns a caveat if a failed step ended the schedule.
+    pub fn caveat(&self) -> Option<LoadCaveat> {
+        self.failed_step.clone().map(LoadCaveat::Incomplete)
+    }
+}
+
 /// A measurement to execute.
 pub struct Session {
     pub sides: Vec<LoadEndpoint>,
@@ -152,6 +173,18 @@ pub struct Session {
 }
 
 impl Session {
+    /// Returns the maximum number of concurrent connections. HTTP/1 needs one per request in flight; HTTP/2 requests share connections.
+    pub fn connections_max(&self) -> usize {
+        let connections = self.schedule.iter().filter_map(|(at, step)| {
+            let SessionStep::Pass(plan) = step else { return None };
+            let at_once = plan.rules.in_flight.min(plan.part.len());
+            let protocol = &self.sides.get(*at)?.target.protocol;
+            let shares = protocol.http2 && protocol.tls.is_none();
+            Some(if shares { at_once.div_ceil(protocol.streams.max(1)) } else { at_once })
+        });
+        connections.max().unwrap_or(0)
+    }
+
     /// Executes the schedule. After the first `stop`, the current step ends early and no further steps are executed.
     /// After the second one, requests in flight are aborted.
     pub async fn execute<E: Env + Unpin>(

@@ -8,7 +8,7 @@ mod writer;
 
 use std::sync::Arc;
 
-use crate::commands::bench::multi_turn::args::{Backend, Sweep};
+use crate::commands::bench::multi_turn::args::Backend;
 use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
 use crate::commands::bench::multi_turn::files::serving::{DatasetLengths, PassTotals, ResultSettings};
 use crate::commands::bench::multi_turn::files::writer::{FileId, OutputFileSet, OutputWriter};
@@ -18,6 +18,7 @@ use crate::commands::bench::multi_turn::{Api, Args};
 use crate::commands::error::Failure;
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
+use crate::engine::load::sweep::Sweep;
 use crate::engine::load::{LiveCounters, TimedRequest};
 
 pub(super) use resume::ResumedRun;

@@ -1,7 +1,11 @@
 //! Load sweep: the same workload at increasing rates or concurrency levels. It finds the point beyond which more load
 //! only adds queueing, and the highest load that still meets the limits.
 
+mod result;
+
 use std::str::FromStr;
+
+pub use result::{LoadFigures, SweepResult, SweepTerms};
 
 /// Maximum number of values in a sweep.
 pub const VALUES_MAX: usize = 1_000;
@@ -9,6 +13,31 @@ pub const VALUES_MAX: usize = 1_000;
 /// Increasing values above zero: either `1,2,4` or `FROM:TO:STEP`, with both ends included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values(Vec<f64>);
+
+/// The swept parameter and its values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sweep {
+    /// Requests per second.
+    Rate(Vec<f64>),
+    /// Conversations at a time.
+    Concurrency(Vec<f64>),
+}
+
+impl Sweep {
+    /// Returns the name of the swept parameter.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Sweep::Rate(_) => "rate",
+            Sweep::Concurrency(_) => "concurrency",
+        }
+    }
+
+    /// Returns the values, in the order in which they run.
+    pub fn loads(&self) -> &[f64] {
+        let (Sweep::Rate(loads) | Sweep::Concurrency(loads)) = self;
+        loads
+    }
+}
 
 /// The string is not a valid list of sweep values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
