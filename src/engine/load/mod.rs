@@ -18,6 +18,7 @@ pub mod measure;
 pub mod numpy;
 pub mod paired;
 pub mod plan;
+pub mod progress;
 mod run;
 mod seed;
 pub mod server;

@@ -75,7 +75,7 @@ impl DatasetName {
     }
 
     /// Returns the dataset's file format; `None` if prompts are generated.
-    fn format(self) -> Option<DatasetFormat> {
+    pub fn format(self) -> Option<DatasetFormat> {
         Some(match self {
             DatasetName::Sharegpt => DatasetFormat::ShareGpt,
             DatasetName::Custom => DatasetFormat::Custom,
