@@ -8,9 +8,6 @@ use crate::engine::load::measure::steady::SteadyState;
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::{LiveCounters, LoadCaveat, TimedRequest};
 
-/// Number of passes in a row that may miss the limits before the run stops.
-const MISSED_MAX: u32 = 2;
-
 /// Goal statistics for one pass.
 #[derive(Clone, Debug)]
 pub struct PassStats {
@@ -38,14 +35,15 @@ pub struct GoalTracker {
     limits: Vec<LatencyLimit>,
     /// Minimum share of requests that must meet the limits; otherwise the pass fails. After two failed passes in a row, the run stops.
     pub required_share: Option<f64>,
-    failed: u32,
+    /// Whether each pass met the required share.
+    met: Vec<bool>,
     pub passes: Vec<PassStats>,
 }
 
 impl GoalTracker {
     /// Creates a tracker for `limits` that never stops the run.
     pub fn new(limits: &[LatencyLimit]) -> GoalTracker {
-        GoalTracker { limits: limits.to_vec(), required_share: None, failed: 0, passes: Vec::new() }
+        GoalTracker { limits: limits.to_vec(), required_share: None, met: Vec::new(), passes: Vec::new() }
     }
 
     /// Returns whether fewer than the share `required` of the requests sent in `passes` met the limits.
@@ -78,7 +76,22 @@ impl Observer for GoalTracker {
         let (Some(required), Some(stats)) = (self.required_share, self.passes.last()) else {
             return AfterPass::Continue;
         };
-        self.failed = if stats.goodput.share(pass.sent()) < required { self.failed + 1 } else { 0 };
-        if self.failed >= MISSED_MAX { AfterPass::Stop } else { AfterPass::Continue }
+        self.met.push(stats.goodput.share(pass.sent()) >= required);
+        if is_settled(&self.met) { AfterPass::Stop } else { AfterPass::Continue }
+    }
+}
+
+/// Returns whether the last two passes missed the limits, so that higher loads need not be run.
+fn is_settled(met: &[bool]) -> bool {
+    met.ends_with(&[false, false])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_failures_in_a_row_settle_a_sweep() {
+        assert_eq!([&[true, false, false][..], &[false, true, false], &[false]].map(is_settled), [true, false, false]);
     }
 }

@@ -13,6 +13,7 @@ mod distribution;
 mod driver;
 pub mod goals;
 mod histogram;
+pub mod kep74;
 pub mod ladder;
 pub mod measure;
 pub mod numpy;

@@ -10,6 +10,7 @@ use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::error::Exit;
 use crate::engine::load::compare::ComparedSides;
 use crate::engine::load::goals::GoalTracker;
+use crate::engine::load::kep74::Kep74Tables;
 use crate::engine::load::plan::MeasurementKind;
 use crate::engine::load::sweep::SweepResult;
 use crate::engine::load::{LoadCaveat, Seed};
@@ -56,7 +57,8 @@ impl Args {
             }
             MeasurementKind::Kep74 => {
                 let with = self.compare.against.is_some().then(|| label(measured.sides.len() - 1).target);
-                report.kep74 = Some(Kep74Report::of(&tracker.passes, label(0).target, with));
+                let tables = Kep74Tables::of(&tracker.passes);
+                report.kep74 = Some(Kep74Report { tables, without: label(0).target, with });
             }
         }
     }

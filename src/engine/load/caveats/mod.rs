@@ -1,19 +1,13 @@
 //! Caveats: reasons why the figures of a measurement may be misleading.
 
 mod generator;
-
-use std::time::Duration;
+mod pass;
 
 use crate::engine::load::ladder::TierNotVerified;
-use crate::engine::load::measure::is_late;
-use crate::engine::load::plan::OfferedLoad;
 use crate::engine::load::server::{ObservationCaveat, ServerCallError};
-use crate::engine::load::session::{PassResult, StepError};
+use crate::engine::load::session::StepError;
 
 pub use generator::GeneratorCaveat;
-
-/// A median wait for a concurrency slot above this shows that the rate is too high.
-const WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// A caveat about the results of a measurement.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -121,35 +115,5 @@ impl LoadCaveat {
             (LoadCaveat::Server(a), LoadCaveat::Server(b)) => a.to_string() == b.to_string(),
             _ => self == other,
         }
-    }
-}
-
-impl PassResult {
-    /// Returns the caveats about the pass at this `load`.
-    pub fn caveats(&self, load: &OfferedLoad) -> Vec<LoadCaveat> {
-        let (tally, all) = (&self.tally, &self.tally.all);
-        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-        let mut caveats = Vec::new();
-        if let (Some(lag), Some(ttft)) = (tally.lag.summary(), all.ttft.summary())
-            && is_late(&lag, &ttft)
-        {
-            caveats.push(LoadCaveat::GeneratorLag { lag_ms: ms(lag.p99.unwrap_or(lag.max)) });
-        }
-        if let Some(wait) = tally.wait.summary()
-            && wait.p50 > WAIT_MAX
-            && load.rate.is_finite()
-        {
-            caveats.push(LoadCaveat::ConcurrencyWait { p50_ms: ms(wait.p50), limit: load.in_flight() });
-        }
-        caveats.extend(self.ran.caveats().into_iter().map(LoadCaveat::Generator));
-        if all.tokens.uncounted > 0 {
-            caveats.push(LoadCaveat::UncountedTokens { frames: all.tokens.uncounted });
-        }
-        if tally.bad_frames > 0 {
-            caveats.push(LoadCaveat::UnreadableFrames { frames: tally.bad_frames });
-        }
-        let observed = self.observed.iter().flat_map(|observed| &observed.caveats);
-        caveats.extend(observed.cloned().map(LoadCaveat::Server));
-        caveats
     }
 }

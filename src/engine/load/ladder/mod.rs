@@ -6,6 +6,7 @@
 //! A request counts toward a tier only if the server reports that the tokens came from that tier.
 
 mod figures;
+mod not_verified;
 mod result;
 
 use std::collections::VecDeque;
@@ -19,7 +20,8 @@ use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
 use crate::engine::load::{ModelAnswer, Pace, Rules, Script, Seed, Turn};
 
 pub use figures::{BreakEven, Ladder, LadderCell, LinearFit, Mean};
-pub use result::{LadderRefusal, LadderResult, TierNotVerified, server_info};
+pub use not_verified::TierNotVerified;
+pub use result::{LadderRefusal, LadderResult, server_info};
 
 /// Default prompt lengths in tokens.
 pub const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];

@@ -17,7 +17,6 @@ use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
 pub use caches::CacheChange;
 pub use offered::OfferedLoad;
 pub use phases::{Phase, PhaseError, PhasePlan, ProfileCalls};
-pub use schedule::{KEP74_CONVERSATIONS, KEP74_FIRST, KEP74_REPLAY};
 
 /// The type of a measurement, which determines its schedule and how its passes are analyzed.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,16 +6,10 @@ use crate::engine::load::compare::{ComparedSides, SELF_COMPARE, blocks, in_turn}
 use crate::engine::load::plan::{Measurement, OfferedLoad};
 use crate::engine::load::session::{Control, SessionStep};
 use crate::engine::load::sweep::Sweep;
-use crate::engine::load::{Pace, Rules, Seed};
+use crate::engine::load::{Pace, Rules, Seed, kep74};
 
 /// Steps, each with the index of its endpoint.
 type Schedule = VecDeque<(usize, SessionStep)>;
-
-/// Pass names in KEP-74's first table: single turns, and the same turns again.
-pub const KEP74_FIRST: &str = "first-turn";
-pub const KEP74_REPLAY: &str = "replay";
-/// Name of the pass with whole conversations.
-pub const KEP74_CONVERSATIONS: &str = "multi-turn";
 
 impl Measurement {
     fn conversations(&self, side: usize) -> u32 {
@@ -92,9 +86,9 @@ impl Measurement {
             schedule.push_back((side, SessionStep::Pass(Box::new(plan))));
         };
         let servers = self.sides.len() / 2;
-        (0..servers).for_each(|at| pass(2 * at, KEP74_FIRST, flush));
-        (0..servers).rev().for_each(|at| pass(2 * at, KEP74_REPLAY, false));
-        (0..servers).for_each(|at| pass(2 * at + 1, KEP74_CONVERSATIONS, flush));
+        (0..servers).for_each(|at| pass(2 * at, kep74::FIRST, flush));
+        (0..servers).rev().for_each(|at| pass(2 * at, kep74::REPLAY, false));
+        (0..servers).for_each(|at| pass(2 * at + 1, kep74::CONVERSATIONS, flush));
         schedule
     }
 }

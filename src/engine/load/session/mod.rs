@@ -25,7 +25,7 @@ use crate::engine::load::session::control::{ControlRun, StepResult};
 use crate::engine::load::target::LoadTarget;
 use crate::engine::load::workload::expected_hits::WithExpectedHits;
 use crate::engine::load::workload::{LoadWorkload, WorkloadSubset};
-use crate::engine::load::{Driver, LiveCounters, LoadCaveat, LoadRun, Pace, Rules, RunLimits, Seed, TimedRequest};
+use crate::engine::load::{Driver, LiveCounters, LoadRun, Pace, Rules, RunLimits, Seed, TimedRequest};
 
 pub use control::{Control, StepError, StepFailure, Tier};
 pub use pass::{FIGURES_MAX, Figure, PassId, PassResult};
@@ -153,11 +153,6 @@ impl SessionResult {
             let succeeded: u64 = of().map(|pass| pass.tally.all.requests).sum();
             succeeded == 0 && of().any(|pass| pass.tally.failed() > 0)
         })
-    }
-
-    /// Returns a caveat if a failed step ended the schedule.
-    pub fn caveat(&self) -> Option<LoadCaveat> {
-        self.failed_step.clone().map(LoadCaveat::Incomplete)
     }
 }
 

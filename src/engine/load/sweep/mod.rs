@@ -107,11 +107,6 @@ pub fn highest_that_meets(points: &[SweepPoint]) -> Option<usize> {
     points.iter().take_while(|point| point.meets == Some(true)).count().checked_sub(1)
 }
 
-/// Whether the last two values exceeded the limits, so that higher loads need not be run.
-pub fn is_settled(points: &[SweepPoint]) -> bool {
-    points.iter().rev().take(2).filter(|point| point.meets == Some(false)).count() == 2
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn highest_that_meets_stops_at_the_first_failure_and_two_settle() {
+    fn highest_that_meets_stops_at_the_first_failure() {
         let meets = |list: &[bool]| -> Vec<SweepPoint> {
             let point = |(i, meets): (usize, &bool)| SweepPoint {
                 load: i as f64 + 1.0,
@@ -154,10 +149,6 @@ mod tests {
         };
         assert_eq!(highest_that_meets(&meets(&[true, true, false, true])), Some(1));
         assert_eq!(highest_that_meets(&meets(&[false, true])), None);
-        assert_eq!(
-            [&[true, false, false][..], &[false, true, false], &[false]].map(|list| is_settled(&meets(list))),
-            [true, false, false]
-        );
         assert_eq!(highest_that_meets(&points(&[(1.0, 1.0, 1.0)])), None, "no limits");
     }
 
