@@ -6,6 +6,7 @@ mod compare;
 mod control;
 mod dataset;
 mod faults;
+mod plan;
 mod report;
 mod secure;
 mod server;

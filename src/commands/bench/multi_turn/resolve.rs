@@ -16,6 +16,7 @@ const IN_FLIGHT: u32 = 128;
 const PROMPTS: u32 = 1000;
 /// Default for `--warmup-requests`, the same as in `bench_serving`.
 const WARMUP: u32 = 1;
+
 impl Args {
     /// Sets the flags that depend on other flags.
     ///

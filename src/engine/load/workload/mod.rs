@@ -2,6 +2,7 @@
 //! responses.
 
 mod adapters;
+mod annotated;
 pub mod dataset;
 pub mod expected_hits;
 mod json_text;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use crate::engine::load::{ModelAnswer, Script, Turn};
 
 pub use adapters::{AdapterPolicy, Adapters};
+pub use annotated::AnnotatedWorkload;
 pub use json_text::Members;
 pub use message::{ChatMessage, ChatRole};
 pub use replay::{Conversation, PlannedTurn, Replay, TurnContent};

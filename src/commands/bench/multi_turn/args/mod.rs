@@ -2,7 +2,6 @@
 
 mod backend;
 mod compare;
-mod configured;
 mod dataset;
 mod endpoint;
 mod goals;
@@ -18,7 +17,6 @@ mod workload;
 
 pub use backend::Backend;
 pub use compare::CompareArgs;
-pub use configured::ConfiguredWorkload;
 pub use dataset::{DatasetArgs, DatasetName};
 pub use endpoint::{Api, EndpointArgs};
 pub use goals::GoalsArgs;
