@@ -16,11 +16,11 @@ use mcctl::engine::base::HostPort;
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::load::answer::{Dialect, ModelAnswer};
 use mcctl::engine::load::measure::Tally;
-use mcctl::engine::load::target::{ExchangeLimits, HttpProtocol, LoadTarget};
+use mcctl::engine::load::target::LoadTarget;
 use mcctl::engine::load::workload::{LoadWorkload, Members, Synthetic, SyntheticPrompt, TurnRequest};
 use mcctl::engine::load::{
-    Arrivals, Distribution, Driver, Gaps, LiveCounters, Pace, Rate, Rules, RunLimits, Script, Seed, TimedRequest, Turn,
-    run,
+    Arrivals, Distribution, Driver, Gaps, LiveCounters, LoadRun, Pace, Rate, Rules, RunLimits, Script, Seed,
+    TimedRequest, Turn,
 };
 
 use crate::{number, word};
@@ -128,33 +128,21 @@ pub fn main(args: &[String]) {
         }
     };
     let driver = Driver::new(workload.scripts(), pace, Rules::default(), Seed(1));
-    let target = LoadTarget {
-        at: HostPort::new("127.0.0.1", port),
-        path: if chat { "/v1/chat/completions" } else { "/generate" }.to_owned(),
-        dialect: if chat { Dialect::Chat } else { Dialect::Generate },
-        model: "mock".to_owned(),
-        temperature: 0.0,
-        top_p: None,
-        stream: true,
-        ignore_eos: true,
-        extra: serde_json::Map::new(),
-        headers: hyper::HeaderMap::new(),
-        protocol: HttpProtocol::default(),
-        limits: ExchangeLimits::default(),
-    };
+    let dialect = if chat { Dialect::Chat } else { Dialect::Generate };
+    let target = LoadTarget { model: "mock".to_owned(), ..LoadTarget::new(HostPort::new("127.0.0.1", port), dialect) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let env = RealEnv::new();
     let (mut records, mut tally): (Vec<TimedRequest>, Tally) = Default::default();
     let cpu = env.thread_cpu().expect("a real thread");
     let ran = runtime.block_on(async {
         let (_tell, mut stop) = tokio::sync::mpsc::channel(1);
-        let bounds = RunLimits { duration: Duration::from_secs(600), connections: streams as usize };
+        let limits = RunLimits { duration: Duration::from_secs(600), connections: streams as usize };
         let told = |record: TimedRequest| {
             tally.add(&record);
             records.push(record);
         };
-        run(env.clone(), target, &mut workload, driver, bounds, Arc::new(LiveCounters::default()), &mut stop, told)
-            .await
+        let (env, live) = (env.clone(), Arc::new(LiveCounters::default()));
+        LoadRun { env, target, workload: &mut workload, driver, limits, live }.execute(&mut stop, told).await
     });
     let cpu = env.thread_cpu().expect("a real thread") - cpu;
     // The two clocks are one, with two origins.

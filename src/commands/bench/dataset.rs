@@ -4,53 +4,71 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
+use crate::commands::bench::multi_turn::args::DatasetName;
 use crate::commands::bench::multi_turn::{OpenMode, open};
 use crate::commands::bench::number::{self, NumberError};
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::engine::load::workload::dataset::{DatasetFormat, SampleFormat, SampleSpec};
+use crate::engine::load::workload::dataset::{SampleFormat, SampleSpec};
 use crate::engine::load::{Distribution, Seed};
 
-/// Dataset formats, with the same names as in `--dataset-name`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// A format to generate, with the same name as in `--dataset-name`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SampleDataset {
-    /// Conversations as one JSON array
-    Sharegpt,
-    /// Conversations, JSONL
-    Custom,
-    /// Chat requests, JSONL; requires --api chat
-    Openai,
-    /// Request trace in which prompts share blocks, identified by hash IDs
-    Mooncake,
-    /// Trace of sessions in aiperf format, with messages and delays
+    File(DatasetName),
+    /// Also a mooncake file for `--dataset-name`.
     Sessions,
-    /// Agent conversations; each turn contains only the new messages; requires --api chat
-    AgenticTrace,
-    /// Long contexts, each with one question and four choices
-    #[value(name = "longbench_v2", alias = "longbench")]
-    Longbench,
-    /// Dialogues with alternating user and assistant messages, JSONL
-    Ultrachat,
-    /// Long texts, each with several questions
-    Loogle,
-    /// Prompts by category, each with one or more turns; bench multi-turn sends only the first turn
-    SpeedBench,
+}
+
+impl ValueEnum for SampleDataset {
+    fn value_variants<'a>() -> &'a [SampleDataset] {
+        use DatasetName::{AgenticTrace, Custom, Longbench, Loogle, Mooncake, Openai, Sharegpt, SpeedBench, Ultrachat};
+        use SampleDataset::{File, Sessions};
+        &[
+            File(Sharegpt),
+            File(Custom),
+            File(Openai),
+            File(Mooncake),
+            Sessions,
+            File(AgenticTrace),
+            File(Longbench),
+            File(Ultrachat),
+            File(Loogle),
+            File(SpeedBench),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let SampleDataset::File(name) = self else {
+            let help = "Trace of sessions in aiperf format, with messages and delays";
+            return Some(PossibleValue::new("sessions").help(help));
+        };
+        let value = name.to_possible_value()?;
+        Some(match name {
+            DatasetName::Sharegpt => value.help("Conversations as one JSON array"),
+            DatasetName::Custom => value.help("Conversations, JSONL"),
+            DatasetName::Openai => value.help("Chat requests, JSONL; requires --api chat"),
+            DatasetName::Mooncake => value.help("Request trace in which prompts share blocks, identified by hash IDs"),
+            DatasetName::AgenticTrace => {
+                value.help("Agent conversations; each turn contains only the new messages; requires --api chat")
+            }
+            DatasetName::Longbench => value.help("Long contexts, each with one question and four choices"),
+            DatasetName::Loogle => value.help("Long texts, each with several questions"),
+            DatasetName::SpeedBench => value
+                .help("Prompts by category, each with one or more turns; bench multi-turn sends only the first turn"),
+            _ => value,
+        })
+    }
 }
 
 impl SampleDataset {
     fn format(self) -> SampleFormat {
-        SampleFormat::File(match self {
-            SampleDataset::Sharegpt => DatasetFormat::ShareGpt,
-            SampleDataset::Custom => DatasetFormat::Custom,
-            SampleDataset::Openai => DatasetFormat::OpenAi,
-            SampleDataset::Mooncake => DatasetFormat::Mooncake,
-            SampleDataset::Sessions => return SampleFormat::Sessions,
-            SampleDataset::AgenticTrace => DatasetFormat::Agentic,
-            SampleDataset::Longbench => DatasetFormat::LongBench,
-            SampleDataset::Ultrachat => DatasetFormat::UltraChat,
-            SampleDataset::Loogle => DatasetFormat::Loogle,
-            SampleDataset::SpeedBench => DatasetFormat::SpeedBench,
-        })
+        let format = match self {
+            SampleDataset::File(name) => name.format(),
+            SampleDataset::Sessions => None,
+        };
+        format.map_or(SampleFormat::Sessions, SampleFormat::File)
     }
 }
 
@@ -117,7 +135,7 @@ impl Args {
     /// # Errors
     /// A length is too large, or the file cannot be written.
     pub fn run(self) -> Outcome {
-        let tokens = matches!(self.format, SampleDataset::Mooncake);
+        let tokens = self.format == SampleDataset::File(DatasetName::Mooncake);
         let default = if tokens {
             Distribution::LogNormal { mean: 6000.0, cv: 1.0 }
         } else {

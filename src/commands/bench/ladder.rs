@@ -3,28 +3,25 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use thiserror::Error;
 
-use crate::commands::bench::caveat::{BenchCaveat, TierNotVerified, render_end};
+use crate::commands::bench::caveat::{BenchCaveat, render_end};
+use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, ServerArgs};
 use crate::commands::bench::multi_turn::execute;
 use crate::commands::bench::multi_turn::negative_numbers_are_values;
-use crate::commands::bench::multi_turn::preflight::check_endpoints_reachable;
+use crate::commands::bench::multi_turn::preflight::unreachable;
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::confirm::{self, ConfirmArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::table::{self, ReportTable};
-use crate::engine::env::{Env, RealEnv};
+use crate::engine::env::Env;
 use crate::engine::load::Seed;
-use crate::engine::load::ladder::{Ladder, LadderPrompts, LadderTier, schedule};
-use crate::engine::load::server::{ObservationCaveat, ServerClient, ServerInfo};
-use crate::engine::load::session::{Figure, LoadEndpoint, Observer, PassResult, Session};
-use crate::engine::load::workload::LoadWorkload;
-
-/// Default prompt lengths in tokens; lengths that are too long for L1 are dropped.
-const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
+use crate::engine::load::ladder::{Ladder, LadderPrompts, LadderResult, PromptTooLong, server_info};
+use crate::engine::load::plan::check_all_reachable;
+use crate::engine::load::server::{ServerClient, ServerInfo};
+use crate::engine::load::session::{LoadEndpoint, Observer};
 
 /// Tier ladder for an SGLang server.
 #[derive(Clone, Debug, clap::Args)]
@@ -111,65 +108,28 @@ impl Args {
         let server = server.ok_or_else(|| {
             Failure::usage("the tier ladder needs the server's management routes").next("drop --no-server-calls")
         })?;
-        check_endpoints_reachable([("A", &target)])?;
+        let reached = runtime::block_on(0, async { Ok(check_all_reachable(&env(), [("A", &target)]).await) })?;
+        reached.map_err(unreachable)?;
         let info = info(&server)?;
-        let device = info.device_tokens.unwrap_or(0);
-        let rungs = self.rungs(device)?;
+        let prompts = self.prompts(&info)?;
         confirm::destruction(self.confirm.yes, &format!("repeatedly flushes the caches (L1 and L2) of {base}"))?;
-        // The limit ensures that a whole group, including its outputs, fits in L1.
-        let groups = rungs.groups(device * 2 / 5);
-        let has_storage = info.storage.is_some();
-        let mut side = LoadEndpoint::new("A", target, Box::new(rungs.clone()) as Box<dyn LoadWorkload + Send>);
+        let mut side = LoadEndpoint::new("A", target, Box::new(prompts.clone()));
         (side.server, side.vocabulary) = (Some(server), self.vocab_size);
-        let seed = rungs.seed;
-        let session = Session {
-            sides: vec![side],
-            schedule: schedule(&groups, info.has_host, has_storage),
-            seed,
-            keep_figures: true,
-        };
         let mut logger = StepLogger;
+        let session = prompts.session(side, &info);
         let measured = execute::run(session, Vec::new(), vec![&mut logger], &Screen::new(true))?;
-        let mut tiers = vec![LadderTier::Cold, LadderTier::Device];
-        tiers.extend(info.has_host.then_some(LadderTier::Host));
-        tiers.extend(has_storage.then_some(LadderTier::Storage));
-        let passes = &measured.executed.passes;
-        let ladder = Ladder::of(&rungs, info.page_size.unwrap_or(1), &figures(passes));
-        let mut caveats: Vec<BenchCaveat> = Vec::new();
-        caveats.extend(measured.signal.map(|signal| BenchCaveat::Signal { signal }));
-        let broke = measured.executed.failed_step.as_ref();
-        caveats.extend(broke.map(|reason| BenchCaveat::Incomplete { reason: reason.to_string() }));
-        let lacking = ladder.missing(&tiers);
         let stopped = measured.signal.is_some() || measured.executed.failed_step.is_some();
-        // A run that ended early needs no caveats for tiers it did not reach.
-        let begun = |at: &&(u32, LadderTier)| ladder.rungs.iter().any(|rung| (rung.length, rung.tier) == **at);
-        let reached = lacking.iter().filter(|at| !stopped || begun(at));
-        let not_verified = reached.map(|(length, tier)| not_verified(*length, *tier, &ladder, &info));
-        caveats.extend(not_verified.map(BenchCaveat::TierNotVerified));
-        for caveat in passes.iter().filter_map(|pass| pass.observed.as_ref()).flat_map(|observed| &observed.caveats) {
-            // The ladder warms the cache on purpose.
-            if matches!(caveat, ObservationCaveat::WarmCache(_)) {
-                continue;
-            }
-            let caveat = BenchCaveat::Server(caveat.to_string());
-            if !caveats.contains(&caveat) {
-                caveats.push(caveat);
-            }
-        }
-        let agrees: Vec<bool> = passes.iter().filter_map(|pass| pass.observed.as_ref()?.agrees).collect();
-        let failed: u64 = passes.iter().map(|pass| pass.tally.failed()).sum();
-        if failed > 0 {
-            caveats.push(BenchCaveat::RequestsFailed { requests: failed });
-        }
+        let result = LadderResult::of(&prompts, &info, &measured.executed, stopped);
+        let signal = measured.signal.map(|signal| BenchCaveat::Signal { signal });
         let report = LadderReport {
             schema: "mcctl.bench.ladder/1",
             version: env!("CARGO_PKG_VERSION"),
             target: base,
-            seed: rungs.seed.0,
+            seed: prompts.seed.0,
             server: info,
-            ladder,
-            agrees: (!agrees.is_empty()).then(|| agrees.iter().all(|agrees| *agrees)),
-            caveats,
+            ladder: result.ladder,
+            agrees: result.agrees,
+            caveats: signal.into_iter().chain(result.caveats.into_iter().map(BenchCaveat::Load)).collect(),
         };
         match self.json.as_deref() {
             Some(path) if path.as_os_str() != "-" => {
@@ -182,50 +142,30 @@ impl Args {
             Some(_) => output::json(&report)?,
             None => output::data(render(&report, table::width()))?,
         }
-        let none = passes.iter().all(|pass| pass.tally.all.requests == 0);
-        Ok(match (none, lacking.is_empty() && failed == 0 && !stopped) {
-            _ if measured.bugs() > 0 => Exit::Bug,
+        let none = measured.executed.passes.iter().all(|pass| pass.tally.all.requests == 0);
+        Ok(match (none, result.is_verified && result.failed == 0 && !stopped) {
+            _ if measured.executed.bugs() > 0 => Exit::Bug,
             (true, _) if measured.signal.is_none() => Exit::Unreachable,
             (_, true) => Exit::Done,
             (_, false) => Exit::No,
         })
     }
 
-    fn rungs(&self, device: u64) -> Result<LadderPrompts, Failure> {
-        // A prompt may use at most half of the L1 space that the output leaves free: the filler that evicts it needs the other half.
-        let most = device.saturating_sub(u64::from(self.output_length)) / 2;
-        let mut lengths = match self.lengths.is_empty() {
-            true => LENGTHS.into_iter().filter(|length| u64::from(*length) <= most).collect(),
-            false => self.lengths.clone(),
-        };
-        lengths.sort_unstable();
-        lengths.dedup();
-        let longest = lengths.last().copied().unwrap_or(0);
-        if lengths.is_empty() || u64::from(longest) > most {
-            return Err(Failure::usage(format!("a {longest}-token prompt is too long for this server"))
-                .found(format!("L1 holds {device} tokens; the tier ladder needs space for twice the prompt length"))
-                .next(format!("set --lengths to at most {most}")));
-        }
-        let seed = self.seed.unwrap_or_else(|| RealEnv::new().rng() >> 16);
-        Ok(LadderPrompts {
-            lengths,
+    /// Returns the prompts for a server with these settings.
+    fn prompts(&self, info: &ServerInfo) -> Result<LadderPrompts, Failure> {
+        let prompts = LadderPrompts {
+            lengths: self.lengths.clone(),
             repeats: self.repeats,
             vocabulary: self.vocab_size,
             output: self.output_length,
-            seed: Seed(seed),
+            seed: Seed(self.seed.unwrap_or_else(|| env().rng() >> 16)),
+        };
+        prompts.fitted(info.device_tokens.unwrap_or(0)).map_err(|PromptTooLong { longest, most, device }| {
+            Failure::usage(format!("a {longest}-token prompt is too long for this server"))
+                .found(format!("L1 holds {device} tokens; the tier ladder needs space for twice the prompt length"))
+                .next(format!("set --lengths to at most {most}"))
         })
     }
-}
-
-/// Reasons why the tier ladder cannot run against a server.
-#[derive(Debug, Error)]
-enum LadderRefusal {
-    #[error("the server does not report its L1 size (max_total_num_tokens)")]
-    NoDeviceSize,
-    #[error("the server does not have SGLang's /server_info route")]
-    NotSglang,
-    #[error("{0}")]
-    Unreadable(String),
 }
 
 /// Reads the server's settings.
@@ -233,47 +173,16 @@ fn info(server: &ServerClient) -> Result<ServerInfo, Failure> {
     let answer = runtime::block_on(0, async {
         let mut signals = Signals::take()?;
         tokio::select! {
-            answer = server.info() => Ok(answer),
+            answer = server_info(server) => Ok(answer),
             signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the first measurement"))),
         }
     })?;
-    let refusal = match answer {
-        Ok(Some(info)) if info.device_tokens.is_some() => return Ok(info),
-        Ok(Some(_)) => LadderRefusal::NoDeviceSize,
-        Ok(None) => LadderRefusal::NotSglang,
-        Err(error) => LadderRefusal::Unreadable(error.to_string()),
-    };
-    Err(Failure::unreachable(format!("cannot run the tier ladder against {}", server.base()))
-        .tried("GET /server_info")
-        .found(refusal.to_string())
-        .next("set --url to an SGLang server, version 0.5 or later; for other servers, use bench multi-turn"))
-}
-
-/// Returns every request with its intended tier.
-fn figures(passes: &[PassResult]) -> Vec<(LadderTier, Figure)> {
-    let tier = |pass: &PassResult| LadderTier::ALL.into_iter().find(|rung| rung.name() == pass.id.name);
-    passes
-        .iter()
-        .filter_map(|pass| Some((tier(pass)?, pass)))
-        .flat_map(|(tier, pass)| pass.figures.iter().map(move |f| (tier, *f)))
-        .collect()
-}
-
-/// Returns the reason why no request verified `tier` at `length`.
-fn not_verified(length: u32, tier: LadderTier, ladder: &Ladder, info: &ServerInfo) -> TierNotVerified {
-    let rung = ladder.rungs.iter().find(|rung| (rung.length, rung.tier) == (length, tier));
-    let Some(rung) = rung else { return TierNotVerified::NoRequest { length, tier: tier.name() } };
-    let below_threshold = tier == LadderTier::Storage && length <= info.prefetch_threshold;
-    TierNotVerified::OtherSource {
-        length,
-        tier: tier.name(),
-        requests: rung.requests.into(),
-        device: rung.device,
-        host: rung.host,
-        storage: rung.storage,
-        computed: rung.computed,
-        threshold: below_threshold.then_some(info.prefetch_threshold),
-    }
+    answer.map_err(|refusal| {
+        Failure::unreachable(format!("cannot run the tier ladder against {}", server.base()))
+            .tried("GET /server_info")
+            .found(refusal.to_string())
+            .next("set --url to an SGLang server, version 0.5 or later; for other servers, use bench multi-turn")
+    })
 }
 
 fn render(report: &LadderReport, width: usize) -> String {
@@ -356,7 +265,7 @@ fn answer(report: &LadderReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::LadderCell;
+    use crate::engine::load::ladder::{LadderCell, LadderTier};
 
     #[test]
     fn cached_tokens_are_the_mean_per_request() {
@@ -386,10 +295,6 @@ mod tests {
         let text = render(&report, 100);
         let row = text.lines().find(|line| line.contains(" device ")).expect("its row");
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["512", "device", "5/5", "-", "-", "-", "496"]);
-        let none = not_verified(512, LadderTier::Host, &report.ladder, &report.server);
-        assert_eq!(none, TierNotVerified::NoRequest { length: 512, tier: "host" });
-        let other = not_verified(512, LadderTier::Device, &report.ladder, &report.server);
-        assert!(matches!(other, TierNotVerified::OtherSource { requests: 5, device: 2480, .. }), "{other}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert!(render(&report, 60).lines().all(|line| line.chars().count() <= 60));
     }

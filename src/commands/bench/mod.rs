@@ -13,6 +13,12 @@ pub mod transfer;
 use clap::Subcommand;
 
 use crate::commands::error::Outcome;
+use crate::engine::env::RealEnv;
+
+/// Returns this host's clock, network and random numbers.
+fn env() -> RealEnv {
+    RealEnv::new()
+}
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {

@@ -235,95 +235,99 @@ impl CpuShare {
     }
 }
 
-/// Runs `driver` over `workload` against `target`, and passes every record to `on_record`. After the first `stop`,
-/// nothing more is sent. After the second one, requests in flight are aborted.
-#[expect(clippy::too_many_arguments, reason = "independent inputs from the caller")]
-pub async fn run<E: Env + Unpin>(
-    env: E,
-    target: LoadTarget,
-    workload: &mut (dyn LoadWorkload + Send),
-    mut driver: Driver,
-    bounds: RunLimits,
-    live: Arc<LiveCounters>,
-    stop: &mut mpsc::Receiver<()>,
-    mut on_record: impl FnMut(TimedRequest),
-) -> RunStats {
-    // Open connections and build the first requests before the clock starts.
-    let mut pool = HttpConnectionPool::open(env.clone(), target, bounds.connections).await;
-    let mut ready: Vec<PreparedRequest> =
-        driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
-    let start = pool.start_clock();
-    let (gaps, retried) = (Mutex::default(), AtomicU64::new(0));
-    let shared = Arc::new(RunContext { env: env.clone(), pool, start, gaps, retried, live });
-    // On a multi-threaded runtime, pausing this thread would block other tasks.
-    let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
-    let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
-    let (ended, mut ends) = mpsc::unbounded_channel::<TimedRequest>();
-    let mut last_end = Duration::ZERO;
-    let (mut stopped, mut bugs) = (false, 0);
-    let mut share = CpuShare::new(&env);
-    while !driver.is_over() {
-        share.sample(&env, false);
-        let now = shared.now();
-        if now >= bounds.duration {
-            driver.stop();
-        }
-        ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
-        for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, request } in
-            ready.drain(..)
-        {
-            shared.live.sent.fetch_add(1, Ordering::Relaxed);
-            let (shared, ended) = (Arc::clone(&shared), ended.clone());
-            tokio::spawn(async move {
-                let exchange = shared.whole(request).await;
-                // If the run was aborted, the receiver no longer exists.
-                let _ = ended.send(TimedRequest { turn, planned, eligible_at, max_tokens, expected, exchange });
-            });
-        }
-        let wake = driver.wake().unwrap_or(bounds.duration).min(bounds.duration);
-        let wait = wake.saturating_sub(shared.now()).clamp(Duration::from_micros(50), SHARE_EVERY);
-        let mut record = tokio::select! {
-            biased;
-            record = deadline(&env, wait, ends.recv()) => record.ok().flatten(),
-            Some(()) = stop.recv() => {
+/// A run that is ready to start: `driver` decides when `workload`'s turns are sent to `target`.
+pub struct LoadRun<'a, E: Env + Unpin> {
+    pub env: E,
+    pub target: LoadTarget,
+    pub workload: &'a mut (dyn LoadWorkload + Send),
+    pub driver: Driver,
+    pub limits: RunLimits,
+    /// Counters that are updated during the run.
+    pub live: Arc<LiveCounters>,
+}
+
+impl<E: Env + Unpin> LoadRun<'_, E> {
+    /// Executes the run and passes every record to `on_record`. After the first `stop`, nothing more is sent. After the
+    /// second one, requests in flight are aborted.
+    pub async fn execute(self, stop: &mut mpsc::Receiver<()>, mut on_record: impl FnMut(TimedRequest)) -> RunStats {
+        let LoadRun { env, target, workload, mut driver, limits, live } = self;
+        // Open connections and build the first requests before the clock starts.
+        let mut pool = HttpConnectionPool::open(env.clone(), target, limits.connections).await;
+        let mut ready: Vec<PreparedRequest> =
+            driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
+        let start = pool.start_clock();
+        let (gaps, retried) = (Mutex::default(), AtomicU64::new(0));
+        let shared = Arc::new(RunContext { env: env.clone(), pool, start, gaps, retried, live });
+        // On a multi-threaded runtime, pausing this thread would block other tasks.
+        let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
+        let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
+        let (ended, mut ends) = mpsc::unbounded_channel::<TimedRequest>();
+        let mut last_end = Duration::ZERO;
+        let (mut stopped, mut bugs) = (false, 0);
+        let mut share = CpuShare::new(&env);
+        while !driver.is_over() {
+            share.sample(&env, false);
+            let now = shared.now();
+            if now >= limits.duration {
                 driver.stop();
-                if std::mem::replace(&mut stopped, true) {
-                    break;
+            }
+            ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
+            for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, request } in
+                ready.drain(..)
+            {
+                shared.live.sent.fetch_add(1, Ordering::Relaxed);
+                let (shared, ended) = (Arc::clone(&shared), ended.clone());
+                tokio::spawn(async move {
+                    let exchange = shared.whole(request).await;
+                    // If the run was aborted, the receiver no longer exists.
+                    let _ = ended.send(TimedRequest { turn, planned, eligible_at, max_tokens, expected, exchange });
+                });
+            }
+            let wake = driver.wake().unwrap_or(limits.duration).min(limits.duration);
+            let wait = wake.saturating_sub(shared.now()).clamp(Duration::from_micros(50), SHARE_EVERY);
+            let mut record = tokio::select! {
+                biased;
+                record = deadline(&env, wait, ends.recv()) => record.ok().flatten(),
+                Some(()) = stop.recv() => {
+                    driver.stop();
+                    if std::mem::replace(&mut stopped, true) {
+                        break;
+                    }
+                    None
                 }
-                None
+            };
+            while let Some(one) = record {
+                last_end = last_end.max(one.exchange.end);
+                let well = one.exchange.outcome == ExchangeOutcome::Ok;
+                bugs += u64::from(matches!(one.exchange.outcome, ExchangeOutcome::Bug(_)));
+                if well {
+                    workload.on_response(one.turn, &one.exchange.answer);
+                }
+                if driver.finish(one.turn, one.exchange.end, well) {
+                    workload.on_conversation_end(one.turn);
+                }
+                shared.live.ended.fetch_add(1, Ordering::Relaxed);
+                on_record(one);
+                record = ends.try_recv().ok();
             }
-        };
-        while let Some(one) = record {
-            last_end = last_end.max(one.exchange.end);
-            let well = one.exchange.outcome == ExchangeOutcome::Ok;
-            bugs += u64::from(matches!(one.exchange.outcome, ExchangeOutcome::Bug(_)));
-            if well {
-                workload.on_response(one.turn, &one.exchange.answer);
-            }
-            if driver.finish(one.turn, one.exchange.end, well) {
-                workload.on_conversation_end(one.turn);
-            }
-            shared.live.ended.fetch_add(1, Ordering::Relaxed);
-            on_record(one);
-            record = ends.try_recv().ok();
         }
-    }
-    if let Some(batches) = batches {
-        batches.abort();
-    }
-    share.sample(&env, true);
-    RunStats {
-        gaps: shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        took: last_end,
-        unfinished: driver.in_flight() as u64,
-        stopped,
-        started: start,
-        resent: shared.pool.resent(),
-        retried: shared.retried.load(Ordering::Relaxed),
-        bugs,
-        connections: shared.pool.opened(),
-        delays: shared.pool.delays(),
-        share: share.most,
+        if let Some(batches) = batches {
+            batches.abort();
+        }
+        share.sample(&env, true);
+        RunStats {
+            gaps: shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            took: last_end,
+            unfinished: driver.in_flight() as u64,
+            stopped,
+            started: start,
+            resent: shared.pool.resent(),
+            retried: shared.retried.load(Ordering::Relaxed),
+            bugs,
+            connections: shared.pool.opened(),
+            delays: shared.pool.delays(),
+            share: share.most,
+        }
     }
 }
 

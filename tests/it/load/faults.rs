@@ -9,7 +9,7 @@ use mcctl::engine::base::{Mono, Unix};
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::load::target::ExchangeOutcome;
 use mcctl::engine::load::workload::LoadWorkload;
-use mcctl::engine::load::{Driver, Pace, Rules, RunLimits, Seed, run};
+use mcctl::engine::load::{Driver, LoadRun, Pace, Rules, RunLimits, Seed};
 use tokio::sync::mpsc;
 
 use super::server::{Behaviour, serve};
@@ -138,11 +138,11 @@ async fn panic_in_an_exchange_is_a_failed_request() {
     let (pace, rules) = one_at_a_time();
     let driver = Driver::new(workload.scripts(), pace, rules, Seed(3));
     let (_tell, mut stop) = mpsc::channel(1);
-    let bounds = RunLimits { duration: Duration::from_secs(60), connections: 0 };
+    let limits = RunLimits { duration: Duration::from_secs(60), connections: 0 };
     let mut outcomes = Vec::new();
     let report = |record: mcctl::engine::load::TimedRequest| outcomes.push(record.exchange.outcome);
-    let env = Broken(RealEnv::new(), Arc::default());
-    let ran = run(env, target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, report).await;
+    let (env, target, live) = (Broken(RealEnv::new(), Arc::default()), target(port), Arc::default());
+    let ran = LoadRun { env, target, workload: &mut workload, driver, limits, live }.execute(&mut stop, report).await;
     let bugs: Vec<&ExchangeOutcome> = outcomes.iter().filter(|outcome| **outcome != ExchangeOutcome::Ok).collect();
     assert!(matches!(&bugs[..], [ExchangeOutcome::Bug(said)] if said.contains("on purpose")), "{outcomes:?}");
     assert_eq!((outcomes.len(), ran.bugs, ran.unfinished), (5, 1, 0));

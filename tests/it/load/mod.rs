@@ -6,6 +6,7 @@ mod compare;
 mod control;
 mod dataset;
 mod faults;
+mod plan;
 mod report;
 mod secure;
 mod server;
@@ -19,10 +20,10 @@ use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::load::answer::Dialect;
 use mcctl::engine::load::measure::Tally;
-use mcctl::engine::load::target::{ExchangeLimits, ExchangeOutcome, HttpProtocol, LoadTarget};
+use mcctl::engine::load::target::{ExchangeLimits, ExchangeOutcome, LoadTarget};
 use mcctl::engine::load::workload::Synthetic;
 use mcctl::engine::load::{
-    Arrivals, Distribution, Driver, Gaps, Pace, Rate, Rules, RunLimits, RunStats, Seed, TimedRequest, run,
+    Arrivals, Distribution, Driver, Gaps, LoadRun, Pace, Rate, Rules, RunLimits, RunStats, Seed, TimedRequest,
     workload::LoadWorkload,
 };
 use tokio::sync::mpsc;
@@ -36,18 +37,9 @@ fn ms(ms: u64) -> Duration {
 
 fn target(port: u16) -> LoadTarget {
     LoadTarget {
-        at: HostPort::new("127.0.0.1", port),
-        path: "/generate".to_owned(),
-        dialect: Dialect::Generate,
         model: String::new(),
-        temperature: 0.0,
-        top_p: None,
-        stream: true,
-        ignore_eos: true,
-        extra: serde_json::Map::new(),
-        headers: hyper::HeaderMap::new(),
-        protocol: HttpProtocol::default(),
         limits: ExchangeLimits { connect: PATIENCE, silence: PATIENCE, whole: PATIENCE, busy_retries: 0 },
+        ..LoadTarget::new(HostPort::new("127.0.0.1", port), Dialect::Generate)
     }
 }
 
@@ -59,10 +51,11 @@ fn synthetic(conversations: u32, turns: u32) -> Synthetic {
 async fn play(target: LoadTarget, mut workload: Synthetic, pace: Pace, rules: Rules) -> (RunStats, Vec<TimedRequest>) {
     let driver = Driver::new(workload.scripts(), pace, rules, Seed(3));
     let (_tell, mut stop) = mpsc::channel(1);
-    let bounds = RunLimits { duration: Duration::from_secs(60), connections: 2 };
+    let limits = RunLimits { duration: Duration::from_secs(60), connections: 2 };
     let mut records = Vec::new();
     let report = |record: TimedRequest| records.push(record);
-    let ran = run(RealEnv::new(), target, &mut workload, driver, bounds, Arc::default(), &mut stop, report).await;
+    let (env, live) = (RealEnv::new(), Arc::default());
+    let ran = LoadRun { env, target, workload: &mut workload, driver, limits, live }.execute(&mut stop, report).await;
     (ran, records)
 }
 
@@ -137,10 +130,11 @@ async fn endless_stream_is_aborted_at_the_time_limit() {
     let mut workload = synthetic(2, 1);
     let driver = Driver::new(workload.scripts(), Pace::Closed { conversations: 2 }, Rules::default(), Seed(3));
     let (_tell, mut stop) = mpsc::channel(1);
-    let bounds = RunLimits { duration: Duration::from_secs(60), connections: 0 };
+    let limits = RunLimits { duration: Duration::from_secs(60), connections: 0 };
     let mut words = Vec::new();
     let report = |record: TimedRequest| words.push(record.exchange.outcome.kind());
-    let ran = run(RealEnv::new(), target, &mut workload, driver, bounds, Arc::default(), &mut stop, report).await;
+    let (env, live) = (RealEnv::new(), Arc::default());
+    let ran = LoadRun { env, target, workload: &mut workload, driver, limits, live }.execute(&mut stop, report).await;
     assert_eq!((words, ran.unfinished), (vec!["time-out".to_owned(); 2], 0));
 }
 
@@ -177,12 +171,11 @@ async fn stop_waits_for_requests_in_flight_and_a_second_one_does_not() {
         for _ in 0..stops {
             tell.send(()).await.expect("disk space");
         }
-        let bounds = RunLimits { duration: Duration::from_secs(60), connections: 0 };
+        let limits = RunLimits { duration: Duration::from_secs(60), connections: 0 };
         let mut records = 0;
-        let ran = run(RealEnv::new(), target(port), &mut workload, driver, bounds, Arc::default(), &mut stop, |_| {
-            records += 1
-        })
-        .await;
+        let (env, target, live) = (RealEnv::new(), target(port), Arc::default());
+        let run = LoadRun { env, target, workload: &mut workload, driver, limits, live };
+        let ran = run.execute(&mut stop, |_| records += 1).await;
         assert_eq!((records, ran.unfinished), (finished, 1 - finished as u64), "{stops} stops");
     }
 }

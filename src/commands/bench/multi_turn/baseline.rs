@@ -6,16 +6,18 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::comparison::{ComparedSides, ComparisonReport, EndpointLabel};
+use crate::commands::bench::multi_turn::comparison::{ComparisonReport, EndpointLabel};
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
 use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
-use crate::commands::bench::multi_turn::goal_tracker::GoalTracker;
 use crate::commands::bench::multi_turn::outputs::RunOutputs;
-use crate::commands::bench::multi_turn::plan::{PlannedRun, RunKind};
 use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::Seed;
+use crate::engine::load::compare::ComparedSides;
+use crate::engine::load::goals::GoalTracker;
+use crate::engine::load::plan::{MeasurementKind, PlannedRun};
 use crate::engine::load::session::{PassId, PassResult, SessionResult};
 
 /// Maximum line length in bytes.
@@ -108,12 +110,12 @@ impl Args {
             self.resolve_flags()?;
             self.validate(true)?;
             self.query_server()?;
-            let PlannedRun { mut session, kind: RunKind::Single, caveats: more } = self.planned_run()? else {
+            let PlannedRun { mut session, kind: MeasurementKind::Single, caveats: more } = self.planned_run()? else {
                 return Err(Failure::usage("a recorded run can only be compared with a single run")
                     .next("drop --self-compare, --preset kep74 and the sweep flags"));
             };
             session.keep_figures = true;
-            caveats.extend(more);
+            caveats.extend(more.into_iter().map(BenchCaveat::Load));
             let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
             let measured = outputs.execute(session, &mut GoalTracker::new(&[]))?;
             (outputs, measured)
@@ -132,12 +134,12 @@ impl Args {
         };
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
         report.caveats.extend(caveats);
-        let bugs = measured.bugs();
+        let bugs = measured.executed.bugs();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {
             (pass.id.side, pass.id.side_name) = (1, "B".to_owned());
             pass
         }));
-        let sides = ComparedSides { pair: [0, 1], floor: None };
+        let sides = ComparedSides::of(2);
         let seed = Seed(self.load.seed);
         let comparison =
             ComparisonReport::of(&self.compare, seed, &passes, sides, [label("A", before), label("B", after)]);

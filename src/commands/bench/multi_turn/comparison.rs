@@ -8,12 +8,11 @@ use crate::commands::error::Exit;
 use crate::commands::svg::{Axis, Plot, PlotSeries};
 use crate::commands::table::{ReportSection, ReportTable};
 use crate::engine::load::Seed;
-use crate::engine::load::compare::{CompareOptions, Comparison, ComparisonRefusal, compare};
+use crate::engine::load::compare::{
+    CompareOptions, ComparedSides, Comparison, ComparisonVerdict, EndpointComparison, Measure, SELF_COMPARE, different,
+};
 use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, DifferenceVerdict};
 use crate::engine::load::session::PassResult;
-
-/// Name prefix for passes that compare an endpoint with itself.
-pub(super) const SELF_COMPARE: &str = "a-a ";
 
 /// Name and target of an endpoint.
 #[derive(Clone, Debug, Serialize)]
@@ -58,21 +57,6 @@ pub(in crate::commands::bench) struct PassComparison {
     pub a_halves_ttft_ms: Option<[f64; 2]>,
 }
 
-/// The verdict of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(in crate::commands::bench) enum ComparisonVerdict {
-    /// B is better in at least one metric and worse in none.
-    Better,
-    /// B is worse in at least one metric and better in none.
-    Worse,
-    Mixed,
-    NoDifferenceShown,
-    TooFew,
-    /// The passes are not comparable.
-    Refused,
-}
-
 /// The comparison of two endpoints.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct ComparisonReport {
@@ -91,17 +75,10 @@ pub(in crate::commands::bench) struct ComparisonReport {
     pub caveats: Vec<BenchCaveat>,
 }
 
-/// The endpoints to compare, as indices into the sides.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ComparedSides {
-    pub pair: [usize; 2],
-    /// The sides that measure the noise floor: A and A again.
-    pub floor: Option<[usize; 2]>,
-}
-
 fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
-    let (verdict, summary) = ComparisonVerdict::of(std::slice::from_ref(compared), [a, b]);
-    let one = |(measure, found): &(crate::engine::load::compare::Measure, Difference)| DifferenceReport {
+    let verdict = ComparisonVerdict::of(std::slice::from_ref(compared));
+    let summary = summary(verdict, std::slice::from_ref(compared), [a, b]);
+    let one = |(measure, found): &(Measure, Difference)| DifferenceReport {
         measure: measure.name(),
         a: found.mean_a,
         b: found.mean_b,
@@ -125,52 +102,23 @@ fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
     }
 }
 
-/// Returns the labels of the metrics with this `verdict`.
-fn different(compared: &[Comparison], verdict: DifferenceVerdict) -> Vec<String> {
-    let several = compared.len() > 1;
-    let of = |one: &Comparison| {
-        let suffix = if several { format!(" in pass {}", one.pass) } else { String::new() };
-        one.with(verdict).iter().map(|m| format!("{}{suffix}", m.label().trim_end_matches(" ms"))).collect::<Vec<_>>()
-    };
-    compared.iter().flat_map(of).collect()
-}
-
-impl ComparisonVerdict {
-    /// Returns the verdict for `compared` and its text. `a` and `b` are the endpoint names.
-    fn of(compared: &[Comparison], [a, b]: [&str; 2]) -> (ComparisonVerdict, String) {
-        let (better, worse) =
-            (different(compared, DifferenceVerdict::Better), different(compared, DifferenceVerdict::Worse));
-        let refused = compared.iter().any(|one| !one.refusals.is_empty()) || compared.is_empty();
-        let any = |verdict| compared.iter().any(|one| !one.with(verdict).is_empty());
-        let verdict = match (refused, better.is_empty(), worse.is_empty()) {
-            (true, _, _) => ComparisonVerdict::Refused,
-            (_, false, false) => ComparisonVerdict::Mixed,
-            (_, false, true) => ComparisonVerdict::Better,
-            (_, true, false) => ComparisonVerdict::Worse,
-            _ if any(DifferenceVerdict::NoDifferenceShown) => ComparisonVerdict::NoDifferenceShown,
-            _ => ComparisonVerdict::TooFew,
-        };
-        let summary = match verdict {
-            ComparisonVerdict::Better => format!("{b} is better: {}", better.join(", ")),
-            ComparisonVerdict::Worse => format!("{b} is worse: {}", worse.join(", ")),
-            ComparisonVerdict::Mixed => {
-                format!("{b} is better in {} and worse in {}", better.join(", "), worse.join(", "))
-            }
-            ComparisonVerdict::NoDifferenceShown => format!("no difference shown between {a} and {b}"),
-            ComparisonVerdict::TooFew => {
-                format!("too few conversations: a verdict needs at least {CONVERSATIONS_MIN}")
-            }
-            ComparisonVerdict::Refused if compared.is_empty() => {
-                format!("not compared: no pass ran on both {a} and {b}")
-            }
-            ComparisonVerdict::Refused => {
-                let mut reasons: Vec<String> =
-                    compared.iter().flat_map(|one| one.refusals.iter().map(ToString::to_string)).collect();
-                reasons.dedup();
-                format!("not compared: {}", reasons.join("; "))
-            }
-        };
-        (verdict, summary)
+/// Describes `verdict`, the verdict for `compared`. `a` and `b` are the endpoint names.
+fn summary(verdict: ComparisonVerdict, compared: &[Comparison], [a, b]: [&str; 2]) -> String {
+    let metrics = |verdict| different(compared, verdict).join(", ");
+    let (better, worse) = (metrics(DifferenceVerdict::Better), metrics(DifferenceVerdict::Worse));
+    match verdict {
+        ComparisonVerdict::Better => format!("{b} is better: {better}"),
+        ComparisonVerdict::Worse => format!("{b} is worse: {worse}"),
+        ComparisonVerdict::Mixed => format!("{b} is better in {better} and worse in {worse}"),
+        ComparisonVerdict::NoDifferenceShown => format!("no difference shown between {a} and {b}"),
+        ComparisonVerdict::TooFew => format!("too few conversations: a verdict needs at least {CONVERSATIONS_MIN}"),
+        ComparisonVerdict::Refused if compared.is_empty() => format!("not compared: no pass ran on both {a} and {b}"),
+        ComparisonVerdict::Refused => {
+            let mut reasons: Vec<String> =
+                compared.iter().flat_map(|one| one.refusals.iter().map(ToString::to_string)).collect();
+            reasons.dedup();
+            format!("not compared: {}", reasons.join("; "))
+        }
     }
 }
 
@@ -184,54 +132,23 @@ impl ComparisonReport {
         [a, b]: [EndpointLabel; 2],
     ) -> ComparisonReport {
         let terms = CompareOptions { margin: args.margin() / 100.0, lag_limit: args.lag_limit(), seed, draws: DRAWS };
-        let is_floor = |pass: &&PassResult| pass.id.name.starts_with(SELF_COMPARE);
-        let (floor, others): (Vec<&PassResult>, Vec<&PassResult>) = passes.iter().partition(is_floor);
-        let floor = sides.floor.map(|sides| compare(&floor, sides, &terms));
-        let mut compared = compare(&others, sides.pair, &terms);
-        if let Some(floor) = &floor {
-            let of = [different(floor, DifferenceVerdict::Better), different(floor, DifferenceVerdict::Worse)].concat();
-            if !of.is_empty() {
-                let refusal = ComparisonRefusal::NotSteady { name: a.name.clone(), of: of.join(", ") };
-                compared.iter_mut().for_each(|one| one.refuse(refusal.clone()));
-            }
-        }
-        let (verdict, summary) = ComparisonVerdict::of(&compared, [&a.name, &b.name]);
-        let level = compared.iter().flat_map(|one| &one.differences).map(|(_, found)| found.level).next();
-        let mut caveats = Vec::new();
-        for one in &compared {
-            if one.blocks < 2 && one.refusals.is_empty() {
-                caveats.push(BenchCaveat::NotInterleaved {
-                    pass: one.pass.clone(),
-                    a: a.name.clone(),
-                    b: b.name.clone(),
-                });
-            }
-            if let Some([first, second]) = one.halves
-                && first > 0.0
-                && (second / first - 1.0).abs() > 0.2
-            {
-                caveats.push(BenchCaveat::Drift {
-                    pass: one.pass.clone(),
-                    a: a.name.clone(),
-                    first_ms: first,
-                    second_ms: second,
-                });
-            }
-        }
-        let names = [a.name.as_str(), b.name.as_str()];
+        let found = EndpointComparison::of(passes, sides, [&a.name, &b.name], &terms);
         let again = format!("{} again", a.name);
-        let noise_floor = floor.map(|floor| floor.iter().map(|one| report(one, [&a.name, &again])).collect());
-        let compared = compared.iter().map(|one| report(one, names)).collect();
+        let reports = |compared: &[Comparison], names: [&str; 2]| {
+            compared.iter().map(|one| report(one, names)).collect::<Vec<PassComparison>>()
+        };
+        let noise_floor = found.noise_floor.as_deref().map(|floor| reports(floor, [&a.name, &again]));
+        let names = [a.name.as_str(), b.name.as_str()];
         ComparisonReport {
-            a,
-            b,
-            level: level.unwrap_or(0.0),
+            level: found.level,
             margin_percent: args.margin(),
             noise_floor,
-            compared,
-            verdict,
-            summary,
-            caveats,
+            compared: reports(&found.compared, names),
+            verdict: found.verdict,
+            summary: summary(found.verdict, &found.compared, names),
+            caveats: found.caveats.into_iter().map(BenchCaveat::Load).collect(),
+            a,
+            b,
         }
     }
 

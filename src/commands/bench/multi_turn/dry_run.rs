@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::error::Failure;
+use crate::commands::runtime;
 use crate::engine::load::session::SessionStep;
 use crate::engine::load::{ModelAnswer, Pace, Turn};
 
@@ -20,7 +22,8 @@ impl Args {
     pub(in crate::commands::bench) fn dry_run(mut self) -> Result<String, Failure> {
         self.resolve_flags()?;
         self.validate(false)?;
-        let (mut side, recorded) = self.side("A", None, self.seed())?;
+        let mut measurement = self.measurement()?;
+        let side = &mut measurement.sides[0];
         let mut text = format!("{} wait {:?}\n", side.target.url(), self.endpoint.ready_check_timeout_sec);
         let header = |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let headers = side.target.headers.iter();
@@ -44,17 +47,20 @@ impl Args {
                 );
             }
         }
-        let mut plan = self.plan("run", 0, 0..scripts.len() as u32, &self.load);
-        if recorded {
-            plan.pace = Pace::Recorded;
-        }
+        let planned = runtime::block_on(0, async { Ok(measurement.plan(&env()).await) })?;
+        let schedule = planned.expect("a single run has no invalid plan").session.schedule;
+        let pass = schedule.iter().find_map(|(_, step)| match step {
+            SessionStep::Pass(plan) => Some(plan.clone()),
+            SessionStep::Control(_) => None,
+        });
+        let plan = pass.expect("a measured pass");
         let rules = plan.rules;
         let pace = match plan.pace.clone() {
             Pace::Requests(instants) => format!("{:?}", instants.take(INSTANTS).collect::<Vec<_>>()),
             other => format!("{other:?}"),
         };
         writeln!(text, "{rules:?} {pace}").expect("writing to a string cannot fail");
-        for (_, step) in self.profiled(self.phases.schedule(0, plan)?) {
+        for (_, step) in schedule {
             match step {
                 SessionStep::Pass(plan) => writeln!(text, "pass {}", plan.name),
                 SessionStep::Control(control) => writeln!(text, "{control:?}"),

@@ -6,11 +6,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::error::Failure;
 use crate::commands::runtime::{self, Signals};
-use crate::engine::env::RealEnv;
-use crate::engine::load::session::{Observer, Observers, PreviousPass, Session, SessionResult, SessionStep};
+use crate::engine::load::LoadCaveat;
+use crate::engine::load::session::{Observer, Observers, PreviousPass, Session, SessionResult};
 use crate::engine::load::target::LoadTarget;
 use crate::engine::sys::descriptors;
 
@@ -23,22 +24,6 @@ pub struct MeasuredRun {
     pub caveats: Vec<BenchCaveat>,
     /// The signal that ended the run early.
     pub signal: Option<&'static str>,
-}
-
-impl MeasuredRun {
-    /// Returns the number of requests aborted because of a bug in mcctl.
-    pub fn bugs(&self) -> u64 {
-        self.executed.passes.iter().map(|pass| pass.ran.bugs).sum()
-    }
-
-    /// Returns whether all requests to at least one endpoint failed.
-    pub fn has_failed_endpoint(&self) -> bool {
-        let of = |side: usize| self.executed.passes.iter().filter(move |pass| pass.id.side_name == self.sides[side].0);
-        (0..self.sides.len()).any(|side| {
-            let succeeded: u64 = of(side).map(|pass| pass.tally.all.requests).sum();
-            succeeded == 0 && of(side).any(|pass| pass.tally.failed() > 0)
-        })
-    }
 }
 
 /// Runs `session` with `observers`. After the first SIGINT or SIGTERM, requests in flight may complete. A second signal aborts them.
@@ -55,7 +40,7 @@ pub fn run(
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
     // All sides run the same workload.
     let notes = session.sides.first().map(|side| side.workload.notes()).unwrap_or_default();
-    let caveats = notes.into_iter().map(|note| BenchCaveat::Workload(note.to_string())).collect();
+    let caveats = notes.into_iter().map(|note| LoadCaveat::Workload(note).into()).collect();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
         // Ignore SIGXFSZ so that exceeding the file size limit causes a write error, like a full disk.
@@ -64,7 +49,7 @@ pub fn run(
         let mut observers = Observers(observers);
         let mut signal: Option<&'static str> = None;
         let mut signals_seen = 0_u32;
-        let mut running = pin!(session.go_on(RealEnv::new(), earlier, &mut stop, &mut observers));
+        let mut running = pin!(session.go_on(env(), earlier, &mut stop, &mut observers));
         let executed = loop {
             tokio::select! {
                 executed = &mut running => break executed,
@@ -88,21 +73,9 @@ pub fn run(
 /// File descriptors reserved for uses other than connections.
 const OTHER_DESCRIPTORS: u64 = 100;
 
-/// Raises the open file limit to cover all connections. HTTP/1 needs one per request in flight; HTTP/2 requests share connections.
+/// Raises the open file limit to cover all connections.
 fn allow_connections(session: &Session) -> Result<(), Failure> {
-    let connections = session.schedule.iter().filter_map(|(at, step)| match step {
-        SessionStep::Pass(plan) => {
-            let at_once = plan.rules.in_flight.min(plan.part.len());
-            let protocol = &session.sides.get(*at)?.target.protocol;
-            Some(if protocol.http2 && protocol.tls.is_none() {
-                at_once.div_ceil(protocol.streams.max(1))
-            } else {
-                at_once
-            })
-        }
-        SessionStep::Control(_) => None,
-    });
-    let required = connections.max().unwrap_or(0) as u64 + OTHER_DESCRIPTORS;
+    let required = session.connections_max() as u64 + OTHER_DESCRIPTORS;
     let tried = || format!("cannot open {required} connections and files");
     match descriptors::allow(required) {
         Ok(allowed) if allowed < required => Err(Failure::host(tried())

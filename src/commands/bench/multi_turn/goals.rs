@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::args::GoalsArgs;
-use crate::commands::bench::multi_turn::goal_tracker::PassStats;
 use crate::commands::table::{ReportSection, ReportTable};
+use crate::engine::load::goals::PassStats;
 use crate::engine::load::session::PassResult;
 
 /// Requests that met every limit.
@@ -36,22 +35,6 @@ pub(in crate::commands::bench) struct SteadyReport {
     pub output_tokens_per_s: f64,
     /// Mean over the requests whose first token was received in the interval.
     pub mean_ttft_ms: Option<f64>,
-}
-
-/// Minimum steady state duration for computing rates, in seconds.
-const STEADY_SECONDS: f64 = 2.0;
-/// Minimum number of completed requests in the steady state for computing rates.
-const STEADY_REQUESTS: f64 = 20.0;
-
-impl SteadyReport {
-    /// Returns a caveat if the steady state is too short to compute rates. `e2e_s`: mean E2E latency in seconds.
-    fn caveat(&self, e2e_s: Option<f64>) -> Option<BenchCaveat> {
-        let seconds = self.to_s - self.from_s;
-        let ended = (self.requests_per_s * seconds).round();
-        let few = seconds < STEADY_SECONDS || ended < STEADY_REQUESTS;
-        let short = e2e_s.is_some_and(|e2e_s| seconds < e2e_s);
-        (few || short).then_some(BenchCaveat::SteadyStateTooShort { seconds, ended })
-    }
 }
 
 /// Goodput and steady state of a pass.
@@ -87,12 +70,6 @@ impl GoalsReport {
             mean_ttft_ms: window.ttft.map(|seconds| seconds * 1e3),
         });
         GoalsReport { goodput: report, steady_state: steady }
-    }
-
-    /// Returns a caveat if the steady state of `pass` is too short to compute rates.
-    pub(super) fn caveat(&self, pass: &PassResult) -> Option<BenchCaveat> {
-        let e2e = pass.tally.all.e2e.summary().map(|e2e| e2e.mean.as_secs_f64());
-        self.steady_state.as_ref()?.caveat(e2e)
     }
 
     /// Returns the report section.
@@ -142,34 +119,5 @@ impl GoalsReport {
             section.tables.push(table);
         }
         section
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn steady(seconds: f64, requests_per_s: f64) -> SteadyReport {
-        SteadyReport {
-            ratio: 0.8,
-            from_s: 1.0,
-            to_s: 1.0 + seconds,
-            peak_in_flight: 8.0,
-            in_flight: 7.5,
-            requests_per_s,
-            input_tokens_per_s: 0.0,
-            output_tokens_per_s: 0.0,
-            mean_ttft_ms: None,
-        }
-    }
-
-    #[test]
-    fn a_steady_state_too_short_for_rates_has_a_caveat() {
-        let short = steady(0.5, 100.0).caveat(Some(0.1));
-        assert_eq!(short, Some(BenchCaveat::SteadyStateTooShort { seconds: 0.5, ended: 50.0 }));
-        assert!(steady(10.0, 1.0).caveat(Some(0.1)).is_some());
-        assert!(steady(10.0, 10.0).caveat(Some(12.0)).is_some());
-        assert_eq!(steady(10.0, 10.0).caveat(Some(1.0)), None);
-        assert_eq!(steady(10.0, 10.0).caveat(None), None);
     }
 }

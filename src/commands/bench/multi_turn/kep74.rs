@@ -1,89 +1,24 @@
-//! The table from SGLang's KEP-74, and the same table for real conversations.
-//!
-//! The "multi-turn" row in KEP-74 repeats the single-turn prompts. The second table measures turn 1 and later turns of conversations.
+//! Reports the tables of the preset kep74.
 
 use serde::Serialize;
 
-use crate::commands::bench::multi_turn::goal_tracker::{Kep74Totals, PassStats};
 use crate::commands::table::{ReportSection, ReportTable};
-
-pub(super) const FIRST: &str = "first-turn";
-pub(super) const REPLAY: &str = "replay";
-pub(super) const CONVERSATIONS: &str = "multi-turn";
-
-/// Figures for one row at one endpoint.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(in crate::commands::bench) struct Kep74Figures {
-    pub requests: u64,
-    /// Prompt and output tokens per second, from the first send to the last response.
-    pub total_tokens_per_s: Option<f64>,
-    pub mean_ttft_ms: Option<f64>,
-    pub mean_itl_ms: Option<f64>,
-}
-
-/// A row of the table.
-#[derive(Clone, Debug, Serialize)]
-pub(in crate::commands::bench) struct Kep74TableRow {
-    pub name: &'static str,
-    pub without: Option<Kep74Figures>,
-    pub with: Option<Kep74Figures>,
-    /// Change in the three figures from `without` to `with`.
-    pub percent: [Option<f64>; 3],
-}
+use crate::engine::load::kep74::{Kep74Figures, Kep74TableRow, Kep74Tables};
 
 /// The tables for the kep74 preset.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct Kep74Report {
-    /// Same table as in KEP-74.
-    pub table: Vec<Kep74TableRow>,
-    pub multi_turn: Vec<Kep74TableRow>,
+    #[serde(flatten)]
+    pub tables: Kep74Tables,
     pub without: String,
     pub with: Option<String>,
 }
 
-fn figures(work: &Kep74Totals) -> Kep74Figures {
-    Kep74Figures {
-        requests: work.requests,
-        total_tokens_per_s: work.tokens_per_s(),
-        mean_ttft_ms: work.ttft_ms(),
-        mean_itl_ms: work.itl_ms(),
-    }
-}
-
-fn row(name: &'static str, pass: &str, watched: &[PassStats], of: fn(&PassStats) -> &Kep74Totals) -> Kep74TableRow {
-    let at = |side: &str| {
-        watched.iter().find(|one| one.id.side_name == side && one.id.name == pass).map(|one| figures(of(one)))
-    };
-    let (without, with) = (at("A"), at("B"));
-    let change = |of: fn(&Kep74Figures) -> Option<f64>| {
-        let (without, with) = (of(&without?)?, of(&with?)?);
-        (without > 0.0).then(|| (with / without - 1.0) * 100.0)
-    };
-    let percent = [change(|f| f.total_tokens_per_s), change(|f| f.mean_ttft_ms), change(|f| f.mean_itl_ms)];
-    Kep74TableRow { name, without, with, percent }
-}
-
 impl Kep74Report {
-    /// Computes the tables from the passes at `A` and, if present, at `B`.
-    pub(super) fn of(watched: &[PassStats], without: String, with: Option<String>) -> Kep74Report {
-        Kep74Report {
-            table: vec![
-                row("First-turn", FIRST, watched, |one| &one.first_turn),
-                row("Multi-turn", REPLAY, watched, |one| &one.first_turn),
-            ],
-            multi_turn: vec![
-                row("Turn 1", CONVERSATIONS, watched, |one| &one.first_turn),
-                row("Turns 2..n", CONVERSATIONS, watched, |one| &one.later_turns),
-            ],
-            without,
-            with,
-        }
-    }
-
     /// Returns the report sections.
     pub fn sections(&self) -> Vec<ReportSection> {
         let mut kep = ReportSection::new("KEP-74");
-        kep.tables.push(self.table("KEP-74, as published", &self.table));
+        kep.tables.push(self.table("KEP-74, as published", &self.tables.table));
         kep.text.push(
             "As in KEP-74, the Multi-turn row repeats the First-turn prompts; it does not send conversations."
                 .to_owned(),
@@ -93,7 +28,7 @@ impl Kep74Report {
                 .to_owned(),
         );
         let mut conversations = ReportSection::new("KEP-74, with conversations");
-        conversations.tables.push(self.table("With conversations", &self.multi_turn));
+        conversations.tables.push(self.table("With conversations", &self.tables.multi_turn));
         conversations.text.push(
             "Both rows come from one run. First and later turns are in flight at the same time: add their throughputs for the total."
                 .to_owned(),
@@ -106,7 +41,7 @@ impl Kep74Report {
         let ms = |figures: Option<Kep74Figures>| {
             figures.and_then(|figures| figures.mean_ttft_ms).map_or("-".to_owned(), |ms| format!("{ms:.1} ms"))
         };
-        let rows = self.table.iter().chain(self.multi_turn.last());
+        let rows = self.tables.table.iter().chain(self.tables.multi_turn.last());
         rows.map(|row| match row.with {
             None => format!("{}: mean TTFT {}", row.name, ms(row.without)),
             with => {

@@ -3,14 +3,12 @@
 
 mod analysis;
 pub mod args;
-mod arrivals;
 mod baseline;
 mod comparison;
 #[cfg(test)]
 mod dry_run;
 pub(super) mod execute;
 mod files;
-mod goal_tracker;
 mod goals;
 mod html;
 mod kep74;
@@ -30,16 +28,17 @@ use std::fmt;
 
 use md5::{Digest, Md5};
 
+use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::args::{
     Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ProfileArgs, RequestArgs, ServerArgs,
     SweepArgs, WorkloadArgs,
 };
-use crate::commands::bench::multi_turn::goal_tracker::GoalTracker;
-use crate::commands::bench::multi_turn::plan::{PlannedRun, RunKind};
 use crate::commands::bench::multi_turn::preset::PresetArgs;
 use crate::commands::bench::serving::compat::CompatFlags;
 use crate::commands::confirm::ConfirmArgs;
 use crate::commands::error::Outcome;
+use crate::engine::load::goals::GoalTracker;
+use crate::engine::load::plan::{MeasurementKind, PlannedRun};
 use crate::engine::load::session::Session;
 
 pub(in crate::commands::bench) use files::{OpenMode, open};
@@ -123,13 +122,13 @@ impl Args {
         self.query_server()?;
         let PlannedRun { session, kind, caveats } = self.planned_run()?;
         let mut tracker = GoalTracker::new(&self.goals.goodput);
-        if matches!(kind, RunKind::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
+        if matches!(kind, MeasurementKind::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
             tracker.required_share = Some(self.goals.share_to_pass());
         }
         let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
         let measured = outputs.execute(session, &mut tracker)?;
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
-        report.caveats.extend(caveats);
+        report.caveats.extend(caveats.into_iter().map(BenchCaveat::Load));
         report.serving = outputs.figures();
         self.analyse(&kind, &measured, &tracker, &mut report);
         let exit = self.exit(&kind, &measured, &tracker, &report);

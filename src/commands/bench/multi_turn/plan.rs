@@ -1,47 +1,24 @@
-//! Plans the session for a single run, a comparison, a sweep or a preset.
+//! Converts the flags to a measurement, checks its endpoints and plans its session.
 
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::Duration;
 
-use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{LoadArgs, Phase, Sweep};
-use crate::commands::bench::multi_turn::comparison::{ComparedSides, SELF_COMPARE};
-use crate::commands::bench::multi_turn::kep74;
-use crate::commands::bench::multi_turn::preflight::check_all_reachable;
+use crate::commands::bench::multi_turn::args::DatasetName;
+use crate::commands::bench::multi_turn::preflight::unreachable;
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::confirm;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
-use crate::engine::env::{RealEnv, deadline};
-use crate::engine::load::compare::{blocks, in_turn};
-use crate::engine::load::server::ServerClient;
-use crate::engine::load::session::{Control, LoadEndpoint, PassPlan, Session, SessionStep};
+use crate::engine::load::Seed;
+use crate::engine::load::numpy::PriorDraws;
+use crate::engine::load::plan::{
+    CacheChange, Measurement, MeasurementKind, OfferedLoad, PlanError, PlannedRun, ProfileCalls,
+};
+use crate::engine::load::session::LoadEndpoint;
+use crate::engine::load::sweep::Sweep;
 use crate::engine::load::workload::LoadWorkload;
-use crate::engine::load::{Pace, Seed};
-
-/// The type of a run, which determines how its passes are analyzed.
-#[derive(Clone, Debug)]
-pub(super) enum RunKind {
-    /// Each pass is reported separately.
-    Single,
-    Comparison(ComparedSides),
-    Sweep(Sweep),
-    Kep74,
-}
-
-/// A session that is ready to run.
-pub(super) struct PlannedRun {
-    pub session: Session,
-    pub kind: RunKind,
-    /// Caveats known before the run.
-    pub caveats: Vec<BenchCaveat>,
-}
-
-/// Timeout for a flush or settings request before the run.
-const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 impl Args {
     /// Plans the run that the flags describe.
@@ -49,14 +26,31 @@ impl Args {
     /// # Errors
     /// Flags conflict, an endpoint is unreachable, or the user does not confirm.
     pub(super) fn planned_run(&self) -> Result<PlannedRun, Failure> {
+        self.check_kind()?;
+        let measurement = self.measurement()?;
+        let reached = runtime::block_on(0, async { Ok(measurement.check_reachable(&env()).await) })?;
+        reached.map_err(unreachable)?;
+        self.confirm_cache_changes(&measurement)?;
+        let planned = runtime::block_on(0, async { Ok(measurement.plan(&env()).await) })?;
+        planned.map_err(|error| match error {
+            PlanError::StorageReuse => {
+                Failure::usage("--self-compare with --against requires L3 to be cleared before each block")
+                    .found(error.to_string())
+                    .next("use --phases flush,clear,first")
+            }
+        })
+    }
+
+    /// Rejects combinations of a sweep, a comparison, the preset kep74 and phases.
+    fn check_kind(&self) -> Result<(), Failure> {
         let compares = self.compare.against.is_some() || self.compare.self_compare;
         let kep74 = self.preset.preset == Some(Preset::Kep74);
-        let sweep = self.sweep.sweep();
-        if sweep.is_some() && (compares || kep74) {
+        let sweeps = self.sweep.sweep().is_some();
+        if sweeps && (compares || kep74) {
             return Err(Failure::usage("a sweep cannot be combined with a comparison or --preset kep74")
                 .next("drop --against, --self-compare and --preset kep74, or drop the sweep flags"));
         }
-        if (sweep.is_some() || kep74) && !self.phases.phases.is_empty() {
+        if (sweeps || kep74) && !self.phases.phases.is_empty() {
             return Err(
                 Failure::usage("--phases cannot be combined with a sweep or --preset kep74").next("drop --phases")
             );
@@ -66,19 +60,43 @@ impl Args {
                 Failure::usage("--self-compare cannot be combined with --preset kep74").next("drop --self-compare")
             );
         }
-        if kep74 {
-            return self.kep74();
-        }
-        match sweep {
-            Some(sweep) => self.sweep_run(sweep),
-            None if compares => self.comparison_run(),
-            None => self.run_once(),
-        }
+        Ok(())
+    }
+
+    /// Returns what the flags measure.
+    ///
+    /// # Errors
+    /// The endpoints, the workload or the phases are invalid.
+    pub(super) fn measurement(&self) -> Result<Measurement, Failure> {
+        let kind = if self.preset.preset == Some(Preset::Kep74) {
+            MeasurementKind::Kep74
+        } else if let Some(sweep) = self.sweep.sweep() {
+            MeasurementKind::Sweep(sweep)
+        } else if self.compare.against.is_some() || self.compare.self_compare {
+            MeasurementKind::Comparison { blocks: self.compare.blocks() }
+        } else {
+            MeasurementKind::Single
+        };
+        let (sides, is_recorded) = match &kind {
+            MeasurementKind::Single => self.side("A", None, self.seed()).map(|(side, recorded)| (vec![side], recorded)),
+            MeasurementKind::Comparison { .. } => self.compared_sides(),
+            MeasurementKind::Sweep(sweep) => self.swept_sides(sweep),
+            MeasurementKind::Kep74 => self.kep74_sides().map(|sides| (sides, false)),
+        }?;
+        let (before, after) = self.profile.calls();
+        Ok(Measurement {
+            load: self.offered_load(),
+            phases: self.phases.plan()?,
+            profile: ProfileCalls { before, after },
+            is_recorded,
+            is_dataset: self.workload.dataset.dataset_name.is_some(),
+            ..Measurement::new(kind, sides)
+        })
     }
 
     /// Returns the endpoint at `url` (if `None`, at `--url`) with conversations generated from `seed`, and whether the
     /// conversations have recorded send times.
-    pub(super) fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(LoadEndpoint, bool), Failure> {
+    fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(LoadEndpoint, bool), Failure> {
         let mut target = match url {
             None => self.endpoint.target()?,
             Some(url) => self.endpoint.target_of(url)?,
@@ -98,259 +116,92 @@ impl Args {
         Ok((side, recorded))
     }
 
-    pub(super) fn plan(&self, name: &str, block: u32, part: Range<u32>, load: &LoadArgs) -> PassPlan {
-        PassPlan {
-            name: name.to_owned(),
-            block,
-            pace: self.pace(load, part.len() as u32),
-            part,
-            rules: self.workload.dataset.rules(load.rules()),
-            duration: load.duration,
-        }
-    }
-
-    pub(super) fn seed(&self) -> Seed {
-        Seed(self.load.seed)
-    }
-
-    fn run_once(&self) -> Result<PlannedRun, Failure> {
-        let (side, recorded) = self.side("A", None, self.seed())?;
-        let conversations = side.workload.scripts().len() as u32;
-        let mut plan = self.plan("run", 0, 0..conversations, &self.load);
-        if recorded {
-            plan.pace = Pace::Recorded;
-        }
-        let (schedule, sides) = (self.profiled(self.phases.schedule(0, plan)?), vec![side]);
-        check_all_reachable(&sides)?;
-        self.confirm_cache_changes(&sides)?;
-        let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
-        Ok(PlannedRun { session, kind: RunKind::Single, caveats: Vec::new() })
-    }
-
-    /// Adds profiler calls before and after each measured pass in `schedule` (`--profile`).
-    pub(super) fn profiled(&self, schedule: VecDeque<(usize, SessionStep)>) -> VecDeque<(usize, SessionStep)> {
-        let (start, stop) = self.profile.calls();
-        let around = |(side, step): (usize, SessionStep)| {
-            let call = |control: &Option<Control>| {
-                control
-                    .clone()
-                    .filter(|_| matches!(step, SessionStep::Pass(_)))
-                    .map(|control| (side, SessionStep::Control(control)))
-            };
-            let (before, after) = (call(&start), call(&stop));
-            before.into_iter().chain([(side, step)]).chain(after)
-        };
-        schedule.into_iter().flat_map(around).collect()
-    }
-
-    /// Asks for confirmation before flushing or filling the caches of `sides`. `--flush-cache` counts as confirmation.
-    ///
-    /// # Errors
-    /// Same as [`confirm::destruction`].
-    fn confirm_cache_changes(&self, sides: &[LoadEndpoint]) -> Result<(), Failure> {
-        let has = |phases: &[Phase]| self.phases.phases.iter().any(|phase| phases.contains(phase));
-        let flushes_between = self.compare.against.is_some()
-            || self.compare.self_compare
-            || self.sweep.sweep().is_some()
-            || self.preset.preset == Some(Preset::Kep74);
-        let flushes = flushes_between && self.phases.phases.is_empty() && !self.phases.flush_cache;
-        let calls = !self.server.no_server_calls && (flushes || has(&[Phase::Flush, Phase::Clear]));
-        if !calls && !has(&[Phase::EvictDevice, Phase::EvictHost]) {
-            return Ok(());
-        }
-        let tiers = if has(&[Phase::Clear]) { "L1, L2 and L3" } else { "L1 and L2" };
-        let mut urls: Vec<String> = sides.iter().map(|side| self.endpoint.base_of(&side.target)).collect();
-        urls.sort_unstable();
-        urls.dedup();
-        confirm::destruction(self.confirm.yes, &format!("flushes the caches ({tiers}) of {}", urls.join(" and ")))
-    }
-
-    /// Flushes the caches of all `sides` and returns whether all of them could be flushed. Adds a caveat if one could not.
-    fn can_flush(&self, sides: &[LoadEndpoint], caveats: &mut Vec<BenchCaveat>) -> Result<bool, Failure> {
-        if !self.phases.phases.is_empty() || self.phases.flush_cache {
-            // --phases or --flush-cache determines when the caches are flushed.
-            return Ok(false);
-        }
-        for side in sides {
-            let reason = match &side.server {
-                None => Some("--no-server-calls".to_owned()),
-                Some(server) => {
-                    let flushed =
-                        runtime::block_on(0, async { Ok(server.flush(&RealEnv::new(), REQUEST_LIMIT).await) })?;
-                    flushed.err().map(|error| error.to_string())
-                }
-            };
-            if let Some(reason) = reason {
-                caveats.push(BenchCaveat::CachesNotFlushed { side: side.name.clone(), reason });
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Checks whether cached prompts could be reused through L3. A server that receives the same prompts twice hits L3 the second time,
-    /// even if L1 and L2 were flushed. Adds a caveat if a server is only compared with itself.
-    ///
-    /// # Errors
-    /// A server is compared with itself and then with another server, whose L3 does not hold the prompts.
-    fn check_storage_reuse(&self, sides: &[LoadEndpoint], caveats: &mut Vec<BenchCaveat>) -> Result<(), Failure> {
-        let is_cleared = self.phases.phases.contains(&Phase::Clear);
-        let servers: Vec<&ServerClient> = sides.iter().filter_map(|side| side.server.as_ref()).collect();
-        let [first, others @ ..] = &servers[..] else { return Ok(()) };
-        if is_cleared || !others.iter().any(|other| other.is(first)) {
-            return Ok(());
-        }
-        let info = runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), REQUEST_LIMIT, first.info()).await) })?;
-        if !info.is_ok_and(|info| info.is_ok_and(|info| info.is_some_and(|info| info.storage.is_some()))) {
-            return Ok(());
-        }
-        if others.iter().any(|other| !other.is(first)) {
-            return Err(Failure::usage("--self-compare with --against requires L3 to be cleared before each block")
-                .found("A's L3 keeps the prompts from its first blocks, but B's L3 does not hold them")
-                .next("use --phases flush,clear,first"));
-        }
-        caveats.push(BenchCaveat::StorageKeepsBlocks);
-        Ok(())
-    }
-
-    /// Returns the phases around `plan`, after a flush if `flush` is set.
-    fn steps(&self, plan: PassPlan, flush: bool) -> Result<Vec<SessionStep>, Failure> {
-        let steps = self.phases.schedule(0, plan)?.into_iter().map(|(_, step)| step);
-        Ok(flush.then_some(SessionStep::Control(Control::Flush)).into_iter().chain(steps).collect())
-    }
-
-    fn comparison_run(&self) -> Result<PlannedRun, Failure> {
-        let seed = self.seed();
-        let (first, recorded) = self.side("A", None, seed)?;
+    fn compared_sides(&self) -> Result<(Vec<LoadEndpoint>, bool), Failure> {
+        let (first, recorded) = self.side("A", None, self.seed())?;
         let mut sides = vec![first];
         if self.compare.self_compare {
             let url = self.endpoint.base_of(&sides[0].target);
-            sides.push(self.side("A again", Some(&url), seed)?.0);
+            sides.push(self.side("A again", Some(&url), self.seed())?.0);
         }
         if let Some(url) = &self.compare.against {
-            sides.push(self.side("B", Some(url), seed)?.0);
+            sides.push(self.side("B", Some(url), self.seed())?.0);
         }
-        let mut caveats = Vec::new();
-        if recorded {
-            caveats.push(BenchCaveat::TraceTimesIgnored);
-        }
-        // Report invalid phases before sending a request or asking for confirmation.
-        self.steps(self.plan("run", 0, 0..1, &self.load), false)?;
-        check_all_reachable(&sides)?;
-        self.confirm_cache_changes(&sides)?;
-        let flush = self.can_flush(&sides, &mut caveats)?;
-        self.check_storage_reuse(&sides, &mut caveats)?;
-        let conversations = sides[0].workload.scripts().len() as u32;
-        let blocks = blocks(conversations, self.compare.blocks());
-        let turns = |sides: [usize; 2], before: &str| {
-            in_turn(sides, &blocks, |block, part| {
-                // Each block has its own arrival times, which are the same at both endpoints.
-                let load = LoadArgs { seed: self.load.seed.wrapping_add(u64::from(block)), ..self.load.clone() };
-                let mut steps = self.steps(self.plan("run", block, part.clone(), &load), flush).unwrap_or_default();
-                for step in &mut steps {
-                    if let SessionStep::Pass(plan) = step {
-                        plan.name.insert_str(0, before);
-                    }
-                }
-                steps
-            })
-        };
-        let last = sides.len() - 1;
-        let mut schedule = VecDeque::new();
-        let floor = (self.compare.self_compare && self.compare.against.is_some()).then_some([0, 1]);
-        if let Some(floor) = floor {
-            schedule.extend(turns(floor, SELF_COMPARE));
-        }
-        schedule.extend(turns([0, last], ""));
-        let session = Session { sides, schedule, seed, keep_figures: true };
-        Ok(PlannedRun { session, kind: RunKind::Comparison(ComparedSides { pair: [0, last], floor }), caveats })
+        Ok((sides, recorded))
     }
 
-    /// Returns the warm-up for a run without phases.
-    fn warm(&self) -> VecDeque<(usize, SessionStep)> {
-        let requests = self.phases.warmup_requests.filter(|requests| *requests > 0);
-        requests.map(|requests| (0, SessionStep::Control(Control::Warm(requests)))).into_iter().collect()
+    fn swept_sides(&self, sweep: &Sweep) -> Result<(Vec<LoadEndpoint>, bool), Failure> {
+        // Each load has different prompts, so that it does not hit cache entries from the previous load.
+        let seeds = (0..sweep.loads().len() as u64).map(|index| Seed(self.load.seed.wrapping_add(index)));
+        let sides = seeds.map(|seed| self.side("A", None, seed)).collect::<Result<Vec<_>, Failure>>()?;
+        let recorded = sides.iter().any(|(_, recorded)| *recorded);
+        Ok((sides.into_iter().map(|(side, _)| side).collect(), recorded))
     }
 
-    fn sweep_run(&self, sweep: Sweep) -> Result<PlannedRun, Failure> {
-        let (word, values) = match &sweep {
-            Sweep::Rate(values) => ("rate", values),
-            Sweep::Concurrency(values) => ("concurrency", values),
-        };
-        let (mut sides, mut caveats) = (Vec::new(), Vec::new());
-        for index in 0..values.len() as u64 {
-            // Each load has different prompts, so that it does not hit cache entries from the previous load.
-            let (side, recorded) = self.side("A", None, Seed(self.load.seed.wrapping_add(index)))?;
-            sides.push(side);
-            if recorded && caveats.is_empty() {
-                caveats.push(BenchCaveat::TraceTimesIgnored);
-            }
-        }
-        // Synthetic prompts differ between loads, but a dataset repeats its prompts, so a failed flush matters only for a dataset.
-        let mut flush_caveats = Vec::new();
-        check_all_reachable(&sides[..1])?;
-        self.confirm_cache_changes(&sides[..1])?;
-        let flush = self.can_flush(&sides[..1], &mut flush_caveats)?;
-        if self.workload.dataset.dataset_name.is_some() {
-            caveats.append(&mut flush_caveats);
-        }
-        let mut schedule = self.warm();
-        for (index, (value, side)) in values.iter().zip(&sides).enumerate() {
-            let conversations = side.workload.scripts().len() as u32;
-            let mut load = self.load.clone();
-            if matches!(sweep, Sweep::Rate(_)) {
-                load.request_rate = *value;
-            }
-            let mut plan = self.plan(&format!("{word} {value}"), 0, 0..conversations, &load);
-            if matches!(sweep, Sweep::Concurrency(_)) {
-                plan.pace = Pace::Closed { conversations: *value as usize };
-                plan.rules.in_flight = *value as usize;
-            }
-            if flush || self.phases.flush_cache {
-                schedule.push_back((index, SessionStep::Control(Control::Flush)));
-            }
-            schedule.push_back((index, SessionStep::Pass(Box::new(plan))));
-        }
-        let session = Session { sides, schedule, seed: self.seed(), keep_figures: false };
-        Ok(PlannedRun { session, kind: RunKind::Sweep(sweep), caveats })
-    }
-
-    fn kep74(&self) -> Result<PlannedRun, Failure> {
+    fn kep74_sides(&self) -> Result<Vec<LoadEndpoint>, Failure> {
         let seed = self.seed();
         let mut one_turn = self.clone();
         one_turn.workload.first_turns();
         let mut sides = Vec::new();
-        let endpoints: Vec<(&str, Option<&str>)> = match &self.compare.against {
-            None => vec![("A", None)],
-            Some(url) => vec![("A", None), ("B", Some(url))],
-        };
-        for (name, url) in &endpoints {
-            sides.push(one_turn.side(name, *url, seed)?.0);
+        let b = self.compare.against.as_deref().map(|url| ("B", Some(url)));
+        for (name, url) in std::iter::once(("A", None)).chain(b) {
+            sides.push(one_turn.side(name, url, seed)?.0);
             // Use different synthetic conversations, because L3 keeps the previous ones even after a flush.
-            sides.push(self.side(name, *url, Seed(seed.0.wrapping_add(1)))?.0);
+            sides.push(self.side(name, url, Seed(seed.0.wrapping_add(1)))?.0);
         }
-        let mut caveats = Vec::new();
-        check_all_reachable(&sides)?;
-        self.confirm_cache_changes(&sides)?;
-        let flush = self.can_flush(&sides, &mut caveats)? || self.phases.flush_cache;
-        if self.workload.dataset.dataset_name.is_some() {
-            caveats.push(BenchCaveat::FirstTurnsMayBeWarm);
+        Ok(sides)
+    }
+
+    /// Returns the rate, the limits and the duration of a pass.
+    pub(super) fn offered_load(&self) -> OfferedLoad {
+        OfferedLoad {
+            rate: self.load.request_rate,
+            gaps: self.load.gaps(),
+            numpy_draws: (self.serving && self.load.is_poisson()).then(|| self.numpy_draws()),
+            seed: self.seed(),
+            rules: self.workload.dataset.rules(self.load.rules()),
+            duration: self.load.duration,
         }
-        let conversations = |side: usize| sides[side].workload.scripts().len() as u32;
-        let mut schedule = self.warm();
-        let mut pass = |side: usize, name: &str, flush: bool| {
-            if flush {
-                schedule.push_back((side, SessionStep::Control(Control::Flush)));
-            }
-            let plan = self.plan(name, 0, 0..conversations(side), &self.load);
-            schedule.push_back((side, SessionStep::Pass(Box::new(plan))));
+    }
+
+    fn seed(&self) -> Seed {
+        Seed(self.load.seed)
+    }
+
+    /// Returns the random values that `bench_serving` draws before the arrival times: the lengths and, for random-ids, the first token IDs.
+    /// With the same seed, `bench serving` then reproduces the arrival times.
+    fn numpy_draws(&self) -> Vec<PriorDraws> {
+        let dataset = &self.workload.dataset;
+        let count = dataset.num_prompts.unwrap_or(0);
+        let length = |most: u32| {
+            let least = ((f64::from(most) * dataset.random_range_ratio) as u32).max(1);
+            PriorDraws { count, range: most.saturating_sub(least) }
         };
-        let (forward, backward): (Vec<usize>, Vec<usize>) =
-            ((0..endpoints.len()).collect(), (0..endpoints.len()).rev().collect());
-        forward.iter().for_each(|at| pass(2 * at, kep74::FIRST, flush));
-        backward.iter().for_each(|at| pass(2 * at, kep74::REPLAY, false));
-        forward.iter().for_each(|at| pass(2 * at + 1, kep74::CONVERSATIONS, flush));
-        let session = Session { sides, schedule, seed, keep_figures: false };
-        Ok(PlannedRun { session, kind: RunKind::Kep74, caveats })
+        let lengths = [length(dataset.random_input_len), length(dataset.random_output_len)];
+        match dataset.dataset_name {
+            Some(DatasetName::Random) => lengths.to_vec(),
+            Some(DatasetName::RandomIds) => {
+                let tokenizer = dataset.tokenizer().ok().flatten();
+                let vocabulary = tokenizer.map_or(self.workload.vocab_size, |tokenizer| tokenizer.vocabulary());
+                let ids = PriorDraws { count, range: vocabulary.saturating_sub(1) };
+                lengths.into_iter().chain([ids]).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Asks for confirmation before flushing or filling caches. `--flush-cache` counts as confirmation.
+    ///
+    /// # Errors
+    /// Same as [`confirm::destruction`].
+    fn confirm_cache_changes(&self, measurement: &Measurement) -> Result<(), Failure> {
+        let tiers = match measurement.cache_change() {
+            None => return Ok(()),
+            Some(CacheChange::AllTiers) => "L1, L2 and L3",
+            Some(CacheChange::DeviceAndHost) => "L1 and L2",
+        };
+        let mut urls: Vec<String> = measurement.sides.iter().map(|side| self.endpoint.base_of(&side.target)).collect();
+        urls.sort_unstable();
+        urls.dedup();
+        confirm::destruction(self.confirm.yes, &format!("flushes the caches ({tiers}) of {}", urls.join(" and ")))
     }
 }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::{Api, DatasetName};
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
-use crate::engine::env::{Env, RealEnv, deadline};
-use crate::engine::load::server::ServerClient;
-use crate::engine::load::target::{LoadTarget, check_reachable};
+use crate::engine::load::server::{NotReady, wait_until_ready};
 
 /// Default for `--max-parallel`, the same as in `bench_multiturn.py`.
 const IN_FLIGHT: u32 = 128;
@@ -17,10 +16,6 @@ const IN_FLIGHT: u32 = 128;
 const PROMPTS: u32 = 1000;
 /// Default for `--warmup-requests`, the same as in `bench_serving`.
 const WARMUP: u32 = 1;
-/// Timeout for one request to a server that is starting.
-const REQUEST_LIMIT: Duration = Duration::from_secs(5);
-/// Pause between two requests.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Args {
     /// Sets the flags that depend on other flags.
@@ -71,61 +66,31 @@ impl Args {
         let server = self.server.server(&self.endpoint, &target, true)?;
         let wait = Duration::from_secs(self.endpoint.ready_check_timeout_sec.unwrap_or(0));
         if !wait.is_zero() {
-            wait_until_ready(&target, server.as_ref(), wait)?;
+            let on_wait = |reason: &NotReady| {
+                let (limit, url) = (wait.as_secs(), target.url());
+                output::say(format!("waiting up to {limit} s for {url} to become ready: {reason}"));
+            };
+            let ready = runtime::block_on(0, async {
+                Ok(wait_until_ready(&env(), &target, server.as_ref(), wait, on_wait).await)
+            })?;
+            ready.map_err(|reason| {
+                Failure::unreachable(format!("the server is not ready: {}", target.url()))
+                    .tried(format!("GET /v1/models for {} s (--ready-check-timeout-sec)", wait.as_secs()))
+                    .found(reason.to_string())
+                    .next("start the server, or specify the URL of a running one: --base-url http://HOST:PORT")
+            })?;
         }
         let Some(server) = server else { return Ok(()) };
         let names_model = matches!(self.endpoint.api, Api::Chat | Api::Completions | Api::Truss);
         if names_model && self.endpoint.model_name().is_none() {
-            let models =
-                runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), REQUEST_LIMIT, server.models()).await) })?;
-            self.endpoint.served_model_name = models.ok().and_then(Result::ok).and_then(|models| models.first);
+            self.endpoint.served_model_name = runtime::block_on(0, async { Ok(server.served_model(&env()).await) })?;
         }
         let is_serving_command_line = self.serving || self.endpoint.backend.is_some();
         if is_serving_command_line && self.workload.dataset.tokenizer.is_none() {
-            let path =
-                runtime::block_on(0, async { Ok(deadline(&RealEnv::new(), REQUEST_LIMIT, server.tokenizer()).await) })?;
+            let path = runtime::block_on(0, async { Ok(server.served_tokenizer(&env()).await) })?;
             // As in bench_serving, /model_info takes precedence over --model.
-            if let Some(path) = path.ok().flatten() {
-                self.workload.dataset.models.insert(0, path);
-            }
+            self.workload.dataset.models.splice(..0, path);
         }
         Ok(())
     }
-}
-
-/// Polls the model list until the server is ready.
-fn wait_until_ready(target: &LoadTarget, server: Option<&ServerClient>, wait: Duration) -> Result<(), Failure> {
-    runtime::block_on(0, async {
-        let env = RealEnv::new();
-        let begun = env.now();
-        let mut is_logged = false;
-        loop {
-            let found = match server {
-                Some(server) => match deadline(&env, REQUEST_LIMIT, server.models()).await {
-                    Ok(Ok(models)) if models.ready => return Ok(()),
-                    Ok(Ok(_)) => "the server is not ready yet (HTTP 5xx)".to_owned(),
-                    Ok(Err(error)) => error.to_string(),
-                    Err(_) => format!("no response within {REQUEST_LIMIT:?}"),
-                },
-                None => match check_reachable(&env, target).await {
-                    Ok(()) => return Ok(()),
-                    Err(error) => error.to_string(),
-                },
-            };
-            if env.now().since(begun) >= wait {
-                return Err(Failure::unreachable(format!("the server is not ready: {}", target.url()))
-                    .tried(format!("GET /v1/models for {} s (--ready-check-timeout-sec)", wait.as_secs()))
-                    .found(found)
-                    .next("start the server, or specify the URL of a running one: --base-url http://HOST:PORT"));
-            }
-            if !std::mem::replace(&mut is_logged, true) {
-                output::say(format!(
-                    "waiting up to {} s for {} to become ready: {found}",
-                    wait.as_secs(),
-                    target.url()
-                ));
-            }
-            env.sleep(RETRY_AFTER).await;
-        }
-    })
 }

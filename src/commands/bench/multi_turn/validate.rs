@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{Api, DatasetName, Phase};
+use crate::commands::bench::multi_turn::args::{Api, DatasetName, PhaseName};
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::error::Failure;
 use crate::commands::output;
@@ -35,8 +35,15 @@ impl Args {
     }
 
     fn check_conflicts(&self) -> Result<(), Failure> {
-        let calls = |phase: &Phase| {
-            matches!(phase, Phase::Flush | Phase::Clear | Phase::FlushWait | Phase::EvictDevice | Phase::EvictHost)
+        let calls = |phase: &PhaseName| {
+            matches!(
+                phase,
+                PhaseName::Flush
+                    | PhaseName::Clear
+                    | PhaseName::FlushWait
+                    | PhaseName::EvictDevice
+                    | PhaseName::EvictHost
+            )
         };
         if self.server.no_server_calls && (self.phases.flush_cache || self.phases.phases.iter().any(calls)) {
             let other = if self.phases.flush_cache { "--flush-cache" } else { "--phases" };
@@ -140,7 +147,7 @@ impl Args {
         let reason = "only the dataset mooncake supports it";
         check("--mooncake-num-rounds", dataset.mooncake_num_rounds > 1 && !is_of(&[DatasetName::Mooncake]), reason);
         let empties = self.phases.flush_cache
-            || self.phases.phases.iter().any(|phase| matches!(phase, Phase::Flush | Phase::Clear))
+            || self.phases.phases.iter().any(|phase| matches!(phase, PhaseName::Flush | PhaseName::Clear))
             || compares
             || sweeps
             || kep74;

@@ -8,6 +8,7 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use crate::engine::base::text::one_line;
+use crate::engine::load::answer::details::{CachedTokenDetails, error_message};
 use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes, WORD_CHARS};
 
 /// Incremental parser for the frames of one response.
@@ -49,23 +50,6 @@ struct MetaInfo {
     e2e_latency: Option<f64>,
     forward_entry_time: Option<f64>,
     prefill_finished_time: Option<f64>,
-}
-
-/// `cached_tokens_details`, as returned by `/generate` and the OpenAI routes.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct CachedTokenDetails {
-    device: u32,
-    host: u32,
-    storage: u32,
-    storage_backend: Option<String>,
-}
-
-impl From<CachedTokenDetails> for CachedTokens {
-    fn from(details: CachedTokenDetails) -> CachedTokens {
-        let CachedTokenDetails { device, host, storage, storage_backend } = details;
-        CachedTokens { device, host, storage, backend: storage_backend.map(|name| one_line(&name, WORD_CHARS)) }
-    }
 }
 
 // Quotes inside JSON strings are escaped, so none of these patterns can occur inside a string.
@@ -114,7 +98,7 @@ impl GenerateParser {
     fn parse(&mut self, data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
         let frame: GenerateFrame<'_> = serde_json::from_slice(data).ok()?;
         if let Some(error) = frame.error {
-            answer.error = Some(super::openai::message(&error));
+            answer.error = Some(error_message(&error));
             return Some(self.tokens);
         }
         self.meta = META.find(data).map_or(0, |at| data.len() - at);

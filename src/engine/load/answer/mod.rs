@@ -1,5 +1,6 @@
 //! Parsers for streamed responses: token arrival times, content and server metadata.
 
+mod details;
 mod generate;
 mod openai;
 mod sse;
@@ -38,6 +39,18 @@ pub enum Dialect {
     Completions,
     /// TensorRT-LLM ensemble route, `/v2/models/ensemble/generate_stream`.
     TensorRt,
+}
+
+impl Dialect {
+    /// Returns the API's route.
+    pub const fn route(self) -> &'static str {
+        match self {
+            Dialect::Generate => "/generate",
+            Dialect::Chat => "/v1/chat/completions",
+            Dialect::Completions => "/v1/completions",
+            Dialect::TensorRt => "/v2/models/ensemble/generate_stream",
+        }
+    }
 }
 
 /// Number of cached prompt tokens from each tier, as reported by SGLang (`cached_tokens_details`).
@@ -136,7 +149,7 @@ fn failure(data: &[u8]) -> Option<String> {
     }
     let text = one_line(&String::from_utf8_lossy(data), usize::MAX);
     let document: Value = serde_json::from_str(&text).ok()?;
-    document.get("error").filter(|error| !error.is_null()).map(openai::message)
+    document.get("error").filter(|error| !error.is_null()).map(details::error_message)
 }
 
 /// Parses one response in time linear in its size.

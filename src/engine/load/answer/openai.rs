@@ -6,13 +6,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::engine::base::text::one_line;
-use crate::engine::load::answer::generate::CachedTokenDetails;
-use crate::engine::load::answer::{CachedTokens, ModelAnswer, SAID_CHARS, WORD_CHARS};
+use crate::engine::load::answer::details::{CachedTokenDetails, error_message};
+use crate::engine::load::answer::{CachedTokens, ModelAnswer, WORD_CHARS};
 
+/// A frame with [`StreamChoice`]s, or a whole response with [`DocumentChoice`]s.
 #[derive(Deserialize)]
-struct OpenAiFrame<'a> {
-    #[serde(borrow, default)]
-    choices: Vec<StreamChoice<'a>>,
+struct OpenAiBody<C> {
+    #[serde(default = "Vec::new")]
+    choices: Vec<C>,
     #[serde(default)]
     usage: Option<TokenUsage>,
     #[serde(default)]
@@ -69,24 +70,6 @@ struct SglangExtension {
     cached_tokens_details: Option<CachedTokenDetails>,
 }
 
-/// Returns the message from an error object.
-pub(super) fn message(error: &Value) -> String {
-    let text = error.get("message").and_then(Value::as_str).or(error.as_str());
-    text.map_or_else(|| one_line(&error.to_string(), SAID_CHARS), |text| one_line(text, SAID_CHARS))
-}
-
-#[derive(Deserialize)]
-struct CompletionDocument {
-    #[serde(default)]
-    choices: Vec<DocumentChoice>,
-    #[serde(default)]
-    usage: Option<TokenUsage>,
-    #[serde(default)]
-    sglext: Option<SglangExtension>,
-    #[serde(default)]
-    error: Option<Value>,
-}
-
 /// One choice of a non-streamed response.
 #[derive(Deserialize)]
 struct DocumentChoice {
@@ -108,9 +91,9 @@ struct DocumentMessage {
 
 /// Parses a response that is a single document. Returns its token count (at least one), or `None` if it is malformed.
 pub(super) fn document(data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
-    let CompletionDocument { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
+    let OpenAiBody::<DocumentChoice> { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
     if let Some(error) = error {
-        answer.error = Some(message(&error));
+        answer.error = Some(error_message(&error));
         return Some(0);
     }
     let choice = choices.into_iter().next()?;
@@ -186,9 +169,9 @@ impl OpenAiParser {
             }
             return Some(1);
         }
-        let frame: OpenAiFrame<'_> = serde_json::from_slice(data).ok()?;
+        let frame: OpenAiBody<StreamChoice<'_>> = serde_json::from_slice(data).ok()?;
         if let Some(error) = frame.error {
-            answer.error = Some(message(&error));
+            answer.error = Some(error_message(&error));
             return Some(0);
         }
         let plain = frame.usage.is_none() && frame.sglext.is_none() && frame.choices.len() == 1;

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::engine::load::answer::{ModelAnswer, openai};
+use crate::engine::load::answer::ModelAnswer;
+use crate::engine::load::answer::details::error_message;
 
 #[derive(Deserialize)]
 struct TensorRtFrame {
@@ -15,7 +16,7 @@ struct TensorRtFrame {
 pub(super) fn read(data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
     let frame: TensorRtFrame = serde_json::from_slice(data).ok()?;
     if let Some(error) = frame.error {
-        answer.error = Some(openai::message(&error));
+        answer.error = Some(error_message(&error));
         return Some(0);
     }
     let text = frame.text_output?;

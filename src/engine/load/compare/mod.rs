@@ -2,6 +2,7 @@
 
 mod same;
 mod schedule;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::engine::load::{Seed, Turn};
 
 pub use same::ComparisonRefusal;
 pub use schedule::{BLOCKS_MAX, blocks, in_turn};
+pub use verdict::{ComparedSides, ComparisonVerdict, EndpointComparison, SELF_COMPARE, different};
 
 /// A metric to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 pub mod expected;
 pub mod goodput;
+pub mod kep74;
 pub mod reuse;
 pub mod series;
 pub mod steady;

@@ -15,6 +15,11 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// Minimum share of the peak that SGLang's `steady_state_serving` usually uses.
 pub const RATIO: f64 = 0.8;
 
+/// Minimum duration for computing rates, in seconds.
+const SECONDS_MIN: f64 = 2.0;
+/// Minimum number of completed requests for computing rates.
+const REQUESTS_MIN: f64 = 20.0;
+
 /// A quantity over time, made up of spans with a constant rate and of instantaneous events.
 #[derive(Clone, Debug, Default)]
 struct RateCurve {
@@ -109,6 +114,26 @@ pub struct SteadyWindow {
     pub output_per_s: f64,
     /// Mean TTFT (scheduled) in seconds for requests whose first token arrived in the interval; `None` if there were none.
     pub ttft: Option<f64>,
+}
+
+impl SteadyWindow {
+    /// Returns the number of requests that completed within the interval.
+    pub fn completed(&self) -> f64 {
+        (self.requests_per_s * self.seconds()).round()
+    }
+
+    /// Returns the length of the interval in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.to.as_secs_f64() - self.from.as_secs_f64()
+    }
+
+    /// Returns whether the interval is too short to compute rates: shorter than two seconds or than `e2e`, the mean E2E latency, or
+    /// with fewer than 20 completed requests.
+    pub fn is_too_short(&self, e2e: Option<Duration>) -> bool {
+        let seconds = self.seconds();
+        let few = seconds < SECONDS_MIN || self.completed() < REQUESTS_MIN;
+        few || e2e.is_some_and(|e2e| seconds < e2e.as_secs_f64())
+    }
 }
 
 impl SteadyState {
@@ -306,5 +331,26 @@ mod tests {
         };
         steady.add(&lost);
         assert_eq!(steady.window(RATIO), None);
+    }
+
+    #[test]
+    fn window_is_too_short_for_rates_with_little_time_or_few_requests() {
+        let window = |seconds: f64, requests_per_s: f64| SteadyWindow {
+            from: Duration::from_secs(1),
+            to: Duration::from_secs(1) + Duration::from_secs_f64(seconds),
+            peak: 8.0,
+            in_flight: 7.5,
+            requests_per_s,
+            input_per_s: 0.0,
+            output_per_s: 0.0,
+            ttft: None,
+        };
+        let ms = |ms: u64| Some(Duration::from_millis(ms));
+        let short = window(0.5, 100.0);
+        assert_eq!((short.is_too_short(ms(100)), short.seconds(), short.completed()), (true, 0.5, 50.0));
+        assert!(window(10.0, 1.0).is_too_short(ms(100)));
+        assert!(window(10.0, 10.0).is_too_short(ms(12_000)));
+        assert!(!window(10.0, 10.0).is_too_short(ms(1_000)));
+        assert!(!window(10.0, 10.0).is_too_short(None));
     }
 }

@@ -7,6 +7,7 @@ pub mod counters;
 pub mod explain;
 pub mod info;
 pub mod observed;
+mod ready;
 pub mod scrape;
 mod served;
 
@@ -22,6 +23,7 @@ pub use counters::{Reasons, ServerCounters, StoreCounters};
 pub use explain::{Shortfall, ShortfallReason, explain};
 pub use info::ServerInfo;
 pub use observed::{CounterCheck, MissingData, ObservationCaveat, ServerObservation};
+pub use ready::{NotReady, wait_until_ready};
 pub use scrape::{CounterHistory, CounterSample, ScrapeTrigger, Scraper};
 pub use served::{Models, Profile};
 

@@ -32,6 +32,18 @@ pub(super) struct EndpointCaches {
     pub(super) caveats: Vec<ObservationCaveat>,
 }
 
+/// A pass whose last request has ended.
+pub(super) struct EndedPass<'a> {
+    /// Index under which the endpoint's server is tracked.
+    pub(super) server: usize,
+    /// The server's counters at the start of the pass.
+    pub(super) began: Option<CounterSample>,
+    /// `None` if part of the pass ran before an interruption: the counters for that part are unknown.
+    pub(super) tally: Option<&'a Tally>,
+    pub(super) ran: &'a RunStats,
+    pub(super) shortfalls: ShortfallWatcher,
+}
+
 /// State kept while observing all endpoints of a session.
 #[derive(Debug, Default)]
 pub(super) struct SessionCaches {
@@ -92,16 +104,9 @@ impl SessionCaches {
         }
     }
 
-    /// Ends the pass at `at`. If the tally is `None`, part of the pass ran before an interruption, and the counters for that part are
-    /// unknown.
-    pub(super) async fn pass_ended<E: Env>(
-        &mut self,
-        env: &E,
-        at: usize,
-        from: Option<CounterSample>,
-        (tally, ran): (Option<&Tally>, &RunStats),
-        shortfalls: ShortfallWatcher,
-    ) -> Option<ServerObservation> {
+    /// Ends `pass` and returns what was observed on the server.
+    pub(super) async fn pass_ended<E: Env>(&mut self, env: &E, pass: EndedPass<'_>) -> Option<ServerObservation> {
+        let EndedPass { server: at, began: from, tally, ran, shortfalls } = pass;
         let endpoint = self.endpoints.get_mut(at)?;
         let before = endpoint.ended.replace(env.now());
         if endpoint.info.is_none() && endpoint.watch.is_none() && endpoint.missing.is_empty() {

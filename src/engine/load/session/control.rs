@@ -127,77 +127,85 @@ pub(super) enum StepNote {
     Caveat(ObservationCaveat),
 }
 
-/// Executes `step` on `side`.
-///
-/// # Errors
-/// The endpoint does not support the step, a call or request failed, or the server does not report a tier's size.
-pub(super) async fn perform<E: Env + Unpin>(
-    env: &E,
-    (side, at): (&mut LoadEndpoint, usize),
-    caches: &mut SessionCaches,
-    by: FillerSource,
-    step: &Control,
-    stop: &mut mpsc::Receiver<()>,
-) -> Result<StepResult, StepError> {
-    let failed = |cause: StepFailure| StepError { step: step.clone(), cause };
-    let calls = matches!(step, Control::Flush | Control::Clear | Control::Settle | Control::Profile(_));
-    if calls {
-        let server = side.server.clone().ok_or_else(|| failed(StepFailure::NoServerCalls))?;
-        return tokio::select! {
-            biased;
-            done = call(env, &server, at, caches, step) => {
-                done.map(StepResult::Done).map_err(|error| failed(error.into()))
+/// A control step that is ready to start.
+pub(super) struct ControlRun<'a, E: Env + Unpin> {
+    pub(super) env: &'a E,
+    pub(super) side: &'a mut LoadEndpoint,
+    /// Index under which the endpoint's server is tracked.
+    pub(super) server: usize,
+    pub(super) caches: &'a mut SessionCaches,
+    /// Source of unmeasured prompts.
+    pub(super) filler: FillerSource,
+    pub(super) step: &'a Control,
+}
+
+impl<E: Env + Unpin> ControlRun<'_, E> {
+    /// Executes the step.
+    ///
+    /// # Errors
+    /// The endpoint does not support the step, a call or request failed, or the server does not report a tier's size.
+    pub(super) async fn execute(self, stop: &mut mpsc::Receiver<()>) -> Result<StepResult, StepError> {
+        let ControlRun { env, side, server: at, caches, filler: by, step } = self;
+        let failed = |cause: StepFailure| StepError { step: step.clone(), cause };
+        let calls = matches!(step, Control::Flush | Control::Clear | Control::Settle | Control::Profile(_));
+        if calls {
+            let server = side.server.clone().ok_or_else(|| failed(StepFailure::NoServerCalls))?;
+            return tokio::select! {
+                biased;
+                done = call(env, &server, at, caches, step) => {
+                    done.map(StepResult::Done).map_err(|error| failed(error.into()))
+                }
+                Some(()) = stop.recv() => Ok(StepResult::Stopped),
+            };
+        }
+        let info = caches.endpoints.get(at).and_then(|endpoint| endpoint.info.clone()).unwrap_or_default();
+        // A prompt has to fit into device memory together with others.
+        let most = info.device_tokens.map_or(FILLER, |tokens| (tokens / 8).clamp(1, FILLER));
+        let sent = match step {
+            Control::Prime => {
+                let shared = side.workload.shared();
+                if shared.is_empty() {
+                    return Ok(StepResult::Done(Some(StepNote::NoSharedPrompt)));
+                }
+                let mut listed = PromptList(shared);
+                caches.book.select(at);
+                let mut with_expected =
+                    WithExpectedHits::new(&mut listed as &mut (dyn LoadWorkload + Send), &mut caches.book);
+                filler::send(env, side, &mut with_expected, AT_ONCE, stop).await
             }
-            Some(()) = stop.recv() => Ok(StepResult::Stopped),
+            Control::Warm(requests) => {
+                let tokens = most.min(WARMER) as u32;
+                let mut others = filler::unrelated_prompts(by, side, *requests, tokens);
+                filler::send(env, side, &mut others, 1, stop).await
+            }
+            Control::Fill(tier) => {
+                let tokens =
+                    tier_tokens(side, caches, at, *tier).await.ok_or_else(|| failed(StepFailure::UnknownTierSize))?;
+                // One extra request, because pages in use are never evicted. The limit leaves room for all requests in
+                // flight.
+                let requests = u32::try_from(tokens.div_ceil(most).saturating_add(1)).ok();
+                let requests = requests.filter(|requests| *requests <= FILLERS_MAX);
+                let requests = requests.ok_or_else(|| failed(StepFailure::TierTooLarge { tokens }))?;
+                let mut others = filler::unrelated_prompts(by, side, requests, most as u32);
+                filler::send(env, side, &mut others, 2, stop).await
+            }
+            Control::Flush | Control::Clear | Control::Settle | Control::Profile(_) => {
+                FillerResult { tally: Default::default(), stopped: false }
+            }
         };
-    }
-    let info = caches.endpoints.get(at).and_then(|endpoint| endpoint.info.clone()).unwrap_or_default();
-    // A prompt has to fit into device memory together with others.
-    let most = info.device_tokens.map_or(FILLER, |tokens| (tokens / 8).clamp(1, FILLER));
-    let sent = match step {
-        Control::Prime => {
-            let shared = side.workload.shared();
-            if shared.is_empty() {
-                return Ok(StepResult::Done(Some(StepNote::NoSharedPrompt)));
-            }
-            let mut listed = PromptList(shared);
-            caches.book.select(at);
-            let mut with_expected =
-                WithExpectedHits::new(&mut listed as &mut (dyn LoadWorkload + Send), &mut caches.book);
-            filler::send(env, side, &mut with_expected, AT_ONCE, stop).await
+        if sent.stopped {
+            return Ok(StepResult::Stopped);
         }
-        Control::Warm(requests) => {
-            let tokens = most.min(WARMER) as u32;
-            let mut others = filler::unrelated_prompts(by, side, *requests, tokens);
-            filler::send(env, side, &mut others, 1, stop).await
+        if let Some((kind, (count, message))) = sent.tally.failures.iter().next() {
+            let (kind, message) = (kind.clone(), message.clone());
+            return Err(failed(StepFailure::Requests { count: *count, kind, message }));
         }
-        Control::Fill(tier) => {
-            let tokens =
-                tier_tokens(side, caches, at, *tier).await.ok_or_else(|| failed(StepFailure::UnknownTierSize))?;
-            // One extra request, because pages in use are never evicted. The limit leaves room for all requests in
-            // flight.
-            let requests = u32::try_from(tokens.div_ceil(most).saturating_add(1)).ok();
-            let requests = requests.filter(|requests| *requests <= FILLERS_MAX);
-            let requests = requests.ok_or_else(|| failed(StepFailure::TierTooLarge { tokens }))?;
-            let mut others = filler::unrelated_prompts(by, side, requests, most as u32);
-            filler::send(env, side, &mut others, 2, stop).await
+        let tokens = sent.tally.all.tokens;
+        if *step != Control::Prime {
+            caches.book.advance(at, tokens.prompt + tokens.completion);
         }
-        Control::Flush | Control::Clear | Control::Settle | Control::Profile(_) => {
-            FillerResult { tally: Default::default(), stopped: false }
-        }
-    };
-    if sent.stopped {
-        return Ok(StepResult::Stopped);
+        Ok(StepResult::Done(Some(StepNote::Sent { requests: sent.tally.all.requests, tokens: tokens.prompt })))
     }
-    if let Some((kind, (count, message))) = sent.tally.failures.iter().next() {
-        let (kind, message) = (kind.clone(), message.clone());
-        return Err(failed(StepFailure::Requests { count: *count, kind, message }));
-    }
-    let tokens = sent.tally.all.tokens;
-    if *step != Control::Prime {
-        caches.book.advance(at, tokens.prompt + tokens.completion);
-    }
-    Ok(StepResult::Done(Some(StepNote::Sent { requests: sent.tally.all.requests, tokens: tokens.prompt })))
 }
 
 /// Returns the capacity of `tier` in tokens, if the server reports it.

@@ -10,7 +10,7 @@ use crate::engine::load::answer::Dialect;
 use crate::engine::load::measure::Tally;
 use crate::engine::load::session::LoadEndpoint;
 use crate::engine::load::workload::{LoadWorkload, Synthetic, SyntheticPrompt, TurnPrompt, TurnRequest};
-use crate::engine::load::{Distribution, Driver, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn, run};
+use crate::engine::load::{Distribution, Driver, LoadRun, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn};
 
 /// Seed for filler prompts. Filler prompts differ from step to step, and from the prompts of the measured
 /// conversations.
@@ -65,11 +65,11 @@ pub(super) async fn send<E: Env + Unpin>(
 ) -> FillerResult {
     let scripts = workload.scripts();
     let rules = Rules { in_flight: at_once, ..Rules::default() };
-    let bounds = RunLimits { duration: Duration::from_secs(3600), connections: at_once.min(scripts.len()) };
+    let limits = RunLimits { duration: Duration::from_secs(3600), connections: at_once.min(scripts.len()) };
     let driver = Driver::new(scripts, Pace::Closed { conversations: at_once }, rules, Seed(0));
     let mut tally = Tally::default();
-    let on_record = |record| tally.add(&record);
-    let ran = run(env.clone(), side.target.clone(), workload, driver, bounds, Arc::default(), stop, on_record).await;
+    let run = LoadRun { env: env.clone(), target: side.target.clone(), workload, driver, limits, live: Arc::default() };
+    let ran = run.execute(stop, |record| tally.add(&record)).await;
     FillerResult { tally, stopped: ran.stopped }
 }
 

@@ -20,12 +20,12 @@ use tokio::sync::mpsc;
 use crate::engine::env::Env;
 use crate::engine::load::server::ServerClient;
 use crate::engine::load::server::observed::ShortfallWatcher;
-use crate::engine::load::session::caches::SessionCaches;
-use crate::engine::load::session::control::StepResult;
+use crate::engine::load::session::caches::{EndedPass, SessionCaches};
+use crate::engine::load::session::control::{ControlRun, StepResult};
 use crate::engine::load::target::LoadTarget;
 use crate::engine::load::workload::expected_hits::WithExpectedHits;
-use crate::engine::load::workload::{LoadWorkload, WorkloadRange, WorkloadSubset};
-use crate::engine::load::{Driver, LiveCounters, Pace, Rules, RunLimits, Seed, TimedRequest, run};
+use crate::engine::load::workload::{LoadWorkload, WorkloadSubset};
+use crate::engine::load::{Driver, LiveCounters, LoadRun, Pace, Rules, RunLimits, Seed, TimedRequest};
 
 pub use control::{Control, StepError, StepFailure, Tier};
 pub use pass::{FIGURES_MAX, Figure, PassId, PassResult};
@@ -140,6 +140,22 @@ pub struct SessionResult {
     pub stopped: bool,
 }
 
+impl SessionResult {
+    /// Returns the number of requests aborted because of a bug in mcctl.
+    pub fn bugs(&self) -> u64 {
+        self.passes.iter().map(|pass| pass.ran.bugs).sum()
+    }
+
+    /// Returns whether all requests to at least one endpoint failed. Endpoints with the same name count as one.
+    pub fn has_failed_endpoint(&self) -> bool {
+        self.passes.iter().any(|one| {
+            let of = || self.passes.iter().filter(|pass| pass.id.side_name == one.id.side_name);
+            let succeeded: u64 = of().map(|pass| pass.tally.all.requests).sum();
+            succeeded == 0 && of().any(|pass| pass.tally.failed() > 0)
+        })
+    }
+}
+
 /// A measurement to execute.
 pub struct Session {
     pub sides: Vec<LoadEndpoint>,
@@ -152,6 +168,18 @@ pub struct Session {
 }
 
 impl Session {
+    /// Returns the maximum number of concurrent connections. HTTP/1 needs one per request in flight; HTTP/2 requests share connections.
+    pub fn connections_max(&self) -> usize {
+        let connections = self.schedule.iter().filter_map(|(at, step)| {
+            let SessionStep::Pass(plan) = step else { return None };
+            let at_once = plan.rules.in_flight.min(plan.part.len());
+            let protocol = &self.sides.get(*at)?.target.protocol;
+            let shares = protocol.http2 && protocol.tls.is_none();
+            Some(if shares { at_once.div_ceil(protocol.streams.max(1)) } else { at_once })
+        });
+        connections.max().unwrap_or(0)
+    }
+
     /// Executes the schedule. After the first `stop`, the current step ends early and no further steps are executed.
     /// After the second one, requests in flight are aborted.
     pub async fn execute<E: Env + Unpin>(
@@ -187,8 +215,10 @@ impl Session {
                 SessionStep::Control(step) => {
                     observer.note(&format!("{}: {step}", side.name));
                     steps += 1;
-                    let by = filler::FillerSource { seed: self.seed, step: steps };
-                    match control::perform(&env, (side, caches.server(at)), &mut caches, by, &step, stop).await {
+                    let filler = filler::FillerSource { seed: self.seed, step: steps };
+                    let server = caches.server(at);
+                    let run = ControlRun { env: &env, side, server, caches: &mut caches, filler, step: &step };
+                    match run.execute(stop).await {
                         Ok(StepResult::Done(None)) => {}
                         Ok(StepResult::Done(Some(word))) => observer.note(&format!("{}: {word}", side.name)),
                         Ok(StepResult::Stopped) => {
@@ -202,10 +232,11 @@ impl Session {
                     }
                 }
                 SessionStep::Pass(plan) => {
+                    let (seed, keep_figures) = (self.seed, self.keep_figures);
                     let before = earlier.pop_front().unwrap_or_default();
-                    let plan = (*plan, before);
-                    let pass =
-                        pass(&env, (side, at), plan, &mut caches, self.seed, self.keep_figures, stop, observer).await;
+                    let run =
+                        PassRun { env: &env, side, at, caches: &mut caches, seed, keep_figures, plan: *plan, before };
+                    let pass = run.execute(stop, observer).await;
                     let next = observer.pass_ended(&pass);
                     executed.stopped = pass.ran.stopped;
                     executed.passes.push(pass);
@@ -219,62 +250,69 @@ impl Session {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "independent parts of the session")]
-async fn pass<E: Env + Unpin>(
-    env: &E,
-    (side, at): (&mut LoadEndpoint, usize),
-    (plan, before): (PassPlan, PreviousPass),
-    caches: &mut SessionCaches,
+/// A pass that is ready to start.
+struct PassRun<'a, E: Env + Unpin> {
+    env: &'a E,
+    side: &'a mut LoadEndpoint,
+    /// Index of the endpoint.
+    at: usize,
+    caches: &'a mut SessionCaches,
     seed: Seed,
     keep_figures: bool,
-    stop: &mut mpsc::Receiver<()>,
-    observer: &mut dyn Observer,
-) -> PassResult {
-    let id = PassId { side: at, side_name: side.name.clone(), name: plan.name, block: plan.block };
-    let from = plan.part.start;
-    let server = caches.server(at);
-    let began = caches.pass_started(env, server).await;
-    let trigger = caches.trigger(server);
-    let mut with_expected = WithExpectedHits::new(&mut *side.workload, &mut caches.book);
-    let mut part = WorkloadRange::new(&mut with_expected, plan.part);
-    let rest = before.rest(&part.scripts(), from);
-    let is_whole = rest.kept.is_empty();
-    let places = rest.conversations.clone();
-    let mut workload = WorkloadSubset::new(&mut part, rest.conversations);
-    let scripts = workload.scripts();
-    let (conversations, requests) = (scripts.len(), scripts.iter().map(|script| u64::from(script.turns)).sum());
-    let live = Arc::new(LiveCounters::default());
-    observer.pass_started(&id, conversations as u64, requests, &live);
-    let driver = Driver::new(scripts, plan.pace, plan.rules, seed);
-    let bounds = RunLimits {
-        duration: plan.duration.saturating_sub(rest.clock),
-        connections: plan.rules.in_flight.min(conversations),
-    };
-    let mut pass = PassResult::new(id);
-    for record in &rest.kept {
-        pass.add(record, keep_figures);
-        observer.resumed(&pass.id, record);
-    }
-    let mut shortfalls = ShortfallWatcher::default();
-    let on_record = |mut record: TimedRequest| {
-        // Within a range or subset, conversations are numbered from zero.
-        let place = places.get(record.turn.conversation as usize).copied().unwrap_or_default();
-        record.turn.conversation = from + place;
-        // Use the clock of this run, which the counters also use.
-        if shortfalls.add(&record)
-            && let Some(trigger) = &trigger
-        {
-            trigger.fire();
+    plan: PassPlan,
+    /// What an interrupted run did of this pass.
+    before: PreviousPass,
+}
+
+impl<E: Env + Unpin> PassRun<'_, E> {
+    async fn execute(self, stop: &mut mpsc::Receiver<()>, observer: &mut dyn Observer) -> PassResult {
+        let PassRun { env, side, at, caches, seed, keep_figures, plan, before } = self;
+        let id = PassId { side: at, side_name: side.name.clone(), name: plan.name, block: plan.block };
+        let from = plan.part.start;
+        let server = caches.server(at);
+        let began = caches.pass_started(env, server).await;
+        let trigger = caches.trigger(server);
+        let mut with_expected = WithExpectedHits::new(&mut *side.workload, &mut caches.book);
+        let part = WorkloadSubset::new(&mut with_expected, plan.part);
+        let rest = before.rest(&part.scripts(), from);
+        let is_whole = rest.kept.is_empty();
+        let mut workload = part.keep(&rest.conversations);
+        let numbers = workload.conversations().to_vec();
+        let scripts = workload.scripts();
+        let (conversations, requests) = (scripts.len(), scripts.iter().map(|script| u64::from(script.turns)).sum());
+        let live = Arc::new(LiveCounters::default());
+        observer.pass_started(&id, conversations as u64, requests, &live);
+        let driver = Driver::new(scripts, plan.pace, plan.rules, seed);
+        let limits = RunLimits {
+            duration: plan.duration.saturating_sub(rest.clock),
+            connections: plan.rules.in_flight.min(conversations),
+        };
+        let mut pass = PassResult::new(id);
+        for record in &rest.kept {
+            pass.add(record, keep_figures);
+            observer.resumed(&pass.id, record);
         }
-        let record = resume::shift(record, rest.clock);
-        pass.add(&record, keep_figures);
-        observer.record(&pass.id, &record);
-    };
-    let ran = run(env.clone(), side.target.clone(), &mut workload, driver, bounds, live, stop, on_record).await;
-    pass.ran = ran;
-    let tally = is_whole.then_some(&pass.tally);
-    pass.observed = caches.pass_ended(env, server, began, (tally, &pass.ran), shortfalls).await;
-    pass
+        let mut shortfalls = ShortfallWatcher::default();
+        let on_record = |mut record: TimedRequest| {
+            // Within a subset, conversations are numbered from zero.
+            record.turn.conversation = numbers.get(record.turn.conversation as usize).copied().unwrap_or(from);
+            // Use the clock of this run, which the counters also use.
+            if shortfalls.add(&record)
+                && let Some(trigger) = &trigger
+            {
+                trigger.fire();
+            }
+            let record = resume::shift(record, rest.clock);
+            pass.add(&record, keep_figures);
+            observer.record(&pass.id, &record);
+        };
+        let target = side.target.clone();
+        let run = LoadRun { env: env.clone(), target, workload: &mut workload, driver, limits, live };
+        pass.ran = run.execute(stop, on_record).await;
+        let ended = EndedPass { server, began, tally: is_whole.then_some(&pass.tally), ran: &pass.ran, shortfalls };
+        pass.observed = caches.pass_ended(env, ended).await;
+        pass
+    }
 }
 
 #[cfg(test)]
@@ -283,25 +321,11 @@ mod tests {
     use crate::engine::base::HostPort;
     use crate::engine::load::Distribution;
     use crate::engine::load::answer::Dialect;
-    use crate::engine::load::target::{ExchangeLimits, HttpProtocol};
     use crate::engine::load::workload::Synthetic;
 
     /// An endpoint that receives no requests.
     pub(super) fn side(vocabulary: u32) -> LoadEndpoint {
-        let target = LoadTarget {
-            at: HostPort::new("127.0.0.1", 1),
-            path: "/generate".to_owned(),
-            dialect: Dialect::Generate,
-            model: String::new(),
-            temperature: 0.0,
-            top_p: None,
-            stream: true,
-            ignore_eos: true,
-            extra: serde_json::Map::new(),
-            headers: hyper::HeaderMap::new(),
-            protocol: HttpProtocol::default(),
-            limits: ExchangeLimits::default(),
-        };
+        let target = LoadTarget::new(HostPort::new("127.0.0.1", 1), Dialect::Generate);
         let one = Distribution::Constant(1.0);
         let mut side = LoadEndpoint::new("A", target, Box::new(Synthetic::new(1, one, one, one, Seed(1))));
         side.vocabulary = vocabulary;

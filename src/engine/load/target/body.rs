@@ -156,25 +156,10 @@ fn prompt(dialect: Dialect, prompt: &TurnPrompt, text: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::engine::base::HostPort;
-    use crate::engine::load::target::{ExchangeLimits, HttpProtocol};
     use crate::engine::load::workload::{ChatRole, Members};
-    use hyper::header::HeaderMap;
 
     fn target(dialect: Dialect) -> LoadTarget {
-        LoadTarget {
-            at: HostPort::new("h", 1),
-            path: "/".to_owned(),
-            dialect,
-            model: "m".to_owned(),
-            temperature: 0.0,
-            top_p: None,
-            stream: true,
-            ignore_eos: true,
-            extra: Map::new(),
-            headers: HeaderMap::new(),
-            protocol: HttpProtocol::default(),
-            limits: ExchangeLimits::default(),
-        }
+        LoadTarget { path: "/".to_owned(), model: "m".to_owned(), ..LoadTarget::new(HostPort::new("h", 1), dialect) }
     }
 
     fn body(target: &LoadTarget, prompt: TurnPrompt) -> Value {

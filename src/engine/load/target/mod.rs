@@ -54,6 +54,25 @@ pub struct LoadTarget {
 }
 
 impl LoadTarget {
+    /// Creates a target for streamed requests over HTTP to the API `dialect` at `at`, with the API's route and the default model,
+    /// parameters and limits.
+    pub fn new(at: HostPort, dialect: Dialect) -> LoadTarget {
+        LoadTarget {
+            at,
+            path: dialect.route().to_owned(),
+            dialect,
+            model: "default".to_owned(),
+            temperature: 0.0,
+            top_p: None,
+            stream: true,
+            ignore_eos: true,
+            extra: Map::new(),
+            headers: HeaderMap::new(),
+            protocol: HttpProtocol::default(),
+            limits: ExchangeLimits::default(),
+        }
+    }
+
     /// Returns the endpoint's URL.
     pub fn url(&self) -> String {
         let scheme = if self.protocol.tls.is_some() { "https" } else { "http" };

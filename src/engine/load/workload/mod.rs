@@ -2,11 +2,11 @@
 //! responses.
 
 mod adapters;
+mod annotated;
 pub mod dataset;
 pub mod expected_hits;
 mod json_text;
 mod message;
-mod range;
 mod replay;
 mod row_error;
 mod subset;
@@ -21,9 +21,9 @@ use std::sync::Arc;
 use crate::engine::load::{ModelAnswer, Script, Turn};
 
 pub use adapters::{AdapterPolicy, Adapters};
+pub use annotated::AnnotatedWorkload;
 pub use json_text::Members;
 pub use message::{ChatMessage, ChatRole};
-pub use range::WorkloadRange;
 pub use replay::{Conversation, PlannedTurn, Replay, TurnContent};
 pub use row_error::RowError;
 pub use subset::WorkloadSubset;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use clap::ValueEnum;
 
-use crate::commands::bench::multi_turn::args::{Api, ConfiguredWorkload, local};
+use crate::commands::bench::multi_turn::args::{Api, local};
 use crate::commands::bench::number;
 use crate::commands::error::Failure;
 use crate::commands::input;
@@ -15,7 +15,7 @@ use crate::engine::load::workload::dataset::{
     random_texts, random_words, shared_prefix,
 };
 use crate::engine::load::workload::{
-    ChatTemplate, Conversation, PromptForm, Replay, TextGenerator, Tokenizer, TurnContent,
+    AnnotatedWorkload, ChatTemplate, Conversation, PromptForm, Replay, TextGenerator, Tokenizer, TurnContent,
 };
 use crate::engine::load::{ReadyOrder, Rules, Seed};
 
@@ -75,7 +75,7 @@ impl DatasetName {
     }
 
     /// Returns the dataset's file format; `None` if prompts are generated.
-    fn format(self) -> Option<DatasetFormat> {
+    pub fn format(self) -> Option<DatasetFormat> {
         Some(match self {
             DatasetName::Sharegpt => DatasetFormat::ShareGpt,
             DatasetName::Custom => DatasetFormat::Custom,
@@ -245,7 +245,7 @@ impl DatasetArgs {
         api: Api,
         seed: Seed,
         vocabulary: u32,
-    ) -> Result<ConfiguredWorkload, Failure> {
+    ) -> Result<AnnotatedWorkload, Failure> {
         name.playable()?;
         let tokenizer = self.tokenizer()?;
         let vocabulary = tokenizer.as_ref().map_or(vocabulary, |tokenizer| tokenizer.vocabulary());
@@ -317,7 +317,7 @@ impl DatasetArgs {
         }
         let recorded = !self.ignore_trace_timestamps && has_times(&conversations);
         let generator = TextGenerator { seed, vocabulary, tokenizer };
-        Ok(ConfiguredWorkload::new(Box::new(Replay::new(conversations, form, generator)), notes, recorded))
+        Ok(AnnotatedWorkload::new(Box::new(Replay::new(conversations, form, generator)), notes, recorded))
     }
 
     /// Returns the form in which prompts are sent. `is_made`: all prompts are synthetic.

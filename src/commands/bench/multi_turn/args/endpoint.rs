@@ -36,13 +36,14 @@ pub enum Api {
 impl Api {
     /// Returns the dialect and the URL path.
     pub fn dialect(self) -> (Dialect, &'static str) {
-        match self {
-            Api::Generate => (Dialect::Generate, "/generate"),
-            Api::Chat => (Dialect::Chat, "/v1/chat/completions"),
-            Api::Completions => (Dialect::Completions, "/v1/completions"),
-            Api::Truss => (Dialect::Completions, "/v1/models/model:predict"),
-            Api::TensorRt => (Dialect::TensorRt, "/v2/models/ensemble/generate_stream"),
-        }
+        let dialect = match self {
+            Api::Generate => Dialect::Generate,
+            Api::Chat => Dialect::Chat,
+            Api::Completions => Dialect::Completions,
+            Api::Truss => return (Dialect::Completions, "/v1/models/model:predict"),
+            Api::TensorRt => Dialect::TensorRt,
+        };
+        (dialect, dialect.route())
     }
 }
 
@@ -292,14 +293,8 @@ impl EndpointArgs {
         path.parse::<hyper::Uri>()
             .map_err(|error| Failure::usage(format!("'{path}' is not a valid URL path")).found(error.to_string()))?;
         Ok(LoadTarget {
-            at,
             path,
-            dialect,
             model: self.model_name().unwrap_or("default").to_owned(),
-            temperature: 0.0,
-            top_p: None,
-            stream: true,
-            ignore_eos: true,
             extra: self.extra_request_body.clone().unwrap_or_default(),
             headers: self.headers()?,
             protocol: HttpProtocol {
@@ -313,6 +308,7 @@ impl EndpointArgs {
                 whole: self.request_timeout,
                 busy_retries: self.retry_busy,
             },
+            ..LoadTarget::new(at, dialect)
         })
     }
 }

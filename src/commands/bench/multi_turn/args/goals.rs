@@ -3,6 +3,7 @@
 use crate::commands::bench::number;
 use crate::engine::load::measure::goodput::LatencyLimit;
 use crate::engine::load::measure::steady::RATIO;
+use crate::engine::load::sweep::SweepTerms;
 
 /// Latency limits and how they are evaluated.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,5 +24,11 @@ impl GoalsArgs {
     /// Returns the minimum share of good requests that a load in a sweep needs to pass.
     pub fn share_to_pass(&self) -> f64 {
         self.require_goodput.unwrap_or(0.9)
+    }
+
+    /// Returns how the passes of a sweep are evaluated.
+    pub fn sweep_terms(&self) -> SweepTerms {
+        let share_to_pass = (!self.goodput.is_empty()).then(|| self.share_to_pass());
+        SweepTerms { share_to_pass, steady_ratio: self.steady_ratio }
     }
 }

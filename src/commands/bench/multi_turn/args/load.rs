@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::commands::args as parsers;
 use crate::commands::bench::number::{self, NumberError};
-use crate::engine::load::{Arrivals, Gaps, Pace, Rate, ReadyOrder, Rules, Seed};
+use crate::engine::load::{Gaps, ReadyOrder, Rules};
 
 /// Distribution of the gaps between requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,18 +62,13 @@ fn rate(text: &str) -> Result<f64, NumberError> {
 }
 
 impl LoadArgs {
-    /// Returns the pace for sending `conversations`.
-    pub fn pace(&self, conversations: u32) -> Pace {
-        if self.request_rate.is_infinite() {
-            return Pace::Closed { conversations: conversations as usize };
-        }
-        let gaps = match self.distribution {
+    /// Returns the distribution of the gaps between requests.
+    pub fn gaps(&self) -> Gaps {
+        match self.distribution {
             GapDistribution::Poisson => Gaps::POISSON,
             GapDistribution::Uniform => Gaps::Uniform,
             GapDistribution::Constant => Gaps::Even,
-        };
-        let arrivals = Arrivals::Drawn { gaps, rate: Rate::Constant(self.request_rate) };
-        Pace::Requests(arrivals.instants(Seed(self.seed).generator("arrivals", 0)))
+        }
     }
 
     /// Returns whether gaps are exponentially distributed.

@@ -2,7 +2,6 @@
 
 mod backend;
 mod compare;
-mod configured;
 mod dataset;
 mod endpoint;
 mod goals;
@@ -18,15 +17,14 @@ mod workload;
 
 pub use backend::Backend;
 pub use compare::CompareArgs;
-pub use configured::ConfiguredWorkload;
 pub use dataset::{DatasetArgs, DatasetName};
 pub use endpoint::{Api, EndpointArgs};
 pub use goals::GoalsArgs;
 pub use load::LoadArgs;
 pub use output::OutputArgs;
-pub use phases::{Phase, PhasesArgs};
+pub use phases::{PhaseName, PhasesArgs};
 pub use profile::ProfileArgs;
 pub use request::RequestArgs;
 pub use server::ServerArgs;
-pub use sweep::{Sweep, SweepArgs};
+pub use sweep::SweepArgs;
 pub use workload::WorkloadArgs;

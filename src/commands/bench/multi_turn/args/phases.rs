@@ -1,16 +1,14 @@
 //! Phase flags: the state of the server's caches before and between passes.
 
-use std::collections::VecDeque;
-
 use clap::ValueEnum;
 
 use crate::commands::bench::number::{self, NumberError};
 use crate::commands::error::Failure;
-use crate::engine::load::session::{Control, PassPlan, SessionStep, Tier};
+use crate::engine::load::plan::{Phase, PhaseError, PhasePlan};
 
 /// A phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Phase {
+pub enum PhaseName {
     /// Flush L1 and L2
     Flush,
     /// Clear L3 and verify that it is empty
@@ -38,7 +36,7 @@ pub struct PhasesArgs {
     /// Phases to run, in this order. Phases that flush or fill caches ask for confirmation (--yes). By default, a run leaves the caches
     /// unchanged; comparisons, sweeps and the kep74 preset flush L1 and L2 before each pass
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
-    pub phases: Vec<Phase>,
+    pub phases: Vec<PhaseName>,
     /// Number of requests in the warm phase; without --phases, they are sent before the run [default: 1 with the warm phase, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub warmup_requests: Option<u32>,
@@ -54,56 +52,45 @@ fn seconds(text: &str) -> Result<f64, NumberError> {
     number::parse(text, "a duration", "seconds above 0, at most 86400", |found| found > 0.0 && found <= 86_400.0)
 }
 
+impl PhaseName {
+    fn phase(self) -> Phase {
+        match self {
+            PhaseName::Flush => Phase::Flush,
+            PhaseName::Clear => Phase::Clear,
+            PhaseName::Warm => Phase::Warm,
+            PhaseName::Prime => Phase::Prime,
+            PhaseName::FlushWait => Phase::FlushWait,
+            PhaseName::First => Phase::First,
+            PhaseName::EvictDevice => Phase::EvictDevice,
+            PhaseName::EvictHost => Phase::EvictHost,
+            PhaseName::Repeat => Phase::Repeat,
+        }
+    }
+}
+
 impl PhasesArgs {
-    /// Returns the steps for endpoint `side`. `run` is the measured pass.
+    /// Returns the phases of a run.
     ///
     /// # Errors
     /// The phases include no measured pass, or `--warmup-requests` is set without the warm phase.
-    pub fn schedule(&self, side: usize, run: PassPlan) -> Result<VecDeque<(usize, SessionStep)>, Failure> {
-        let named = |name: &str| {
-            let mut pass = run.clone();
-            name.clone_into(&mut pass.name);
-            SessionStep::Pass(Box::new(pass))
-        };
-        let warm = Control::Warm(self.warmup_requests.unwrap_or(1));
-        let mut steps = VecDeque::new();
-        if self.phases.is_empty() {
-            if self.warmup_requests.is_some_and(|requests| requests > 0) {
-                steps.push_back(SessionStep::Control(warm));
+    pub fn plan(&self) -> Result<PhasePlan, Failure> {
+        let phases = self.phases.iter().map(|phase| phase.phase()).collect();
+        PhasePlan::new(phases, self.warmup_requests, self.flush_cache).map_err(|error| match error {
+            PhaseError::NotMeasured => {
+                Failure::usage("--phases includes no measured phase").next("add first, or first and repeat")
             }
-            if self.flush_cache {
-                steps.push_back(SessionStep::Control(Control::Flush));
+            PhaseError::NoWarmPhase => {
+                Failure::usage("--warmup-requests requires the warm phase").next("add warm to --phases")
             }
-            steps.push_back(SessionStep::Pass(Box::new(run)));
-        } else {
-            if !self.phases.iter().any(|phase| matches!(phase, Phase::First | Phase::Repeat)) {
-                return Err(
-                    Failure::usage("--phases includes no measured phase").next("add first, or first and repeat")
-                );
-            }
-            if self.warmup_requests.is_some() && !self.phases.contains(&Phase::Warm) {
-                return Err(Failure::usage("--warmup-requests requires the warm phase").next("add warm to --phases"));
-            }
-            steps.extend(self.phases.iter().map(|phase| match phase {
-                Phase::Flush => SessionStep::Control(Control::Flush),
-                Phase::Clear => SessionStep::Control(Control::Clear),
-                Phase::Warm => SessionStep::Control(warm.clone()),
-                Phase::Prime => SessionStep::Control(Control::Prime),
-                Phase::FlushWait => SessionStep::Control(Control::Settle),
-                Phase::EvictDevice => SessionStep::Control(Control::Fill(Tier::Device)),
-                Phase::EvictHost => SessionStep::Control(Control::Fill(Tier::Host)),
-                Phase::First => named("first"),
-                Phase::Repeat => named("repeat"),
-            }));
-        }
-        Ok(steps.into_iter().map(|step| (side, step)).collect())
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::{Pace, Rules};
+    use crate::engine::load::plan::OfferedLoad;
+    use crate::engine::load::session::SessionStep;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -114,19 +101,12 @@ mod tests {
 
     fn steps(line: &str) -> Result<Vec<String>, Failure> {
         let line = PhasesCommandLine::parse_from(std::iter::once("x").chain(line.split_whitespace()));
-        let run = PassPlan {
-            name: "run".to_owned(),
-            block: 0,
-            part: 0..1,
-            pace: Pace::Recorded,
-            rules: Rules::default(),
-            duration: std::time::Duration::MAX,
+        let run = OfferedLoad::default().pass("run", 0, 0..1);
+        let word = |step: SessionStep| match step {
+            SessionStep::Pass(plan) => format!("0 {}", plan.name),
+            SessionStep::Control(step) => format!("0 {step}"),
         };
-        let word = |(side, step): (usize, SessionStep)| match step {
-            SessionStep::Pass(plan) => format!("{side} {}", plan.name),
-            SessionStep::Control(step) => format!("{side} {step}"),
-        };
-        Ok(line.phases.schedule(0, run)?.into_iter().map(word).collect())
+        Ok(line.phases.plan()?.steps(run).into_iter().map(word).collect())
     }
 
     #[test]

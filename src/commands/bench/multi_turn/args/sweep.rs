@@ -1,6 +1,6 @@
 //! Flags for a sweep over several loads.
 
-use crate::engine::load::sweep::Values;
+use crate::engine::load::sweep::{Sweep, Values};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Sweep")]
@@ -14,13 +14,6 @@ pub struct SweepArgs {
     /// Run all loads, even after two in a row have missed the --goodput limits
     #[arg(long)]
     pub sweep_all: bool,
-}
-
-/// The swept parameter and its values.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Sweep {
-    Rate(Vec<f64>),
-    Concurrency(Vec<f64>),
 }
 
 impl SweepArgs {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::commands::bench::multi_turn::args::{Api, ConfiguredWorkload, DatasetArgs, DatasetName};
+use crate::commands::bench::multi_turn::args::{Api, DatasetArgs, DatasetName};
 use crate::commands::bench::number;
 use crate::commands::error::Failure;
-use crate::engine::load::workload::{Synthetic, SyntheticPrompt};
+use crate::engine::load::workload::{AnnotatedWorkload, Synthetic, SyntheticPrompt};
 use crate::engine::load::{Distribution, Seed};
 
 /// Maximum number of turns over all conversations. Each turn uses about 16 bytes of memory before anything is sent.
@@ -66,7 +66,7 @@ impl WorkloadArgs {
     ///
     /// # Errors
     /// The flags conflict, or a file is invalid.
-    pub fn workload(&self, api: Api, seed: Seed) -> Result<ConfiguredWorkload, Failure> {
+    pub fn workload(&self, api: Api, seed: Seed) -> Result<AnnotatedWorkload, Failure> {
         match self.dataset.dataset_name {
             Some(DatasetName::Sharegpt) if self.dataset.serving && self.dataset.file().is_none() => {
                 self.sharegpt_substitute(api, seed)
@@ -77,7 +77,7 @@ impl WorkloadArgs {
     }
 
     /// Builds synthetic prompts with about the same lengths as the ShareGPT prompts, for a machine without the ShareGPT file.
-    fn sharegpt_substitute(&self, api: Api, seed: Seed) -> Result<ConfiguredWorkload, Failure> {
+    fn sharegpt_substitute(&self, api: Api, seed: Seed) -> Result<AnnotatedWorkload, Failure> {
         let lognormal = |mean, deviation| Distribution::LogNormal { mean, cv: deviation };
         let output = self.dataset.sharegpt_output_len.map(|tokens| Distribution::Constant(f64::from(tokens)));
         let mut made = WorkloadArgs {
@@ -101,7 +101,7 @@ impl WorkloadArgs {
     }
 
     /// Builds synthetic conversations from the length flags.
-    fn synthetic(&self, api: Api, seed: Seed) -> Result<ConfiguredWorkload, Failure> {
+    fn synthetic(&self, api: Api, seed: Seed) -> Result<AnnotatedWorkload, Failure> {
         let or = |rounds: u32| if rounds == 0 { self.num_rounds } else { rounds };
         let (least, most) = (or(self.min_rounds), or(self.max_rounds));
         if least > most {
@@ -146,7 +146,7 @@ impl WorkloadArgs {
             Api::Chat => SyntheticPrompt::Chat,
             Api::Completions | Api::Truss | Api::TensorRt => SyntheticPrompt::Text,
         };
-        Ok(ConfiguredWorkload::new(Box::new(made), notes, false))
+        Ok(AnnotatedWorkload::new(Box::new(made), notes, false))
     }
 
     /// Applies `--range-ratio` to a constant `length`.

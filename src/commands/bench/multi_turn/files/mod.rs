@@ -8,7 +8,8 @@ mod writer;
 
 use std::sync::Arc;
 
-use crate::commands::bench::multi_turn::args::{Backend, Sweep};
+use crate::commands::bench::env;
+use crate::commands::bench::multi_turn::args::Backend;
 use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
 use crate::commands::bench::multi_turn::files::serving::{DatasetLengths, PassTotals, ResultSettings};
 use crate::commands::bench::multi_turn::files::writer::{FileId, OutputFileSet, OutputWriter};
@@ -16,8 +17,9 @@ use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::bench::multi_turn::report::{Identity, utc};
 use crate::commands::bench::multi_turn::{Api, Args};
 use crate::commands::error::Failure;
-use crate::engine::env::{Env, RealEnv};
+use crate::engine::env::Env;
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
+use crate::engine::load::sweep::Sweep;
 use crate::engine::load::{LiveCounters, TimedRequest};
 
 pub(super) use resume::ResumedRun;
@@ -144,7 +146,7 @@ impl OutputFiles {
     }
 
     fn now() -> String {
-        utc(RealEnv::new().unix())
+        utc(env().unix())
     }
 }
 

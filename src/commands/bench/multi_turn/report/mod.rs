@@ -18,9 +18,10 @@ use crate::commands::bench::multi_turn::comparison::ComparisonReport;
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
-use crate::commands::bench::multi_turn::sweep_report::SweepReport;
+use crate::commands::bench::multi_turn::sweep_report;
 use crate::commands::error::{Exit, Failure};
 use crate::commands::table::{ReportSection, truncated};
+use crate::engine::load::sweep::SweepResult;
 
 pub(in crate::commands::bench) use identity::{Identity, utc};
 pub(in crate::commands::bench) use pass::{PassReport, SeriesReport};
@@ -35,7 +36,7 @@ pub(in crate::commands::bench) struct RunReport {
     pub run: Identity,
     pub passes: Vec<PassReport>,
     pub comparison: Option<ComparisonReport>,
-    pub sweep: Option<SweepReport>,
+    pub sweep: Option<SweepResult>,
     pub kep74: Option<Kep74Report>,
     /// Caveats about the whole run.
     #[serde(rename = "doubts")]
@@ -59,11 +60,10 @@ impl RunReport {
         if let Some(signal) = measured.signal {
             caveats.push(BenchCaveat::Signal { signal });
         }
-        if let Some(reason) = &executed.failed_step {
-            caveats.push(BenchCaveat::Incomplete { reason: reason.to_string() });
-        }
+        caveats.extend(executed.caveat().map(BenchCaveat::Load));
+        let load = args.offered_load();
         let mut passes: Vec<PassReport> =
-            executed.passes.iter().map(|pass| PassReport::of(args, &measured.sides, pass)).collect();
+            executed.passes.iter().map(|pass| PassReport::of(&measured.sides, &load, pass)).collect();
         let in_blocks = passes.iter().any(|pass| pass.block > 0);
         passes.iter_mut().for_each(|pass| pass.in_blocks = in_blocks);
         RunReport {
@@ -117,7 +117,7 @@ impl RunReport {
         let mut of_passes: Vec<(&BenchCaveat, Vec<String>)> = Vec::new();
         for pass in &self.passes {
             for caveat in &pass.caveats {
-                match of_passes.iter_mut().find(|(other, _)| *other == caveat) {
+                match of_passes.iter_mut().find(|(other, _)| other.is_same(caveat)) {
                     Some((_, passes)) => passes.push(pass.label()),
                     None => of_passes.push((caveat, vec![pass.label()])),
                 }
@@ -152,7 +152,7 @@ impl RunReport {
     /// Returns the report's conclusion, in at most three lines.
     pub fn answer(&self) -> Vec<String> {
         let together = self.comparison.as_ref().map(ComparisonReport::answer);
-        let together = together.or_else(|| self.sweep.as_ref().map(SweepReport::answer));
+        let together = together.or_else(|| self.sweep.as_ref().map(sweep_report::answer));
         together.or_else(|| self.kep74.as_ref().map(Kep74Report::answer)).unwrap_or_else(|| view::answer(&self.passes))
     }
 
@@ -168,7 +168,7 @@ impl RunReport {
             sections.extend(pass.server.as_ref().map(caches::section));
             sections.extend(pass.goals.as_ref().map(GoalsReport::section));
         }
-        sections.extend(self.sweep.as_ref().map(SweepReport::section));
+        sections.extend(self.sweep.as_ref().map(sweep_report::section));
         sections.extend(self.kep74.iter().flat_map(Kep74Report::sections));
         sections.extend(self.comparison.iter().flat_map(ComparisonReport::sections));
         sections

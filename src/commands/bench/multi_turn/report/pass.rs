@@ -1,16 +1,15 @@
 //! The report of one pass.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::commands::bench::caveat::BenchCaveat;
-use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::report::ms;
 use crate::engine::load::measure::series::{Bucket, TimeSeries};
-use crate::engine::load::measure::{TokenTotals, TurnStats, is_late};
+use crate::engine::load::measure::{TokenTotals, TurnStats};
+use crate::engine::load::plan::OfferedLoad;
 use crate::engine::load::server::ServerObservation;
 use crate::engine::load::session::PassResult;
 use crate::engine::load::target::LoadTarget;
@@ -148,8 +147,8 @@ fn curve(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
 }
 
 impl PassReport {
-    /// Builds the report for `pass`. `sides` contains the endpoint names and targets.
-    pub fn of(args: &Args, sides: &[(String, LoadTarget)], pass: &PassResult) -> PassReport {
+    /// Builds the report for `pass` at `load`. `sides` contains the endpoint names and targets.
+    pub fn of(sides: &[(String, LoadTarget)], load: &OfferedLoad, pass: &PassResult) -> PassReport {
         let (tally, ran) = (&pass.tally, &pass.ran);
         let seconds = tally.took().as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
@@ -203,7 +202,7 @@ impl PassReport {
             series: SeriesReport::from(&tally.series),
             goals: None,
             generator: GeneratorReport::of(&pass.ran),
-            caveats: caveats(args, pass),
+            caveats: pass.caveats(load).into_iter().map(BenchCaveat::Load).collect(),
             in_blocks: false,
         }
     }
@@ -216,30 +215,4 @@ impl PassReport {
             format!("{} {}", self.side, self.name)
         }
     }
-}
-
-fn caveats(args: &Args, pass: &PassResult) -> Vec<BenchCaveat> {
-    let (tally, all) = (&pass.tally, &pass.tally.all);
-    let mut caveats = Vec::new();
-    if let (Some(lag), Some(ttft)) = (tally.lag.summary(), all.ttft.summary())
-        && is_late(&lag, &ttft)
-    {
-        caveats.push(BenchCaveat::GeneratorLag { lag_ms: ms(lag.p99.unwrap_or(lag.max)) });
-    }
-    if let Some(wait) = tally.wait.summary()
-        && wait.p50 > Duration::from_millis(1)
-        && args.load.request_rate.is_finite()
-    {
-        caveats.push(BenchCaveat::ConcurrencyWait { p50_ms: ms(wait.p50), limit: args.load.max_parallel });
-    }
-    caveats.extend(pass.ran.caveats().iter().map(|caveat| BenchCaveat::Generator(caveat.to_string())));
-    if all.tokens.uncounted > 0 {
-        caveats.push(BenchCaveat::UncountedTokens { frames: all.tokens.uncounted });
-    }
-    if tally.bad_frames > 0 {
-        caveats.push(BenchCaveat::UnreadableFrames { frames: tally.bad_frames });
-    }
-    let observed = pass.observed.iter().flat_map(|observed| &observed.caveats);
-    caveats.extend(observed.map(|caveat| BenchCaveat::Server(caveat.to_string())));
-    caveats
 }

@@ -1,7 +1,11 @@
 //! Load sweep: the same workload at increasing rates or concurrency levels. It finds the point beyond which more load
 //! only adds queueing, and the highest load that still meets the limits.
 
+mod result;
+
 use std::str::FromStr;
+
+pub use result::{LoadFigures, SweepResult, SweepTerms};
 
 /// Maximum number of values in a sweep.
 pub const VALUES_MAX: usize = 1_000;
@@ -9,6 +13,31 @@ pub const VALUES_MAX: usize = 1_000;
 /// Increasing values above zero: either `1,2,4` or `FROM:TO:STEP`, with both ends included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values(Vec<f64>);
+
+/// The swept parameter and its values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sweep {
+    /// Requests per second.
+    Rate(Vec<f64>),
+    /// Conversations at a time.
+    Concurrency(Vec<f64>),
+}
+
+impl Sweep {
+    /// Returns the name of the swept parameter.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Sweep::Rate(_) => "rate",
+            Sweep::Concurrency(_) => "concurrency",
+        }
+    }
+
+    /// Returns the values, in the order in which they run.
+    pub fn loads(&self) -> &[f64] {
+        let (Sweep::Rate(loads) | Sweep::Concurrency(loads)) = self;
+        loads
+    }
+}
 
 /// The string is not a valid list of sweep values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,11 +107,6 @@ pub fn highest_that_meets(points: &[SweepPoint]) -> Option<usize> {
     points.iter().take_while(|point| point.meets == Some(true)).count().checked_sub(1)
 }
 
-/// Whether the last two values exceeded the limits, so that higher loads need not be run.
-pub fn is_settled(points: &[SweepPoint]) -> bool {
-    points.iter().rev().take(2).filter(|point| point.meets == Some(false)).count() == 2
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn highest_that_meets_stops_at_the_first_failure_and_two_settle() {
+    fn highest_that_meets_stops_at_the_first_failure() {
         let meets = |list: &[bool]| -> Vec<SweepPoint> {
             let point = |(i, meets): (usize, &bool)| SweepPoint {
                 load: i as f64 + 1.0,
@@ -125,10 +149,6 @@ mod tests {
         };
         assert_eq!(highest_that_meets(&meets(&[true, true, false, true])), Some(1));
         assert_eq!(highest_that_meets(&meets(&[false, true])), None);
-        assert_eq!(
-            [&[true, false, false][..], &[false, true, false], &[false]].map(|list| is_settled(&meets(list))),
-            [true, false, false]
-        );
         assert_eq!(highest_that_meets(&points(&[(1.0, 1.0, 1.0)])), None, "no limits");
     }
 

@@ -1,139 +1,11 @@
-//! Tier ladder: measures TTFT for the same prompts when they are computed and when they are served from L1, L2 or L3.
-//! It also finds the prompt length above which loading from L3 is faster than computing the tokens. This module plans
-//! the steps and evaluates the results, without I/O.
-//!
-//! A request counts toward a tier only if the server reports that the tokens came from that tier.
+//! The figures of a tier ladder: TTFT per prompt length and tier, fitted lines, and where loading becomes faster than computing.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::load::session::{Control, Figure, PassPlan, SessionStep, Tier};
-use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
-use crate::engine::load::{ModelAnswer, Pace, Rules, Script, Seed, Turn};
-
-/// Source of a prompt's tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LadderTier {
-    /// Nothing is cached; all tokens are computed.
-    Cold,
-    /// L1, the device memory.
-    Device,
-    /// L2, the host memory.
-    Host,
-    /// L3, the Mooncake store.
-    Storage,
-}
-
-impl LadderTier {
-    /// All tiers, from no cache to L3.
-    pub const ALL: [LadderTier; 4] = [LadderTier::Cold, LadderTier::Device, LadderTier::Host, LadderTier::Storage];
-
-    /// Returns the name used for this tier's passes.
-    pub const fn name(self) -> &'static str {
-        match self {
-            LadderTier::Cold => "cold",
-            LadderTier::Device => "device",
-            LadderTier::Host => "host",
-            LadderTier::Storage => "storage",
-        }
-    }
-}
-
-/// Token-ID prompts: `repeats` prompts of each length. Each prompt is a single-turn conversation.
-#[derive(Clone, Debug)]
-pub struct LadderPrompts {
-    /// Prompt lengths in tokens.
-    pub lengths: Vec<u32>,
-    pub repeats: u32,
-    /// Upper bound (exclusive) for token IDs.
-    pub vocabulary: u32,
-    /// Output length in tokens.
-    pub output: u32,
-    /// Seed for token IDs.
-    pub seed: Seed,
-}
-
-impl LadderPrompts {
-    /// Returns the prompt length for `conversation`.
-    pub fn length(&self, conversation: u32) -> u32 {
-        let at = (conversation / self.repeats.max(1)) as usize;
-        self.lengths.get(at).or(self.lengths.last()).copied().unwrap_or(1)
-    }
-
-    /// Splits the prompts into groups of at most `tokens` tokens each. A group always contains at least one prompt, even if that prompt is
-    /// longer.
-    pub fn groups(&self, tokens: u64) -> Vec<Range<u32>> {
-        let all = self.lengths.len() as u32 * self.repeats;
-        let (mut groups, mut from, mut sum) = (Vec::new(), 0, 0);
-        for at in 0..all {
-            let length = u64::from(self.length(at) + self.output);
-            if at > from && sum + length > tokens {
-                groups.push(from..at);
-                (from, sum) = (at, 0);
-            }
-            sum += length;
-        }
-        groups.push(from..all);
-        groups.retain(|group| !group.is_empty());
-        groups
-    }
-}
-
-impl LoadWorkload for LadderPrompts {
-    fn scripts(&self) -> Vec<Script> {
-        vec![Script { turns: 1, ..Script::default() }; self.lengths.len() * self.repeats as usize]
-    }
-
-    fn request(&mut self, turn: Turn) -> TurnRequest {
-        use rand::Rng;
-        let mut rng = self.seed.generator("ladder", u64::from(turn.conversation));
-        let ids = (0..self.length(turn.conversation)).map(|_| rng.random_range(1..self.vocabulary.max(2))).collect();
-        TurnRequest::new(TurnPrompt::Ids(ids), self.output)
-    }
-
-    fn on_response(&mut self, _: Turn, _: &ModelAnswer) {}
-
-    fn on_conversation_end(&mut self, _: Turn) {}
-}
-
-/// Plans the steps for the prompts in `groups`. Each group is sent up to four times: once to be computed, again immediately (from L1),
-/// again after other requests have evicted it from L1 (from L2), and again after a flush of L1 and L2 (from L3).
-pub fn schedule(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> VecDeque<(usize, SessionStep)> {
-    let pass = |rung: LadderTier, part: &Range<u32>| {
-        let plan = PassPlan {
-            name: rung.name().to_owned(),
-            block: 0,
-            part: part.clone(),
-            pace: Pace::Closed { conversations: 1 },
-            rules: Rules { in_flight: 1, ..Rules::default() },
-            duration: std::time::Duration::from_secs(24 * 3600),
-        };
-        SessionStep::Pass(Box::new(plan))
-    };
-    let mut steps = vec![SessionStep::Control(Control::Warm(2))];
-    for part in groups {
-        steps.extend([SessionStep::Control(Control::Settle), SessionStep::Control(Control::Flush)]);
-        steps.extend([pass(LadderTier::Cold, part), pass(LadderTier::Device, part)]);
-        if has_host {
-            steps.extend([
-                SessionStep::Control(Control::Settle),
-                SessionStep::Control(Control::Fill(Tier::Device)),
-                pass(LadderTier::Host, part),
-            ]);
-        }
-        if has_storage {
-            steps.extend([
-                SessionStep::Control(Control::Settle),
-                SessionStep::Control(Control::Flush),
-                pass(LadderTier::Storage, part),
-            ]);
-        }
-    }
-    steps.into_iter().map(|step| (0, step)).collect()
-}
+use crate::engine::load::ladder::{LadderPrompts, LadderTier};
+use crate::engine::load::session::Figure;
 
 /// Results for one prompt length and one tier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -335,6 +207,7 @@ fn break_even(tier: LadderTier, rungs: &[LadderCell], fits: &[LinearFit]) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::load::{Seed, Turn};
     use std::time::Duration;
 
     fn rungs() -> LadderPrompts {
@@ -403,26 +276,6 @@ mod tests {
             [(512, LadderTier::Storage), (1024, LadderTier::Storage), (2048, LadderTier::Storage)]
         );
         assert_eq!(ladder.break_even, []);
-    }
-
-    #[test]
-    fn groups_fit_and_cover_all_prompts() {
-        assert_eq!(rungs().groups(1_600), [0..3, 3..4, 4..5, 5..6, 6..7, 7..8, 8..9]);
-        assert_eq!(rungs().groups(1 << 20), std::iter::once(0..9).collect::<Vec<_>>());
-        assert_eq!(rungs().groups(1).len(), 9);
-    }
-
-    #[test]
-    fn schedule_skips_tiers_that_the_server_lacks() {
-        let names = |steps: VecDeque<(usize, SessionStep)>| {
-            let passes = steps.into_iter().filter_map(|(_, step)| match step {
-                SessionStep::Pass(plan) => Some(plan.name),
-                SessionStep::Control(_) => None,
-            });
-            passes.collect::<Vec<_>>()
-        };
-        assert_eq!(names(schedule(&[0..1, 1..2], false, false)), ["cold", "device", "cold", "device"]);
-        assert_eq!(names(schedule(&[0..1; 1], true, true)), ["cold", "device", "host", "storage"]);
     }
 
     #[test]

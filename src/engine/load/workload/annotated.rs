@@ -1,26 +1,23 @@
-//! The workload selected by the flags, with notes for the report.
+//! A workload with notes for the report.
 
 use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
-use crate::engine::load::{ModelAnswer, Pace, Script, Turn};
+use crate::engine::load::{ModelAnswer, Script, Turn};
 
 /// A workload, its notes, and whether its send times come from a trace.
-pub struct ConfiguredWorkload {
+pub struct AnnotatedWorkload {
     workload: Box<dyn LoadWorkload + Send>,
     notes: Vec<String>,
     recorded: bool,
 }
 
-impl ConfiguredWorkload {
-    pub(super) fn new(
-        workload: Box<dyn LoadWorkload + Send>,
-        notes: Vec<String>,
-        recorded: bool,
-    ) -> ConfiguredWorkload {
-        ConfiguredWorkload { workload, notes, recorded }
+impl AnnotatedWorkload {
+    /// Adds `notes` to `workload`. `recorded`: whether its send times come from a trace.
+    pub fn new(workload: Box<dyn LoadWorkload + Send>, notes: Vec<String>, recorded: bool) -> AnnotatedWorkload {
+        AnnotatedWorkload { workload, notes, recorded }
     }
 
     /// Adds a note to the report.
-    pub(super) fn note(&mut self, note: &str) {
+    pub fn note(&mut self, note: &str) {
         self.notes.push(note.to_owned());
     }
 
@@ -28,14 +25,9 @@ impl ConfiguredWorkload {
     pub fn is_recorded(&self) -> bool {
         self.recorded
     }
-
-    /// Returns the recorded pace if the workload has one, else `other`.
-    pub fn pace(&self, other: Pace) -> Pace {
-        if self.recorded { Pace::Recorded } else { other }
-    }
 }
 
-impl LoadWorkload for ConfiguredWorkload {
+impl LoadWorkload for AnnotatedWorkload {
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
     }
