@@ -74,10 +74,7 @@ const RPC: &[FlagSpec] = &[
 const ADMIN: &[FlagSpec] = &[
     flag("metrics_port", "Admin HTTP port (metrics, health, queries); 0 means any free port"),
     flag("metrics_host", "Address to bind the admin HTTP port to; '::' for IPv6 and IPv4"),
-    flag(
-        "enable_metric_reporting",
-        "Log a summary line every 10 s (off by default if the log goes to a terminal)",
-    ),
+    flag("enable_metric_reporting", "Log a summary line every 10 s (off by default if the log goes to a terminal)"),
     LOG_LEVEL,
     LOG_FILE,
     LOG_FILE_MAX_SIZE,
