@@ -10,7 +10,7 @@ use crate::engine::metadata::discovery::{self, DiscoveredMode, DiscoveryQuery, E
 
 /// The metadata mode that the nodes of `master` use; `None` if there is no evidence.
 pub async fn find(master: &MasterTarget) -> Option<DiscoveredMode> {
-    find_at(master.admin().ok()?.at(), master).await
+    find_at(master.admin_at()?, master).await
 }
 
 /// The metadata mode that the nodes of `master` use, discovered through the admin endpoint `admin`; `None` if there is no evidence.
@@ -46,7 +46,7 @@ fn reason(evidence: &Evidence) -> String {
 /// because the admin port is unknown, the next step names `--admin`.
 pub async fn explained(failure: Failure, master: &MasterTarget, used: &MetadataUri, origin: &str) -> Failure {
     match find(master).await {
-        Some(found) if differ(&found.metadata, used) => mismatch(failure, &found, used, origin),
+        Some(found) if found.metadata.differs_from(used) => mismatch(failure, &found, used, origin),
         None if master.is_admin_unknown() => with_admin_hint(failure),
         _ => failure,
     }
@@ -57,21 +57,6 @@ pub fn with_admin_hint(failure: Failure) -> Failure {
     const HINT: &str = "pass --admin HOST:PORT so that mcctl can discover the nodes' metadata mode";
     let next = failure.next.as_ref().map_or(HINT.to_owned(), |next| format!("{HINT}; {next}"));
     failure.next(next)
-}
-
-/// Whether two modes differ: one is P2PHANDSHAKE and the other is HTTP, or they name services on different ports or paths. Hosts are not
-/// compared, because one service may have several host names.
-fn differ(found: &MetadataUri, used: &MetadataUri) -> bool {
-    match (found, used) {
-        (MetadataUri::P2p, MetadataUri::P2p) => false,
-        (MetadataUri::Http(found), MetadataUri::Http(used)) => without_host(found) != without_host(used),
-        _ => true,
-    }
-}
-
-/// Port and path of `url`, or the whole string if it has no colon.
-fn without_host(url: &str) -> &str {
-    url.rsplit_once(':').map_or(url, |(_, rest)| rest).trim_end_matches('/')
 }
 
 fn mismatch(failure: Failure, found: &DiscoveredMode, used: &MetadataUri, origin: &str) -> Failure {
@@ -90,15 +75,6 @@ fn mismatch(failure: Failure, found: &DiscoveredMode, used: &MetadataUri, origin
 mod tests {
     use super::*;
     use crate::commands::error::Exit;
-
-    #[test]
-    fn another_port_is_a_mismatch_and_another_host_name_is_not() {
-        let http = |url: &str| MetadataUri::Http(url.to_owned());
-        let here = http("http://127.0.0.1:8080/metadata");
-        assert!(!differ(&here, &http("http://localhost:8080/metadata/")));
-        assert!(differ(&here, &http("http://127.0.0.1:8081/metadata")));
-        assert!(differ(&here, &MetadataUri::P2p) && !differ(&MetadataUri::P2p, &MetadataUri::P2p));
-    }
 
     #[test]
     fn the_admin_hint_comes_before_the_other_advice() {

@@ -5,21 +5,20 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::commands::admin::{self, AdminClient};
+use crate::commands::admin::failure;
 use crate::commands::args;
 use crate::commands::error::Failure;
+use crate::engine::admin::{self, AdminClient, AdminError};
 use crate::engine::base::HostPort;
 use crate::engine::base::text::masked_address;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
-use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts};
+use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::frame::FrameError;
 
 /// A master's default RPC port.
 pub const RPC_PORT: u16 = 50051;
-/// Timeout for connecting to the master.
-const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// Whether `error` means that this process or host has no file descriptors left. The peer is not at fault in this case.
 fn is_out_of_files(error: &io::Error) -> bool {
@@ -138,10 +137,15 @@ impl MasterTarget {
         self.is_admin_unknown
     }
 
-    /// A client for the master's admin HTTP endpoint.
+    /// The address of the master's admin HTTP endpoint, unless it [is unknown](MasterTarget::is_admin_unknown).
+    pub fn admin_at(&self) -> Option<&HostPort> {
+        (!self.is_admin_unknown).then_some(&self.admin)
+    }
+
+    /// A client for the master's admin HTTP endpoint. [`admin_failure`](MasterTarget::admin_failure) explains its errors.
     ///
     /// # Errors
-    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or [`AdminClient::new`] fails.
+    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or the HTTP client cannot be set up.
     pub fn admin(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
             return Err(Failure::usage(format!("unknown admin address for the master at {}", self.at))
@@ -153,17 +157,23 @@ impl MasterTarget {
                     admin::PORT
                 )));
         }
-        AdminClient::new(self.admin.clone(), self.admin_origin.clone(), self.timeout)
+        AdminClient::new(self.admin.clone(), self.timeout)
+            .map_err(|error| Failure::host("cannot set up an HTTP client").found(error.to_string()))
+    }
+
+    /// The failure for a call to the master's admin HTTP endpoint.
+    pub fn admin_failure(&self, error: &AdminError) -> Failure {
+        failure(error, &self.admin_origin)
     }
 
     /// An RPC client for the master. Must be called within an async runtime.
     pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
-        MasterCalls(RpcClient::new(RealEnv::new(), self.at.clone(), self.timeouts()))
+        master_calls(RealEnv::new(), self.at.clone(), self.timeout)
     }
 
     /// Timeouts for RPC calls to the master.
     pub fn timeouts(&self) -> Timeouts {
-        Timeouts { connect: self.timeout.min(CONNECT_MAX), call: self.timeout }
+        Timeouts::within(self.timeout)
     }
 
     /// A client for the master's admin HTTP endpoint, for commands that require it.

@@ -1,6 +1,6 @@
 //! The command line. No other module uses clap, tables, colors, progress bars or exit codes.
 
-pub mod admin;
+mod admin;
 pub mod args;
 pub mod bench;
 pub mod completions;

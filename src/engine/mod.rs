@@ -1,5 +1,6 @@
 //! Everything below the command line, usable as a library. Never prints, never exits.
 
+pub mod admin;
 pub mod alloc;
 pub mod base;
 pub mod bench;

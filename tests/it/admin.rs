@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mcctl::engine::admin::{AdminClient, AdminErrorKind};
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::HttpServer;
+use mcctl::engine::http::{FetchError, HttpServer};
 use mcctl::engine::master::admin::AdminApi;
 use mcctl::engine::master::metrics::{MasterCounters, MasterGauges};
 use mcctl::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
@@ -249,4 +250,60 @@ async fn an_empty_master_has_empty_lists() {
     }
     let detail = connection.ask("GET", "/get_segments_detail", b"").await;
     assert_eq!(detail.text(), r#"{"total_segments":0,"segments":[]}"#);
+}
+
+fn client(running: &HttpServer) -> AdminClient {
+    AdminClient::new(running.at().clone(), Duration::from_secs(10)).unwrap()
+}
+
+#[tokio::test]
+async fn the_client_reads_what_the_server_writes() {
+    let (state, running, _) = serve(captured()).await;
+    let admin = client(&running);
+    let health = admin.health().await.unwrap();
+    assert_eq!((&*health.role, &*health.ha_state, health.service_ready), ("leader", "serving", true));
+    assert_eq!((admin.ready().await, admin.role().await), (Ok(Some(true)), Ok(Some("leader".to_owned()))));
+    assert_eq!(admin.leader().await.unwrap().leader_address, None);
+    assert_eq!((admin.announcement().await, admin.heartbeats().await), (Ok(None), Ok(Some(Vec::new()))));
+    let segments = admin.segments().await.unwrap();
+    assert_eq!((segments.len(), segments[0].size_bytes, &*segments[0].te_endpoint), (2, 16 << 20, "localhost:12805"));
+    assert_eq!(admin.segment_names().await.unwrap(), ["localhost:12805"; 2]);
+    assert_eq!(admin.metrics().await.unwrap().sum("master_key_count"), Some(2.0));
+    assert!(admin.summary().await.unwrap().starts_with("role=leader"));
+    let keys = ["kq", "none", "kk/1 a", "kq"].map(str::to_owned);
+    let found = admin.replicas(&keys).await.unwrap();
+    let sizes: Vec<_> = found.iter().map(|replicas| replicas.as_ref().map(|all| all[0].bytes)).collect();
+    assert_eq!(sizes, [Some(5), None, Some(5), Some(5)]);
+    state.stuck.store(true, Ordering::Relaxed);
+    assert_eq!(admin.health().await.unwrap().status, "stuck");
+    assert_eq!(admin.ready().await, Ok(Some(false)));
+}
+
+#[tokio::test]
+async fn the_client_lists_all_keys_of_a_master() {
+    let keys: Vec<_> = (0..10_000).map(|n| format!("model/block/{n:032}").into_bytes()).collect();
+    let (_state, running, _) = serve(Fixed { keys: keys.clone(), ..Fixed::default() }).await;
+    let mut list = client(&running).keys().await.unwrap();
+    let mut found = Vec::new();
+    while let Some(key) = list.next().await.unwrap() {
+        found.push(key.into_bytes());
+    }
+    assert_eq!(found, keys);
+}
+
+#[tokio::test]
+async fn the_client_reports_the_address_the_route_and_the_cause() {
+    let (state, running, _) = serve(captured()).await;
+    state.standby.store(true, Ordering::Relaxed);
+    let at = running.at().clone();
+    let refused = client(&running).segments().await.unwrap_err();
+    assert_eq!((&refused.at, refused.route), (&at, "/get_segments_detail"));
+    let is_unavailable = |kind: &AdminErrorKind| matches!(kind, AdminErrorKind::Status { status: 503, .. });
+    assert!(is_unavailable(&refused.kind), "{refused}");
+    assert!(is_unavailable(&client(&running).keys().await.unwrap_err().kind));
+    let admin = client(&running);
+    drop(running);
+    let gone = admin.health().await.unwrap_err();
+    assert!(matches!(gone.kind, AdminErrorKind::Fetch(FetchError::Unreachable(_))), "{gone}");
+    assert!(gone.to_string().starts_with(&format!("GET http://{at}/health: ")), "{gone}");
 }

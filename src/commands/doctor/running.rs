@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::commands::admin;
 use crate::commands::args;
 use crate::commands::discovery;
 use crate::commands::error::Failure;
@@ -12,6 +11,7 @@ use crate::commands::master_target::{self, MasterArgs, RPC_PORT};
 use crate::commands::output;
 use crate::commands::serve::node;
 use crate::commands::store::connect::ConnectArgs;
+use crate::engine::admin;
 use crate::engine::base::text::masked;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{Check, CheckReport};

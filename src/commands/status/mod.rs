@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::commands::admin::{AdminClient, MasterHealth, SegmentDetail};
 use crate::commands::args::{self as parsers, ValueError, show_duration};
 use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -17,8 +16,10 @@ use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
+use crate::engine::admin::types::SegmentDetail;
+use crate::engine::admin::{AdminClient, MasterStatus, OperationRates};
 use crate::engine::base::text::escaped;
-use crate::engine::base::{ByteSize, HostPort, Mono};
+use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::metadata::MetadataUri;
 
@@ -52,12 +53,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The responses to one round of requests.
 struct StatusSample {
-    at: Mono,
-    health: MasterHealth,
-    segments: Vec<SegmentDetail>,
-    /// Time since the last heartbeat, by client ID; `None` if the master does not report heartbeats.
-    heartbeats: Option<BTreeMap<String, Duration>>,
-    metrics: BTreeMap<String, f64>,
+    status: MasterStatus,
     nodes: Vec<NodeReply>,
 }
 
@@ -77,24 +73,43 @@ struct StatusDocument<'a> {
     evicted_bytes: u64,
     failed_allocations: u64,
     /// Rates per second, measured over `interval_ms`.
-    rates: Option<StatusRates>,
+    rates: Option<OperationRates>,
     interval_ms: Option<u64>,
-    segments: &'a [SegmentDetail],
+    segments: Vec<SegmentStatusEntry<'a>>,
     /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report heartbeats (mooncake_master does not).
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
     /// The nodes specified with --node.
     nodes: Vec<NodeStatus<'a>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct StatusRates {
-    puts: f64,
-    gets: f64,
-    exists: f64,
-    removes: f64,
-    evicted_keys: f64,
-    failed_allocations: f64,
-    heartbeats: f64,
+/// A segment in the JSON document: the fields that are shown, under their names in the admin HTTP API.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct SegmentStatusEntry<'a> {
+    segment_name: &'a str,
+    segment_id: &'a str,
+    client_id: &'a str,
+    size_bytes: u64,
+    te_endpoint: &'a str,
+    protocol: &'a str,
+    status: &'a str,
+    allocator_used_bytes: u64,
+    allocator_capacity_bytes: u64,
+}
+
+impl<'a> From<&'a SegmentDetail> for SegmentStatusEntry<'a> {
+    fn from(segment: &'a SegmentDetail) -> SegmentStatusEntry<'a> {
+        SegmentStatusEntry {
+            segment_name: &segment.segment_name,
+            segment_id: &segment.segment_id,
+            client_id: &segment.client_id,
+            size_bytes: segment.size_bytes,
+            te_endpoint: &segment.te_endpoint,
+            protocol: &segment.protocol,
+            status: &segment.status,
+            allocator_used_bytes: segment.allocator_used_bytes,
+            allocator_capacity_bytes: segment.allocator_capacity_bytes,
+        }
+    }
 }
 
 impl Args {
@@ -123,7 +138,7 @@ impl Args {
     async fn report(&self, master: &MasterTarget, admin: &AdminClient) -> Outcome {
         let env = RealEnv::new();
         let pause = if self.watch { self.interval.max(WATCH_MIN) } else { self.interval };
-        let mut last = self.sample(&env, admin).await?;
+        let mut last = self.sample(&env, master, admin).await?;
         let is_http = match self.json {
             true => false,
             false => discovery::find(master).await.is_some_and(|found| found.metadata != MetadataUri::P2p),
@@ -134,7 +149,7 @@ impl Args {
         }
         loop {
             env.sleep(pause).await;
-            let now = self.sample(&env, admin).await?;
+            let now = self.sample(&env, master, admin).await?;
             self.print(admin, &now, Some(&last), is_http)?;
             if !self.watch {
                 return Ok(exit_of(&now));
@@ -143,19 +158,10 @@ impl Args {
         }
     }
 
-    async fn sample(&self, env: &RealEnv, admin: &AdminClient) -> Result<StatusSample, Failure> {
-        let health = admin.health().await?;
-        // A standby responds to neither request.
-        let (segments, heartbeats) = match health.service_ready {
-            true => (admin.segments().await?, admin.heartbeats().await?),
-            false => (Vec::new(), None),
-        };
-        let heartbeats = heartbeats.map(|all| {
-            all.into_iter().map(|one| (one.client_id, Duration::from_millis(one.last_heartbeat_ms))).collect()
-        });
-        let (at, metrics) = (env.now(), admin.metrics().await?);
+    async fn sample(&self, env: &RealEnv, master: &MasterTarget, admin: &AdminClient) -> Result<StatusSample, Failure> {
+        let status = MasterStatus::read(env, admin).await.map_err(|error| master.admin_failure(&error))?;
         let nodes = nodes::query(&self.nodes, self.master.timeout).await?;
-        Ok(StatusSample { at, health, segments, heartbeats, metrics, nodes })
+        Ok(StatusSample { status, nodes })
     }
 
     fn print(
@@ -186,58 +192,35 @@ fn exit_of(sample: &StatusSample) -> Exit {
         output::say(format!("node {node}: {}; next: {next}", escaped(&error.to_string())));
         exit = Exit::Unreachable;
     }
-    if sample.health.service_ready { exit } else { Exit::No }
+    if sample.status.health.service_ready { exit } else { Exit::No }
 }
 
 fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&StatusSample>) -> StatusDocument<'a> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the metrics are counts and sizes; the cast saturates"
-    )]
-    let whole = |name: &str| now.metrics.get(name).map_or(0, |value| *value as u64);
-    let span = before.map(|before| now.at.since(before.at));
+    let StatusSample { status, nodes } = now;
+    let before = before.map(|before| &before.status);
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     StatusDocument {
         schema: "mcctl.status/1",
         admin: admin.at().to_string(),
-        role: &now.health.role,
-        state: &now.health.ha_state,
-        ready: now.health.service_ready,
-        used_bytes: whole("master_allocated_bytes"),
-        capacity_bytes: whole("master_total_capacity_bytes"),
-        keys: whole("master_key_count"),
-        soft_pinned_keys: whole("master_soft_pin_key_count"),
-        clients: whole("master_active_clients"),
-        evicted_keys: whole("master_evicted_key_count"),
-        evicted_bytes: whole("master_evicted_size_bytes"),
-        failed_allocations: whole("master_put_start_alloc_failures_total"),
-        rates: before.zip(span).map(|(before, span)| rates(&before.metrics, &now.metrics, span)),
-        interval_ms: span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
-        segments: &now.segments,
-        heartbeats_ms: now.heartbeats.as_ref().map(|all| {
-            all.iter().map(|(client, age)| (&**client, u64::try_from(age.as_millis()).unwrap_or(u64::MAX))).collect()
-        }),
-        nodes: now.nodes.iter().map(NodeStatus::new).collect(),
-    }
-}
-
-/// Rates per second between two sets of metrics. A batch call counts once per item.
-fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Duration) -> StatusRates {
-    let per_second = |name: &str| {
-        let value = |of: &BTreeMap<String, f64>| of.get(name).copied().unwrap_or(0.0);
-        // A master restart resets its counters.
-        (value(now) - value(before)).max(0.0) / span.as_secs_f64().max(f64::EPSILON)
-    };
-    let calls = |one: &str| per_second(&format!("master_{one}_requests_total"));
-    let items = |batch: &str| per_second(&format!("master_batch_{batch}_items_total"));
-    StatusRates {
-        puts: calls("put_end") + items("put_end"),
-        gets: calls("get_replica_list") + items("get_replica_list"),
-        exists: calls("exist_key") + items("exist_key"),
-        removes: calls("remove") + calls("remove_by_regex") + calls("remove_all"),
-        evicted_keys: per_second("master_evicted_key_count"),
-        failed_allocations: per_second("master_put_start_alloc_failures_total"),
-        heartbeats: calls("ping"),
+        role: &status.health.role,
+        state: &status.health.ha_state,
+        ready: status.health.service_ready,
+        used_bytes: status.metric("master_allocated_bytes"),
+        capacity_bytes: status.metric("master_total_capacity_bytes"),
+        keys: status.metric("master_key_count"),
+        soft_pinned_keys: status.metric("master_soft_pin_key_count"),
+        clients: status.metric("master_active_clients"),
+        evicted_keys: status.metric("master_evicted_key_count"),
+        evicted_bytes: status.metric("master_evicted_size_bytes"),
+        failed_allocations: status.metric("master_put_start_alloc_failures_total"),
+        rates: before.map(|before| status.rates_since(before)),
+        interval_ms: before.map(|before| milliseconds(status.at.since(before.at))),
+        segments: status.segments.iter().map(SegmentStatusEntry::from).collect(),
+        heartbeats_ms: status
+            .heartbeats
+            .as_ref()
+            .map(|all| all.iter().map(|(client, age)| (&**client, milliseconds(*age))).collect()),
+        nodes: nodes.iter().map(NodeStatus::new).collect(),
     }
 }
 
@@ -263,10 +246,10 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     if status.ready && status.segments.is_empty() {
         caveats.push(StatusCaveat::NoSegments);
     }
-    for segment in status.segments {
+    for segment in &status.segments {
         if let Some(age) = heartbeat(status, segment).filter(|age| missed(*age) >= 2) {
             let age = Duration::from_secs(age.as_secs());
-            let (segment, missed) = (escaped(&segment.segment_name), missed(age + HEARTBEAT / 2));
+            let (segment, missed) = (escaped(segment.segment_name), missed(age + HEARTBEAT / 2));
             caveats.push(StatusCaveat::HeartbeatsMissed { segment, age, missed });
         }
     }
@@ -276,8 +259,8 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
 }
 
 /// The time since the last heartbeat of the client that owns `segment`.
-fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentDetail) -> Option<Duration> {
-    status.heartbeats_ms.as_ref()?.get(&*segment.client_id).map(|ms| Duration::from_millis(*ms))
+fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentStatusEntry<'_>) -> Option<Duration> {
+    status.heartbeats_ms.as_ref()?.get(segment.client_id).map(|ms| Duration::from_millis(*ms))
 }
 
 /// Renders the report. `is_http` means that the nodes use an HTTP metadata service.
@@ -331,7 +314,7 @@ fn percent(part: u64, whole: u64) -> Option<String> {
 fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
     let header = ["segment", "size", "used", "%", "endpoint", "protocol", "status", "heartbeat"];
     let mut table = output::table(header, &[1, 2, 3, 7]);
-    for segment in status.segments {
+    for segment in &status.segments {
         // In this case, the name is a key in the metadata service. No process listens on its port.
         let is_only_name = is_http && segment.te_endpoint == segment.segment_name;
         let heartbeat = heartbeat(status, segment).map_or("-".to_owned(), |age| {
@@ -339,14 +322,14 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
             format!("{:.1} s{mark}", age.as_secs_f64())
         });
         table.add_row([
-            escaped(&segment.segment_name),
+            escaped(segment.segment_name),
             ByteSize(segment.size_bytes).to_string(),
             ByteSize(segment.allocator_used_bytes).to_string(),
             percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes)
                 .map_or("-".to_owned(), |share| share.trim_end_matches(" %").to_owned()),
-            if is_only_name { "in metadata".to_owned() } else { escaped(&segment.te_endpoint) },
-            escaped(&segment.protocol),
-            escaped(&segment.status),
+            if is_only_name { "in metadata".to_owned() } else { escaped(segment.te_endpoint) },
+            escaped(segment.protocol),
+            escaped(segment.status),
             heartbeat,
         ]);
     }
@@ -356,22 +339,6 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn metrics(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
-    }
-
-    #[test]
-    fn rates_count_batch_items_and_handle_a_restart() {
-        let before = metrics(&[("master_put_end_requests_total", 10.0), ("master_exist_key_requests_total", 50.0)]);
-        let now = metrics(&[
-            ("master_put_end_requests_total", 30.0),
-            ("master_batch_put_end_items_total", 100.0),
-            ("master_exist_key_requests_total", 5.0),
-        ]);
-        let rates = rates(&before, &now, Duration::from_secs(2));
-        assert_eq!((rates.puts, rates.exists), (60.0, 0.0));
-    }
 
     fn segment(name: &str, client: &str) -> SegmentDetail {
         SegmentDetail {
@@ -384,6 +351,7 @@ mod tests {
             status: "OK".to_owned(),
             allocator_used_bytes: 4 << 30,
             allocator_capacity_bytes: 16 << 30,
+            ..SegmentDetail::default()
         }
     }
 
@@ -402,9 +370,9 @@ mod tests {
             evicted_keys: 7,
             evicted_bytes: 7 << 20,
             failed_allocations: 0,
-            rates: Some(StatusRates { puts: 12.34, ..StatusRates::default() }),
+            rates: Some(OperationRates { puts: 12.34, ..OperationRates::default() }),
             interval_ms: Some(1000),
-            segments,
+            segments: segments.iter().map(SegmentStatusEntry::from).collect(),
             heartbeats_ms: Some([("a", 400), ("b", 7100)].into()),
             nodes: Vec::new(),
         }

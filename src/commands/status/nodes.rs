@@ -4,33 +4,21 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::Serialize;
-use thiserror::Error;
 
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::http::Fetcher;
-use crate::engine::store::transport_stats::{DeviceStats, PeerStats, SCHEMA, TransportStats};
+use crate::engine::store::transport_stats::{DeviceStats, PeerStats, TransportStats};
+use crate::engine::store::{NodeClient, TransportStatsError};
 
 /// A node's default HTTP port.
 pub(super) const PORT: u16 = 8080;
-/// Maximum response size, in bytes: enough for all peers that a node tracks.
-const RESPONSE_BYTES_MAX: usize = 32 << 20;
-
-/// Why a node's transport figures are unavailable.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum NodeFailure {
-    #[error("{0}")]
-    Unreachable(String),
-    #[error("not an mcctl node: {0}")]
-    NotMcctl(String),
-}
 
 /// One node's figures, or why they are unavailable.
 pub(super) struct NodeReply {
     pub at: String,
-    pub transport: Result<TransportStats, NodeFailure>,
+    pub transport: Result<TransportStats, TransportStatsError>,
 }
 
 /// A node in the JSON document.
@@ -53,26 +41,10 @@ pub(super) async fn query(nodes: &[HostPort], limit: Duration) -> Result<Vec<Nod
     if nodes.is_empty() {
         return Ok(Vec::new());
     }
-    let fetcher = Fetcher::new(false, limit, RESPONSE_BYTES_MAX)
+    let client = NodeClient::new(limit)
         .map_err(|error| Failure::host("cannot set up an HTTP client").found(error.to_string()))?;
-    let query = |node: &HostPort| {
-        let (fetcher, at) = (fetcher.clone(), node.to_string());
-        async move {
-            let transport = transport_of(&fetcher, &at).await;
-            NodeReply { at, transport }
-        }
-    };
+    let query = async |node: &HostPort| NodeReply { at: node.to_string(), transport: client.transport(node).await };
     Ok(join_all(nodes.iter().map(query)).await)
-}
-
-async fn transport_of(fetcher: &Fetcher, node: &str) -> Result<TransportStats, NodeFailure> {
-    let answer = fetcher
-        .get(&format!("http://{node}/transport"))
-        .await
-        .map_err(|error| NodeFailure::Unreachable(error.to_string()))?;
-    let figures = serde_json::from_str::<TransportStats>(&answer.body).ok();
-    let figures = figures.filter(|figures| answer.is_ok() && figures.schema == SCHEMA);
-    figures.ok_or_else(|| NodeFailure::NotMcctl(answer.shown().to_string()))
 }
 
 impl<'a> NodeStatus<'a> {
@@ -169,6 +141,7 @@ fn device_table(devices: &[DeviceStats]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::http::FetchError;
     use crate::engine::store::transport_stats::DeviceFailures;
 
     #[test]
@@ -201,7 +174,7 @@ mod tests {
             ..TransportStats::default()
         };
         let tcp = TransportStats { transport: "tcp".to_owned(), ..TransportStats::default() };
-        let refused = NodeFailure::Unreachable("Connection refused".to_owned());
+        let refused = TransportStatsError::from(FetchError::Unreachable("Connection refused".to_owned()));
         let replies: Vec<NodeReply> =
             [("node-1:8080", Ok(rdma)), ("node-3:8080", Ok(tcp)), ("node-4:8080", Err(refused))]
                 .into_iter()

@@ -1,15 +1,13 @@
 //! `mcctl store ls`: lists keys in the order that the master returns them.
 
-use std::ops::ControlFlow;
-
 use serde::Serialize;
 
-use crate::commands::admin::MemoryReplica;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::store::connect::UnusedConnectArgs;
-use crate::commands::store::stat;
+use crate::commands::store::stat::{self, ReplicaEntry};
+use crate::engine::admin::AdminError;
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
 
@@ -41,7 +39,7 @@ struct KeyDocument<'a> {
     schema: &'static str,
     key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replicas: Option<&'a [MemoryReplica]>,
+    replicas: Option<Vec<ReplicaEntry<'a>>>,
 }
 
 #[derive(Serialize)]
@@ -84,23 +82,24 @@ impl Args {
         let mut page = Vec::new();
         // With --long, all keys are read first: querying sizes in between would leave the response partly read.
         let admin = master.admin_required().await?;
-        let result = admin.keys(|key| {
+        let failed = |error: AdminError| master.admin_failure(&error);
+        let mut keys = admin.keys().await.map_err(failed)?;
+        while let Some(key) = keys.next().await.map_err(failed)? {
             if !key.starts_with(prefix) {
-                return Ok(ControlFlow::Continue(()));
+                continue;
             }
             if self.limit == Some(shown) {
                 complete = false;
-                return Ok(ControlFlow::Break(()));
+                break;
             }
             shown += 1;
-            if self.long {
-                page.push(key.to_owned());
-            } else {
-                self.print(key)?;
+            match self.long {
+                true => page.push(key),
+                false => self.print(&key)?,
             }
-            Ok(ControlFlow::Continue(()))
-        });
-        result.await?;
+        }
+        // Closes the connection if keys are left.
+        drop(keys);
         let bytes = self.print_long(&master, &page).await?;
         if self.json {
             output::json(&CountDocument { schema: "mcctl.store.ls.count/1", keys: shown, complete })?;
@@ -137,7 +136,11 @@ impl Args {
                 let first = replicas.first();
                 bytes += first.map_or(0, |first| first.bytes);
                 if self.json {
-                    output::json(&KeyDocument { schema: "mcctl.store.ls/1", key, replicas: Some(&replicas) })?;
+                    output::json(&KeyDocument {
+                        schema: "mcctl.store.ls/1",
+                        key,
+                        replicas: Some(ReplicaEntry::list(&replicas)),
+                    })?;
                     continue;
                 }
                 let size = first.map_or("-".to_owned(), |first| first.bytes.to_string());

@@ -118,7 +118,7 @@ impl Args {
 /// The number of objects in the store, if the admin endpoint reports it.
 async fn object_count(master: &MasterTarget) -> Option<u64> {
     let metrics = master.admin().ok()?.metrics().await.ok()?;
-    metrics.get("master_key_count").map(|count| *count as u64)
+    metrics.sum("master_key_count").map(|count| count as u64)
 }
 
 /// The effect of --all, as shown in the confirmation prompt.

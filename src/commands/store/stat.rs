@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 
-use crate::commands::admin::{self, MemoryReplica};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::store::connect::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
+use crate::engine::admin::AdminClient;
+use crate::engine::admin::types::MemoryReplica;
 use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::wire::MasterCalls;
@@ -40,7 +41,28 @@ struct ObjectStatEntry<'a> {
     key: &'a str,
     exists: bool,
     bytes: Option<u64>,
-    replicas: &'a [MemoryReplica],
+    replicas: Vec<ReplicaEntry<'a>>,
+}
+
+/// A replica in the JSON documents of `store stat` and `store ls`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct ReplicaEntry<'a> {
+    bytes: u64,
+    address: u64,
+    protocol: &'a str,
+    endpoint: &'a str,
+}
+
+impl<'a> ReplicaEntry<'a> {
+    pub(super) fn list(replicas: &'a [MemoryReplica]) -> Vec<ReplicaEntry<'a>> {
+        let entry = |replica: &'a MemoryReplica| ReplicaEntry {
+            bytes: replica.bytes,
+            address: replica.address,
+            protocol: &replica.protocol,
+            endpoint: &replica.endpoint,
+        };
+        replicas.iter().map(entry).collect()
+    }
 }
 
 impl Args {
@@ -51,7 +73,7 @@ impl Args {
                 key,
                 exists: replicas.is_some(),
                 bytes: replicas.as_ref().and_then(|all| all.first()).map(|one| one.bytes),
-                replicas: replicas.as_deref().unwrap_or_default(),
+                replicas: ReplicaEntry::list(replicas.as_deref().unwrap_or_default()),
             });
             output::json(&StatDocument { schema: "mcctl.store.stat/1", objects: objects.collect() })?;
         } else {
@@ -126,12 +148,12 @@ pub(super) async fn admin_or_rpc<T>(
 ) -> Result<Vec<T>, Failure> {
     let reason = if master.is_admin_unknown() {
         format!("the admin address for the master at {} is unknown (set --admin)", master.at)
-    } else if !keys.iter().all(|key| admin::can_query(key)) {
+    } else if !keys.iter().all(|key| AdminClient::can_query(key)) {
         "the admin HTTP endpoint cannot look up a key with a comma".to_owned()
     } else {
         match master.admin()?.replicas(keys).await {
             Ok(found) => return Ok(found.into_iter().map(from_admin).collect()),
-            Err(failure) => failure.what,
+            Err(error) => master.admin_failure(&error).what,
         }
     };
     output::say(format!("note: {reason}; using the master's RPC, which grants each existing key a read lease"));
@@ -155,7 +177,7 @@ where
     C: Channel,
 {
     if !master.is_admin_unknown()
-        && admin::can_query(key)
+        && AdminClient::can_query(key)
         && let Ok(admin) = master.admin()
         && let Ok(found) = admin.replicas(&[key.to_owned()]).await
         && found.first().is_some_and(Option::is_some)

@@ -1,7 +1,7 @@
 //! Environment variables and flags for clients of a store, ready to paste.
 
-use crate::commands::admin;
 use crate::commands::master_target::RPC_PORT;
+use crate::engine::admin;
 use crate::engine::base::HostPort;
 
 /// A store's addresses and the settings for its clients.

@@ -1,13 +1,35 @@
-//! Code shared by the HTTP clients.
+//! The builder of every HTTP client.
 
 use std::sync::Arc;
 
-/// Returns a TLS configuration without trusted certificates, for a client that uses only plain HTTP. Without it, the library would read the
-/// host's certificates, which takes milliseconds and provides no benefit.
+/// The TLS configuration of a client.
+#[derive(Clone, Debug)]
+pub enum ClientTls {
+    /// For plain HTTP only: no trusted certificates. Reading the host's certificates would take milliseconds and provide no benefit.
+    None,
+    /// The host's certificates.
+    Host,
+    Config(Box<rustls::ClientConfig>),
+}
+
+/// Returns the builder of an HTTP client that uses no proxy and follows no redirects: mcctl calls only the services that it was given.
 ///
 /// # Errors
-/// The library does not support any version of TLS.
-pub fn no_certificates() -> Result<rustls::ClientConfig, rustls::Error> {
+/// The TLS library does not support any version of TLS.
+pub fn builder(tls: ClientTls) -> Result<reqwest::ClientBuilder, rustls::Error> {
+    let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).tcp_nodelay(true);
+    Ok(match tls {
+        ClientTls::None => builder.tls_backend_preconfigured(no_certificates()?),
+        ClientTls::Host => {
+            // An error means that a provider is already installed, which is fine.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            builder
+        }
+        ClientTls::Config(config) => builder.tls_backend_preconfigured(*config),
+    })
+}
+
+fn no_certificates() -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

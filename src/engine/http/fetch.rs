@@ -1,13 +1,14 @@
-//! An HTTP client for other programs' endpoints. It sends one request and receives one complete response, with limits on time and size. It
-//! cannot be used in simulated runs, because the HTTP library has its own clock and sockets.
+//! An HTTP client for other programs' endpoints. It sends one request and receives one response: complete and with limits on time and
+//! size, or in parts. It cannot be used in simulated runs, because the HTTP library has its own clock and sockets.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::Method;
 
 use crate::engine::base::text::one_line;
-use crate::engine::http::client::no_certificates;
+use crate::engine::http::client::{ClientTls, builder};
 
 /// Sends HTTP requests. Cheap to clone; clones share the connections. Does not use a proxy or follow redirects.
 #[derive(Clone, Debug)]
@@ -64,13 +65,7 @@ impl Fetcher {
     /// # Errors
     /// The HTTP library cannot be set up on this host.
     pub fn new(tls: bool, limit: Duration, bytes_max: usize) -> Result<Fetcher, FetchError> {
-        if !tls {
-            let tls = no_certificates().map_err(|error| FetchError::Unusable(error.to_string()))?;
-            return Fetcher::with_tls(Some(tls), limit, bytes_max);
-        }
-        // An error means that a provider is already installed, which is fine.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        Fetcher::with_tls(None, limit, bytes_max)
+        Fetcher::build(if tls { ClientTls::Host } else { ClientTls::None }, limit, bytes_max)
     }
 
     /// Like [`new`](Fetcher::new), with the TLS configuration `tls`, or the host's default if it is `None`.
@@ -82,15 +77,11 @@ impl Fetcher {
         limit: Duration,
         bytes_max: usize,
     ) -> Result<Fetcher, FetchError> {
-        let builder = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(limit)
-            .tcp_nodelay(true);
-        let builder = match tls {
-            Some(tls) => builder.tls_backend_preconfigured(tls),
-            None => builder,
-        };
+        Fetcher::build(tls.map_or(ClientTls::Host, |config| ClientTls::Config(Box::new(config))), limit, bytes_max)
+    }
+
+    fn build(tls: ClientTls, limit: Duration, bytes_max: usize) -> Result<Fetcher, FetchError> {
+        let builder = builder(tls).map_err(|error| FetchError::Unusable(error.to_string()))?;
         let http = builder.build().map_err(|error| FetchError::Unusable(error.to_string()))?;
         Ok(Fetcher { http, limit, bytes_max, bearer: None, headers: HeaderMap::new() })
     }
@@ -123,7 +114,32 @@ impl Fetcher {
         self.send(Method::POST, url, Some(json)).await
     }
 
+    /// Sends a GET request to `url` and returns once the response begins. No limits apply to this response; the caller sets its own.
+    ///
+    /// # Errors
+    /// The same as [`get`](Fetcher::get).
+    pub async fn open(&self, url: &str) -> Result<FetchStream, FetchError> {
+        let response = self.request(Method::GET, url, None).send().await.map_err(|error| failed(error, self.limit))?;
+        Ok(FetchStream { response, limit: self.limit })
+    }
+
     async fn send(&self, method: Method, url: &str, body: Option<String>) -> Result<FetchResponse, FetchError> {
+        let request = self.request(method, url, body).timeout(self.limit);
+        let response = request.send().await.map_err(|error| failed(error, self.limit))?;
+        let mut response = FetchStream { response, limit: self.limit };
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if body.len() + chunk.len() > self.bytes_max {
+                return Err(FetchError::TooLong(self.bytes_max));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let body = String::from_utf8(body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        Ok(FetchResponse { status, body })
+    }
+
+    fn request(&self, method: Method, url: &str, body: Option<String>) -> reqwest::RequestBuilder {
         let mut headers = self.headers.clone();
         if body.is_some() && !headers.contains_key(CONTENT_TYPE) {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -135,28 +151,40 @@ impl Fetcher {
         if let Some(body) = body {
             request = request.body(body);
         }
-        let mut response = request.send().await.map_err(|error| self.failed(error))?;
-        let status = response.status().as_u16();
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.failed(error))? {
-            if body.len() + chunk.len() > self.bytes_max {
-                return Err(FetchError::TooLong(self.bytes_max));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        let body = String::from_utf8(body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
-        Ok(FetchResponse { status, body })
+        request
+    }
+}
+
+/// A response whose body is read in parts.
+#[derive(Debug)]
+pub struct FetchStream {
+    response: reqwest::Response,
+    limit: Duration,
+}
+
+impl FetchStream {
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
     }
 
-    fn failed(&self, error: reqwest::Error) -> FetchError {
-        if error.is_timeout() {
-            return FetchError::Timeout(self.limit);
-        }
-        if error.is_builder() {
-            return FetchError::Unusable(error.to_string());
-        }
-        FetchError::Unreachable(root_cause(&error.without_url()))
+    /// Waits for the next part of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// See [`FetchError`].
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, FetchError> {
+        self.response.chunk().await.map_err(|error| failed(error, self.limit))
     }
+}
+
+fn failed(error: reqwest::Error, limit: Duration) -> FetchError {
+    if error.is_timeout() {
+        return FetchError::Timeout(limit);
+    }
+    if error.is_builder() {
+        return FetchError::Unusable(root_cause(&error.without_url()));
+    }
+    FetchError::Unreachable(root_cause(&error.without_url()))
 }
 
 /// Returns the innermost cause, for example `Connection refused (os error 111)`.

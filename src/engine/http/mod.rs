@@ -14,9 +14,10 @@ pub mod samples;
 mod server;
 
 pub use body::{PageSource, PieceSource, ResponseBody};
-pub use fetch::{FetchError, FetchResponse, Fetcher};
+pub use client::ClientTls;
+pub use fetch::{FetchError, FetchResponse, FetchStream, Fetcher};
 pub use hyper::{Method, StatusCode};
-pub use query::{decode, param};
+pub use query::{decode, escape, param};
 pub use requests::Requests;
 pub use samples::Samples;
 pub use server::{HttpServer, start};

@@ -1,8 +1,11 @@
-//! Query parameters in a URL.
+//! Query parameters in a URL, and how they are escaped.
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// Escapes all characters except those that libcurl's `curl_easy_escape` leaves unchanged: letters, digits and `-._~`.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the first parameter named `name`, still encoded.
 pub fn param<'a>(query: &'a str, name: &str) -> Option<&'a str> {
@@ -17,6 +20,12 @@ pub fn param<'a>(query: &'a str, name: &str) -> Option<&'a str> {
 /// a manually typed key, a `+` is a plus sign. A `%` without two hexadecimal digits is left unchanged.
 pub fn decode(text: &str) -> Cow<'_, [u8]> {
     percent_decode_str(text).into()
+}
+
+/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly as in libcurl. Upstream's embedded
+/// metadata server compares the escaped text, so any other spelling would be a different key on that server.
+pub fn escape(key: &str) -> String {
+    utf8_percent_encode(key, ESCAPED).to_string()
 }
 
 #[cfg(test)]
@@ -34,5 +43,11 @@ mod tests {
     #[test]
     fn decoding_leaves_unencoded_text_unchanged() {
         assert_eq!(&*decode("a%2Fb%3a+c%zz%"), b"a/b:+c%zz%");
+    }
+
+    #[test]
+    fn escaping_leaves_only_unreserved_characters() {
+        assert_eq!(escape("aZ09-._~"), "aZ09-._~");
+        assert_eq!(escape("[::1]:5 +é"), "%5B%3A%3A1%5D%3A5%20%2B%C3%A9");
     }
 }

@@ -1,9 +1,9 @@
 //! The announcement of a master's RPC port and of its nodes' metadata mode, for clients configured with neither.
 
+use crate::engine::admin::types::{AnnouncedMode, Announcement};
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::metadata::MetadataService;
-use crate::engine::metadata::discovery::{AnnouncedMode, Announcement, SCHEMA};
 
 /// Creates a master's [`Announcement`].
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl<E: Env> Announcer<E> {
             Some((at, service)) if used(service) => AnnouncedMode::Http { url: format!("http://{at}/metadata") },
             _ => AnnouncedMode::Unknown,
         };
-        Announcement { schema: SCHEMA.to_owned(), rpc_port: self.rpc_port, metadata }
+        Announcement { schema: Announcement::SCHEMA.to_owned(), rpc_port: self.rpc_port, metadata }
     }
 }
 

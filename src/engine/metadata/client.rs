@@ -12,8 +12,10 @@ use bytes::{Bytes, BytesMut};
 use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::engine::base::text::masked;
-use crate::engine::http::client::no_certificates;
-use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX, key};
+use crate::engine::http::ClientTls;
+use crate::engine::http::client::builder;
+use crate::engine::http::escape;
+use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX};
 
 /// A client for one metadata service. Cheap to clone; clones share the connections.
 #[derive(Clone)]
@@ -60,23 +62,18 @@ impl MetadataClient {
     pub fn http_within(url: &str, limits: CallLimits) -> Result<MetadataClient, MetadataError> {
         let bad = |reason: String| MetadataError::BadUrl { url: masked(url).into_owned(), reason };
         let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
-        let builder = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+        let tls = match parsed.scheme() {
+            "http" => ClientTls::None,
+            "https" => ClientTls::Host,
+            other => return Err(bad(format!("scheme '{other}' is not http or https"))),
+        };
+        let builder = builder(tls).map_err(|e| bad(e.to_string()))?;
+        let http = builder
             .connect_timeout(limits.connect)
             .timeout(limits.call)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-            .tcp_nodelay(true);
-        let builder = match parsed.scheme() {
-            "http" => builder.tls_backend_preconfigured(no_certificates().map_err(|e| bad(e.to_string()))?),
-            "https" => {
-                // An error means that a provider is already installed, which is fine.
-                let _ = rustls::crypto::ring::default_provider().install_default();
-                builder
-            }
-            other => return Err(bad(format!("scheme '{other}' is not http or https"))),
-        };
-        let http = builder.build().map_err(|source| MetadataError::Setup { url: masked(url).into_owned(), source })?;
+            .build()
+            .map_err(|source| MetadataError::Setup { url: masked(url).into_owned(), source })?;
         Ok(MetadataClient { http, url: Arc::from(url), shown: Arc::from(&*masked(url)), limits })
     }
 
@@ -124,7 +121,7 @@ impl MetadataClient {
     }
 
     async fn send(&self, method: Method, key: &str, body: Option<Bytes>) -> Result<Response, MetadataError> {
-        let mut request = self.http.request(method, format!("{}?key={}", self.url, key::escape(key)));
+        let mut request = self.http.request(method, format!("{}?key={}", self.url, escape(key)));
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }

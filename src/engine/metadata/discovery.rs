@@ -1,7 +1,7 @@
 //! Finds the metadata mode used by a store's nodes, for a client that was not configured with one.
 //!
 //! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] checks the following, in this order: the
-//! [announcement](Announcement) of an mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
+//! [announcement](crate::engine::admin::types::Announcement) of an mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
 //! handshake with a node at the address in its name (P2PHANDSHAKE). A mode is accepted only if one of these checks provides evidence: a
 //! service without any node's record is not used. The record is checked before the handshake because nodes that use a service may answer
 //! handshakes too (`MC_LEGACY_RPC_PORT_BINDING`).
@@ -9,51 +9,23 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
-use serde::{Deserialize, Serialize};
-
+use crate::engine::admin::AdminClient;
+use crate::engine::admin::types::AnnouncedMode;
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
-use crate::engine::http::Fetcher;
-use crate::engine::metadata::{KeySpace, MetadataUri, escape, probe};
+use crate::engine::http::{Fetcher, escape};
+use crate::engine::metadata::{KeySpace, MetadataUri, probe};
+use futures_util::future::{join, join_all};
 
-/// Route on an mcctl master's admin port that returns an [`Announcement`].
-pub const ROUTE: &str = "/api/v1/mcctl/discovery";
-pub const SCHEMA: &str = "mcctl.discovery/1";
 /// Default port of a metadata service.
 pub const SERVICE_PORT: u16 = 8080;
 
 /// Timeout for one response.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// Maximum size of a response in bytes, enough for the details of some 10,000 segments.
+/// Maximum size of a response in bytes from a program that may not be a metadata service.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of nodes to probe. They are probed concurrently, because some may be down.
 const NODES_MAX: usize = 8;
-
-/// An mcctl master's report about itself and its nodes, on [`ROUTE`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Announcement {
-    pub schema: String,
-    /// This master's RPC port. Clients use it to check that the admin port belongs to the master.
-    pub rpc_port: u16,
-    /// The nodes' metadata mode.
-    pub metadata: AnnouncedMode,
-}
-
-/// The metadata mode of a master's nodes, if the master has evidence of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "mode", rename_all = "lowercase")]
-pub enum AnnouncedMode {
-    /// The HTTP metadata service in the master's process.
-    Http {
-        /// URL of the service. An unspecified host (0.0.0.0, ::) stands for the host through which the client reached the admin port.
-        url: String,
-    },
-    P2p,
-    /// The master has no evidence. Also used for any mode that a later release announces.
-    #[serde(other)]
-    Unknown,
-}
 
 /// The store to examine.
 #[derive(Clone, Copy, Debug)]
@@ -93,12 +65,14 @@ pub async fn find<E: Env>(env: &E, query: &DiscoveryQuery<'_>) -> Option<Discove
 }
 
 async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort) -> Option<DiscoveredMode> {
-    let admin = query.admin;
-    let fetcher = Fetcher::new(false, query.limit.min(ANSWER_MAX), ANSWER_BYTES_MAX).ok()?;
-    if let Some(metadata) = announced(&fetcher, admin).await.and_then(|found| mode(found.metadata, admin)) {
-        return Some(DiscoveredMode { metadata, evidence: Evidence::Announced(admin.clone()) });
+    let limit = query.limit.min(ANSWER_MAX);
+    let admin = AdminClient::new(query.admin.clone(), limit).ok()?;
+    let announced = admin.announcement().await.ok().flatten();
+    if let Some(metadata) = announced.and_then(|found| mode(found.metadata, admin.at())) {
+        return Some(DiscoveredMode { metadata, evidence: Evidence::Announced(admin.at().clone()) });
     }
-    let nodes = nodes(&fetcher, admin).await?;
+    let nodes = nodes(&admin).await?;
+    let fetcher = Fetcher::new(false, limit, ANSWER_BYTES_MAX).ok()?;
     let url = format!("http://{service}/metadata");
     let records = join_all(nodes.iter().map(async |node| {
         let record = fetcher.get(&format!("{url}?key={}", escape(&query.keys.ram_key(node)))).await;
@@ -119,22 +93,12 @@ async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort
 /// Returns true if the admin port at `admin` belongs to the master at `master`. An mcctl master announces its RPC port; an elected leader
 /// of any release announces its RPC address. Other masters provide no evidence.
 pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration) -> bool {
-    #[derive(Deserialize)]
-    struct LeaderAnswer {
-        leader_address: Option<String>,
-    }
-    let Ok(fetcher) = Fetcher::new(false, limit.min(ANSWER_MAX), ANSWER_BYTES_MAX) else { return false };
-    if let Some(found) = announced(&fetcher, admin).await {
+    let Ok(admin) = AdminClient::new(admin.clone(), limit.min(ANSWER_MAX)) else { return false };
+    if let Ok(Some(found)) = admin.announcement().await {
         return found.rpc_port == master.port;
     }
-    let leader = fetcher.get(&format!("http://{admin}/leader")).await.ok().filter(|answer| answer.is_ok());
-    let leader = leader.and_then(|answer| serde_json::from_str::<LeaderAnswer>(&answer.body).ok());
-    leader.and_then(|leader| leader.leader_address).is_some_and(|address| address == master.to_string())
-}
-
-async fn announced(fetcher: &Fetcher, admin: &HostPort) -> Option<Announcement> {
-    let answer = fetcher.get(&format!("http://{admin}{ROUTE}")).await.ok().filter(|answer| answer.is_ok())?;
-    serde_json::from_str::<Announcement>(&answer.body).ok().filter(|found| found.schema == SCHEMA)
+    let leader = admin.leader().await.ok().and_then(|leader| leader.leader_address);
+    leader.is_some_and(|address| address == master.to_string())
 }
 
 /// Converts an announced mode for a client that reached the master at `admin`.
@@ -160,23 +124,11 @@ fn mode(announced: AnnouncedMode, admin: &HostPort) -> Option<MetadataUri> {
 }
 
 /// Returns the names of the master's first nodes.
-async fn nodes(fetcher: &Fetcher, admin: &HostPort) -> Option<Vec<String>> {
-    #[derive(Deserialize)]
-    struct SegmentsAnswer {
-        segments: Vec<SegmentAnswer>,
-    }
-    #[derive(Deserialize)]
-    struct SegmentAnswer {
-        te_endpoint: String,
-    }
-    let detail = fetcher.get(&format!("http://{admin}/get_segments_detail")).await.ok()?;
-    let mut nodes: Vec<String> = match serde_json::from_str::<SegmentsAnswer>(&detail.body) {
-        Ok(found) if detail.is_ok() => found.segments.into_iter().map(|segment| segment.te_endpoint).collect(),
+async fn nodes(admin: &AdminClient) -> Option<Vec<String>> {
+    let mut nodes: Vec<String> = match admin.segments().await {
+        Ok(segments) => segments.into_iter().map(|segment| segment.te_endpoint).collect(),
         // Masters before 0.3.12 have no details route.
-        _ => {
-            let names = fetcher.get(&format!("http://{admin}/get_all_segments")).await.ok()?;
-            names.is_ok().then(|| names.body.lines().map(str::to_owned).collect())?
-        }
+        Err(_) => admin.segment_names().await.ok()?,
     };
     nodes.retain(|name| !name.is_empty());
     nodes.dedup();
@@ -194,6 +146,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::engine::admin::routes;
     use crate::engine::env::RealEnv;
     use crate::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, StatusCode, answer};
 
@@ -212,12 +165,14 @@ mod tests {
             let json = |body: String| answer(StatusCode::OK, "application/json", body);
             let node = &self.node;
             match (request.path(), request.param("key")) {
-                (ROUTE, _) if self.announcement.is_some() => json(self.announcement.unwrap_or_default().to_owned()),
-                ("/get_segments_detail", _) if self.detailed => {
+                (routes::DISCOVERY, _) if self.announcement.is_some() => {
+                    json(self.announcement.unwrap_or_default().to_owned())
+                }
+                (routes::SEGMENTS_DETAIL, _) if self.detailed => {
                     json(format!(r#"{{"segments":[{{"te_endpoint":"127.0.0.1:1"}},{{"te_endpoint":"{node}"}}]}}"#))
                 }
-                ("/get_all_segments", _) => answer(StatusCode::OK, "text/plain", format!("127.0.0.1:1\n{node}\n")),
-                ("/leader", _) => json(r#"{"leader_address":"host:7"}"#.to_owned()),
+                (routes::ALL_SEGMENTS, _) => answer(StatusCode::OK, "text/plain", format!("127.0.0.1:1\n{node}\n")),
+                (routes::LEADER, _) => json(r#"{"leader_address":"host:7"}"#.to_owned()),
                 ("/metadata", Some(key)) if self.has_record && key == escape(&KeySpace::default().ram_key(node)) => {
                     json("{}".to_owned())
                 }

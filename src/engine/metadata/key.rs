@@ -1,12 +1,7 @@
-//! Record keys in the metadata service, and how they are escaped in URLs.
+//! Record keys in the metadata service.
 //!
 //! In Mooncake 0.3.13 (and 0.3.6, which has no cluster id), a key is `mooncake/`, then the cluster id and a `/` if an id is set, then
 //! `ram/<segment>` or `rpc_meta/<server>`. If the segment name contains `/`, the key has no `ram/`.
-
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
-/// Escapes all characters except those that libcurl's `curl_easy_escape` leaves unchanged: letters, digits and `-._~`.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// One cluster's record keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,15 +43,10 @@ impl KeySpace {
     }
 }
 
-/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly as in libcurl. Upstream's embedded
-/// server compares the escaped text, so any other spelling would be a different key on that server.
-pub fn escape(key: &str) -> String {
-    utf8_percent_encode(key, ESCAPED).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::http::escape;
 
     #[test]
     fn keys_match_those_requested_by_a_real_engine() {
@@ -76,11 +66,5 @@ mod tests {
     #[test]
     fn a_segment_name_with_a_slash_has_no_ram_prefix() {
         assert_eq!(KeySpace::default().ram_key("nvmeof/x"), "mooncake/nvmeof/x");
-    }
-
-    #[test]
-    fn escaping_leaves_only_unreserved_characters() {
-        assert_eq!(escape("aZ09-._~"), "aZ09-._~");
-        assert_eq!(escape("[::1]:5 +é"), "%5B%3A%3A1%5D%3A5%20%2B%C3%A9");
     }
 }

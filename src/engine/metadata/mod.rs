@@ -15,7 +15,7 @@ mod service;
 mod uri;
 
 pub use client::{CallLimits, MetadataClient};
-pub use key::{KeySpace, escape};
+pub use key::KeySpace;
 pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
 

@@ -14,6 +14,23 @@ pub enum MetadataUri {
     Http(String),
 }
 
+impl MetadataUri {
+    /// Whether two connection strings cannot name the same service: one is P2PHANDSHAKE and the other is HTTP, or they name services on
+    /// different ports or paths. Hosts are not compared, because one service may have several host names.
+    pub fn differs_from(&self, other: &MetadataUri) -> bool {
+        match (self, other) {
+            (MetadataUri::P2p, MetadataUri::P2p) => false,
+            (MetadataUri::Http(url), MetadataUri::Http(other)) => without_host(url) != without_host(other),
+            _ => true,
+        }
+    }
+}
+
+/// Port and path of `url`, or the whole string if it has no colon.
+fn without_host(url: &str) -> &str {
+    url.rsplit_once(':').map_or(url, |(_, rest)| rest).trim_end_matches('/')
+}
+
 /// Why a connection string is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported metadata server '{text}' ({what}); use P2PHANDSHAKE or http(s)://HOST:PORT/metadata")]
@@ -72,6 +89,15 @@ impl fmt::Debug for MetadataUri {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_port_is_a_mismatch_and_another_host_name_is_not() {
+        let http = |url: &str| MetadataUri::Http(url.to_owned());
+        let here = http("http://127.0.0.1:8080/metadata");
+        assert!(!here.differs_from(&http("http://localhost:8080/metadata/")));
+        assert!(here.differs_from(&http("http://127.0.0.1:8081/metadata")));
+        assert!(here.differs_from(&MetadataUri::P2p) && !MetadataUri::P2p.differs_from(&MetadataUri::P2p));
+    }
 
     #[test]
     fn supported_uris_round_trip_through_text() {

@@ -20,7 +20,7 @@ use crate::engine::wire::frame::{
     self, FrameError, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader, RpcErrc,
 };
 use crate::engine::wire::method::Channel;
-use crate::engine::wire::{DecodeError, Method};
+use crate::engine::wire::{DecodeError, MasterCalls, Method};
 
 /// Maximum number of requests queued for writing, per connection. Further callers wait.
 const WRITE_QUEUE: usize = 1024;
@@ -34,11 +34,24 @@ pub struct Timeouts {
     pub call: Duration,
 }
 
+impl Timeouts {
+    /// Timeouts for a caller that waits at most `limit` for a response.
+    pub fn within(limit: Duration) -> Timeouts {
+        Timeouts { connect: limit.min(Timeouts::default().connect), call: limit }
+    }
+}
+
 impl Default for Timeouts {
     /// 3 s to connect and 10 s per call. Upstream waits 30 s for each, and retries a failed connection attempt for 4 s.
     fn default() -> Timeouts {
         Timeouts { connect: Duration::from_secs(3), call: Duration::from_secs(10) }
     }
+}
+
+/// Returns the calls of the master at `at`, for a caller that waits at most `limit` for each response. Must be called within an async
+/// runtime.
+pub fn master_calls<E: Env>(env: E, at: HostPort, limit: Duration) -> MasterCalls<RpcClient<E>> {
+    MasterCalls(RpcClient::new(env, at, Timeouts::within(limit)))
 }
 
 /// Why a call failed.

@@ -8,6 +8,6 @@ mod log;
 pub mod polls;
 pub mod server;
 
-pub use client::{CallError, ConnectionError, RpcClient, Timeouts};
+pub use client::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
 pub use polls::WorkerPolls;
 pub use server::{RpcServer, RpcService, ServerConfig, StartError};

@@ -202,7 +202,7 @@ fn missing_and_stale_metadata_records_are_found() {
     let stale = "127.0.0.1:12345";
     query.planned = vec![stale.to_owned(), name.clone(), "127.0.0.1:12346".to_owned()];
     let key = |kind: &str, name: &str| {
-        format!("/metadata?key={}", mcctl::engine::metadata::escape(&format!("mooncake/{kind}/{name}")))
+        format!("/metadata?key={}", mcctl::engine::http::escape(&format!("mooncake/{kind}/{name}")))
     };
     let dead = json!({"ip_or_host_name": "127.0.0.1", "rpc_port": free_port()}).to_string();
     let metadata = cluster.master.metadata;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::engine::admin::types::{MasterHealth, MemoryUsage};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::doctor::Fact;
 use crate::engine::http::Samples;
@@ -82,7 +83,7 @@ pub enum RpcState {
 #[derive(Clone, Debug)]
 pub struct AdminFacts {
     pub at: HostPort,
-    pub health: Fact<HealthFacts>,
+    pub health: Fact<MasterHealth>,
     pub took: Duration,
     pub metrics: Option<Samples>,
     /// `/metrics/summary`, the only endpoint that counts snapshots.
@@ -91,20 +92,6 @@ pub struct AdminFacts {
     pub has_role: Option<bool>,
     /// Whether it is `mcctl serve master`, the only master that serves `/ready`.
     pub is_mcctl: Option<bool>,
-}
-
-/// The contents of `/health`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HealthFacts {
-    /// `leader` or `standby`; empty before 0.3.11.
-    pub role: String,
-    /// `serving`, `standby`, ...
-    pub state: String,
-    /// Whether the master serves clients. Before 0.3.11, every master that responds serves clients.
-    pub is_ready: bool,
-    /// The leader's address, if HA is enabled.
-    pub leader: Option<String>,
-    pub view: Option<i64>,
 }
 
 /// The leader's record in etcd.
@@ -142,14 +129,6 @@ pub struct ListedSegment {
     pub status: String,
     /// Combined usage of all segments with this name, if known.
     pub usage: Option<MemoryUsage>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryUsage {
-    /// Allocated memory in bytes.
-    pub used: u64,
-    /// Total memory in bytes.
-    pub capacity: u64,
 }
 
 /// A process that contributes memory.
@@ -359,12 +338,13 @@ pub mod test_facts {
             },
             admins: vec![AdminFacts {
                 at: HostPort::new("10.0.0.9", 9003),
-                health: Ok(HealthFacts {
+                health: Ok(MasterHealth {
+                    status: "ok".to_owned(),
                     role: "leader".to_owned(),
-                    state: "serving".to_owned(),
-                    is_ready: true,
-                    leader: None,
-                    view: None,
+                    ha_state: "serving".to_owned(),
+                    service_ready: true,
+                    leader_address: None,
+                    view_version: None,
                 }),
                 took: Duration::from_millis(1),
                 metrics: Some(page(2, 4)),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 
+use crate::engine::admin::AdminClient;
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::doctor::cluster::facts::{
     AdminFacts, ClusterFacts, DialResult, LeaderRecord, ListedSegment, MetadataFacts, MetadataRecords, NodeFacts,
@@ -14,9 +15,9 @@ use crate::engine::doctor::cluster::headroom::Headroom;
 use crate::engine::doctor::cluster::{ClusterQuery, MasterAt, admin, dial, etcd, probe_object};
 use crate::engine::doctor::{Fact, Unavailable, chain};
 use crate::engine::env::{Env, deadline};
-use crate::engine::http::Fetcher;
+use crate::engine::http::{FetchError, Fetcher};
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
-use crate::engine::rpc::{CallError, RpcClient, Timeouts};
+use crate::engine::rpc::{CallError, RpcClient, master_calls};
 use crate::engine::store::client::DEFAULT_TENANT;
 use crate::engine::store::{self, NodeConfig};
 use crate::engine::wire::MasterCalls;
@@ -30,7 +31,7 @@ const AT_ONCE: usize = 32;
 const LOOKUPS: usize = 200;
 /// Maximum total time of the lookups.
 const LOOKUPS_LIMIT: Duration = Duration::from_secs(3);
-/// Maximum size of an admin HTTP response, in bytes: about 100,000 segments.
+/// Maximum size of a response from etcd, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Maximum wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -42,8 +43,7 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
     let fetcher = Fetcher::new(false, query.limit, ANSWER_BYTES_MAX);
     let (leader, master) = master(&fetcher, query).await;
     let at = master.clone().unwrap_or_else(|_| HostPort::new("etcd", 0));
-    let timeouts = Timeouts { connect: query.limit.min(CONNECT_MAX), call: query.limit };
-    let calls = MasterCalls(RpcClient::new(env.clone(), at.clone(), timeouts));
+    let calls = master_calls(env.clone(), at.clone(), query.limit);
     let (mut rpc, admins) = futures_util::future::join(
         async {
             match master {
@@ -53,16 +53,16 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
                 }
             }
         },
-        admins(env, &fetcher, &query.admins),
+        admins(env, query),
     )
     .await;
     let is_ready = matches!(rpc.state, RpcState::Ready(_));
-    let serving = admins.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.is_ready));
-    let (segments, before) = match (serving, &fetcher) {
-        (Some(serving), Ok(fetcher)) => {
-            (Some(admin::segments(env, fetcher, &serving.at).await), serving.metrics.clone())
-        }
-        _ => (None, None),
+    let serving = admins.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.service_ready));
+    let serving_admin = serving.and_then(|serving| AdminClient::new(serving.at.clone(), query.limit).ok());
+    let before = serving.and_then(|serving| serving.metrics.clone());
+    let segments = match &serving_admin {
+        Some(serving) => Some(admin::segments(env, serving).await),
+        None => None,
     };
     let listed: Vec<ListedSegment> = match &segments {
         Some(Ok(SegmentListing { segments, .. })) => segments.clone(),
@@ -95,10 +95,8 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
         (Err(why), _) => not_probed(why.into()),
         (Ok(config), true) => join(env, query, config, &mut facts).await,
     };
-    if let (Some(serving), Ok(fetcher)) =
-        (admins.iter().find(|a| a.health.as_ref().is_ok_and(|h| h.is_ready)), &fetcher)
-    {
-        facts.after = admin::metrics(fetcher, &serving.at).await;
+    if let Some(serving) = &serving_admin {
+        facts.after = admin::metrics(serving).await;
     }
     facts
 }
@@ -117,10 +115,7 @@ fn not_probed(why: String) -> ProbeResults {
 }
 
 /// The master's address: as specified by the user, or as recorded in etcd.
-async fn master(
-    fetcher: &Result<Fetcher, crate::engine::http::FetchError>,
-    query: &ClusterQuery,
-) -> (Option<LeaderRecord>, Fact<HostPort>) {
+async fn master(fetcher: &Result<Fetcher, FetchError>, query: &ClusterQuery) -> (Option<LeaderRecord>, Fact<HostPort>) {
     let at = match &query.master {
         MasterAt::Address(at) => return (None, Ok(at.clone())),
         MasterAt::Etcd(at) => at,
@@ -156,18 +151,14 @@ async fn ready<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>, limit: Durati
     RpcFacts { state, took: env.now().since(began), lookups: Vec::new() }
 }
 
-async fn admins<E: Env>(
-    env: &E,
-    fetcher: &Result<Fetcher, crate::engine::http::FetchError>,
-    at: &[HostPort],
-) -> Vec<AdminFacts> {
+async fn admins<E: Env>(env: &E, query: &ClusterQuery) -> Vec<AdminFacts> {
     let one = async |at: &HostPort| {
         let began = env.now();
-        let fetcher = match fetcher {
-            Ok(fetcher) => fetcher,
+        let client = match AdminClient::new(at.clone(), query.limit) {
+            Ok(client) => client,
             Err(error) => return silent(at, error.to_string()),
         };
-        let health = admin::health(fetcher, at).await;
+        let health = admin::health(&client).await;
         let took = env.now().since(began);
         if health.is_err() {
             return AdminFacts { took, ..silent(at, health.map_err(String::from).err().unwrap_or_default()) };
@@ -176,13 +167,14 @@ async fn admins<E: Env>(
             at: at.clone(),
             health,
             took,
-            metrics: admin::metrics(fetcher, at).await,
-            summary: admin::summary(fetcher, at).await,
-            has_role: admin::has_role(fetcher, at).await,
-            is_mcctl: admin::is_mcctl(fetcher, at).await,
+            metrics: admin::metrics(&client).await,
+            summary: client.summary().await.ok(),
+            has_role: client.role().await.ok().map(|role| role.is_some()),
+            // Only mcctl responds; `mooncake_master` up to 0.3.13 does not.
+            is_mcctl: client.ready().await.ok().map(|ready| ready.is_some()),
         }
     };
-    stream::iter(at).map(one).buffered(AT_ONCE).collect().await
+    stream::iter(&query.admins).map(one).buffered(AT_ONCE).collect().await
 }
 
 fn silent(at: &HostPort, why: String) -> AdminFacts {

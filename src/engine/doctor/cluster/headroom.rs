@@ -1,7 +1,8 @@
 //! Checks that a probe object fits without evicting other keys. Pure.
 
+use crate::engine::admin::types::MemoryUsage;
 use crate::engine::base::ByteSize;
-use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment, MemoryUsage};
+use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment};
 
 /// Maximum usage of the total memory, including the object, in percent: 2 points below upstream's eviction watermark.
 const CLUSTER_MOST: u64 = 88;

@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use serde_json::Value;
 
+use crate::engine::admin::AdminClient;
 use crate::engine::doctor::serving::facts::{Instance, ServerSettings, ServingFacts};
 use crate::engine::doctor::serving::{ServingQuery, probe};
 use crate::engine::doctor::{Fact, Unavailable};
@@ -37,8 +38,8 @@ pub async fn gather<E: Env>(env: &E, query: &ServingQuery, wanted: &dyn Fn(&str)
         instance
     };
     let instances: Vec<Instance> = stream::iter(&urls).map(query_one).buffered(AT_ONCE).collect().await;
-    let counters = match (&query.admin, Fetcher::new(false, query.limit, ANSWER_BYTES_MAX)) {
-        (Some(admin), Ok(fetcher)) => metrics(&fetcher, &format!("http://{admin}")).await,
+    let counters = match query.admin.clone().map(|admin| AdminClient::new(admin, query.limit)) {
+        Some(Ok(admin)) => admin.metrics().await.ok().filter(|samples| !samples.is_empty()),
         _ => None,
     };
     let probe = match query.probe && wanted("l3-probe") {

@@ -92,9 +92,9 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
         }
     }
     let healthy: Vec<_> = facts.admins.iter().filter_map(|a| a.health.as_ref().ok().map(|h| (&a.at, h))).collect();
-    let ready: Vec<&HostPort> = healthy.iter().filter(|(_, h)| h.is_ready).map(|(at, _)| *at).collect();
+    let ready: Vec<&HostPort> = healthy.iter().filter(|(_, h)| h.service_ready).map(|(at, _)| *at).collect();
     let states: Vec<String> =
-        healthy.iter().map(|(at, h)| format!("{at} {} {}", h.role, h.state).trim().to_owned()).collect();
+        healthy.iter().map(|(at, h)| format!("{at} {} {}", h.role, h.ha_state).trim().to_owned()).collect();
     match ready.len() {
         1 => {}
         0 if healthy.is_empty() => {}
@@ -116,7 +116,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
             },
         ),
     }
-    let mut leaders: Vec<String> = healthy.iter().filter_map(|(_, h)| h.leader.clone()).collect();
+    let mut leaders: Vec<String> = healthy.iter().filter_map(|(_, h)| h.leader_address.clone()).collect();
     leaders.sort();
     leaders.dedup();
     if leaders.len() > 1 {
@@ -195,7 +195,7 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
 
 /// The release as inferred from the admin HTTP paths: some were added in 0.3.11 and 0.3.12.
 fn release_by_paths(facts: &ClusterFacts) -> Option<&'static str> {
-    let serving = facts.admins.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.is_ready))?;
+    let serving = facts.admins.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.service_ready))?;
     let is_detailed = facts.segments.as_ref().and_then(|listing| listing.as_ref().ok()).map(|l| l.is_detailed);
     match (serving.has_role, is_detailed) {
         (Some(false), _) => Some("0.3.10 or older (no /role)"),
@@ -256,11 +256,12 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
 /// The master's metadata survives a restart.
 pub fn survives(facts: &ClusterFacts) -> CheckStatus {
     let healthy: Vec<&AdminFacts> = facts.admins.iter().filter(|admin| admin.health.is_ok()).collect();
-    let Some(serving) = healthy.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.is_ready)) else {
+    let Some(serving) = healthy.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.service_ready))
+    else {
         return CheckStatus::Skipped(no_admin(facts));
     };
     let keys = serving.metrics.as_ref().and_then(|page| page.sum("master_key_count")).unwrap_or(0.0);
-    let is_ha = serving.health.as_ref().is_ok_and(|health| health.leader.is_some());
+    let is_ha = serving.health.as_ref().is_ok_and(|health| health.leader_address.is_some());
     let snapshots = serving.summary.as_deref().and_then(snapshots);
     let standbys: Vec<&AdminFacts> = healthy.iter().copied().filter(|admin| admin.at != serving.at).collect();
     let number = |admin: &AdminFacts, name: &str| admin.metrics.as_ref().and_then(|page| page.sum(name)).unwrap_or(0.0);
@@ -361,10 +362,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::engine::admin::types::MasterHealth;
     use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::doctor::cluster::facts::{
-        HealthFacts, LeaderRecord, ObjectProbe, ObjectProbeFailure, SegmentListing,
-    };
+    use crate::engine::doctor::cluster::facts::{LeaderRecord, ObjectProbe, ObjectProbeFailure, SegmentListing};
     use crate::engine::http::Samples;
 
     fn worst(status: &CheckStatus) -> Option<(Severity, String)> {
@@ -381,12 +381,13 @@ mod tests {
     fn standby(port: u16, leader: &str, metrics: &str) -> AdminFacts {
         AdminFacts {
             at: HostPort::new("10.0.0.8", port),
-            health: Ok(HealthFacts {
+            health: Ok(MasterHealth {
+                status: "ok".to_owned(),
                 role: "standby".to_owned(),
-                state: "standby".to_owned(),
-                is_ready: false,
-                leader: Some(leader.to_owned()),
-                view: Some(2),
+                ha_state: "standby".to_owned(),
+                service_ready: false,
+                leader_address: Some(leader.to_owned()),
+                view_version: Some(2),
             }),
             took: Duration::ZERO,
             metrics: Some(Samples::parse(metrics)),
@@ -399,7 +400,7 @@ mod tests {
     /// A leader that publishes its address, and the given standbys.
     fn ha(keys: u32, standbys: Vec<AdminFacts>) -> ClusterFacts {
         let mut facts = healthy();
-        facts.admins[0].health.as_mut().expect("healthy").leader = Some("10.0.0.9:50051".to_owned());
+        facts.admins[0].health.as_mut().expect("healthy").leader_address = Some("10.0.0.9:50051".to_owned());
         facts.admins[0].metrics = Some(Samples::parse(&format!("master_key_count {keys}\n")));
         facts.admins.extend(standbys);
         facts
@@ -444,10 +445,10 @@ mod tests {
     #[test]
     fn two_serving_masters_none_and_two_leaders_are_errors() {
         let mut two = ha(0, vec![standby(9004, "10.0.0.9:50051", "")]);
-        two.admins[1].health.as_mut().expect("healthy").is_ready = true;
+        two.admins[1].health.as_mut().expect("healthy").service_ready = true;
         assert_found(&health(&two), Severity::Error, "more than one master is serving");
         let mut none = ha(0, vec![standby(9004, "10.0.0.9:50051", "")]);
-        none.admins[0].health.as_mut().expect("healthy").is_ready = false;
+        none.admins[0].health.as_mut().expect("healthy").service_ready = false;
         assert_found(&health(&none), Severity::Error, "no master is serving");
         let split = ha(0, vec![standby(9004, "10.0.0.7:50051", "")]);
         assert_found(&health(&split), Severity::Error, "report different leaders");

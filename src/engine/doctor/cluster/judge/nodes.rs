@@ -231,7 +231,7 @@ pub fn planned(facts: &ClusterFacts) -> CheckStatus {
                 format!("{evidence}, where no engine responds"),
                 format!("remove it: curl -X DELETE '{}?key=mooncake%2Frpc_meta%2F{}'; \
                      mcctl's nodes and metadata service remove stale records automatically",
-                    facts.metadata.url.as_deref().unwrap_or_default(), crate::engine::metadata::escape(&planned.name)),
+                    facts.metadata.url.as_deref().unwrap_or_default(), crate::engine::http::escape(&planned.name)),
             ),
         });
     }

@@ -1,0 +1,53 @@
+//! The paths of the admin HTTP API. Those below `/api/v1/mcctl` are mcctl's own.
+
+pub const INDEX: &str = "/";
+pub const METRICS: &str = "/metrics";
+pub const SUMMARY: &str = "/metrics/summary";
+pub const HEALTH: &str = "/health";
+/// Not served by `mooncake_master` up to 0.3.13.
+pub const READY: &str = "/ready";
+/// Since 0.3.11.
+pub const ROLE: &str = "/role";
+pub const HA_STATUS: &str = "/ha_status";
+pub const LEADER: &str = "/leader";
+/// Not served by `mooncake_master`.
+pub const VERSION: &str = "/version";
+pub const ALL_KEYS: &str = "/get_all_keys";
+pub const ALL_SEGMENTS: &str = "/get_all_segments";
+/// Since 0.3.12.
+pub const SEGMENTS_DETAIL: &str = "/get_segments_detail";
+pub const QUERY_SEGMENT: &str = "/query_segment";
+pub const QUERY_KEY: &str = "/query_key";
+pub const BATCH_QUERY_KEYS: &str = "/batch_query_keys";
+pub const SEGMENT_STATUS: &str = "/api/v1/segments/status";
+/// The only route that changes the master's state (POST).
+pub const REMOVE_ALL: &str = "/api/v1/remove_all";
+pub const KV_EVENTS: &str = "/kv_events/status";
+/// Returns the metadata mode of the nodes.
+pub const DISCOVERY: &str = "/api/v1/mcctl/discovery";
+/// Returns the last heartbeat of each client with a mounted segment.
+pub const CLIENTS: &str = "/api/v1/mcctl/clients";
+
+/// All routes, for the request metrics and the list on `/`.
+pub const ALL: &[&str] = &[
+    INDEX,
+    METRICS,
+    SUMMARY,
+    HEALTH,
+    READY,
+    ROLE,
+    HA_STATUS,
+    LEADER,
+    VERSION,
+    ALL_KEYS,
+    ALL_SEGMENTS,
+    SEGMENTS_DETAIL,
+    QUERY_SEGMENT,
+    QUERY_KEY,
+    BATCH_QUERY_KEYS,
+    SEGMENT_STATUS,
+    REMOVE_ALL,
+    KV_EVENTS,
+    DISCOVERY,
+    CLIENTS,
+];

@@ -1,0 +1,321 @@
+//! The bodies of the admin HTTP API. The server writes every field, in this order. A client accepts bodies with additional fields, and
+//! those of releases that lack a field.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+/// The body of [`routes::HEALTH`](super::routes::HEALTH).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MasterHealth {
+    /// `ok`, or `stuck` if RPC worker threads of an mcctl master are stuck.
+    #[serde(default)]
+    pub status: String,
+    /// `leader` or `standby`; empty before 0.3.11.
+    #[serde(default)]
+    pub role: String,
+    /// `serving`, `standby`, ...; empty before 0.3.11.
+    #[serde(default)]
+    pub ha_state: String,
+    /// Whether the master serves clients. Before 0.3.11, every master that responds serves clients.
+    pub service_ready: bool,
+    /// `host:port` of the leader's RPC port, if HA is enabled.
+    pub leader_address: Option<String>,
+    /// The number of the election that the leader won, if HA is enabled.
+    pub view_version: Option<i64>,
+}
+
+impl MasterHealth {
+    /// Parses the body. Before 0.3.11, it is the text `OK`.
+    ///
+    /// # Errors
+    /// `body` is neither that text nor a health document.
+    pub fn parse(body: &str) -> Result<MasterHealth, serde_json::Error> {
+        match body.trim().eq_ignore_ascii_case("ok") {
+            true => Ok(MasterHealth { status: "ok".to_owned(), service_ready: true, ..MasterHealth::default() }),
+            false => serde_json::from_str(body),
+        }
+    }
+}
+
+/// The body of [`routes::LEADER`](super::routes::LEADER).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MasterLeader {
+    /// Whether a leader is known.
+    #[serde(default)]
+    pub present: bool,
+    /// `host:port` of the leader's RPC port.
+    pub leader_address: Option<String>,
+    /// The number of the election that the leader won.
+    pub view_version: Option<i64>,
+}
+
+/// The body of [`routes::VERSION`](super::routes::VERSION).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MasterVersion {
+    /// The release of mcctl.
+    pub version: String,
+    /// The Mooncake release that the master is compatible with.
+    pub mooncake: String,
+}
+
+/// The body of [`routes::SEGMENTS_DETAIL`](super::routes::SEGMENTS_DETAIL).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SegmentsDetail {
+    #[serde(default)]
+    pub total_segments: usize,
+    pub segments: Vec<SegmentDetail>,
+}
+
+/// One mounted segment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SegmentDetail {
+    pub segment_name: String,
+    pub segment_id: String,
+    /// The client that mounted the segment.
+    pub client_id: String,
+    /// First address, in the owner's address space, in hexadecimal.
+    pub base_address: String,
+    pub size_bytes: u64,
+    /// The size in GiB with its unit.
+    pub size_human: String,
+    /// The node's address or name in the transfer engine.
+    pub te_endpoint: String,
+    /// `tcp` or `rdma`.
+    pub protocol: String,
+    /// `OK`, `DRAINING`, ...
+    pub status: String,
+    /// Bytes in use in all segments with this name.
+    pub allocator_used_bytes: u64,
+    /// Total capacity of all segments with this name, in bytes.
+    pub allocator_capacity_bytes: u64,
+    /// The share in use of all segments with this name, in percent.
+    pub allocator_usage_percent: f64,
+}
+
+/// The use of the segments with one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// Allocated memory in bytes.
+    pub used: u64,
+    /// Total memory in bytes.
+    pub capacity: u64,
+}
+
+/// The body of [`routes::SEGMENT_STATUS`](super::routes::SEGMENT_STATUS).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NamedSegmentStatus {
+    pub success: bool,
+    /// The segment's name.
+    pub segment: String,
+    /// Upstream's `SegmentStatus`.
+    pub status: i32,
+    pub status_name: &'static str,
+    pub error_code: i32,
+    pub error_message: &'static str,
+}
+
+/// The body of [`routes::CLIENTS`](super::routes::CLIENTS).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientHeartbeats {
+    /// [`ClientHeartbeats::SCHEMA`].
+    #[serde(default)]
+    pub schema: String,
+    pub clients: Vec<ClientHeartbeat>,
+}
+
+impl ClientHeartbeats {
+    /// The value of `schema`.
+    pub const SCHEMA: &str = "mcctl.clients/1";
+}
+
+/// The last heartbeat of one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientHeartbeat {
+    pub client_id: String,
+    /// Milliseconds since the client's last heartbeat or other call.
+    pub last_heartbeat_ms: u64,
+}
+
+/// The response to a request that removed objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ObjectsRemoved {
+    pub success: bool,
+    pub removed_count: u64,
+}
+
+/// The response to a request that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AdminFailure<'a> {
+    pub success: bool,
+    pub error_code: i32,
+    pub error_message: &'a str,
+}
+
+/// One complete memory replica of an object. The field names in JSON are those of upstream's C++ members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReplica {
+    /// Size of the object in bytes.
+    #[serde(rename = "size_")]
+    pub bytes: u64,
+    /// First address, in the owner's address space.
+    #[serde(rename = "buffer_address_")]
+    pub address: u64,
+    /// `tcp` or `rdma`.
+    #[serde(rename = "protocol_")]
+    pub protocol: String,
+    /// The node's address or name in the transfer engine.
+    #[serde(rename = "transport_endpoint_")]
+    pub endpoint: String,
+}
+
+/// The body of [`routes::QUERY_KEY`](super::routes::QUERY_KEY) for a complete object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyReplicas {
+    pub success: bool,
+    pub data: Vec<MemoryReplica>,
+}
+
+/// The body of [`routes::BATCH_QUERY_KEYS`](super::routes::BATCH_QUERY_KEYS).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeyBatch {
+    #[serde(default)]
+    pub success: bool,
+    pub data: KeyEntries,
+}
+
+/// Keys with their entries, in the order of the request. A JSON object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeyEntries(pub Vec<(String, KeyEntry)>);
+
+impl KeyEntries {
+    /// The entries by key.
+    pub fn by_key(self) -> BTreeMap<String, KeyEntry> {
+        self.0.into_iter().collect()
+    }
+}
+
+impl Serialize for KeyEntries {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, entry)| (key, entry)))
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<KeyEntries, D::Error> {
+        struct EntriesVisitor;
+
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = KeyEntries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of keys")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<KeyEntries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(KeyEntries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+/// The entry of one key. mcctl stores replicas in memory only, so its last three fields are null.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeyEntry {
+    /// Whether the object exists and is complete.
+    pub ok: bool,
+    /// The name of the error code, if `ok` is false.
+    pub error: Option<String>,
+    /// The complete memory replicas.
+    pub values: Option<Vec<MemoryReplica>>,
+    #[serde(default)]
+    pub disk_values: Value,
+    #[serde(default)]
+    pub local_disk_values: Value,
+    #[serde(default)]
+    pub nof_values: Value,
+}
+
+/// The body of [`routes::DISCOVERY`](super::routes::DISCOVERY): an mcctl master's report about itself and its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// [`Announcement::SCHEMA`].
+    pub schema: String,
+    /// This master's RPC port. Clients use it to check that the admin port belongs to the master.
+    pub rpc_port: u16,
+    /// The nodes' metadata mode.
+    pub metadata: AnnouncedMode,
+}
+
+impl Announcement {
+    /// The value of `schema`.
+    pub const SCHEMA: &str = "mcctl.discovery/1";
+}
+
+/// The metadata mode of a master's nodes, if the master has evidence of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub enum AnnouncedMode {
+    /// The HTTP metadata service in the master's process.
+    Http {
+        /// URL of the service. An unspecified host (0.0.0.0, ::) stands for the host through which the client reached the admin port.
+        url: String,
+    },
+    P2p,
+    /// The master has no evidence. Also used for any mode that a later release announces.
+    #[serde(other)]
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_of_every_release_is_parsed() {
+        // Recorded from a 0.3.13 master.
+        let alone = r#"{"status":"ok","role":"leader","ha_state":"serving","service_ready":true,"leader_address":null,"view_version":null}"#;
+        let health = MasterHealth::parse(alone).expect("health");
+        assert!(health.service_ready && health.role == "leader" && health.leader_address.is_none());
+        assert_eq!(serde_json::to_string(&health).expect("JSON"), alone);
+        let standby = r#"{"status":"ok","role":"standby","ha_state":"standby","service_ready":false,"leader_address":"10.77.0.1:50051","view_version":2}"#;
+        let health = MasterHealth::parse(standby).expect("health");
+        let leader = health.leader_address.as_deref();
+        assert_eq!((health.service_ready, leader, health.view_version), (false, Some("10.77.0.1:50051"), Some(2)));
+        assert!(MasterHealth::parse("OK").is_ok_and(|health| health.service_ready));
+        assert!(MasterHealth::parse(r#"{"service_ready":true}"#).is_ok_and(|health| health.role.is_empty()));
+        assert!(MasterHealth::parse("<html>hello</html>").is_err());
+    }
+
+    #[test]
+    fn segments_of_other_releases_are_parsed() {
+        let detail = r#"{"later":1,"segments":[{"segment_name":"localhost:12805","size_bytes":67108864,"later":[]}]}"#;
+        let detail: SegmentsDetail = serde_json::from_str(detail).expect("segments");
+        assert_eq!((&*detail.segments[0].segment_name, detail.segments[0].size_bytes), ("localhost:12805", 64 << 20));
+        assert!(serde_json::from_str::<SegmentsDetail>("{}").is_err());
+    }
+
+    #[test]
+    fn a_batch_keeps_the_order_of_its_keys_and_accepts_disk_replicas() {
+        let text = concat!(
+            r#"{"success":true,"data":{"b":{"ok":false,"error":"OBJECT_NOT_FOUND","values":null,"disk_values":null,"#,
+            r#""local_disk_values":null,"nof_values":null},"a":{"ok":true,"error":null,"values":[{"size_":5,"#,
+            r#""buffer_address_":7,"protocol_":"tcp","transport_endpoint_":"n:1"}],"disk_values":[{"x":1}],"#,
+            r#""local_disk_values":null,"nof_values":null}}}"#
+        );
+        let batch: KeyBatch = serde_json::from_str(text).expect("a batch");
+        assert_eq!(serde_json::to_string(&batch).expect("JSON"), text);
+        let entry = batch.data.by_key().remove("a").expect("an entry");
+        assert_eq!(entry.values.expect("replicas")[0].endpoint, "n:1");
+    }
+}

@@ -1,0 +1,47 @@
+//! A client for the HTTP port of a node.
+
+use std::time::Duration;
+
+use crate::engine::base::HostPort;
+use crate::engine::http::{FetchError, Fetcher};
+use crate::engine::store::transport_stats::{SCHEMA, TransportStats};
+
+/// Maximum response size, in bytes: enough for all peers that a node tracks.
+const RESPONSE_BYTES_MAX: usize = 32 << 20;
+
+/// Reads from the HTTP ports of nodes. Cheap to clone; clones share the connections.
+#[derive(Clone, Debug)]
+pub struct NodeClient {
+    fetcher: Fetcher,
+}
+
+/// Why a node's transport statistics are unavailable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransportStatsError {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The port belongs to another program; contains the status and the start of its response.
+    #[error("not an mcctl node: {0}")]
+    NotMcctl(String),
+}
+
+impl NodeClient {
+    /// A client whose responses must be complete within `limit`. It does not connect yet.
+    ///
+    /// # Errors
+    /// [`FetchError::Unusable`] if the HTTP client cannot be set up on this host.
+    pub fn new(limit: Duration) -> Result<NodeClient, FetchError> {
+        Ok(NodeClient { fetcher: Fetcher::new(false, limit, RESPONSE_BYTES_MAX)? })
+    }
+
+    /// The transport statistics of the node with the HTTP port `at`.
+    ///
+    /// # Errors
+    /// No response, or not from an mcctl node.
+    pub async fn transport(&self, at: &HostPort) -> Result<TransportStats, TransportStatsError> {
+        let response = self.fetcher.get(&format!("http://{at}/transport")).await?;
+        let stats = serde_json::from_str::<TransportStats>(&response.body).ok();
+        let stats = stats.filter(|stats| response.is_ok() && stats.schema == SCHEMA);
+        stats.ok_or_else(|| TransportStatsError::NotMcctl(response.shown()))
+    }
+}
