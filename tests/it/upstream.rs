@@ -64,7 +64,10 @@ fn the_help_of_each_release_lists_the_flags_of_that_release() {
             let printed = parsed(&text(&fixture(release, program)));
             let rows: Vec<_> = own.iter().chain(LIBRARY_FLAGS).filter(|row| release.has(row.since)).collect();
             let listed: BTreeSet<_> = rows.iter().map(|row| row.name.to_owned()).collect();
-            assert_eq!(listed, printed.keys().cloned().collect(), "{program} {}", release.text());
+            let printed_names: BTreeSet<_> = printed.keys().cloned().collect();
+            let (unlisted, unprinted) = (&printed_names - &listed, &listed - &printed_names);
+            let what = format!("{program} {}: not listed {unlisted:?}, not printed {unprinted:?}", release.text());
+            assert!(unlisted.is_empty() && unprinted.is_empty(), "{what}");
             for row in rows {
                 let (kind, default) = &printed[row.name];
                 assert_eq!(row.kind.gflags_type(), kind, "{program} {} {}", release.text(), row.name);

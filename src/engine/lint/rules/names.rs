@@ -118,7 +118,7 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
                 member.process.implementation == Implementation::Upstream || Release::TESTED.has(known.since)
             };
             let Some(known) = master_flag(&flag.name).filter(has) else {
-                let names = MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).map(|known| known.name);
+                let names = MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).filter(has).map(|known| known.name);
                 let negated = flag.name.strip_prefix("no");
                 let near = nearest(&flag.name, names.clone()).or_else(|| negated.and_then(|n| nearest(n, names)));
                 out.error(

@@ -499,7 +499,7 @@ mod tests {
                 after: Duration::ZERO,
             }),
         }];
-        assert_found(&release(&refused), Severity::Error, "is not 0.3.13");
+        assert_found(&release(&refused), Severity::Error, &format!("is not {SERIES}"));
         let mut old = healthy();
         old.segments = Some(Ok(SegmentListing { is_detailed: false, ..SegmentListing::default() }));
         assert_found(&release(&old), Severity::Error, "older than 0.3.12");

@@ -230,7 +230,7 @@ mod tests {
             (ProbeFailureKind::Bytes, "data read back differs"),
             (ProbeFailureKind::NoRoom, "no segment has space"),
             (ProbeFailureKind::Master, "stopped responding"),
-            (ProbeFailureKind::Release, "rejects a 0.3.13 put"),
+            (ProbeFailureKind::Release, concat!("rejects a ", mooncake_series!(), " put")),
             (ProbeFailureKind::Other, "a probe object failed"),
         ] {
             let mut facts = healthy();
