@@ -2,14 +2,13 @@
 //!
 //! This module reads the inputs and prints the report. [`crate::engine::lint`] contains the rules.
 
-pub(in crate::commands) mod inputs;
 mod report;
 
 use std::io::{self, IsTerminal};
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::lint::report::LintVerdict;
-use crate::commands::{output, table};
+use crate::commands::{lint_inputs, output, table};
 use crate::engine::base::text::escaped;
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
@@ -116,7 +115,7 @@ impl Args {
         if let Some(text) = &self.release {
             known_release(text)?;
         }
-        let (inputs, mut unread) = inputs::load(&self.files);
+        let (inputs, mut unread) = lint_inputs::load(&self.files);
         let kind = self.kind.map(FileKind::from);
         let sources: Vec<SourceFile<'_>> =
             inputs.iter().map(|input| SourceFile { name: &input.name, bytes: &input.bytes, kind }).collect();
@@ -127,14 +126,14 @@ impl Args {
             if is_skipped || matches!(error, ReadError::NothingToCheck { .. }) {
                 output::say(format!("{}: {error}", escaped(name)));
             } else {
-                unread.push((name.clone(), unreadable(name, error)));
+                unread.push((name.clone(), lint_inputs::unreadable(name, error)));
             }
             if !matches!(error, ReadError::NothingToCheck { .. }) {
                 names.retain(|known| **known != **name);
             }
         }
         if names.is_empty() && unread.is_empty() {
-            unread.push((self.files.join(", "), inputs::nothing_in(&self.files)));
+            unread.push((self.files.join(", "), lint_inputs::nothing_in(&self.files)));
         }
         for (_, failure) in &unread {
             output::say(failure.line().trim_end());
@@ -183,18 +182,4 @@ fn known_release(text: &str) -> Result<(), Failure> {
     }
     Err(Failure::usage(format!("invalid Mooncake release '{text}'"))
         .next("use numbers separated by dots, e.g. 0.3.13.post1"))
-}
-
-/// The error message for a file that cannot be parsed.
-pub(in crate::commands) fn unreadable(name: &str, error: &ReadError) -> Failure {
-    let at = error.line().map_or_else(|| escaped(name), |line| format!("{}:{line}", escaped(name)));
-    let next = match error {
-        ReadError::Yaml { templated: true, .. } => {
-            "the file is a template: check its rendered output (helm template, kustomize build)"
-        }
-        ReadError::Unknown => "pass --kind KIND if the file is one of these types",
-        ReadError::Empty => "pass a file that is not empty",
-        _ => "fix the file, or pass --kind KIND",
-    };
-    Failure::usage(format!("cannot read {at}")).found(error.to_string()).next(next)
 }

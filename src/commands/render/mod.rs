@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::input;
 use crate::commands::output;
-use crate::commands::serve::master_flags;
+use crate::commands::service_flags::master_flags;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::one_line;
 use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};

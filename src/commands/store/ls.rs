@@ -8,8 +8,8 @@ use crate::commands::admin::MemoryReplica;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
-use crate::commands::store::connect::UnusedConnectArgs;
 use crate::commands::store::stat;
+use crate::commands::store::unused_flags::UnusedConnectArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
 

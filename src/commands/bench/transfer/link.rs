@@ -9,8 +9,8 @@ use crate::commands::bench::transfer::{self, Args};
 use crate::commands::error::{Exit, Outcome};
 use crate::commands::flags::{FlagTable, FlagValue, ValueKind, flag};
 use crate::commands::gflags::{self, ParsedFlags};
-use crate::commands::serve::ProcessSources;
-use crate::commands::serve::master_flags::GLOG;
+use crate::commands::process_sources::ProcessSources;
+use crate::commands::service_flags::master_flags::GLOG;
 use crate::commands::settings::Settings;
 use crate::commands::{VERSION, help, output};
 

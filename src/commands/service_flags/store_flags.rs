@@ -1,7 +1,7 @@
 //! All `mooncake_store_service` 0.3.13.post1 flags, keys and environment variables, and mcctl's own flags.
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag};
-use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
+use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 
 const ONLY_OFFLOAD: &str = "the SSD tier (offload) is not supported";

@@ -1,7 +1,7 @@
 //! The `mooncake_http_metadata_server` 0.3.13.post1 flags, and mcctl's log flags.
 
 use crate::commands::flags::{FlagTable, ValueKind, flag};
-use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
+use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 
 /// The `serve metadata` flags.
 pub static TABLE: FlagTable = FlagTable {

@@ -3,7 +3,7 @@
 //! The help texts are mcctl's own.
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag};
-use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
+use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 
 /// Upper bound for thread counts. More threads than CPUs would only use more memory.
