@@ -11,6 +11,7 @@ pub mod devices;
 pub mod discovery;
 pub mod doctor;
 pub mod error;
+pub mod extra_flags;
 pub mod flags;
 pub mod gflags;
 pub mod guides;

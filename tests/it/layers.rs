@@ -12,7 +12,7 @@ const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan
 /// The files of `master` that are its shells; all others are its core.
 const MASTER_SHELLS: &[&str] = &["server.rs", "admin.rs"];
 /// Folders of `commands` that several commands share. Any other folder is a command.
-const SHARED_BY_COMMANDS: &[&str] = &["logging", "service_flags", "svg"];
+const SHARED_BY_COMMANDS: &[&str] = &["gflags", "logging", "service_flags", "svg"];
 /// Crates that `commands` alone may name.
 const COMMAND_CRATES: &[&str] = &["clap", "comfy_table", "indicatif", "anyhow"];
 

@@ -68,7 +68,7 @@ pub(in crate::engine::store) struct ClientShared {
 /// What a client holds until it is stopped.
 struct HeldByClient {
     /// Reserves the port in the name.
-    _name: NodeName,
+    name: NodeName,
     local_buffer: Option<Registration>,
 }
 
@@ -83,7 +83,7 @@ impl ClientShared {
     /// The records cannot be removed.
     pub async fn stop(&self) -> Result<(), TransferError> {
         let held = self.held().take();
-        let (_name, local_buffer) = held.map_or((None, None), |held| (Some(held._name), held.local_buffer));
+        let (_name, local_buffer) = held.map_or((None, None), |held| (Some(held.name), held.local_buffer));
         if let Some(local_buffer) = local_buffer
             && let Err(error) = self.engine.deregister(local_buffer).await
         {
@@ -140,7 +140,7 @@ impl<E: Env> PreparedClient<E> {
         let shared = Arc::new(ClientShared {
             engine: engine.clone(),
             name: name.name.clone(),
-            held: Mutex::new(Some(HeldByClient { _name: name, local_buffer: None })),
+            held: Mutex::new(Some(HeldByClient { name, local_buffer: None })),
         });
         let started = async {
             let client = match select(stop, pin!(find_master(&config, &env, &shared))).await {

@@ -75,7 +75,7 @@ mod tests {
         let shortage = check_memory(&node, host(7, 7)).expect_err("a byte too many").to_string();
         assert_eq!(
             shortage,
-            "a segment of 6 bytes and a local buffer of 2 bytes (total 8 bytes) exceeds this host's total memory of 7 bytes"
+            "a segment of 6 B and a local buffer of 2 B (total 8 B) exceeds this host's total memory of 7 B"
         );
         let huge = NodeConfig { segment_bytes: ByteSize(u64::MAX), ..node };
         assert!(check_memory(&huge, host(8, 8)).is_err(), "the sum does not overflow");
