@@ -26,6 +26,7 @@ pub mod logging;
 pub mod man;
 pub mod master_process;
 pub mod master_target;
+pub mod memory_failure;
 pub mod node_failure;
 pub mod open_files;
 pub mod origin;

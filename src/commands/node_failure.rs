@@ -5,15 +5,15 @@ use std::time::Duration;
 use crate::commands::args::show_duration;
 use crate::commands::error::{Failure, chain};
 use crate::commands::listen::ListenAddress;
+use crate::commands::memory_failure::{self, MemoryBlock};
 use crate::commands::origin::{Origin, ValueOrigin};
 use crate::commands::transport;
 use crate::engine::base::text::masked_address;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::metadata::{MetadataError, MetadataUri, ParseMetadataUriError};
 use crate::engine::rpc::CallError;
-use crate::engine::store::service::{HostnameError, MemoryShortage, StoreServiceConfig, StoreServiceError};
+use crate::engine::store::service::{HostnameError, StoreServiceConfig, StoreServiceError};
 use crate::engine::store::{ClientConfig, NodeConfig, StoreError, StoreStartError};
-use crate::engine::sys::pages::MemoryError;
 use crate::engine::transfer::TransferError;
 
 /// What chose a client's settings.
@@ -83,7 +83,7 @@ pub fn service(
     error: StoreServiceError,
 ) -> Failure {
     match error {
-        StoreServiceError::Memory(shortage) => memory_shortage(origins, &shortage),
+        StoreServiceError::Memory(shortage) => memory_failure::shortage(origins, &shortage),
         StoreServiceError::Rest(error) => rest.failure(&error.source),
         StoreServiceError::ClientHttp(error) => client_http.unwrap_or(rest).failure(&error.source),
         StoreServiceError::Start(error) => node(&config.node, origins, error),
@@ -97,18 +97,6 @@ pub fn client(config: &ClientConfig, origins: &ClientOrigins, error: StoreStartE
     node(&NodeConfig { client: config.clone(), segment_bytes: ByteSize(0) }, &node_origins, error)
 }
 
-fn memory_shortage(origins: &NodeOrigins, shortage: &MemoryShortage) -> Failure {
-    let MemoryShortage { needed, total } = shortage;
-    Failure::host(shortage.to_string())
-        .tried(format!("{}, {}", origins.segment, origins.local_buffer))
-        .found("MemTotal in /proc/meminfo".to_owned())
-        .next(match (needed.segment, needed.local_buffer) {
-            (_, buffer) if buffer > *total => "lower --local-buffer-size",
-            (segment, buffer) if buffer.0 == 0 || segment > *total => "lower --segment-size",
-            _ => "lower --segment-size or --local-buffer-size",
-        })
-}
-
 /// The failure for a node with `config` that did not start.
 pub fn node(config: &NodeConfig, origins: &NodeOrigins, error: StoreStartError) -> Failure {
     let client = &config.client;
@@ -119,73 +107,14 @@ pub fn node(config: &NodeConfig, origins: &NodeOrigins, error: StoreStartError) 
                 .found(error.to_string())
                 .next("set --local-hostname to a name or address that other hosts can reach")
         }
-        StoreStartError::Segment(error) => memory_failure(config, origins, &error, MemoryBlock::Segment),
-        StoreStartError::LocalBuffer(error) => memory_failure(config, origins, &error, MemoryBlock::LocalBuffer),
+        StoreStartError::Segment(error) => memory_failure::allocation(config, origins, &error, MemoryBlock::Segment),
+        StoreStartError::LocalBuffer(error) => {
+            memory_failure::allocation(config, origins, &error, MemoryBlock::LocalBuffer)
+        }
         StoreStartError::Engine(error) => engine_failure(client, &origins.client, &error),
         StoreStartError::Master(error) => master_failure(client, &origins.client, &error),
         StoreStartError::Stopped => Failure::no(error.to_string()),
     }
-}
-
-/// A memory block that a node allocates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MemoryBlock {
-    Segment,
-    LocalBuffer,
-}
-
-impl MemoryBlock {
-    /// The flag that sets the block's size.
-    fn flag(self) -> &'static str {
-        match self {
-            MemoryBlock::Segment => "--segment-size",
-            MemoryBlock::LocalBuffer => "--local-buffer-size",
-        }
-    }
-}
-
-fn memory_failure(config: &NodeConfig, origins: &NodeOrigins, error: &MemoryError, block: MemoryBlock) -> Failure {
-    let flag = block.flag();
-    let (segment_bytes, buffer_bytes) = (config.segment_bytes, config.client.local_buffer_bytes);
-    let failure = match error {
-        MemoryError::Empty | MemoryError::SegmentTooSmall { .. } | MemoryError::TooLarge { .. } => {
-            Failure::usage(error.to_string()).next(format!("change {flag}"))
-        }
-        MemoryError::LargerThanHost { .. } => Failure::host(error.to_string()).next(format!("lower {flag}")),
-        MemoryError::NoSuchPage { page, path, .. } => {
-            Failure::host(format!("this kernel does not support {} huge pages", ByteSize(page.bytes())))
-                .found(format!("{} does not exist", path.display()))
-                .next("change MC_STORE_HUGEPAGE_SIZE, or unset MC_STORE_USE_HUGEPAGE")
-        }
-        MemoryError::NotEnoughHugePages { page, available, total, .. } => {
-            let pages = |size: ByteSize| size.0.div_ceil(page.bytes());
-            let (buffer, segment) = (pages(buffer_bytes), pages(segment_bytes));
-            // The buffer is allocated first. If the segment does not fit, the buffer already has its pages.
-            let free = if block == MemoryBlock::Segment { available + buffer } else { *available };
-            let needed = buffer + segment;
-            let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page.bytes() >> 10);
-            let purpose = match (segment, buffer) {
-                (_, 0) => "for the segment".to_owned(),
-                (0, _) => "for the local buffer".to_owned(),
-                _ => format!("({segment} for the segment, {buffer} for the local buffer)"),
-            };
-            Failure::host(format!("needs {needed} {} huge pages {purpose}; {free} available", ByteSize(page.bytes())))
-                .found(error.to_string())
-                .next(format!(
-                    "reserve the pages (echo {} > {file}), or unset MC_STORE_USE_HUGEPAGE",
-                    total + needed.saturating_sub(free)
-                ))
-        }
-        MemoryError::Refused { .. } => {
-            let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            Failure::host(error.to_string()).found(cause).next(format!("lower {flag}, or raise this process's limits"))
-        }
-    };
-    failure.tried(match block {
-        MemoryBlock::Segment if buffer_bytes.0 == 0 => origins.segment.to_string(),
-        MemoryBlock::LocalBuffer if segment_bytes.0 == 0 => origins.local_buffer.to_string(),
-        _ => format!("{}, {}", origins.segment, origins.local_buffer),
-    })
 }
 
 fn engine_failure(config: &ClientConfig, origins: &ClientOrigins, error: &TransferError) -> Failure {
@@ -262,58 +191,4 @@ pub fn handshake_port(port: u16, origin: String) -> ListenAddress {
     // The port is bound to this address for any node name.
     let at = HostPort::new("0.0.0.0", port);
     ListenAddress { what: "the transfer engine's handshake", at, host_origin: origin.clone(), origin }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::sys::pages::HugePage;
-
-    fn config(segment: u64, local_buffer: u64) -> NodeConfig {
-        let mut client = ClientConfig::new(HostPort::new("127.0.0.1", 1));
-        client.local_buffer_bytes = ByteSize(local_buffer);
-        NodeConfig { client, segment_bytes: ByteSize(segment) }
-    }
-
-    fn failure(config: &NodeConfig, error: StoreStartError) -> Failure {
-        let client = ClientOrigins { master: ValueOrigin::Default, transport: ValueOrigin::Default };
-        let flag = |name: &str| ValueOrigin::Flag(name.to_owned());
-        let origins =
-            NodeOrigins { client, segment: flag("--global-segment-size"), local_buffer: flag("--local-buffer-size") };
-        node(config, &origins, error)
-    }
-
-    #[test]
-    fn huge_pages_are_counted_for_segment_and_buffer_together() {
-        let short = |wanted, available, total| MemoryError::NotEnoughHugePages {
-            page: HugePage::Mib2,
-            wanted,
-            available,
-            total,
-            free: available,
-            reserved: 0,
-        };
-        let config = config(64 << 20, 5 << 20);
-        let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-        // Ten pages, of which two are free: the buffer's three do not fit.
-        let found = failure(&config, StoreStartError::LocalBuffer(short(3, 2, 10)));
-        assert!(
-            ["35 2 MiB huge pages", "32 for", "3 for", "2 available"].iter().all(|part| found.what.contains(part)),
-            "{found}"
-        );
-        assert_eq!(found.exit, crate::commands::error::Exit::Host);
-        assert!(found.next.is_some_and(|next| next.contains(&format!("echo 43 > {file}"))));
-        // Ten free pages: the buffer has already allocated its three.
-        let found = failure(&config, StoreStartError::Segment(short(32, 7, 10)));
-        assert!(found.what.ends_with("10 available"), "{found}");
-        assert!(found.next.is_some_and(|next| next.contains("echo 35 >")));
-    }
-
-    #[test]
-    fn the_fix_names_the_flag_of_the_block_that_does_not_fit() {
-        let large = || MemoryError::LargerThanHost { wanted: 9, total: 8, limit: "a test" };
-        let next = |error| failure(&config(1, 9), error).next.expect("a hint");
-        assert!(next(StoreStartError::LocalBuffer(large())).contains("--local-buffer-size"));
-        assert!(next(StoreStartError::Segment(large())).contains("--segment-size"));
-    }
 }
