@@ -11,7 +11,8 @@ use serde_json::Value as Json;
 
 use crate::commands::error::Failure;
 use crate::commands::flags::{FlagTable, ValueKind};
-use crate::commands::settings::{Assignment, ValueOrigin};
+use crate::commands::origin::ValueOrigin;
+use crate::commands::settings::Assignment;
 use crate::commands::unknown_key::UnknownKey;
 use crate::engine::base::json_comments::without_comments;
 

@@ -1,8 +1,8 @@
 //! A store's metadata mode: discovered for clients without --metadata-server, and compared with the client's mode when a transfer fails.
 
 use crate::commands::error::Failure;
+use crate::commands::key_space::key_space;
 use crate::commands::master_target::MasterTarget;
-use crate::commands::serve::metadata::key_space;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;

@@ -206,6 +206,21 @@ impl From<clap::Error> for Failure {
     }
 }
 
+/// An error and its sources, separated by colons.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(source) = inner {
+        let more = source.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        inner = source.source();
+    }
+    text
+}
+
 /// Reports every panic as a bug. [`guard`] returns exit code 70. A panic in a server's task ends only that task,
 /// unless it makes the master's state unusable.
 pub fn install_panic_hook() {

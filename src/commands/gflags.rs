@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::commands::error::Failure;
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, parse_bool};
 use crate::commands::help::HelpLength;
-use crate::commands::settings::{Assignment, ValueOrigin};
+use crate::commands::origin::ValueOrigin;
+use crate::commands::settings::Assignment;
 use crate::commands::unknown_key::UnknownKey;
 
 /// Access to flag files and environment variables.

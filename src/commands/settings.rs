@@ -1,45 +1,13 @@
 //! The values of a command's flags. Each value is stored with its origin, which error messages include.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::commands::error::Failure;
 use crate::commands::flags::{FlagSpec, FlagSupport, FlagTable, FlagValue};
+use crate::commands::origin::{Origin, ValueOrigin};
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::masked_address;
-
-/// The source of a flag's value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ValueOrigin {
-    Default,
-    /// The command line, with the flag as the user spelled it.
-    Flag(String),
-    /// A line in a `--flagfile`.
-    FlagFile {
-        path: PathBuf,
-        /// Line number, starting at 1.
-        line: usize,
-    },
-    Env(String),
-    /// A key in a configuration file.
-    File {
-        path: PathBuf,
-        key: String,
-    },
-}
-
-impl fmt::Display for ValueOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ValueOrigin::Default => f.write_str("default"),
-            ValueOrigin::Flag(spelled) => f.write_str(spelled),
-            ValueOrigin::FlagFile { path, line } => write!(f, "{}:{line}", path.display()),
-            ValueOrigin::Env(name) => write!(f, "environment variable {name}"),
-            ValueOrigin::File { path, key } => write!(f, "key {key} in {}", path.display()),
-        }
-    }
-}
 
 /// A string that sets a flag.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,25 +17,16 @@ pub struct Assignment {
     pub origin: ValueOrigin,
 }
 
-/// A value and its origin.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SettingEntry {
-    pub value: FlagValue,
-    pub origin: ValueOrigin,
-}
-
 /// The values of all flags in a table.
 #[derive(Debug)]
 pub struct Settings {
-    set: Vec<(&'static FlagSpec, SettingEntry)>,
+    set: Vec<(&'static FlagSpec, Origin<FlagValue>)>,
 }
 
 impl Settings {
     /// All flags in `table`, set to their defaults.
     pub fn new(table: &'static FlagTable) -> Settings {
-        let default = |flag: &'static FlagSpec| {
-            (flag, SettingEntry { value: flag.default_value(), origin: ValueOrigin::Default })
-        };
+        let default = |flag: &'static FlagSpec| (flag, Origin::default(flag.default_value()));
         Settings { set: table.flags().map(default).collect() }
     }
 
@@ -78,8 +37,7 @@ impl Settings {
     pub fn assign(&mut self, given: &Assignment) -> Result<(), Failure> {
         let value = given.flag.kind.parse(&given.text).ok_or_else(|| ill_typed(given))?;
         let entry = self.set.iter_mut().find(|(flag, _)| flag.name == given.flag.name);
-        entry.expect("assignments use flags of the same table").1 =
-            SettingEntry { value, origin: given.origin.clone() };
+        entry.expect("assignments use flags of the same table").1 = Origin { value, origin: given.origin.clone() };
         Ok(())
     }
 
@@ -92,17 +50,17 @@ impl Settings {
     }
 
     /// The value of the flag `name` and its origin.
-    pub fn get(&self, name: &str) -> &SettingEntry {
+    pub fn get(&self, name: &str) -> &Origin<FlagValue> {
         &self.find(name).1
     }
 
-    fn find(&self, name: &str) -> &(&'static FlagSpec, SettingEntry) {
+    fn find(&self, name: &str) -> &(&'static FlagSpec, Origin<FlagValue>) {
         self.set.iter().find(|(flag, _)| flag.name == name).expect("commands use only flags of their own table")
     }
 
     /// Whether the flag `name` was set from any source.
     pub fn is_given(&self, name: &str) -> bool {
-        self.get(name).origin != ValueOrigin::Default
+        self.get(name).is_given()
     }
 
     /// The value of the boolean flag `name`.
@@ -161,9 +119,14 @@ impl Settings {
         format!("{} {} ({})", flag.spelled(), masked_address(&setting.value.to_string()), origin_text(&setting.origin))
     }
 
+    /// `value`, parsed from the flag `name`, with the flag's [description](Settings::describe).
+    pub fn described<T>(&self, name: &str, value: T) -> Origin<T> {
+        Origin::described(value, self.describe(name))
+    }
+
     /// [`Settings::describe`] for all flags that were set.
     pub fn given(&self) -> Vec<String> {
-        let given = self.set.iter().filter(|(_, setting)| setting.origin != ValueOrigin::Default);
+        let given = self.set.iter().filter(|(_, setting)| setting.is_given());
         given.map(|(flag, _)| self.describe(flag.name)).collect()
     }
 

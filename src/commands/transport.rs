@@ -1,6 +1,9 @@
 //! A command's transport (tcp or rdma): flags, and errors for hosts and peers without RDMA.
 
+use std::fmt;
+
 use crate::commands::error::{Exit, Failure};
+use crate::commands::origin::{self, Origin};
 use crate::engine::transfer::{Blame, DeviceFault, DeviceStep, TransferError, TransferProtocol, TransportOptions};
 
 /// Flags that select the transport.
@@ -17,54 +20,48 @@ pub struct TransportArgs {
     pub allow_tcp_fallback: bool,
 }
 
-/// The selected transport and its origin.
+/// The selected transport. Its [`Origin`] is the flag or variable that selected the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportChoice {
     pub protocol: TransferProtocol,
     /// The RDMA device selection on this host.
     pub rdma: TransportOptions,
-    /// The flag or variable that selected the protocol.
-    pub origin: String,
 }
 
 impl TransportChoice {
     /// TCP, the default.
     pub fn tcp() -> TransportChoice {
-        TransportChoice {
-            protocol: TransferProtocol::Tcp,
-            rdma: TransportOptions::default(),
-            origin: "default".to_owned(),
-        }
+        TransportChoice { protocol: TransferProtocol::Tcp, rdma: TransportOptions::default() }
     }
 
-    /// The transport for `protocol` (a value from `origin`) and `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp
+    /// The transport for `protocol` and `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp
     /// and logs a warning. `MC_MS_FILTERS` selects the devices if `devices` is empty or `MC_MS_AUTO_DISC` is 1.
     ///
     /// # Errors
     /// The protocol is neither tcp nor rdma.
     pub fn new(
-        protocol: &str,
-        origin: String,
+        protocol: Origin<String>,
         devices: &str,
         allow_tcp_fallback: bool,
         env: impl Fn(&str) -> Option<String>,
-    ) -> Result<TransportChoice, Failure> {
-        let word = protocol.trim().to_ascii_lowercase();
+    ) -> Result<Origin<TransportChoice>, Failure> {
+        let Origin { value: word, origin } = protocol;
+        let word = word.trim().to_ascii_lowercase();
         let protocol = word.parse().map_err(|_: TransferError| {
             Failure::usage(format!("unsupported protocol '{word}'"))
-                .found(origin.clone())
+                .found(origin.to_string())
                 .next(format!("use --protocol {}", TransferProtocol::names()))
         })?;
         if protocol == TransferProtocol::Rdma && env("MC_FORCE_TCP").is_some() {
             tracing::warn!("using tcp instead of rdma ({origin}), because MC_FORCE_TCP is set");
-            return Ok(TransportChoice { origin: "MC_FORCE_TCP".to_owned(), ..TransportChoice::tcp() });
+            return Ok(Origin::described(TransportChoice::tcp(), "MC_FORCE_TCP"));
         }
         let mut rdma = TransportOptions { allow_tcp_fallback, ..TransportOptions::parse(devices) };
         let discover = env("MC_MS_AUTO_DISC").is_some_and(|text| text.trim() == "1");
         if rdma.devices.is_empty() || discover {
             rdma.devices = TransportOptions::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
         }
-        Ok(TransportChoice { protocol, rdma, origin })
+        Ok(Origin { value: TransportChoice { protocol, rdma }, origin })
     }
 }
 
@@ -73,27 +70,19 @@ impl TransportArgs {
     ///
     /// # Errors
     /// The protocol is neither tcp nor rdma.
-    pub fn transport(&self, env: impl Fn(&str) -> Option<String>) -> Result<TransportChoice, Failure> {
+    pub fn transport(&self, env: impl Fn(&str) -> Option<String>) -> Result<Origin<TransportChoice>, Failure> {
         let all = &env;
         let env = |name: &str| all(name).filter(|text| !text.trim().is_empty());
-        let (protocol, origin) = match &self.protocol {
-            Some(word) => (word.clone(), format!("--protocol {word}")),
-            None => match env("MOONCAKE_PROTOCOL") {
-                Some(word) => {
-                    let origin = format!("MOONCAKE_PROTOCOL={word}");
-                    (word, origin)
-                }
-                None => ("tcp".to_owned(), "default".to_owned()),
-            },
-        };
+        let protocol = origin::flag_or_variable(self.protocol.as_deref(), "--protocol", "MOONCAKE_PROTOCOL", env);
+        let protocol = protocol.unwrap_or_else(|| Origin::default("tcp".to_owned()));
         let devices = self.device_name.clone().or_else(|| env("MOONCAKE_DEVICE")).unwrap_or_default();
-        TransportChoice::new(&protocol, origin, &devices, self.allow_tcp_fallback, all)
+        TransportChoice::new(protocol, &devices, self.allow_tcp_fallback, all)
     }
 }
 
 /// The failure for an engine that did not start because of RDMA; `None` for any other error. `origin` is the flag or variable that
 /// selected rdma.
-pub fn failure(error: &TransferError, origin: &str) -> Option<Failure> {
+pub fn failure(error: &TransferError, origin: impl fmt::Display) -> Option<Failure> {
     let failure = match error {
         TransferError::Unavailable { why, .. } => {
             let next =
@@ -105,7 +94,7 @@ pub fn failure(error: &TransferError, origin: &str) -> Option<Failure> {
         }
         _ => return None,
     };
-    Some(failure.tried(origin))
+    Some(failure.tried(origin.to_string()))
 }
 
 /// The exit code for an RDMA fault: [`Exit::Host`] if the local device is at fault, otherwise [`Exit::Unreachable`].
@@ -135,40 +124,44 @@ pub fn next(fault: &DeviceFault, peer: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read(args: &TransportArgs, vars: &[(&str, &str)]) -> Result<TransportChoice, Failure> {
+    fn read(args: &TransportArgs, vars: &[(&str, &str)]) -> Result<Origin<TransportChoice>, Failure> {
         args.transport(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
     }
 
     #[test]
     fn flags_override_the_environment_and_tcp_is_the_default() {
-        assert_eq!(read(&TransportArgs::default(), &[]), Ok(TransportChoice::tcp()));
+        assert_eq!(read(&TransportArgs::default(), &[]), Ok(Origin::default(TransportChoice::tcp())));
         let vars = [("MOONCAKE_PROTOCOL", "RDMA"), ("MOONCAKE_DEVICE", "mlx5_0,mlx5_1")];
         let found = read(&TransportArgs::default(), &vars).unwrap();
         assert_eq!(
-            (found.protocol, found.rdma.devices.join(" ")),
+            (found.value.protocol, found.value.rdma.devices.join(" ")),
             (TransferProtocol::Rdma, "mlx5_0 mlx5_1".to_owned())
         );
-        assert_eq!(found.origin, "MOONCAKE_PROTOCOL=RDMA");
+        assert_eq!(found.origin.to_string(), "MOONCAKE_PROTOCOL=RDMA");
         let args =
             TransportArgs { protocol: Some("rdma".into()), device_name: Some("rxe0".into()), allow_tcp_fallback: true };
-        let found = read(&args, &vars).unwrap();
+        let found = read(&args, &vars).unwrap().value;
         assert_eq!((found.rdma.devices.join(" "), found.rdma.allow_tcp_fallback), ("rxe0".to_owned(), true));
         let tcp = TransportArgs { protocol: Some("tcp".into()), ..TransportArgs::default() };
-        assert_eq!(read(&tcp, &vars).unwrap().protocol, TransferProtocol::Tcp);
+        assert_eq!(read(&tcp, &vars).unwrap().value.protocol, TransferProtocol::Tcp);
     }
 
     #[test]
     fn upstream_variables_select_protocol_and_devices() {
         let rdma = TransportArgs { protocol: Some("rdma".into()), ..TransportArgs::default() };
         let named = TransportArgs { device_name: Some("mlx5_0".into()), ..rdma.clone() };
-        let devices = |args: &TransportArgs, vars: &[(&str, &str)]| read(args, vars).unwrap().rdma.devices.join(" ");
+        let devices =
+            |args: &TransportArgs, vars: &[(&str, &str)]| read(args, vars).unwrap().value.rdma.devices.join(" ");
         let filter = ("MC_MS_FILTERS", "mlx5_2, mlx5_3");
         assert_eq!(devices(&rdma, &[filter]), "mlx5_2 mlx5_3");
         assert_eq!(devices(&named, &[filter]), "mlx5_0");
         assert_eq!(devices(&named, &[filter, ("MC_MS_AUTO_DISC", "1")]), "mlx5_2 mlx5_3");
         assert_eq!(devices(&named, &[("MC_MS_AUTO_DISC", "0")]), "mlx5_0");
         let forced = read(&named, &[("MC_FORCE_TCP", "")]).unwrap();
-        assert_eq!((forced.protocol, forced.origin.as_str()), (TransferProtocol::Tcp, "MC_FORCE_TCP"));
+        assert_eq!(
+            (forced.value.protocol, forced.origin.to_string()),
+            (TransferProtocol::Tcp, "MC_FORCE_TCP".to_owned())
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use crate::commands::flags::{FlagTable, ValueKind, spelled};
-use crate::commands::serve::{master_flags, metadata_flags, store_flags};
+use crate::commands::service_flags::{master_flags, metadata_flags, store_flags};
 use crate::commands::{Cli, help};
 
 /// The complete command tree, including the service flags.

@@ -15,6 +15,8 @@ const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan
 const MASTER_SHELLS: &[&str] = &["server.rs", "admin.rs"];
 /// Folders of `transfer` with one transport each. `engine/transfer/transports.rs` alone names them.
 const TRANSPORTS: &[&str] = &["rdma", "tcp"];
+/// Folders of `commands` that several commands share. Any other folder is a command.
+const SHARED_BY_COMMANDS: &[&str] = &["gflags", "logging", "service_flags", "svg"];
 /// Crates that `commands` alone may name.
 const COMMAND_CRATES: &[&str] = &["clap", "comfy_table", "indicatif", "anyhow"];
 
@@ -139,12 +141,12 @@ fn raw_string(b: &[u8]) -> Option<usize> {
     (b.get(hashes) == Some(&b'"')).then_some(hashes)
 }
 
-/// The modules that a file names as `crate::engine::X`, brace groups included.
-fn named(tokens: &[Token]) -> Vec<Token> {
+/// The modules that a file names as `crate::engine::X`, or as `crate::PARENT::X`, brace groups included.
+fn named(tokens: &[Token], parent: &str) -> Vec<Token> {
     let mut out = Vec::new();
     for i in 0..tokens.len() {
         let is = |k: usize, w: &str| tokens.get(i + k).is_some_and(|t| t.0 == w);
-        if !((is(0, "crate") || is(0, "mcctl")) && is(1, "::") && is(2, "engine") && is(3, "::")) {
+        if !((is(0, "crate") || is(0, "mcctl")) && is(1, "::") && is(2, parent) && is(3, "::")) {
             continue;
         }
         if !is(4, "{") {
@@ -206,7 +208,7 @@ fn misplaced(table: &Table, file: &str, tokens: &[Token]) -> Vec<String> {
     let mut wrong = Vec::new();
     let Some((row, inner)) = place(file) else { return wrong };
     let Some(may) = table.may.get(row) else { return vec![format!("{file}: `{row}` has no row in ARCHITECTURE.md")] };
-    for (module, line) in named(tokens) {
+    for (module, line) in named(tokens, "engine") {
         let allowed = module == row || may.as_ref().is_none_or(|m| m.contains(&module));
         if table.may.contains_key(&module) && !allowed {
             wrong.push(format!("{file}:{line}: {row} names {module}"));
@@ -275,6 +277,34 @@ fn cores_know_no_clock_no_socket_and_no_task() {
 fn the_engine_knows_no_command_line() {
     let wrong = words(COMMAND_CRATES, |file| !file.starts_with("engine/"));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Where a file of a command names the folder of another command.
+fn neighbours(folders: &[String], file: &str, tokens: &[Token]) -> Vec<String> {
+    let Some((own, _)) = file.strip_prefix("commands/").and_then(|rest| rest.split_once('/')) else {
+        return Vec::new();
+    };
+    let is_other = |module: &str| {
+        module != own && folders.iter().any(|folder| folder == module) && !SHARED_BY_COMMANDS.contains(&module)
+    };
+    let found = named(tokens, "commands").into_iter().filter(|(module, _)| is_other(module));
+    found.map(|(module, line)| format!("{file}:{line}: {own} names {module}")).collect()
+}
+
+#[test]
+fn no_command_names_the_folder_of_another_command() {
+    let files = files();
+    let inner = |file: &String| file.strip_prefix("commands/")?.split_once('/').map(|(folder, _)| folder.to_owned());
+    let folders: Vec<String> = files.iter().filter_map(|(file, _)| inner(file)).collect();
+    assert!(SHARED_BY_COMMANDS.iter().all(|shared| folders.iter().any(|folder| folder == shared)), "a folder is gone");
+    let wrong: Vec<String> = files.iter().flat_map(|(file, tokens)| neighbours(&folders, file, tokens)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let check = |text: &str| neighbours(&folders, "commands/up/a.rs", &tokens(text)).join("; ");
+    assert_eq!(check("use crate::commands::{svg, output};\nuse crate::commands::up::paste;"), "");
+    assert_eq!(
+        check("use crate::commands::{\n    output,\n    serve::master,\n};"),
+        "commands/up/a.rs:3: up names serve"
+    );
 }
 
 /// Where one of `words` stands in a file that is not `excepted`.

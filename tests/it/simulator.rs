@@ -8,11 +8,8 @@ use mcctl::engine::base::{ByteSize, HostPort};
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::http::{FetchResponse, Fetcher, Samples};
 use mcctl::engine::master::{MasterConfig, MasterServer};
-use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::sim::{self, Config, Cost, RunningSimulator, Storage};
-use mcctl::engine::store::{ClientConfig, Node, NodeConfig, name};
-use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
+use mcctl::engine::store::{Node, NodeConfig, StoreClient};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -277,23 +274,11 @@ async fn disconnected_client_is_aborted_and_flush_waits_until_idle() {
 }
 
 async fn node(master: &MasterServer<RealEnv>, segment_mib: u64) -> Node<RealEnv> {
-    let config = NodeConfig {
-        local_hostname: "127.0.0.1".to_owned(),
-        name_ports: name::PORTS,
-        segment_bytes: ByteSize(segment_mib * ByteSize::MIB),
-        local_buffer_bytes: ByteSize(0),
-        memory: MemoryPolicy::default(),
-        engine: TransferConfig {
-            local_server_name: String::new(),
-            metadata: MetadataUri::P2p,
-            protocol: TransferProtocol::Tcp,
-            announce_host: None,
-            transport: TransportOptions::default(),
-            settings: TransferSettings::default(),
-        },
-        client: ClientConfig::new(HostPort::new("127.0.0.1", master.rpc_port())),
-        max_wait: PATIENCE,
-    };
+    let client = StoreClient::builder(HostPort::new("127.0.0.1", master.rpc_port()))
+        .local_hostname("127.0.0.1")
+        .max_wait(PATIENCE)
+        .config();
+    let config = NodeConfig { client, segment_bytes: ByteSize(segment_mib * ByteSize::MIB) };
     Node::start(config, RealEnv::new()).await.unwrap()
 }
 

@@ -10,10 +10,9 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::rpc::Timeouts;
-use mcctl::engine::store::{ClientConfig, Node, NodeConfig, NodeError, PutOutcome, StoreError, name};
+use mcctl::engine::store::{Node, NodeConfig, PutOutcome, StoreClient, StoreError, StoreStartError};
 use mcctl::engine::sys::memory::Memory;
-use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{TransferConfig, TransferEngine, TransferProtocol, TransferSettings, TransportOptions};
+use mcctl::engine::transfer::{TransferConfig, TransferEngine};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
 use crate::peer::process::{PATIENCE, free_port, in_time, wait_until_async};
@@ -36,23 +35,12 @@ async fn master(port: u16) -> MasterServer<RealEnv> {
 
 fn config(master: u16, segment_mib: u64) -> NodeConfig {
     let timeouts = Timeouts { connect: PATIENCE, call: PATIENCE };
-    NodeConfig {
-        local_hostname: "127.0.0.1".to_owned(),
-        name_ports: name::PORTS,
-        segment_bytes: ByteSize(segment_mib * ByteSize::MIB),
-        local_buffer_bytes: ByteSize(0),
-        memory: MemoryPolicy::default(),
-        engine: TransferConfig {
-            local_server_name: String::new(),
-            metadata: MetadataUri::P2p,
-            protocol: TransferProtocol::Tcp,
-            announce_host: None,
-            transport: TransportOptions::default(),
-            settings: TransferSettings::default(),
-        },
-        client: ClientConfig { timeouts, ..ClientConfig::new(HostPort::new("127.0.0.1", master)) },
-        max_wait: PATIENCE,
-    }
+    let client = StoreClient::builder(HostPort::new("127.0.0.1", master))
+        .local_hostname("127.0.0.1")
+        .timeouts(timeouts)
+        .max_wait(PATIENCE)
+        .config();
+    NodeConfig { client, segment_bytes: ByteSize(segment_mib * ByteSize::MIB) }
 }
 
 async fn node(master: u16, segment_mib: u64) -> Node<RealEnv> {
@@ -248,7 +236,7 @@ async fn memory_that_received_nothing_is_released_at_once() {
 async fn a_node_waits_for_a_silent_master_at_most_max_wait() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = config(silent.local_addr().unwrap().port(), 16);
-    config.max_wait = Duration::from_millis(500);
+    config.client.max_wait = Duration::from_millis(500);
     config.client.timeouts = Timeouts { connect: HOUR, call: HOUR };
     in_time("max_wait", Node::start(config, RealEnv::new())).await.err().expect("the peer never answers");
 }
@@ -276,9 +264,9 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     let first = master(free_port()).await;
     let port = first.rpc_port();
     let mut config = config(port, 32);
-    config.engine.metadata = MetadataUri::Http(format!("http://{}/metadata", running.at()));
-    config.engine.announce_host = Some("127.0.0.1".to_owned());
-    let engine = config.engine.clone();
+    config.client.engine.metadata = MetadataUri::Http(format!("http://{}/metadata", running.at()));
+    config.client.engine.announce_host = Some("127.0.0.1".to_owned());
+    let engine = config.client.engine.clone();
     let node = Node::start(config, RealEnv::new()).await.unwrap();
     first.stop().await;
     // As if the node had been paused until it expired, and another process had claimed its name.
@@ -306,7 +294,7 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
 async fn a_node_without_a_master_fails_after_max_wait_with_its_address() {
     let free = free_port();
     let mut config = config(free, 16);
-    config.max_wait = Duration::from_millis(600);
+    config.client.max_wait = Duration::from_millis(600);
     let error = in_time("max_wait", Node::start(config, RealEnv::new())).await.err().expect("no master is running");
     assert!(error.to_string().contains(&format!("127.0.0.1:{free}")), "{error}");
 }
@@ -316,7 +304,7 @@ async fn a_loopback_name_is_refused_with_a_remote_master() {
     let mut config = config(1, 16);
     config.client.master = HostPort::new("192.0.2.1", 50051);
     let error = Node::start(config, RealEnv::new()).await.err().expect("refused");
-    assert!(matches!(error, NodeError::LoopbackName { .. }), "{error}");
+    assert!(matches!(error, StoreStartError::LoopbackName { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

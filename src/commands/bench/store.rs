@@ -9,22 +9,24 @@ use serde::Serialize;
 
 use crate::commands::args::{self, show_duration};
 use crate::commands::bench::caveat::{BenchCaveat, render_end};
+use crate::commands::connect::{self, ClientArgs, ClientPlan};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::MasterTarget;
+use crate::commands::origin::Origin;
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve::node::NodePlan;
-use crate::commands::store::connect::{self, ClientMetadata, ClientPlan, ConnectArgs};
+use crate::commands::store_failure;
 use crate::commands::table::{self, ReportSection, ReportTable};
-use crate::commands::transport::{self, TransportArgs};
+use crate::commands::transport;
 use crate::engine::base::ByteSize;
 use crate::engine::bench::store::{
     self as bench, OperationStats, StopFlag, StoreBenchPlan, StoreBenchPlanError, StorePass,
 };
 use crate::engine::env::{Env, RealEnv, processors};
 use crate::engine::load::{LatencySummary, Seed};
-use crate::engine::store::{Node, NodeError, StoreClient, StoreError};
+use crate::engine::metadata::MetadataUri;
+use crate::engine::store::{StoreClient, StoreClientBuilder, StoreError, StoreStartError};
 use crate::engine::sys::host;
 
 /// Store benchmark with puts and gets.
@@ -81,9 +83,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: ConnectArgs,
-    #[command(flatten)]
-    transport: TransportArgs,
+    link: ClientArgs,
 }
 
 /// Minimum number of batches for latency percentiles.
@@ -104,35 +104,32 @@ impl Args {
         runtime::block_on(processors().max(2), async {
             let mut signals = Signals::take()?;
             let start = async {
-                let (master, plan) = self.link.over(&self.transport).planned().await?;
-                let ClientPlan { node: node_plan, config, metadata, note, .. } = plan;
-                let client_config = config.client.clone();
+                let (master, plan) = self.link.planned().await?;
                 let began = env.now();
-                match Node::start(config, env.clone()).await {
-                    Ok(node) => Ok((master, client_config, metadata, note, node)),
-                    Err(error) => Err(unstarted(&master, &node_plan, &metadata, error, env.now().since(began)).await),
+                match StoreClientBuilder::from(plan.config.clone()).start(env.clone()).await {
+                    Ok(client) => Ok((master, plan, client)),
+                    Err(error) => Err(unstarted(&master, &plan, error, env.now().since(began)).await),
                 }
             };
-            let (master, client_config, metadata, note, node) = tokio::select! {
+            let (master, ClientPlan { metadata, note, .. }, client) = tokio::select! {
                 started = start => started?,
                 signal = signals.next() => return Err(Failure::no(format!("{signal}: stopped before the client was ready"))),
             };
             note.iter().for_each(output::say);
             let mut clients = Vec::new();
             for _ in 0..self.clients {
-                let engine = node.client().engine().clone();
-                match StoreClient::connect(client_config.clone(), env.clone(), engine, None).await {
-                    Ok(client) => clients.push(client),
+                match client.another().await {
+                    Ok(another) => clients.push(another),
                     Err(error) => {
-                        runtime::stop_in_time("the client", node.stop()).await;
+                        runtime::stop_in_time("the client", client.stop()).await;
                         return Err(Failure::unreachable(format!("cannot connect client {}", clients.len() + 1))
                             .tried(format!("master {} ({})", master.at, master.origin))
                             .found(error.to_string()));
                     }
                 }
             }
-            let outcome = self.measure(&node, clients, &plan, &mut signals, (&master, &metadata)).await;
-            runtime::stop_in_time("the client", node.stop()).await;
+            let outcome = self.measure(&client, clients, &plan, &mut signals, (&master, &metadata)).await;
+            runtime::stop_in_time("the client", client.stop()).await;
             outcome
         })
     }
@@ -180,11 +177,11 @@ impl Args {
 
     async fn measure(
         &self,
-        node: &Node<RealEnv>,
+        client: &StoreClient<RealEnv>,
         clients: Vec<StoreClient<RealEnv>>,
         plan: &StoreBenchPlan,
         signals: &mut Signals,
-        (master, metadata): (&MasterTarget, &ClientMetadata),
+        (master, metadata): (&MasterTarget, &Origin<MetadataUri>),
     ) -> Outcome {
         let at = master.at.to_string();
         let stop = StopFlag::default();
@@ -221,7 +218,7 @@ impl Args {
         let removed = match self.keep {
             true => Ok(None),
             false => tokio::select! {
-                removed = node.client().remove_by_regex(&keys, true) => removed.map(Some),
+                removed = client.remove_by_regex(&keys, true) => removed.map(Some),
                 signal = signals.next() => {
                     output::say(format!("{signal}: objects may remain in the store"));
                     Ok(None)
@@ -244,26 +241,20 @@ impl Args {
 }
 
 /// Returns an error if nothing was stored because no node is reachable. Without stored objects, there is nothing to report.
-async fn unreachable(master: &MasterTarget, metadata: &ClientMetadata, passes: &[StorePass]) -> Option<Failure> {
+async fn unreachable(master: &MasterTarget, metadata: &Origin<MetadataUri>, passes: &[StorePass]) -> Option<Failure> {
     let [StorePass { put, .. }] = passes else { return None };
     if put.objects > 0 || put.already_existing > 0 {
         return None;
     }
     let error = put.failed.values().find_map(|failed| failed.error.as_ref())?;
-    let failure = connect::explained(master, metadata, "put objects", error).await;
+    let failure = store_failure::explained(master, metadata, "put objects", error).await;
     (failure.exit == Exit::Unreachable).then_some(failure)
 }
 
 /// Returns the error for a client that failed to start after `took`.
-async fn unstarted(
-    master: &MasterTarget,
-    plan: &NodePlan,
-    metadata: &ClientMetadata,
-    error: NodeError,
-    took: Duration,
-) -> Failure {
-    let is_master = matches!(error, NodeError::Master(_));
-    let mut failure = connect::unstarted(master, plan, metadata, error).await;
+async fn unstarted(master: &MasterTarget, plan: &ClientPlan, error: StoreStartError, took: Duration) -> Failure {
+    let is_master = matches!(error, StoreStartError::Master(_));
+    let mut failure = connect::unstarted(master, plan, error).await;
     if is_master && failure.exit == Exit::Unreachable {
         let limits = master.timeouts();
         let found = failure.found.take().unwrap_or_default();

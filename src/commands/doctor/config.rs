@@ -2,13 +2,13 @@
 
 use crate::commands::doctor::Args;
 use crate::commands::error::Failure;
-use crate::commands::lint::{self, inputs};
+use crate::commands::lint_inputs;
 use crate::engine::doctor::config::{self as doctor, ConfigInputs};
 use crate::engine::sys::FileTree;
 
 /// Reads the files, the environment and the processes.
 pub(super) fn read(args: &Args, tree: &FileTree) -> Result<ConfigInputs, Failure> {
-    let (inputs, unread) = inputs::load(&args.file);
+    let (inputs, unread) = lint_inputs::load(&args.file);
     if let Some((_, failure)) = unread.into_iter().next() {
         return Err(failure);
     }
@@ -22,11 +22,11 @@ pub(super) fn read(args: &Args, tree: &FileTree) -> Result<ConfigInputs, Failure
         .map(|input| (input.name, input.bytes))
         .collect();
     if texts.is_empty() && !args.file.is_empty() {
-        return Err(inputs::nothing_in(&args.file));
+        return Err(lint_inputs::nothing_in(&args.file));
     }
     let files = match texts.is_empty() {
         true => None,
-        false => Some(doctor::files(&texts).map_err(|(name, error)| lint::unreadable(&name, &error))?),
+        false => Some(doctor::files(&texts).map_err(|(name, error)| lint_inputs::unreadable(&name, &error))?),
     };
     let processes = match &args.pid {
         None => doctor::processes(tree, std::process::id()),

@@ -17,11 +17,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use crate::commands::args::show_duration;
+use crate::commands::connect::ConnectArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{self, Signals};
-use crate::commands::store::connect::ConnectArgs;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckReport, Severity};
@@ -177,9 +177,9 @@ impl Args {
                 self.only.iter().any(|name| cluster::CHECKS.iter().any(|c| c.id == name || c.group.word() == name));
             let word = |name| if name == intent::ProtocolName::Rdma { "rdma" } else { "tcp" };
             let protocol = self.protocol.map(|name| word(name).to_owned());
-            let link = self.link.over(&TransportArgs { protocol, ..TransportArgs::default() });
+            let transport = TransportArgs { protocol, ..TransportArgs::default() };
             let queries = DoctorQueries {
-                running: self.running.queries(&link, is_asked, &selection).await?,
+                running: self.running.queries((&self.link, &transport), is_asked, &selection).await?,
                 peer: self.peer.query(&self.link, &selection, tree.is_this_host()).await?,
             };
             let checks = run_checks(&tree, &intent, &search, &config, &queries, &selection, &done);

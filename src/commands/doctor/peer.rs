@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::commands::connect::ConnectArgs;
 use crate::commands::error::Failure;
+use crate::commands::node_failure;
+use crate::commands::origin::flag_or_variable;
 use crate::commands::output;
-use crate::commands::serve::node;
-use crate::commands::store::connect::ConnectArgs;
 use crate::commands::table::{self, ReportTable};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::HostPort;
@@ -59,11 +60,9 @@ impl PeerArgs {
             return Ok(Err("devices on another host cannot be opened".into()));
         }
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
-        let metadata = match (&link.metadata_server, variable("MOONCAKE_TE_META_DATA_SERVER")) {
-            (Some(text), _) => node::metadata(text, format!("--metadata-server {text}"))?,
-            (None, Some(text)) => node::metadata(&text, format!("MOONCAKE_TE_META_DATA_SERVER={text}"))?,
-            (None, None) => MetadataUri::P2p,
-        };
+        let flag = link.metadata_server.as_deref();
+        let metadata = flag_or_variable(flag, "--metadata-server", "MOONCAKE_TE_META_DATA_SERVER", variable);
+        let metadata = metadata.map(node_failure::metadata).transpose()?.map_or(MetadataUri::P2p, |found| found.value);
         for segment in &self.rdma_peer {
             let is_name = match metadata {
                 MetadataUri::P2p => HostPort::split(segment).map(drop).map_err(|error| error.to_string()),
@@ -117,7 +116,7 @@ impl PeerArgs {
                 metadata,
                 protocol: TransferProtocol::Rdma,
                 announce_host: None,
-                transport: transport.map_err(|failure| failure.what)?.rdma,
+                transport: transport.map_err(|failure| failure.what)?.value.rdma,
                 settings,
             })
         });

@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::commands::args;
+use crate::commands::connect::ConnectArgs;
 use crate::commands::discovery;
 use crate::commands::error::Failure;
 use crate::commands::master_target::{self, MasterArgs, RPC_PORT};
+use crate::commands::node_failure;
+use crate::commands::origin::{Origin, flag_or_variable};
 use crate::commands::output;
-use crate::commands::serve::node;
-use crate::commands::store::connect::ConnectArgs;
+use crate::commands::transport::TransportArgs;
 use crate::engine::admin;
 use crate::engine::base::text::masked;
 use crate::engine::base::{ByteSize, HostPort};
@@ -112,7 +114,7 @@ impl RunningArgs {
     /// An address, a URL or a size is invalid.
     pub(super) async fn queries(
         &self,
-        link: &ConnectArgs,
+        (link, transport): (&ConnectArgs, &TransportArgs),
         is_asked: bool,
         selection: &Selection,
     ) -> Result<RunningQueries, Failure> {
@@ -124,7 +126,7 @@ impl RunningArgs {
             })?;
         }
         if let Some(text) = &link.metadata_server {
-            node::metadata(text, format!("--metadata-server {text}"))?;
+            node_failure::metadata(Origin::described(text.clone(), format!("--metadata-server {text}")))?;
         }
         if self.probe_bytes.0 == 0 || self.probe_bytes.0 > PROBE_MAX {
             let what =
@@ -150,7 +152,7 @@ impl RunningArgs {
                 let wrong = named.as_deref().filter(|_| link.master.master.is_none());
                 match wrong.and_then(|text| misnamed(text, &origin())) {
                     Some(why) => Err(NoCluster::Misnamed { origin: origin(), why }),
-                    None => match self.cluster(link, named).await {
+                    None => match self.cluster((link, transport), named).await {
                         Ok(query) => Ok(query),
                         Err(failure) if is_flag => return Err(failure),
                         Err(failure) => Err(NoCluster::Skipped(failure.what)),
@@ -186,7 +188,11 @@ impl RunningArgs {
         MasterCalls(RpcClient::new(RealEnv::new(), at, timeouts)).service_ready().await.is_ok()
     }
 
-    async fn cluster(&self, link: &ConnectArgs, named: Option<String>) -> Result<cluster::ClusterQuery, Failure> {
+    async fn cluster(
+        &self,
+        (link, transport): (&ConnectArgs, &TransportArgs),
+        named: Option<String>,
+    ) -> Result<cluster::ClusterQuery, Failure> {
         let etcd = named.as_deref().and_then(|text| Some((text, text.strip_prefix("etcd://")?)));
         let etcd = match etcd {
             None => None,
@@ -221,19 +227,17 @@ impl RunningArgs {
             output::say(discovery::note(found.as_ref(), &master));
             link.metadata_server = Some(found.map_or(MetadataUri::P2p, |found| found.metadata).to_string());
         }
-        let metadata = match (&link.metadata_server, variable) {
-            (Some(text), _) => node::metadata(text, format!("--metadata-server {text}"))?,
-            (None, Some(text)) => node::metadata(&text, format!("MOONCAKE_TE_META_DATA_SERVER={text}"))?,
-            (None, None) => MetadataUri::P2p,
-        };
+        let flag = link.metadata_server.as_deref();
+        let metadata = flag_or_variable(flag, "--metadata-server", "MOONCAKE_TE_META_DATA_SERVER", |_| variable);
+        let metadata = metadata.map(node_failure::metadata).transpose()?.map_or(MetadataUri::P2p, |found| found.value);
         // A host without a route to the cluster cannot join as a node, so it only queries the master.
         let is_named = named.is_some();
-        let plan = link.plan(&master).await.map_err(|failure| match failure.found {
+        let plan = link.plan(&master, transport).await.map_err(|failure| match failure.found {
             Some(found) => format!("{}: {found}", failure.what),
             None => failure.what,
         });
         let cluster_id = plan.as_ref().ok().and_then(|plan| plan.config.engine.settings.cluster_id.clone());
-        let node = match plan {
+        let client = match plan {
             Ok(_) if !is_named => Err(format!(
                 "no probe objects are written to a master found at the default address: pass --master {} to allow this",
                 master.at
@@ -249,7 +253,7 @@ impl RunningArgs {
             metadata,
             is_metadata_assumed,
             metadata_cluster: cluster_id,
-            node: node.map_err(Into::into),
+            client: client.map_err(Into::into),
             planned: self.node_names.clone(),
             expected: self.expect_capacity,
             probe_bytes: self.probe_bytes.0,

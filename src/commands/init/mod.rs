@@ -12,7 +12,7 @@ use question::{
 };
 
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::{args, output, render};
+use crate::commands::{args, extra_flags, output};
 use crate::engine::deploy::{
     ComputeDevice, DeploySize, DeploySizeError, DeploymentSpec, FileFormat, HighAvailability, HugePageSize,
     MetadataKind, Platform, Programs, ServingMode, SizeNote, StoreProtocol, commented, plan_processes,
@@ -304,7 +304,7 @@ impl Args {
     /// The deployment, checked.
     fn checked_spec(&self) -> Result<DeploymentSpec, Failure> {
         let spec = self.spec()?;
-        render::check_flags(&spec).map_err(|error| Failure::usage(error.to_string()))?;
+        extra_flags::check(&spec).map_err(|error| Failure::usage(error.to_string()))?;
         plan_processes(&spec, Platform::Hosts).map_err(|error| Failure::usage(error.to_string()))?;
         Ok(spec)
     }

@@ -2,7 +2,6 @@
 //!
 //! This module reads the inputs and prints the report. [`crate::engine::lint`] contains the rules.
 
-pub(in crate::commands) mod inputs;
 mod report;
 
 use std::io::{self, IsTerminal};
@@ -11,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::lint::report::LintVerdict;
-use crate::commands::{output, table};
+use crate::commands::{lint_inputs, output, table};
 use crate::engine::base::text::escaped;
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
@@ -94,7 +93,7 @@ impl Args {
         if let Some(text) = &self.release {
             known_release(text)?;
         }
-        let (inputs, mut unread) = inputs::load(&self.files);
+        let (inputs, mut unread) = lint_inputs::load(&self.files);
         let sources: Vec<SourceFile<'_>> =
             inputs.iter().map(|input| SourceFile { name: &input.name, bytes: &input.bytes, kind: self.kind }).collect();
         let (mut deployment, left) = read_each(&sources);
@@ -104,14 +103,14 @@ impl Args {
             if is_skipped || matches!(error, ReadError::NothingToCheck { .. }) {
                 output::say(format!("{}: {error}", escaped(name)));
             } else {
-                unread.push((name.clone(), unreadable(name, error)));
+                unread.push((name.clone(), lint_inputs::unreadable(name, error)));
             }
             if !matches!(error, ReadError::NothingToCheck { .. }) {
                 names.retain(|known| **known != **name);
             }
         }
         if names.is_empty() && unread.is_empty() {
-            unread.push((self.files.join(", "), inputs::nothing_in(&self.files)));
+            unread.push((self.files.join(", "), lint_inputs::nothing_in(&self.files)));
         }
         for (_, failure) in &unread {
             output::say(failure.line().trim_end());
@@ -160,18 +159,4 @@ fn known_release(text: &str) -> Result<(), Failure> {
     }
     Err(Failure::usage(format!("invalid Mooncake release '{text}'"))
         .next(format!("use numbers separated by dots, e.g. {}", Release::TESTED.text())))
-}
-
-/// The error message for a file that cannot be parsed.
-pub(in crate::commands) fn unreadable(name: &str, error: &ReadError) -> Failure {
-    let at = error.line().map_or_else(|| escaped(name), |line| format!("{}:{line}", escaped(name)));
-    let next = match error {
-        ReadError::Yaml { templated: true, .. } => {
-            "the file is a template: check its rendered output (helm template, kustomize build)"
-        }
-        ReadError::Unknown => "pass --kind KIND if the file is one of these types",
-        ReadError::Empty => "pass a file that is not empty",
-        _ => "fix the file, or pass --kind KIND",
-    };
-    Failure::usage(format!("cannot read {at}")).found(error.to_string()).next(next)
 }

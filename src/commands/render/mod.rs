@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::extra_flags;
 use crate::commands::input;
 use crate::commands::output;
-use crate::commands::serve::master_flags;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::one_line;
 use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};
-use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, parse, size_notes};
-use crate::engine::lint::MCCTL_FLAGS;
+use crate::engine::deploy::{DeploymentSpec, FileFormat, parse, size_notes};
 
 /// Write the files that start a deployment
 #[derive(Debug, clap::Args)]
@@ -193,32 +192,11 @@ fn read(path: &Path, sets: &[String]) -> Result<DeploymentSpec, Failure> {
             .next("run mcctl init to write a deployment file")
     })?;
     let spec = parse(&text, format, sets).map_err(|error| failure(path, &error.to_string()))?;
-    check_flags(&spec).map_err(|error| failure(path, &error.to_string()))?;
+    extra_flags::check(&spec).map_err(|error| failure(path, &error.to_string()))?;
     for note in size_notes(&text, format, sets) {
         output::say(format!("note: {note}"));
     }
     Ok(spec)
-}
-
-/// A flag in `master.extra_flags` that the master does not support.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("master.extra_flags: unknown master flag --{name}{}", near.as_deref().map(|near| format!("; did you mean {near}?")).unwrap_or_default())]
-pub(super) struct UnknownMasterFlag {
-    name: String,
-    near: Option<String>,
-}
-
-/// Checks that the master supports all flags in `master.extra_flags`. Upstream's master exits without a message on an unknown flag.
-pub(super) fn check_flags(spec: &DeploymentSpec) -> Result<(), UnknownMasterFlag> {
-    for arg in &spec.master.extra_flags {
-        let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");
-        let mcctl_only = MCCTL_FLAGS.contains(&name.as_str()) && spec.programs == Programs::Upstream;
-        if arg.starts_with("--") && (master_flags::TABLE.find(&name).is_none() || mcctl_only) {
-            let near = master_flags::TABLE.nearest(&name);
-            return Err(UnknownMasterFlag { name, near });
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

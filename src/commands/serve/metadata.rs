@@ -2,13 +2,15 @@
 
 use crate::commands::error::{Exit, Outcome};
 use crate::commands::gflags::ParsedFlags;
+use crate::commands::key_space::key_space;
 use crate::commands::listen::ListenAddress;
 use crate::commands::logging;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve::{metadata_flags, settings_of, start_logging};
+use crate::commands::serve::{settings_of, start_logging};
+use crate::commands::service_flags::metadata_flags;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
-use crate::engine::metadata::{KeyParsing, KeySpace, MetadataService};
+use crate::engine::metadata::{KeyParsing, MetadataService};
 
 /// Runs the service until it receives SIGINT or SIGTERM.
 ///
@@ -34,9 +36,4 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         running.stop().await;
         Ok(Exit::Done)
     })
-}
-
-/// The record key names for the cluster that the environment selects.
-pub(in crate::commands) fn key_space() -> KeySpace {
-    KeySpace::new(std::env::var("MC_METADATA_CLUSTER_ID").ok().as_deref())
 }

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use crate::commands::args;
+use crate::commands::connect::{self, ClientArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::listen::ListenAddress;
 use crate::commands::logging::LogFileOptions;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::store::connect::{self, ClientPlan, ConnectArgs};
-use crate::commands::transport::TransportArgs;
+use crate::commands::simulator::{self, WARNING};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{RealEnv, processors};
-use crate::engine::sim::{self, Config, Cost, Storage};
-use crate::engine::store::Node;
+use crate::engine::sim::{Config, Cost};
+use crate::engine::store::{StoreClient, StoreClientBuilder};
 
 /// Flags of `mcctl serve sim`.
 #[derive(Debug, clap::Args)]
@@ -33,9 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = ["mooncake"])]
     hicache_storage_backend: Option<String>,
     #[command(flatten)]
-    link: ConnectArgs,
-    #[command(flatten)]
-    transport: TransportArgs,
+    link: ClientArgs,
     #[command(flatten)]
     accepted: SglangCompatFlags,
     #[command(flatten)]
@@ -122,8 +120,6 @@ struct SglangCompatFlags {
     hicache_mem_layout: Option<String>,
 }
 
-/// Warning in the first line of output.
-pub(in crate::commands) const WARNING: &str = "this is a SIMULATOR of an SGLang server: it does not run a model, responses are random text, and timings come from a cost model";
 /// Threads for requests, storage and the engine.
 const THREADS_MAX: usize = 4;
 /// Maximum L2 size in tokens.
@@ -202,58 +198,44 @@ impl Args {
     /// # Errors
     /// The sizes are invalid, the port cannot be bound, or the store is unreachable.
     pub fn run(self) -> Outcome {
-        let has_storage = self.hicache_storage_backend.is_some() || self.link.master.master.is_some();
+        let has_storage = self.hicache_storage_backend.is_some() || self.link.connect.master.master.is_some();
         let config = self.shape.config(self.enable_hierarchical_cache || has_storage)?;
         output::say(format!("mcctl serve sim: {WARNING}"));
         runtime::block_on(processors().clamp(2, THREADS_MAX), async {
             let mut signals = Signals::take_for_service()?;
-            let node = match has_storage {
-                true => match connect(&self.link.over(&self.transport), &mut signals).await? {
-                    Some(node) => Some(node),
+            let client = match has_storage {
+                true => match connect(&self.link, &mut signals).await? {
+                    Some(client) => Some(client),
                     None => return Ok(Exit::Done),
                 },
                 false => None,
             };
-            let served = self.serve(&config, node.as_ref(), &mut signals).await;
-            if let Some(node) = node {
-                runtime::stop_in_time("the client", node.stop()).await;
+            let served = self.serve(&config, client.as_ref(), &mut signals).await;
+            if let Some(client) = client {
+                runtime::stop_in_time("the client", client.stop()).await;
             }
             served
         })
     }
 
-    async fn serve(&self, config: &Config, node: Option<&Node<RealEnv>>, signals: &mut Signals) -> Outcome {
+    async fn serve(&self, config: &Config, client: Option<&StoreClient<RealEnv>>, signals: &mut Signals) -> Outcome {
         let listen = ListenAddress {
             what: "the simulator",
             at: HostPort::new(self.host.clone(), self.port),
             origin: format!("--port {}", self.port),
             host_origin: format!("--host {}", self.host),
         };
-        let running = start(config, node, &listen).await?;
+        let running = simulator::start(config, client, &listen).await?;
         output::line(format!(
             "ready: simulated SGLang server at http://{}; {}",
             running.at(),
-            tiers(config, node.is_some())
+            tiers(config, client.is_some())
         ))?;
         let signal = signals.next().await;
         output::say(format!("{signal}: stopping"));
         runtime::stop_in_time("the simulator", running.stop()).await;
         Ok(Exit::Done)
     }
-}
-
-/// Starts a simulator that listens on `listen` and uses `node`'s store as L3.
-///
-/// # Errors
-/// The port cannot be bound.
-pub(in crate::commands) async fn start(
-    config: &Config,
-    node: Option<&Node<RealEnv>>,
-    listen: &ListenAddress,
-) -> Result<sim::RunningSimulator, Failure> {
-    let env = RealEnv::new();
-    let storage = node.map(|node| Storage::new(env.clone(), node.client().clone(), config));
-    sim::start(env, &listen.at, config.clone(), storage).await.map_err(|error| listen.failure(&error.source))
 }
 
 /// The cache tier sizes, for the ready line.
@@ -268,16 +250,16 @@ fn tiers(config: &Config, storage: bool) -> String {
     text
 }
 
-/// A client for the store that `link` selects; `None` if a signal arrives first.
-async fn connect(link: &ConnectArgs, signals: &mut Signals) -> Result<Option<Node<RealEnv>>, Failure> {
+/// A client of the store that `link` selects; `None` if a signal arrives first.
+async fn connect(link: &ClientArgs, signals: &mut Signals) -> Result<Option<StoreClient<RealEnv>>, Failure> {
     let start = async {
-        let (master, ClientPlan { node: plan, config, metadata, note, .. }) = link.planned().await?;
-        match Node::start(config, RealEnv::new()).await {
-            Ok(node) => {
-                note.iter().for_each(output::say);
-                Ok(Some(node))
+        let (master, plan) = link.planned().await?;
+        match StoreClientBuilder::from(plan.config.clone()).start(RealEnv::new()).await {
+            Ok(client) => {
+                plan.note.iter().for_each(output::say);
+                Ok(Some(client))
             }
-            Err(error) => Err(connect::unstarted(&master, &plan, &metadata, error).await),
+            Err(error) => Err(connect::unstarted(&master, &plan, error).await),
         }
     };
     tokio::select! {

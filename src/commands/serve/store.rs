@@ -3,26 +3,33 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::commands::config_file::{self, CONFIG_BYTES_MAX, ConfigFile, Typing};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::flags::{FileKey, ValueKind, parse_bool};
 use crate::commands::gflags::ParsedFlags;
-use crate::commands::listen::ListenAddress;
+use crate::commands::listen::{ListenAddress, check_collisions};
 use crate::commands::logging;
 use crate::commands::master_target;
+use crate::commands::node_failure::{self, ClientOrigins, NodeOrigins};
+use crate::commands::origin::ValueOrigin;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve::node::{self, NodePlan, NodePorts, RunningNode};
-use crate::commands::serve::{settings_of, start_logging, store_flags};
-use crate::commands::settings::{Assignment, Settings, ValueOrigin, read_text};
+use crate::commands::serve::{settings_of, start_logging};
+use crate::commands::service_flags::store_flags;
+use crate::commands::settings::{Assignment, Settings, read_text};
 use crate::commands::transport::TransportChoice;
 use crate::commands::unknown_key;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv, deadline, processors};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::client_metrics::ClientMetrics;
+use crate::engine::store::service::{self, StoreService, StoreServiceConfig};
+use crate::engine::store::{ClientConfig, NodeConfig, StoreClient};
 use crate::engine::sys::interface;
 
 /// Runs a store node until it receives SIGINT or SIGTERM.
@@ -38,41 +45,95 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     }
     runtime::block_on(processors().min(THREADS_MAX), async {
         let mut signals = Signals::take_for_service()?;
-        let (plan, ports) = tokio::select! {
+        let plan = tokio::select! {
             planned = plan_in_time(settings) => planned?,
             signal = signals.next() => {
                 tracing::info!("{signal}: stopping before the node is ready");
                 return Ok(Exit::Done);
             }
         };
-        node::check_ports(&plan, &ports)?;
-        warn_of_unknown_name(&plan);
-        let stop = async {
-            let signal = signals.next().await;
-            tracing::info!("{signal}: stopping before the node is ready");
-        };
-        let Some(node) = RunningNode::start(&plan, &ports, stop).await? else { return Ok(Exit::Done) };
-        let memory =
-            node.node.segment().map_or_else(|| "no memory".to_owned(), |segment| ByteSize(segment.size).to_string());
+        plan.check_ports()?;
+        let client = &plan.config.node.client;
+        warn_of_unknown_name(client);
+        let Some(service) = start(&plan, &mut signals).await? else { return Ok(Exit::Done) };
+        let memory = service
+            .node()
+            .segment()
+            .map_or_else(|| "no memory".to_owned(), |segment| ByteSize(segment.size).to_string());
         tracing::info!(
             "Store service started successfully on {}: contributes {memory} to the master at {}",
-            node.node.name(),
-            plan.master
+            service.node().name(),
+            client.master
         );
-        tracing::info!("REST API started on port {}: http://{}", node.rest_at().port, node.rest_at());
-        if let Some(at) = node.client_http_at() {
+        tracing::info!("REST API started on port {}: http://{}", service.rest_at().port, service.rest_at());
+        if let Some(at) = service.client_http_at() {
             tracing::info!("client HTTP server started on port {}: http://{at}", at.port);
         }
         let signal = signals.next().await;
         tracing::info!("{signal}: stopping");
-        runtime::stop_in_time("the node", node.stop()).await;
+        runtime::stop_in_time("the node", service.stop()).await;
         Ok(Exit::Done)
     })
 }
 
+/// A store service's configuration, and what its errors name.
+#[derive(Debug)]
+struct ServicePlan {
+    config: StoreServiceConfig,
+    origins: NodeOrigins,
+    rest: ListenAddress,
+    client_http: Option<ListenAddress>,
+    /// Warnings about environment variables that do not parse.
+    warnings: Vec<String>,
+}
+
+impl ServicePlan {
+    /// Checks that the HTTP ports differ from each other and from a fixed handshake port (`MC_LEGACY_RPC_PORT_BINDING`).
+    ///
+    /// # Errors
+    /// Two ports are the same.
+    fn check_ports(&self) -> Result<(), Failure> {
+        let client = &self.config.node.client;
+        let mut listens = vec![self.rest.clone()];
+        listens.extend(self.client_http.clone());
+        listens.extend(client.fixed_handshake_port().map(|port| {
+            let origin = format!("--local-hostname {} with MC_LEGACY_RPC_PORT_BINDING", client.local_hostname);
+            node_failure::handshake_port(port, origin)
+        }));
+        check_collisions(&listens)
+    }
+}
+
+/// Starts the service of `plan`; `None` if a signal arrives before it has started. In this case, its records have been removed.
+async fn start(plan: &ServicePlan, signals: &mut Signals) -> Result<Option<StoreService<RealEnv>>, Failure> {
+    for warning in &plan.warnings {
+        tracing::warn!("{warning}");
+    }
+    let (cancel, cancelled) = oneshot::channel::<()>();
+    let cancelled = async move { cancelled.await.unwrap_or_default() };
+    let mut starting = pin!(StoreService::start_unless(plan.config.clone(), RealEnv::new(), cancelled));
+    let started = tokio::select! {
+        started = &mut starting => started,
+        signal = signals.next() => {
+            tracing::info!("{signal}: stopping before the node is ready");
+            // The receiver no longer exists if startup has just completed.
+            let _ = cancel.send(());
+            let end = async {
+                if let Ok(service) = starting.await {
+                    service.stop().await;
+                }
+            };
+            runtime::stop_in_time("the node", end).await;
+            return Ok(None);
+        }
+    };
+    let ports = (&plan.rest, plan.client_http.as_ref());
+    started.map(Some).map_err(|error| node_failure::service(&plan.config, &plan.origins, ports, error))
+}
+
 /// The configuration from `settings`. If the node's name depends on the master's address, name resolution is retried until it succeeds: in
 /// a cluster that has just started, DNS records may appear late. The time spent on retries counts toward the maximum wait for the master.
-async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failure> {
+async fn plan_in_time(settings: Settings) -> Result<ServicePlan, Failure> {
     let (env, settings) = (RealEnv::new(), Arc::new(settings));
     let began = env.now();
     let mut warned = false;
@@ -104,16 +165,19 @@ async fn plan_in_time(settings: Settings) -> Result<(NodePlan, NodePorts), Failu
                 return Err(failure.next(format!("{next}, or set a longer --max-wait-time")));
             }
             Err(failure) => return Err(failure),
-            Ok((plan, ports)) => return Ok((NodePlan { waited, ..plan }, ports)),
+            Ok(mut plan) => {
+                plan.config.node.client.wait_at_most(max_wait, waited);
+                return Ok(plan);
+            }
         }
     }
 }
 
 /// Warns if this host cannot resolve the node's own name, which other nodes use to connect with P2PHANDSHAKE. It is only a warning,
 /// because other hosts may be able to resolve the name. The node does not wait for the resolver.
-fn warn_of_unknown_name(plan: &NodePlan) {
-    let Ok((host, _)) = HostPort::split(&plan.local_hostname) else { return };
-    if plan.metadata != MetadataUri::P2p {
+fn warn_of_unknown_name(client: &ClientConfig) {
+    let Ok((host, _)) = HostPort::split(&client.local_hostname) else { return };
+    if client.engine.metadata != MetadataUri::P2p {
         return;
     }
     tokio::task::spawn_blocking(move || {
@@ -141,7 +205,7 @@ const THREADS_MAX: usize = 4;
 fn plan(
     settings: &Settings,
     address_towards: impl Fn(&HostPort) -> io::Result<Option<IpAddr>>,
-) -> Result<(NodePlan, NodePorts), Failure> {
+) -> Result<ServicePlan, Failure> {
     let master_origin = settings.describe("master_server_address");
     let master = match settings.text("master_server_address") {
         "" => {
@@ -151,17 +215,15 @@ fn plan(
         }
         text => master_target::address(text, &master_origin, master_target::RPC_PORT)?,
     };
-    let metadata = node::metadata(settings.text("metadata_server"), settings.describe("metadata_server"))?;
-    let devices = settings.text("device_name");
-    let transport = TransportChoice::new(
-        settings.text("protocol"),
-        settings.describe("protocol"),
-        devices,
-        settings.bool("allow_tcp_fallback"),
-        |name| std::env::var(name).ok(),
-    )?;
+    let text = |name: &str| settings.described(name, settings.text(name).to_owned());
+    let env = |name: &str| std::env::var(name).ok();
+    let metadata = node_failure::metadata(text("metadata_server"))?.value;
+    let fallback = settings.bool("allow_tcp_fallback");
+    let transport = TransportChoice::new(text("protocol"), settings.text("device_name"), fallback, env)?;
     let given = settings.text("local_hostname").trim();
-    let given = (!given.is_empty()).then(|| (given, settings.describe("local_hostname")));
+    let given = (!given.is_empty()).then_some(given);
+    let local_hostname = service::local_hostname(given, &master, &metadata, address_towards)
+        .map_err(|error| node_failure::hostname(&error, &text("local_hostname").origin))?;
     let listen = |what, port| ListenAddress {
         what,
         at: HostPort::new(settings.text("host"), settings.whole(port)),
@@ -170,23 +232,28 @@ fn plan(
     };
     let client_http =
         settings.bool("enable_client_http_server").then(|| listen("the client HTTP server", "client_http_port"));
-    let metrics = client_http.as_ref().and_then(|_| client_metrics(&|name| std::env::var(name).ok()));
-    let plan = NodePlan {
-        local_hostname: node::local_hostname(given, &master, &metadata, address_towards)?,
-        master,
-        master_origin,
-        metadata,
-        segment: settings.size("global_segment_size"),
-        segment_origin: settings.describe("global_segment_size"),
-        local_buffer: settings.size("local_buffer_size"),
-        local_buffer_origin: settings.describe("local_buffer_size"),
-        transport,
-        announce_host: None,
-        max_wait: max_wait(settings),
-        waited: Duration::ZERO,
-        metrics,
+    let rest = listen("the REST port", "port");
+    let described = |name: &str| ValueOrigin::Described(settings.describe(name));
+    let origins = NodeOrigins {
+        client: ClientOrigins { master: ValueOrigin::Described(master_origin), transport: transport.origin },
+        segment: described("global_segment_size"),
+        local_buffer: described("local_buffer_size"),
     };
-    Ok((plan, NodePorts { rest: listen("the REST port", "port"), client_http }))
+    let mut client = StoreClient::builder(master)
+        .metadata(metadata)
+        .local_hostname(local_hostname)
+        .local_buffer(settings.size("local_buffer_size"))
+        .transport(transport.value.protocol, transport.value.rdma)
+        .config();
+    client.metrics = client_http.as_ref().and_then(|_| client_metrics(&env));
+    let warnings = client.apply_variables(&env);
+    client.wait_at_most(max_wait(settings), Duration::ZERO);
+    let config = StoreServiceConfig {
+        node: NodeConfig { client, segment_bytes: settings.size("global_segment_size") },
+        rest: rest.at.clone(),
+        client_http: client_http.as_ref().map(|listen| listen.at.clone()),
+    };
+    Ok(ServicePlan { config, origins, rest, client_http, warnings })
 }
 
 /// Metrics for the node's client; `None` with `MC_STORE_CLIENT_METRIC=0`.
@@ -346,14 +413,12 @@ mod tests {
         assert!(error.exit == Exit::Usage && error.what.starts_with("MOONCAKE_GLOBAL_SEGMENT_SIZE is 'lots'"));
     }
 
-    fn planned(args: &[&str]) -> Result<NodePlan, Failure> {
-        settle(args, &[])
-            .and_then(|(settings, _)| plan(&settings, |_| Ok(Some(IpAddr::from([10, 0, 0, 7])))))
-            .map(|(plan, _)| plan)
+    fn planned(args: &[&str]) -> Result<ServicePlan, Failure> {
+        settle(args, &[]).and_then(|(settings, _)| plan(&settings, |_| Ok(Some(IpAddr::from([10, 0, 0, 7])))))
     }
 
     fn name(args: &[&str]) -> Option<String> {
-        planned(args).map(|plan| plan.local_hostname).ok()
+        planned(args).map(|plan| plan.config.node.client.local_hostname).ok()
     }
 
     #[test]
@@ -367,9 +432,9 @@ mod tests {
     fn time_spent_resolving_counts_towards_the_wait() {
         let (settings, _) = settle(&["--master=127.0.0.1:50051", "--max-wait-time=7"], &[]).expect("well formed");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let (plan, _) = runtime.block_on(plan_in_time(settings)).expect("an address");
-        assert_eq!(plan.max_wait, Duration::from_secs(7));
-        assert!(plan.waited > Duration::ZERO, "starting and joining a thread takes time");
+        let client = runtime.block_on(plan_in_time(settings)).expect("an address").config.node.client;
+        assert_eq!(client.max_wait, Duration::from_secs(7));
+        assert!(client.waited > Duration::ZERO, "starting and joining a thread takes time");
     }
 
     #[test]

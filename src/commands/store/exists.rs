@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
-use crate::commands::store::connect::UnusedConnectArgs;
+use crate::commands::store::unused_flags::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key, stat};
 use crate::engine::base::text::escaped;
 

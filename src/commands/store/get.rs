@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::commands::connect::ClientArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{STOP_MAX, Signals};
-use crate::commands::store::connect::{ConnectArgs, stopped};
 use crate::commands::store::destination::Destination;
 use crate::commands::store::key;
 use crate::commands::store::object_write::ObjectWrite;
-use crate::commands::transport::TransportArgs;
+use crate::commands::store::session::{StoreSession, stopped};
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ObjectKey};
 use crate::engine::env::{RealEnv, deadline};
@@ -37,9 +37,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: ConnectArgs,
-    #[command(flatten)]
-    transport: TransportArgs,
+    link: ClientArgs,
 }
 
 #[derive(Serialize)]
@@ -56,7 +54,7 @@ struct GetDocument<'a> {
 impl Args {
     pub(super) async fn run(self) -> Outcome {
         let destination = Destination::find(self.output.as_deref())?;
-        let mut link = self.link.over(&self.transport).connect().await?;
+        let mut link = StoreSession::open(&self.link).await?;
         let key = ObjectKey::from(self.key.as_str());
         let get = async |client: &StoreClient<RealEnv>| client.get(&key).await;
         let progress = WorkProgress::start("getting the object", WorkUnit::Time, || 0);

@@ -1,7 +1,6 @@
 //! `mcctl store`: put, get and list objects. Lookups use the master's admin HTTP endpoint, which grants no lease. If the endpoint is
 //! unavailable, RPC is used instead, which grants a lease, and a note is printed to stderr.
 
-pub mod connect;
 mod destination;
 mod exists;
 mod get;
@@ -10,7 +9,9 @@ mod ls;
 mod object_write;
 mod put;
 mod rm;
+mod session;
 mod stat;
+mod unused_flags;
 
 use clap::Subcommand;
 

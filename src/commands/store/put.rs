@@ -10,14 +10,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::args::{self as parsers, ValueError};
+use crate::commands::connect::ClientArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::Signals;
-use crate::commands::store::connect::{self, ConnectArgs};
 use crate::commands::store::key;
+use crate::commands::store::session::{StoreSession, stopped};
 use crate::commands::store::stat::{self, KeyState};
-use crate::commands::transport::TransportArgs;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::env::RealEnv;
@@ -60,9 +60,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    link: ConnectArgs,
-    #[command(flatten)]
-    transport: TransportArgs,
+    link: ClientArgs,
 }
 
 /// The result of a put.
@@ -177,7 +175,7 @@ impl Args {
             ))
             .next("pass a FILE that is not empty, or use --value TEXT"));
         }
-        let mut link = self.link.over(&self.transport).connect().await?;
+        let mut link = StoreSession::open(&self.link).await?;
         let value = Arc::new(Memory::from_vec(bytes)).whole();
         let what = format!("put {quoted}");
         let progress = WorkProgress::start("storing the object", WorkUnit::Time, || 0);
@@ -280,7 +278,7 @@ impl Args {
         let reading = tokio::task::spawn_blocking(move || read(file.as_deref(), bytes));
         tokio::select! {
             read = reading => read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
-            signal = signals.next() => Err(connect::stopped(signal, &format!("put {}", Quoted(&self.key)))),
+            signal = signals.next() => Err(stopped(signal, &format!("put {}", Quoted(&self.key)))),
         }
     }
 

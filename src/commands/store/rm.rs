@@ -6,7 +6,7 @@ use crate::commands::confirm::{self, ConfirmArgs};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
-use crate::commands::store::connect::UnusedConnectArgs;
+use crate::commands::store::unused_flags::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
 use crate::engine::base::ErrorCode;
 use crate::engine::base::text::{Quoted, escaped};

@@ -17,20 +17,22 @@ use crate::commands::args::ValueError;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::listen::ListenAddress;
 use crate::commands::logging::{self, LogFileOptions};
+use crate::commands::master_process::{MasterPlan, MasterProcess, MetadataCleanup};
+use crate::commands::node_failure::{self, ClientOrigins, NodeOrigins};
+use crate::commands::open_files;
+use crate::commands::origin::{Origin, ValueOrigin};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::serve;
-use crate::commands::serve::master_process::{MasterPlan, MasterProcess, MetadataCleanup};
-use crate::commands::serve::node::{self, NodePlan, NodePorts, RunningNode};
 use crate::commands::transport::TransportArgs;
 use crate::commands::up::paste::{SGLANG_FLAGS, StoreAddresses};
 use crate::commands::up::ports::PortRequest;
 use crate::commands::up::round_trip::RoundTrip;
 use crate::commands::up::sim::{LocalSim, SimDocument};
 use crate::engine::base::ByteSize;
-
-use crate::engine::env::processors;
+use crate::engine::env::{RealEnv, processors};
 use crate::engine::master::MasterConfig;
+use crate::engine::store::service::{StoreService, StoreServiceConfig};
+use crate::engine::store::{ClientConfig, NodeConfig, StoreClient};
 use crate::engine::upstream;
 
 /// Flags of `mcctl up`.
@@ -115,7 +117,7 @@ impl Args {
                 signal = signals.next() => return Ok(interrupted(signal)),
             };
             let checked = tokio::select! {
-                checked = round_trip::round_trip(&store.node_plan) => checked,
+                checked = round_trip::round_trip(&store.config, &store.origins) => checked,
                 signal = signals.next() => {
                     store.stop().await;
                     return Ok(interrupted(signal));
@@ -149,7 +151,7 @@ impl Args {
                 master: addresses.master.to_string(),
                 admin: format!("http://{}", addresses.admin),
                 metadata: addresses.metadata.clone(),
-                node: store.node.node.name().to_string(),
+                node: store.node.node().name().to_string(),
                 segment_bytes: self.segment_size.bytes.0,
                 rest: format!("http://{}", store.node.rest_at()),
                 notes: &store.notes,
@@ -185,7 +187,7 @@ impl Args {
             addresses.master,
             addresses.admin,
             addresses.metadata,
-            store.node.node.name(),
+            store.node.node().name(),
             self.segment_size,
             store.node.rest_at(),
             ByteSize(checked.bytes),
@@ -246,8 +248,10 @@ struct UpDocument<'a> {
 /// The store's running components.
 struct LocalStore {
     master: MasterProcess,
-    node: RunningNode,
-    node_plan: NodePlan,
+    node: StoreService<RealEnv>,
+    /// The configuration of the node's client, which other clients in this process share.
+    config: ClientConfig,
+    origins: ClientOrigins,
     sim_at: Option<ListenAddress>,
     sim: Option<LocalSim>,
     notes: Vec<String>,
@@ -291,31 +295,42 @@ impl LocalStore {
             cleanup: MetadataCleanup::Remove,
             report: false,
         };
-        serve::allow_open_files();
+        open_files::raise_limit();
         let master = MasterProcess::start(&plan).await?;
         let metadata = match &master.metadata_at {
             Some(at) => format!("http://{at}/metadata"),
             None => "P2PHANDSHAKE".to_owned(),
         };
-        let node_plan = NodePlan {
-            master: master.rpc.clone(),
-            master_origin: "the master in this process".to_owned(),
-            metadata: node::metadata(&metadata, "the metadata service in this process".to_owned())?,
-            local_hostname: if args.host.is_ipv6() { format!("[{host}]") } else { host.clone() },
-            segment: args.segment_size.bytes,
-            segment_origin: format!("--segment-size {}", args.segment_size.text),
-            local_buffer: ByteSize(0),
-            local_buffer_origin: "no local buffer".to_owned(),
-            transport: args.transport.transport(|name| std::env::var(name).ok())?,
-            announce_host: Some(host),
-            max_wait: MASTER_WAIT,
-            waited: Duration::ZERO,
-            metrics: None,
+        let metadata = Origin::described(metadata, "the metadata service in this process");
+        let metadata = node_failure::metadata(metadata)?.value;
+        let transport = args.transport.transport(|name| std::env::var(name).ok())?;
+        let origins = NodeOrigins {
+            client: ClientOrigins {
+                master: ValueOrigin::Described("the master in this process".to_owned()),
+                transport: transport.origin,
+            },
+            segment: ValueOrigin::Described(format!("--segment-size {}", args.segment_size.text)),
+            local_buffer: ValueOrigin::Described("no local buffer".to_owned()),
+        };
+        let mut config = StoreClient::builder(master.rpc.clone())
+            .metadata(metadata)
+            .local_hostname(if args.host.is_ipv6() { format!("[{host}]") } else { host.clone() })
+            .transport(transport.value.protocol, transport.value.rdma)
+            .config();
+        config.engine.announce_host = Some(host);
+        config.wait_at_most(MASTER_WAIT, Duration::ZERO);
+        for warning in config.apply_variables(&|name| std::env::var(name).ok()) {
+            tracing::warn!("{warning}");
+        }
+        let service = StoreServiceConfig {
+            node: NodeConfig { client: config.clone(), segment_bytes: args.segment_size.bytes },
+            rest: rest.at.clone(),
+            client_http: None,
         };
         // A signal also stops the metadata service, which holds the node's records.
-        match RunningNode::start(&node_plan, &NodePorts { rest, client_http: None }, std::future::pending()).await {
-            Ok(Some(node)) => Ok(LocalStore { master, node, node_plan, sim_at, sim: None, notes }),
-            Ok(None) => unreachable!("the stop future never completes"),
+        let started = StoreService::start(service.clone(), RealEnv::new()).await;
+        match started.map_err(|error| node_failure::service(&service, &origins, (&rest, None), error)) {
+            Ok(node) => Ok(LocalStore { master, node, config, origins: origins.client, sim_at, sim: None, notes }),
             Err(failure) => {
                 runtime::stop_in_time("the master", master.stop()).await;
                 // All components run in this process, so advice about other addresses does not apply.
@@ -333,17 +348,17 @@ impl LocalStore {
         StoreAddresses {
             master: self.master.rpc.clone(),
             admin: self.master.admin_at.clone(),
-            metadata: self.node_plan.metadata.to_string(),
-            protocol: self.node.node.client().engine().protocol(),
-            devices: self.node_plan.transport.rdma.devices.join(","),
-            client_host: self.node_plan.local_hostname.clone(),
+            metadata: self.config.engine.metadata.to_string(),
+            protocol: self.node.node().client().engine().protocol(),
+            devices: self.config.engine.rdma.devices.join(","),
+            client_host: self.config.local_hostname.clone(),
         }
     }
 
     /// Starts the simulator if --with-sim is set.
     async fn simulate(&mut self, args: &Args) -> Result<(), Failure> {
         if let Some(listen) = self.sim_at.take() {
-            self.sim = Some(LocalSim::start(&self.node_plan, &listen, args.json).await?);
+            self.sim = Some(LocalSim::start(&self.config, &self.origins, &listen, args.json).await?);
         }
         Ok(())
     }

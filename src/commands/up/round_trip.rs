@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Failure};
-use crate::commands::serve::node::{self, NodePlan, chain};
-use crate::engine::base::{ByteSize, ObjectKey};
+use crate::commands::error::{Exit, Failure, chain};
+use crate::commands::node_failure::{self, ClientOrigins};
+use crate::engine::base::ObjectKey;
 use crate::engine::env::{Env, RealEnv};
-use crate::engine::store::{Node, PutOutcome, StoreClient, StoreError, payload};
+use crate::engine::store::{ClientConfig, PutOutcome, StoreClient, StoreClientBuilder, StoreError, payload};
 use crate::engine::sys::memory::Memory;
 use crate::engine::wire::types::ReplicateConfig;
 
@@ -26,17 +26,15 @@ pub struct RoundTrip {
     pub total_ms: f64,
 }
 
-/// Performs a round trip through the store that the node in `plan` belongs to.
+/// Performs a round trip with a client with `config`.
 ///
 /// # Errors
 /// A step fails, or the object that is read back differs.
-pub async fn round_trip(plan: &NodePlan) -> Result<RoundTrip, Failure> {
+pub async fn round_trip(config: &ClientConfig, origins: &ClientOrigins) -> Result<RoundTrip, Failure> {
     let env = RealEnv::new();
-    let plan = NodePlan { segment: ByteSize(0), ..plan.clone() };
-    // The node has already logged the warnings.
-    let (config, _) = node::config(&plan);
-    let client = Node::start(config, env.clone()).await.map_err(|error| node::failure(&plan, error))?;
-    let checked = steps(&env, client.client()).await;
+    let client = StoreClientBuilder::from(config.clone()).start(env.clone()).await;
+    let client = client.map_err(|error| node_failure::client(config, origins, error))?;
+    let checked = steps(&env, &client).await;
     client.stop().await;
     checked
 }

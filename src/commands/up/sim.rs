@@ -4,13 +4,12 @@ use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::listen::ListenAddress;
+use crate::commands::node_failure::{self, ClientOrigins};
 use crate::commands::output;
-use crate::commands::serve::node::{self, NodePlan};
-use crate::commands::serve::sim::{self, WARNING};
-use crate::engine::base::ByteSize;
+use crate::commands::simulator::{self, WARNING};
 use crate::engine::env::RealEnv;
 use crate::engine::sim::{Config, RunningSimulator};
-use crate::engine::store::Node;
+use crate::engine::store::{ClientConfig, StoreClient, StoreClientBuilder};
 
 /// L1 size in tokens.
 const DEVICE_TOKENS: u64 = 16_384;
@@ -21,7 +20,7 @@ const LOAD: &str =
 /// A running simulator and its store client.
 pub struct LocalSim {
     running: RunningSimulator,
-    client: Node<RealEnv>,
+    client: StoreClient<RealEnv>,
 }
 
 /// The simulator in the JSON document.
@@ -34,22 +33,25 @@ pub struct SimDocument {
 }
 
 impl LocalSim {
-    /// Starts a simulator at `listen`, backed by the store that the node in `plan` belongs to.
+    /// Starts a simulator at `listen`, with a client with `config`.
     ///
     /// # Errors
     /// The port cannot be bound, or the client cannot start.
-    pub async fn start(plan: &NodePlan, listen: &ListenAddress, quiet: bool) -> Result<LocalSim, Failure> {
+    pub async fn start(
+        config: &ClientConfig,
+        origins: &ClientOrigins,
+        listen: &ListenAddress,
+        quiet: bool,
+    ) -> Result<LocalSim, Failure> {
         if !quiet {
             output::say(format!("note: --with-sim: {WARNING}"));
         }
-        let plan = NodePlan { segment: ByteSize(0), ..plan.clone() };
-        // The node has already logged the warnings.
-        let (config, _) = node::config(&plan);
-        let client = Node::start(config, RealEnv::new()).await.map_err(|error| node::failure(&plan, error))?;
+        let client = StoreClientBuilder::from(config.clone()).start(RealEnv::new()).await;
+        let client = client.map_err(|error| node_failure::client(config, origins, error))?;
         let small = Config::small();
         let host_tokens = 2 * DEVICE_TOKENS + small.page_size;
         let config = Config { device_tokens: DEVICE_TOKENS, host_tokens, context_length: DEVICE_TOKENS, ..small };
-        match sim::start(&config, Some(&client), listen).await {
+        match simulator::start(&config, Some(&client), listen).await {
             Ok(running) => Ok(LocalSim { running, client }),
             Err(failure) => {
                 client.stop().await;

@@ -2,16 +2,17 @@
 //! one.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::engine::base::{ClientId, ErrorCode, HostPort, ObjectKey};
-use crate::engine::env::Env;
-use crate::engine::rpc::{CallError, RpcClient, Timeouts};
-use crate::engine::store::StoreError;
+use crate::engine::env::{Env, RealEnv};
+use crate::engine::rpc::{CallError, RpcClient};
+use crate::engine::store::client_builder::StoreClientBuilder;
 use crate::engine::store::client_metrics::ClientMetrics;
+use crate::engine::store::client_start::ClientShared;
 use crate::engine::store::movement::{self, Movement};
+use crate::engine::store::{ClientConfig, StoreError};
 use crate::engine::transfer::{OpKind, TransferEngine, TransferError};
 use crate::engine::upstream::PROTOCOL_VERSION;
 use crate::engine::wire::method::{Channel, Method};
@@ -21,36 +22,6 @@ use crate::engine::wire::{Expected, MasterCalls, Text};
 /// Upstream's name for "no tenant".
 pub const DEFAULT_TENANT: &str = "default";
 
-#[derive(Clone, Debug)]
-pub struct ClientConfig {
-    /// The master's RPC address.
-    pub master: HostPort,
-    /// Timeouts for calls to the master.
-    pub timeouts: Timeouts,
-    /// Time limit for the transfers of one batch.
-    pub transfer_deadline: Duration,
-    /// The tenant that owns the objects. Masters without multi-tenancy ignore it.
-    pub tenant: String,
-    /// The writer's host, reported to masters that place objects near their writer. Empty if unknown.
-    pub host_id: String,
-    /// If set, counts calls and transfers.
-    pub metrics: Option<Arc<ClientMetrics>>,
-}
-
-impl ClientConfig {
-    /// Returns the default settings for the master at `master`.
-    pub fn new(master: HostPort) -> ClientConfig {
-        ClientConfig {
-            master,
-            timeouts: Timeouts::default(),
-            transfer_deadline: Duration::from_secs(30),
-            tenant: DEFAULT_TENANT.to_owned(),
-            host_id: String::new(),
-            metrics: None,
-        }
-    }
-}
-
 /// What the master reports about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectStat {
@@ -59,7 +30,8 @@ pub struct ObjectStat {
     pub found: GetReplicaListResponse,
 }
 
-/// A client for objects in the store. Cheap to clone.
+/// A client for objects in the store. Cheap to clone. Call [`StoreClient::stop`] to stop the client and all its clones. If it is not
+/// stopped, its records remain in the metadata service.
 #[derive(Clone)]
 pub struct StoreClient<E: Env> {
     pub(in crate::engine::store) inner: Arc<StoreClientInner<E>>,
@@ -69,22 +41,28 @@ pub(in crate::engine::store) struct StoreClientInner<E: Env> {
     pub env: E,
     pub id: ClientId,
     pub master: MasterCalls<MasterChannel<E>>,
-    pub engine: TransferEngine,
+    pub shared: Arc<ClientShared>,
     pub config: ClientConfig,
     /// Endpoints under which the master lists replicas in this process.
     pub own_endpoints: Vec<String>,
 }
 
+impl StoreClient<RealEnv> {
+    /// Returns the settings of a client for the master at `master`, to be changed and started.
+    pub fn builder(master: HostPort) -> StoreClientBuilder {
+        StoreClientBuilder::new(master)
+    }
+}
+
 impl<E: Env> StoreClient<E> {
-    /// Connects a client with a new ID over `engine`. `own_name` is the name of this process's segments, if it has any.
+    /// Connects a client with a new ID.
     ///
     /// # Errors
     /// The master cannot be reached, or it uses a different protocol version.
-    pub async fn connect(
+    pub(in crate::engine::store) async fn connect(
         config: ClientConfig,
         env: E,
-        engine: TransferEngine,
-        own_name: Option<&str>,
+        shared: Arc<ClientShared>,
     ) -> Result<StoreClient<E>, StoreError> {
         let master = MasterCalls(MasterChannel {
             rpc: RpcClient::new(env.clone(), config.master.clone(), config.timeouts),
@@ -96,9 +74,30 @@ impl<E: Env> StoreClient<E> {
             return Err(StoreError::Version { found: version.to_string(), expected: PROTOCOL_VERSION });
         }
         let id = ClientId(env.rng(), env.rng());
-        let mut own_endpoints = vec![engine.endpoint().to_owned()];
-        own_endpoints.extend(own_name.map(str::to_owned));
-        Ok(StoreClient { inner: Arc::new(StoreClientInner { env, id, master, engine, config, own_endpoints }) })
+        let own_endpoints = vec![shared.engine.endpoint().to_owned(), shared.name.to_string()];
+        Ok(StoreClient { inner: Arc::new(StoreClientInner { env, id, master, shared, config, own_endpoints }) })
+    }
+
+    /// Connects another client, with its own ID and its own connection to the master, which shares this client's transfer engine.
+    ///
+    /// # Errors
+    /// The master cannot be reached, or it uses a different protocol version.
+    pub async fn another(&self) -> Result<StoreClient<E>, StoreError> {
+        let StoreClientInner { env, config, shared, .. } = &*self.inner;
+        StoreClient::connect(config.clone(), env.clone(), Arc::clone(shared)).await
+    }
+
+    /// Stops the transfer engine and removes its records from the metadata service. This also ends the clones of this client and the
+    /// clients from [`another`](StoreClient::another).
+    pub async fn stop(self) {
+        if let Err(error) = self.inner.shared.stop().await {
+            tracing::warn!(%error, "cannot remove the transfer engine's metadata records");
+        }
+    }
+
+    /// Returns the name of this process, under which the master lists its segments, if it has any.
+    pub fn name(&self) -> &HostPort {
+        &self.inner.shared.name
     }
 
     /// Returns the client ID that the master uses for this client.
@@ -113,7 +112,7 @@ impl<E: Env> StoreClient<E> {
 
     /// Returns this client's transfer engine.
     pub fn engine(&self) -> &TransferEngine {
-        &self.inner.engine
+        &self.inner.shared.engine
     }
 
     /// Returns, for each key, whether it has a complete replica. Grants a read lease on existing keys.
@@ -197,7 +196,8 @@ impl<E: Env> StoreClient<E> {
         objects: usize,
         movements: Vec<Movement>,
     ) -> Vec<Result<(), TransferError>> {
-        let StoreClientInner { env, config, engine, .. } = &*self.inner;
+        let StoreClientInner { env, config, shared, .. } = &*self.inner;
+        let engine = &shared.engine;
         let Some(metrics) = &config.metrics else {
             return movement::run_transfers(engine, movements, config.transfer_deadline).await;
         };

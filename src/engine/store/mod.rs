@@ -1,11 +1,15 @@
-//! The client side of the store: the client for objects ([`client`]), and the node that contributes memory ([`node`]).
+//! The client side of the store: the client for objects ([`client`]), the node that contributes memory ([`node`]), and the node as a
+//! service with a REST port ([`service`]).
 //!
 //! Client and master share the method table in [`crate::engine::wire::method`]. This module contains nothing about the master's internals.
 //! Bytes are moved by [`crate::engine::transfer`]. Upstream: `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
 
 pub mod client;
+mod client_builder;
+mod client_config;
 pub mod client_http;
 pub mod client_metrics;
+mod client_start;
 pub mod error;
 mod get;
 pub mod heartbeat;
@@ -20,12 +24,16 @@ pub mod replica;
 pub mod rest;
 mod rest_segments;
 mod segment_manager;
+pub mod service;
 pub mod transport_stats;
 
 pub use crate::engine::wire::types::ReplicateConfig;
-pub use client::{ClientConfig, ObjectStat, StoreClient};
+pub use client::{ObjectStat, StoreClient};
+pub use client_builder::StoreClientBuilder;
+pub use client_config::ClientConfig;
+pub use client_start::StoreStartError;
 pub use error::StoreError;
-pub use node::{Node, NodeConfig, NodeError};
+pub use node::{Node, NodeConfig};
 pub use node_client::{NodeClient, TransportStatsError};
 pub use node_store::NodeStore;
 pub use payload::payload;

@@ -80,6 +80,26 @@ impl NodeName {
     }
 }
 
+/// Returns the port range for names, from upstream's variables `MC_STORE_CLIENT_MIN_PORT` and `MC_STORE_CLIENT_MAX_PORT`. Adds a warning
+/// for each value that is not valid.
+pub fn ports_from_env(lookup: &dyn Fn(&str) -> Option<String>, warnings: &mut Vec<String>) -> (u16, u16) {
+    let (first, last) = PORTS;
+    let mut read = |name: &str, otherwise: u16| match lookup(name).map(|text| text.trim().parse::<u16>()) {
+        Some(Ok(port)) => port,
+        Some(Err(_)) => {
+            warnings.push(format!("{name} is not a port; using {otherwise}"));
+            otherwise
+        }
+        None => otherwise,
+    };
+    let ports = (read("MC_STORE_CLIENT_MIN_PORT", first), read("MC_STORE_CLIENT_MAX_PORT", last));
+    if ports.0 <= ports.1 {
+        return ports;
+    }
+    warnings.push(format!("MC_STORE_CLIENT_MIN_PORT is above MC_STORE_CLIENT_MAX_PORT; using {first} to {last}"));
+    (first, last)
+}
+
 /// Returns the host ID that a node or client reports, so that a master can place objects near their writer: `configured`
 /// (`MOONCAKE_HOST_ID`), or the host of its name. Empty for hosts that do not identify a machine, such as `localhost`.
 pub fn host_id(local_hostname: &str, configured: Option<&str>) -> String {

@@ -17,7 +17,7 @@ use crate::engine::rpc::CallError;
 use crate::engine::store::client::refused;
 use crate::engine::store::heartbeat::{self, HeartbeatStatus};
 use crate::engine::store::rest::StoreRefusal;
-use crate::engine::store::{NodeError, StoreClient, StoreError};
+use crate::engine::store::{StoreClient, StoreError, StoreStartError};
 use crate::engine::sys::host;
 use crate::engine::sys::memory::Memory;
 use crate::engine::sys::pages::{MemorySource, SEGMENT_BYTES_MIN};
@@ -112,10 +112,10 @@ impl<E: Env> SegmentManager<E> {
     ///
     /// # Errors
     /// The memory cannot be registered, or the master rejects the segment. Nothing remains mounted.
-    pub async fn mount_first(self: &Arc<Self>, memory: &Arc<Memory>) -> Result<Segment, NodeError> {
+    pub async fn mount_first(self: &Arc<Self>, memory: &Arc<Memory>) -> Result<Segment, StoreStartError> {
         // Its memory is already allocated.
         let bytes = memory.len() as u64;
-        let reservation = Reservation::new(&self.allocated, bytes, u64::MAX).map_err(|_| NodeError::Stopped)?;
+        let reservation = Reservation::new(&self.allocated, bytes, u64::MAX).map_err(|_| StoreStartError::Stopped)?;
         self.mount_memory(memory, reservation, false).await
     }
 
@@ -156,7 +156,7 @@ impl<E: Env> SegmentManager<E> {
         let memory = Arc::new(memory.map_err(|error| no_memory(error.to_string()))?);
         self.mount_memory(&memory, reservation, true).await.map_err(|error| {
             let code = match &error {
-                NodeError::Master(error) => error.code(),
+                StoreStartError::Master(error) => error.code(),
                 _ => ErrorCode::INTERNAL_ERROR,
             };
             StoreRefusal { code, reason: error.to_string() }
@@ -168,7 +168,7 @@ impl<E: Env> SegmentManager<E> {
         memory: &Arc<Memory>,
         reservation: Reservation,
         at_run_time: bool,
-    ) -> Result<Segment, NodeError> {
+    ) -> Result<Segment, StoreStartError> {
         let (engine, env) = (self.client.engine(), &self.client.inner.env);
         let registration = engine.register(memory, Access::Remote).await?;
         let segment = Segment {
@@ -190,7 +190,7 @@ impl<E: Env> SegmentManager<E> {
         let mut segments = self.segments.lock().await;
         if self.stopped.load(Ordering::Relaxed) {
             self.release(managed).await;
-            return Err(NodeError::Stopped);
+            return Err(StoreStartError::Stopped);
         }
         let answer = self.client.master().mount_segment(segment.clone(), self.client.id()).await;
         if answer.is_err() {

@@ -14,6 +14,7 @@ pub mod interface;
 pub mod memory;
 pub mod pages;
 pub mod ports;
+pub mod process_metrics;
 pub mod process_stats;
 pub mod procfs;
 pub mod readiness;

@@ -10,10 +10,7 @@ use mcctl::engine::base::{ByteSize, ErrorCode, HostPort, ObjectKey};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::store::{ClientConfig, Node, NodeConfig, PutOutcome, StoreError};
 use mcctl::engine::sys::memory::Memory;
-use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{
-    Op, OpKind, RemoteAddr, TransferConfig, TransferProtocol, TransferSettings, TransportOptions,
-};
+use mcctl::engine::transfer::{Op, OpKind, RemoteAddr};
 use mcctl::engine::wire::Text;
 use mcctl::engine::wire::types::{ObjectMeta, ReplicaLocation, ReplicaType, ReplicateConfig};
 use nix::sys::signal::Signal;
@@ -141,24 +138,12 @@ async fn library(cluster: &Cluster, segment: u64) -> Node<RealEnv> {
     library_of(cluster, segment, ClientConfig::new(master)).await
 }
 
-async fn library_of(cluster: &Cluster, segment: u64, client: ClientConfig) -> Node<RealEnv> {
-    let config = NodeConfig {
-        local_hostname: "127.0.0.1".to_owned(),
-        name_ports: (12_300, 14_300),
-        segment_bytes: ByteSize(segment),
-        local_buffer_bytes: ByteSize(0),
-        memory: MemoryPolicy::default(),
-        engine: TransferConfig {
-            local_server_name: String::new(),
-            metadata: cluster.master.metadata(cluster.how).parse().unwrap(),
-            protocol: TransferProtocol::Tcp,
-            announce_host: Some("127.0.0.1".to_owned()),
-            transport: TransportOptions::default(),
-            settings: TransferSettings::default(),
-        },
-        client,
-        max_wait: PATIENCE,
-    };
+async fn library_of(cluster: &Cluster, segment: u64, mut client: ClientConfig) -> Node<RealEnv> {
+    client.local_hostname = "127.0.0.1".to_owned();
+    client.engine.metadata = cluster.master.metadata(cluster.how).parse().unwrap();
+    client.engine.announce_host = Some("127.0.0.1".to_owned());
+    client.max_wait = PATIENCE;
+    let config = NodeConfig { client, segment_bytes: ByteSize(segment) };
     Node::start(config, RealEnv::new()).await.unwrap()
 }
 

@@ -10,9 +10,7 @@ use mcctl::engine::doctor::cluster::{CHECKS, ClusterQuery, Etcd, MasterAt, run};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::rpc::{RpcServer, ServerConfig, Timeouts};
-use mcctl::engine::store::{ClientConfig, NodeConfig, name};
-use mcctl::engine::sys::pages::MemoryPolicy;
-use mcctl::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
+use mcctl::engine::store::StoreClient;
 use serde_json::json;
 
 use super::{Recorded, block_on, found, is_readable, is_well, of, passed};
@@ -32,33 +30,19 @@ fn here(port: u16) -> HostPort {
 
 /// A query from this host to a cluster with its master at port `rpc`.
 fn query(rpc: u16, admins: &[u16], metadata: MetadataUri) -> ClusterQuery {
-    let node = NodeConfig {
-        local_hostname: "127.0.0.1".to_owned(),
-        name_ports: name::PORTS,
-        segment_bytes: ByteSize(0),
-        local_buffer_bytes: ByteSize(0),
-        memory: MemoryPolicy::default(),
-        engine: TransferConfig {
-            local_server_name: String::new(),
-            metadata: metadata.clone(),
-            protocol: TransferProtocol::Tcp,
-            announce_host: Some("127.0.0.1".to_owned()),
-            transport: TransportOptions::default(),
-            settings: TransferSettings::default(),
-        },
-        client: ClientConfig {
-            timeouts: Timeouts { connect: Duration::from_secs(2), call: LIMIT },
-            ..ClientConfig::new(here(rpc))
-        },
-        max_wait: Duration::ZERO,
-    };
+    let mut client = StoreClient::builder(here(rpc))
+        .local_hostname("127.0.0.1")
+        .metadata(metadata.clone())
+        .timeouts(Timeouts { connect: Duration::from_secs(2), call: LIMIT })
+        .config();
+    client.engine.announce_host = Some("127.0.0.1".to_owned());
     ClusterQuery {
         master: MasterAt::Address(here(rpc)),
         admins: admins.iter().map(|port| here(*port)).collect(),
         metadata,
         is_metadata_assumed: false,
         metadata_cluster: None,
-        node: Ok(node),
+        client: Ok(client),
         planned: Vec::new(),
         expected: None,
         probe_bytes: MIB,
@@ -219,7 +203,7 @@ fn missing_and_stale_metadata_records_are_found() {
     assert!(finding.evidence.contains(&name), "{finding:?}");
     let nobody =
         ClusterQuery { metadata: format!("http://127.0.0.1:{}/metadata", free_port()).parse().unwrap(), ..query };
-    let nobody = ClusterQuery { node: Err("not here".into()), ..nobody };
+    let nobody = ClusterQuery { client: Err("not here".into()), ..nobody };
     found(&examine(&nobody), "metadata-records", Severity::Error, "is not responding");
 }
 

@@ -15,6 +15,7 @@ use crate::commands::args;
 use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::transfer::upstream::UpstreamFlags;
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::origin::Origin;
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{self, Signals};
@@ -106,7 +107,7 @@ pub fn run(args: &Args) -> Outcome {
         ));
     }
     let lookup = |name: &str| args.upstream.variable(name, |name| std::env::var(name).ok());
-    let transport = args.upstream.transport(&args.transport).transport(lookup)?;
+    let Origin { value: transport, origin } = args.upstream.transport(&args.transport).transport(lookup)?;
     args.upstream.check(transport.protocol == TransferProtocol::Rdma)?;
     let (settings, mut warnings) = TransferSettings::from_env(&lookup);
     let (policy, more) = MemoryPolicy::from_env(&lookup);
@@ -146,7 +147,7 @@ pub fn run(args: &Args) -> Outcome {
         let mut starting = pin!(TransferEngine::start(config, RealEnv::new()));
         let engine = tokio::select! {
             started = &mut starting => started.map_err(|error| {
-                transport::failure(&error, &transport.origin).unwrap_or_else(|| failed(&error, args))
+                transport::failure(&error, &origin).unwrap_or_else(|| failed(&error, args))
             })?,
             signal = signals.next() => {
                 let end = async {

@@ -19,7 +19,7 @@ use crate::engine::http::{FetchError, Fetcher};
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
 use crate::engine::rpc::{CallError, RpcClient, master_calls};
 use crate::engine::store::client::DEFAULT_TENANT;
-use crate::engine::store::{self, NodeConfig};
+use crate::engine::store::{ClientConfig, StoreClientBuilder};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::json::{RpcMeta, SegmentDescriptor};
 
@@ -89,7 +89,7 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
         admins: admins.clone(),
     };
     let with_bytes = any(&["round-trip", "master-release", "counters-move", "tcp-streams", "silent-tcp"]);
-    facts.probes = match (&query.node, is_ready) {
+    facts.probes = match (&query.client, is_ready) {
         _ if !with_bytes => not_probed("not requested".to_owned()),
         (_, false) => not_probed("the master is not responding".to_owned()),
         (Err(why), _) => not_probed(why.into()),
@@ -337,18 +337,18 @@ async fn lookups<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>) -> Vec<Dura
 }
 
 /// Joins the cluster as a client: reads each node's descriptor and sends an object through each node.
-async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts: &mut ClusterFacts) -> ProbeResults {
+async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &ClientConfig, facts: &mut ClusterFacts) -> ProbeResults {
     let mut config = config.clone();
-    config.client.master = facts.master.clone();
-    config.client.transfer_deadline = query.limit;
-    let client = match store::Node::start(config, env.clone()).await {
+    config.master = facts.master.clone();
+    config.transfer_deadline = query.limit;
+    let client = match StoreClientBuilder::from(config).start(env.clone()).await {
         Ok(client) => client,
         Err(error) => return not_probed(format!("this host cannot join as a client: {}", chain(&error))),
     };
     for node in
         facts.nodes.iter_mut().filter(|node| node.dial == DialResult::Answers && node.described.is_none()).take(AT_ONCE)
     {
-        let opened = deadline(env, query.limit, client.client().engine().open(&node.endpoint)).await;
+        let opened = deadline(env, query.limit, client.engine().open(&node.endpoint)).await;
         node.described = opened.ok().and_then(Result::ok).map(|descriptor| descriptor.protocol.clone());
     }
     let answers = |segment: &ListedSegment| {
@@ -376,7 +376,7 @@ async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &NodeConfig, facts:
         true => not_probed("no node can store an object".to_owned()),
         false => {
             let bytes = usize::try_from(query.probe_bytes).unwrap_or(usize::MAX);
-            probe_object::probes(env, client.client(), &names, bytes, &headroom, &query.stop).await
+            probe_object::probes(env, &client, &names, bytes, &headroom, &query.stop).await
         }
     };
     probes.skipped.append(&mut silent);

@@ -20,7 +20,7 @@ use crate::engine::check::{Check, CheckGroup, CheckReport, CheckStatus};
 use crate::engine::doctor::{Fact, reports};
 use crate::engine::env::Env;
 use crate::engine::metadata::MetadataUri;
-use crate::engine::store::NodeConfig;
+use crate::engine::store::ClientConfig;
 
 pub use etcd::Etcd;
 pub use facts::ClusterFacts;
@@ -38,9 +38,9 @@ pub struct ClusterQuery {
     pub is_metadata_assumed: bool,
     /// `MC_METADATA_CLUSTER_ID`, part of every key in the metadata service.
     pub metadata_cluster: Option<String>,
-    /// The configuration for joining as a client (with a segment of 0 bytes), or why this host does not join. Without a
-    /// configuration, no objects are sent. The discovered address replaces the configuration's master address.
-    pub node: Fact<NodeConfig>,
+    /// The configuration for joining as a client, or why this host does not join. Without a configuration, no objects are sent. The
+    /// discovered address replaces the configuration's master address.
+    pub client: Fact<ClientConfig>,
     /// Names (`host:port`) under which nodes will be started, to check that they are free.
     pub planned: Vec<String>,
     /// The expected total capacity of all segments.

@@ -3,7 +3,7 @@
 //! Types, defaults and settings keys are upstream's (`src/engine/upstream/master_flags.rs`). The help texts are mcctl's own.
 
 use crate::commands::flags::{FlagSpec, FlagTable, upstream_flag};
-use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
+use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 use crate::engine::upstream::{master_flag, mooncake_series};
 

@@ -1,7 +1,7 @@
 //! The flags of `mooncake_http_metadata_server` (`src/engine/upstream/service_flags.rs`), and mcctl's log flags.
 
 use crate::commands::flags::{FileKey, FlagSpec, FlagTable, upstream_flag};
-use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
+use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::engine::upstream::{METADATA_SERVER_FLAGS, find, mooncake_series};
 
 /// The `serve metadata` flags.

@@ -6,7 +6,7 @@ use crate::engine::sys::process_stats;
 use crate::engine::upstream::SERIES;
 
 /// The metric families as Prometheus text.
-pub fn process() -> String {
+pub fn exposition() -> String {
     let found = process_stats::read();
     let mut text = format!(
         "# HELP mcctl_build_info mcctl release, and the compatible Mooncake release\n\

@@ -1,4 +1,4 @@
-//! The inputs on a command line: single files, and the files in a directory that may belong to a deployment.
+//! The inputs of the lint rules on a command line: single files, and the files in a directory that may belong to a deployment.
 
 use std::fs;
 use std::io::{self, Read};
@@ -73,6 +73,20 @@ pub fn nothing_in(names: &[String]) -> Failure {
     Failure::usage(format!("no file in {} is part of a deployment", names.join(", ")))
         .tried("detect the type of each file from its contents")
         .next("pass the deployment's directory, or pass its files with --kind")
+}
+
+/// The error message for a file that cannot be parsed.
+pub fn unreadable(name: &str, error: &ReadError) -> Failure {
+    let at = error.line().map_or_else(|| escaped(name), |line| format!("{}:{line}", escaped(name)));
+    let next = match error {
+        ReadError::Yaml { templated: true, .. } => {
+            "the file is a template: check its rendered output (helm template, kustomize build)"
+        }
+        ReadError::Unknown => "pass --kind KIND if the file is one of these types",
+        ReadError::Empty => "pass a file that is not empty",
+        _ => "fix the file, or pass --kind KIND",
+    };
+    Failure::usage(format!("cannot read {at}")).found(error.to_string()).next(next)
 }
 
 /// The name shown in findings.

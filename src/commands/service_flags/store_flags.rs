@@ -3,7 +3,7 @@
 //! Upstream's types and defaults are in `src/engine/upstream` (`config_keys.rs`, `service_flags.rs`).
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
-use crate::commands::serve::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
+use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 use crate::engine::upstream::{STORE_SERVICE_FLAGS, find, mooncake_series, store_key};
 

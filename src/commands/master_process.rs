@@ -8,9 +8,8 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::commands::error::Failure;
+use crate::commands::key_space::key_space;
 use crate::commands::listen::ListenAddress;
-use crate::commands::serve::exposition;
-use crate::commands::serve::metadata::key_space;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::http::HttpServer;
@@ -19,6 +18,7 @@ use crate::engine::master::announcer::Announcer;
 use crate::engine::master::{MasterConfig, MasterError, MasterHandle, MasterServer, StateEffect, UnmountReason};
 use crate::engine::metadata::{KeySpace, MetadataClient, MetadataService};
 use crate::engine::rpc::StartError;
+use crate::engine::sys::process_metrics;
 
 /// A master process's configuration.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl MasterProcess {
         let departures = master.handle().unmount_events();
         let announcer = Announcer { rpc_port: master.rpc_port(), embedded };
         let admin = AdminApi::announcing(env, Arc::new(master.handle()), Some(announcer));
-        admin.append_metrics(exposition::process);
+        admin.append_metrics(process_metrics::exposition);
         if let MetadataCleaner::Here { service, .. } = &cleaner {
             service.share_request_counts(admin.http_requests().clone());
         }

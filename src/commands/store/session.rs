@@ -1,0 +1,96 @@
+//! A `store` command's connection to a store.
+
+use std::pin::pin;
+
+use tokio::sync::oneshot;
+
+use crate::commands::connect::{self, ClientArgs};
+use crate::commands::error::Failure;
+use crate::commands::master_target::MasterTarget;
+use crate::commands::origin::Origin;
+use crate::commands::output;
+use crate::commands::runtime::{self, Signals};
+use crate::commands::store_failure;
+use crate::engine::env::RealEnv;
+use crate::engine::metadata::MetadataUri;
+use crate::engine::store::{StoreClient, StoreClientBuilder, StoreError};
+
+/// A client connected to a store.
+pub(super) struct StoreSession {
+    master: MasterTarget,
+    metadata: Origin<MetadataUri>,
+    client: StoreClient<RealEnv>,
+    signals: Signals,
+}
+
+impl StoreSession {
+    /// Connects to the store.
+    ///
+    /// # Errors
+    /// The master or the metadata service is unreachable, this host has no route to the master, or a signal arrives.
+    pub async fn open(args: &ClientArgs) -> Result<StoreSession, Failure> {
+        let mut signals = Signals::take()?;
+        let (master, plan) = tokio::select! {
+            planned = args.planned() => planned?,
+            signal = signals.next() => return Err(stopped(signal, "connect")),
+        };
+        let (cancel, cancelled) = oneshot::channel::<()>();
+        let cancelled = async move { cancelled.await.unwrap_or_default() };
+        let client = StoreClientBuilder::from(plan.config.clone());
+        let mut starting = pin!(client.start_unless(RealEnv::new(), cancelled));
+        let started = tokio::select! {
+            started = &mut starting => started,
+            signal = signals.next() => {
+                // The receiver no longer exists if startup has just completed.
+                let _ = cancel.send(());
+                let end = async {
+                    if let Ok(client) = starting.await {
+                        client.stop().await;
+                    }
+                };
+                runtime::stop_in_time("the client", end).await;
+                return Err(stopped(signal, "connect"));
+            }
+        };
+        match started {
+            Ok(client) => {
+                plan.note.iter().for_each(output::say);
+                Ok(StoreSession { master, metadata: plan.metadata, client, signals })
+            }
+            Err(error) => Err(connect::unstarted(&master, &plan, error).await),
+        }
+    }
+
+    /// Runs `work` unless a signal arrives first. `what` is a verb phrase for errors. The caller closes the session in either case.
+    ///
+    /// # Errors
+    /// A signal arrives, or `work` fails.
+    pub async fn attempt<T, W>(&mut self, what: &str, work: W) -> Result<T, Failure>
+    where
+        W: AsyncFnOnce(&StoreClient<RealEnv>) -> Result<T, StoreError>,
+    {
+        tokio::select! {
+            done = work(&self.client) => match done {
+                Ok(done) => Ok(done),
+                Err(error) => Err(store_failure::explained(&self.master, &self.metadata, what, &error).await),
+            },
+            signal = self.signals.next() => Err(stopped(signal, what)),
+        }
+    }
+
+    /// The store's master.
+    pub fn master(&self) -> &MasterTarget {
+        &self.master
+    }
+
+    /// Removes this client from the metadata service and stops it. The returned handlers remain installed.
+    pub async fn close(self) -> Signals {
+        runtime::stop_in_time("the client", self.client.stop()).await;
+        self.signals
+    }
+}
+
+/// The failure for a command that a signal stopped while it was trying to `what`.
+pub(super) fn stopped(signal: &str, what: &str) -> Failure {
+    Failure::no(format!("{signal}: stopped while trying to {what}"))
+}

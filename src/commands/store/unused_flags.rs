@@ -1,0 +1,23 @@
+//! Connection flags of the `store` commands that transfer no data.
+
+/// The [`ClientArgs`](crate::commands::connect::ClientArgs) flags, accepted but ignored by commands that transfer no data. All `store` commands accept the same connection
+/// flags.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Connection flags (ignored by this command)")]
+pub(super) struct UnusedConnectArgs {
+    /// See mcctl store get
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    metadata_server: Option<String>,
+    /// See mcctl store get
+    #[arg(long, value_name = "HOST", hide_short_help = true)]
+    local_hostname: Option<String>,
+    /// See mcctl store get
+    #[arg(long, value_name = "PROTOCOL", hide_short_help = true)]
+    protocol: Option<String>,
+    /// See mcctl store get
+    #[arg(long, aliases = ["device_name", "rdma-devices", "rdma_devices"], value_name = "NAME,..", hide_short_help = true)]
+    device_name: Option<String>,
+    /// See mcctl store get
+    #[arg(long, hide_short_help = true)]
+    allow_tcp_fallback: bool,
+}

@@ -1,0 +1,31 @@
+//! A store service's configuration, and why it did not start.
+
+use crate::engine::base::HostPort;
+use crate::engine::http::BindError;
+use crate::engine::store::service::MemoryShortage;
+use crate::engine::store::{NodeConfig, StoreStartError};
+
+/// Configuration of a store service.
+#[derive(Clone, Debug)]
+pub struct StoreServiceConfig {
+    pub node: NodeConfig,
+    /// Address of the REST port. Port 0 selects a free port.
+    pub rest: HostPort,
+    /// Address of the client HTTP server, if it is enabled. Port 0 selects a free port.
+    pub client_http: Option<HostPort>,
+}
+
+/// Why a store service did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreServiceError {
+    #[error(transparent)]
+    Memory(#[from] MemoryShortage),
+    /// The REST port could not be bound.
+    #[error(transparent)]
+    Rest(BindError),
+    /// The client HTTP server's port could not be bound.
+    #[error(transparent)]
+    ClientHttp(BindError),
+    #[error(transparent)]
+    Start(#[from] StoreStartError),
+}
