@@ -21,7 +21,7 @@ pub async fn explained(
 ) -> Failure {
     let failure = failure(master, what, error);
     match error {
-        StoreError::Transfer { source: TransferError::Rdma(_), .. } => failure,
+        StoreError::Transfer { source: TransferError::Device(_), .. } => failure,
         StoreError::Transfer { .. } => compared(failure, master, metadata).await,
         _ => failure,
     }
@@ -64,7 +64,7 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
                 .found(chain(error.as_ref()))
                 .next("restart the metadata service (mcctl serve metadata, or the master that embeds it); the nodes may be healthy")
         }
-        StoreError::Transfer { source: TransferError::Rdma(fault), endpoint, .. } => {
+        StoreError::Transfer { source: TransferError::Device(fault), endpoint, .. } => {
             let (exit, cause) = match transport::exit(fault) {
                 Exit::Host => (Exit::Host, "an RDMA device on this host failed".to_owned()),
                 exit => (exit, format!("the RDMA transfer with node {endpoint} failed")),

@@ -350,7 +350,7 @@ impl LocalStore {
             admin: self.master.admin_at.clone(),
             metadata: self.config.engine.metadata.to_string(),
             protocol: self.node.node().client().engine().protocol(),
-            devices: self.config.engine.rdma.devices.join(","),
+            devices: self.config.engine.transport.devices.join(","),
             client_host: self.config.local_hostname.clone(),
         }
     }

@@ -9,7 +9,7 @@ use crate::engine::rpc::Timeouts;
 use crate::engine::store::client_start::{PreparedClient, StoreStartError};
 use crate::engine::store::{ClientConfig, StoreClient};
 use crate::engine::sys::pages::MemorySource;
-use crate::engine::transfer::{RdmaOptions, TransferProtocol, TransferSettings};
+use crate::engine::transfer::{TransportOptions, TransferProtocol, TransferSettings};
 
 /// The settings of a client that has not been started. See [`StoreClient::builder`].
 #[derive(Clone, Debug)]
@@ -44,10 +44,10 @@ impl StoreClientBuilder {
         self
     }
 
-    /// Sets the transport and, for RDMA, the devices; the default is TCP.
+    /// Sets the transport and its options, such as the RDMA devices; the default is TCP.
     #[must_use]
-    pub fn transport(mut self, protocol: TransferProtocol, rdma: RdmaOptions) -> Self {
-        (self.config.engine.protocol, self.config.engine.rdma) = (protocol, rdma);
+    pub fn transport(mut self, protocol: TransferProtocol, options: TransportOptions) -> Self {
+        (self.config.engine.protocol, self.config.engine.transport) = (protocol, options);
         self
     }
 

@@ -10,7 +10,7 @@ use crate::engine::store::client::DEFAULT_TENANT;
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::name;
 use crate::engine::sys::pages::MemoryPolicy;
-use crate::engine::transfer::{RdmaOptions, TransferConfig, TransferProtocol, TransferSettings};
+use crate::engine::transfer::{TransportOptions, TransferConfig, TransferProtocol, TransferSettings};
 
 /// Configuration of a client, alone or in a node.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl ClientConfig {
                 metadata: MetadataUri::P2p,
                 protocol: TransferProtocol::Tcp,
                 announce_host: None,
-                rdma: RdmaOptions::default(),
+                transport: TransportOptions::default(),
                 settings: TransferSettings::default(),
             },
             timeouts: Timeouts::default(),
