@@ -9,7 +9,7 @@ mod pending_store;
 
 pub use config::{StoreServiceConfig, StoreServiceError};
 pub use hostname::{HostnameError, local_hostname};
-pub use memory_check::{MemoryShortage, check_memory};
+pub use memory_check::{MemoryShortage, NodeMemory, check_memory};
 
 use std::sync::Arc;
 
