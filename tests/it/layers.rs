@@ -17,6 +17,20 @@ const MASTER_SHELLS: &[&str] = &["server.rs", "admin.rs"];
 const TRANSPORTS: &[&str] = &["rdma", "tcp"];
 /// Folders of `commands` that several commands share. Any other folder is a command.
 const SHARED_BY_COMMANDS: &[&str] = &["gflags", "logging", "service_flags", "svg"];
+/// Identifiers that `commands` must not use outside its unit tests: the engine owns clocks, sockets and HTTP clients. `RealEnv` is
+/// allowed, because commands pass it to the engine, but not the trait `Env`, which reads the clock.
+const NOT_IN_COMMANDS: &[&str] = &[
+    "Env",
+    "Instant",
+    "SystemTime",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "UnixStream",
+    "ToSocketAddrs",
+    "lookup_host",
+    "reqwest",
+];
 /// Crates that `commands` alone may name.
 const COMMAND_CRATES: &[&str] = &["clap", "comfy_table", "indicatif", "anyhow"];
 
@@ -305,6 +319,27 @@ fn no_command_names_the_folder_of_another_command() {
         check("use crate::commands::{\n    output,\n    serve::master,\n};"),
         "commands/up/a.rs:3: up names serve"
     );
+}
+
+/// The tokens of a file before its unit tests.
+fn before_tests(tokens: &[Token]) -> &[Token] {
+    let attribute = ["#", "[", "cfg", "(", "test", ")", "]"];
+    let is_tests = |window: &[Token]| window.iter().zip(attribute).all(|((word, _), expected)| word == expected);
+    let end = tokens.windows(attribute.len()).position(is_tests).unwrap_or(tokens.len());
+    &tokens[..end]
+}
+
+#[test]
+fn commands_use_no_clock_no_socket_and_no_http_client() {
+    let mut wrong = Vec::new();
+    for (file, tokens) in files().iter().filter(|(file, _)| file.starts_with("commands/")) {
+        let used = before_tests(tokens).iter().filter(|(word, _)| NOT_IN_COMMANDS.contains(&word.as_str()));
+        wrong.extend(used.map(|(word, line)| format!("{file}:{line}: {word}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let planted = tokens("use std::time::Instant;\n#[cfg(test)]\nmod tests { use std::net::TcpStream; }");
+    assert!(before_tests(&planted).iter().any(|(word, _)| word == "Instant"));
+    assert!(before_tests(&planted).iter().all(|(word, _)| word != "TcpStream"));
 }
 
 /// Where one of `words` stands in a file that is not `excepted`.

@@ -9,7 +9,7 @@ use crate::engine::rpc::Timeouts;
 use crate::engine::store::client_start::{PreparedClient, StoreStartError};
 use crate::engine::store::{ClientConfig, StoreClient};
 use crate::engine::sys::pages::MemorySource;
-use crate::engine::transfer::{TransportOptions, TransferProtocol, TransferSettings};
+use crate::engine::transfer::{TransferProtocol, TransferSettings, TransportOptions};
 
 /// The settings of a client that has not been started. See [`StoreClient::builder`].
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use crate::engine::store::client::DEFAULT_TENANT;
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::name;
 use crate::engine::sys::pages::MemoryPolicy;
-use crate::engine::transfer::{TransportOptions, TransferConfig, TransferProtocol, TransferSettings};
+use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
 
 /// Configuration of a client, alone or in a node.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -51,7 +51,6 @@ impl Members {
 /// # Errors
 /// `text` is not a JSON object, or is nested too deeply.
 pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, RowError> {
-    check_depth(text)?;
     let members: OrderedMembers<'_> = parsed(text, RowError::NotAnObject)?;
     Ok(members.0)
 }
@@ -61,14 +60,22 @@ pub(super) fn members(text: &str) -> Result<Vec<(String, &str)>, RowError> {
 /// # Errors
 /// `text` is not a JSON array, or is nested too deeply.
 pub(super) fn items(text: &str) -> Result<Vec<&str>, RowError> {
-    check_depth(text)?;
     let items: Vec<&RawValue> = parsed(text, RowError::NotAnArray)?;
     Ok(items.into_iter().map(RawValue::get).collect())
 }
 
 /// Parses `text`. `other` is the error for valid JSON of another type.
 fn parsed<'a, T: Deserialize<'a>>(text: &'a str, other: RowError) -> Result<T, RowError> {
-    serde_json::from_str(text).map_err(|error| if error.is_data() { other } else { error.into() })
+    let found = match serde_json::from_str(text) {
+        Err(error) if error.is_data() => {
+            // The parser stops at the first byte of another type, so the rest is checked here.
+            serde_json::from_str::<IgnoredAny>(text)?;
+            Err(other)
+        }
+        found => Ok(found?),
+    };
+    check_depth(text)?;
+    found
 }
 
 /// The members of an object in their order, including repeated names.
