@@ -1,10 +1,10 @@
 //! Addresses that a command listens on: bind errors and collisions.
 
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
 
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
+use crate::engine::sys::interface::hosts_overlap;
 use crate::engine::sys::ports::{self, PortOwner, PortUse};
 
 /// One address that a command will listen on.
@@ -72,7 +72,7 @@ impl ListenAddress {
 pub fn check_collisions(listens: &[ListenAddress]) -> Result<(), Failure> {
     for (index, one) in listens.iter().enumerate() {
         for other in &listens[index + 1..] {
-            if one.at.port != 0 && one.at.port == other.at.port && overlap(&one.at.host, &other.at.host) {
+            if one.at.port != 0 && one.at.port == other.at.port && hosts_overlap(&one.at.host, &other.at.host) {
                 return Err(Failure::usage(format!(
                     "{} and {} have the same port, {}",
                     one.what, other.what, one.at.port
@@ -83,19 +83,6 @@ pub fn check_collisions(listens: &[ListenAddress]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Whether two hosts have an address in common. A name that cannot be resolved matches only itself.
-fn overlap(one: &str, other: &str) -> bool {
-    let addresses = |host: &str| -> Vec<IpAddr> {
-        let found = (host, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
-        found.unwrap_or_default()
-    };
-    let is_any = |host: &str| matches!(host, "0.0.0.0" | "::" | "");
-    one == other || is_any(one) || is_any(other) || {
-        let others = addresses(other);
-        addresses(one).iter().any(|address| others.contains(address))
-    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::bench::store::{
     self as bench, OperationStats, StopFlag, StoreBenchPlan, StoreBenchPlanError, StorePass,
 };
-use crate::engine::env::{Env, RealEnv, processors};
+use crate::engine::env::{Env, RealEnv, processors, timed};
 use crate::engine::load::{LatencySummary, Seed};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::{StoreClient, StoreClientBuilder, StoreError, StoreStartError};
@@ -105,10 +105,10 @@ impl Args {
             let mut signals = Signals::take()?;
             let start = async {
                 let (master, plan) = self.link.planned().await?;
-                let began = env.now();
-                match StoreClientBuilder::from(plan.config.clone()).start(env.clone()).await {
-                    Ok(client) => Ok((master, plan, client)),
-                    Err(error) => Err(unstarted(&master, &plan, error, env.now().since(began)).await),
+                let starting = StoreClientBuilder::from(plan.config.clone()).start(env.clone());
+                match timed(&env, starting).await {
+                    (Ok(client), _) => Ok((master, plan, client)),
+                    (Err(error), took) => Err(unstarted(&master, &plan, error, took).await),
                 }
             };
             let (master, ClientPlan { metadata, note, .. }, client) = tokio::select! {

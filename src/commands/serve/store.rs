@@ -25,7 +25,7 @@ use crate::commands::settings::{Assignment, Settings, read_text};
 use crate::commands::transport::TransportChoice;
 use crate::commands::unknown_key;
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::env::{Env, RealEnv, deadline, processors};
+use crate::engine::env::{Env, RealEnv, deadline, processors, timed};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::service::{self, StoreService, StoreServiceConfig};
@@ -135,30 +135,32 @@ async fn start(plan: &ServicePlan, signals: &mut Signals) -> Result<Option<Store
 /// a cluster that has just started, DNS records may appear late. The time spent on retries counts toward the maximum wait for the master.
 async fn plan_in_time(settings: Settings) -> Result<ServicePlan, Failure> {
     let (env, settings) = (RealEnv::new(), Arc::new(settings));
-    let began = env.now();
-    let mut warned = false;
+    let (mut waited, mut warned) = (Duration::ZERO, false);
     loop {
         let (shared, max_wait) = (Arc::clone(&settings), max_wait(&settings));
         // The resolver blocks without a time limit.
         let planning = tokio::task::spawn_blocking(move || {
             plan(&shared, |master| interface::address_towards(&master.host, master.port))
         });
-        let left = max_wait.saturating_sub(env.now().since(began)).max(RESOLVE_MIN);
-        let planned = match deadline(&env, left, planning).await {
+        let left = max_wait.saturating_sub(waited).max(RESOLVE_MIN);
+        let (planned, took) = timed(&env, deadline(&env, left, planning)).await;
+        waited += took;
+        let planned = match planned {
             Ok(planned) => planned.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
             Err(_) => Err(Failure::unreachable("cannot resolve the master's host name")
                 .tried(settings.describe("master_server_address"))
                 .found("the resolver is not responding")
                 .next("pass the master's IP address with --master, or fix name resolution on this host")),
         };
-        let waited = env.now().since(began);
         match planned {
             Err(failure) if failure.exit == Exit::Unreachable && waited < max_wait => {
                 if !warned {
                     tracing::warn!(found = failure.found, ?max_wait, "{}; retrying", failure.what);
                     warned = true;
                 }
-                env.sleep(RETRY.min(max_wait - waited)).await;
+                let pause = RETRY.min(max_wait - waited);
+                env.sleep(pause).await;
+                waited += pause;
             }
             Err(failure) if failure.exit == Exit::Unreachable => {
                 let next = failure.next.clone().unwrap_or_default();

@@ -26,7 +26,7 @@ use crate::commands::runtime::{self, Signals};
 use crate::commands::transport::TransportArgs;
 use crate::commands::up::paste::{SGLANG_FLAGS, StoreAddresses};
 use crate::commands::up::ports::PortRequest;
-use crate::commands::up::round_trip::RoundTrip;
+use crate::commands::up::round_trip::RoundTripDocument;
 use crate::commands::up::sim::{LocalSim, SimDocument};
 use crate::engine::base::ByteSize;
 use crate::engine::env::{RealEnv, processors};
@@ -140,7 +140,7 @@ impl Args {
     }
 
     /// Prints the store's addresses and the settings for its clients.
-    fn print(&self, store: &LocalStore, checked: &RoundTrip) -> Result<(), Failure> {
+    fn print(&self, store: &LocalStore, checked: &RoundTripDocument) -> Result<(), Failure> {
         let addresses = store.addresses();
         let environment = paste::environment(&addresses);
         if self.json {
@@ -238,7 +238,7 @@ struct UpDocument<'a> {
     segment_bytes: u64,
     rest: String,
     notes: &'a [String],
-    check: &'a RoundTrip,
+    check: &'a RoundTripDocument,
     #[serde(skip_serializing_if = "Option::is_none")]
     sim: Option<SimDocument>,
     environment: serde_json::Map<String, serde_json::Value>,

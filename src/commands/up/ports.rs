@@ -47,8 +47,8 @@ fn holder(host: &str, port: u16, all: &[PortRequest]) -> Option<String> {
     if let Some(other) = all.iter().find(|other| other.port == Some(port)) {
         return Some(format!("{} {port}", other.flag));
     }
-    let is_free = std::net::TcpListener::bind((host, port)).is_ok();
-    (!is_free).then(|| ports::holder(port).map_or("another process".to_owned(), |holder| holder.to_string()))
+    (!ports::is_free(host, port))
+        .then(|| ports::holder(port).map_or("another process".to_owned(), |holder| holder.to_string()))
 }
 
 #[cfg(test)]

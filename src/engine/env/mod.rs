@@ -96,6 +96,18 @@ pub fn processors() -> usize {
 #[error("no response within {0:?}")]
 pub struct Elapsed(pub Duration);
 
+/// The time to show in a report or a file. It is never used to measure.
+pub fn wall_clock<E: Env>(env: &E) -> Unix {
+    env.unix()
+}
+
+/// Runs `work`, and returns its result and how long it took.
+pub async fn timed<E: Env, T>(env: &E, work: impl Future<Output = T>) -> (T, Duration) {
+    let began = env.now();
+    let done = work.await;
+    (done, env.now().since(began))
+}
+
 /// Runs `work` for at most `limit`.
 ///
 /// # Errors

@@ -23,6 +23,7 @@ mod put;
 pub mod replica;
 pub mod rest;
 mod rest_segments;
+pub mod round_trip;
 mod segment_manager;
 pub mod service;
 pub mod transport_stats;

@@ -31,6 +31,19 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(found.collect())
 }
 
+/// Whether two hosts to listen on have an address in common. Resolves both. A name that cannot be resolved matches only itself.
+pub fn hosts_overlap(one: &str, other: &str) -> bool {
+    let addresses = |host: &str| -> Vec<IpAddr> {
+        let found = (host, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
+        found.unwrap_or_default()
+    };
+    let is_any = |host: &str| matches!(host, "0.0.0.0" | "::" | "");
+    one == other || is_any(one) || is_any(other) || {
+        let others = addresses(other);
+        addresses(one).iter().any(|address| others.contains(address))
+    }
+}
+
 /// The source address for packets to `host`. `None` if no route exists. Sends no packets. Resolves `host`, which may
 /// take a while.
 ///

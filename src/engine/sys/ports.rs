@@ -64,6 +64,11 @@ pub fn parse_outgoing_range(text: &str) -> Option<(u16, u16)> {
     Some((numbers.next()?, numbers.next()?))
 }
 
+/// Whether a server could listen on TCP `port` of `host`. Listens for a moment. Resolves `host`.
+pub fn is_free(host: &str, port: u16) -> bool {
+    std::net::TcpListener::bind((host, port)).is_ok()
+}
+
 /// Checks whether a server could listen on TCP `port` on all IPv4 addresses. Binds a socket and closes it without
 /// listening, so no client can connect to it.
 ///

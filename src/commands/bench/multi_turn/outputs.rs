@@ -12,7 +12,7 @@ use crate::commands::bench::multi_turn::request_log::RequestLogger;
 use crate::commands::bench::multi_turn::{Args, html, text};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
-use crate::engine::env::Env;
+use crate::engine::env::wall_clock;
 use crate::engine::load::session::{Observer, Session};
 
 /// The outputs of a run.
@@ -31,7 +31,7 @@ impl RunOutputs {
     /// # Errors
     /// A file already exists or cannot be written.
     pub fn open(args: &Args, work: &str) -> Result<RunOutputs, Failure> {
-        let identity = Identity::of_this_run(args.load.seed, env().unix());
+        let identity = Identity::of_this_run(args.load.seed, wall_clock(&env()));
         let screen = Screen::new(args.output.quiet);
         args.output.no_file_twice()?;
         for path in [&args.output.json, &args.output.html].into_iter().flatten() {

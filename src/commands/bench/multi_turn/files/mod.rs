@@ -17,7 +17,7 @@ use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::bench::multi_turn::report::{Identity, utc};
 use crate::commands::bench::multi_turn::{Api, Args};
 use crate::commands::error::Failure;
-use crate::engine::env::Env;
+use crate::engine::env::wall_clock;
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::sweep::Sweep;
 use crate::engine::load::{LiveCounters, TimedRequest};
@@ -146,7 +146,7 @@ impl OutputFiles {
     }
 
     fn now() -> String {
-        utc(env().unix())
+        utc(wall_clock(&env()))
     }
 }
 
