@@ -11,7 +11,7 @@ use crate::engine::load::answer::{CachedTokens, ModelAnswer, WORD_CHARS};
 
 /// A frame with [`StreamChoice`]s, or a whole response with [`DocumentChoice`]s.
 #[derive(Deserialize)]
-struct OpenAiBody<C> {
+struct OpenAiChoices<C> {
     #[serde(default = "Vec::new")]
     choices: Vec<C>,
     #[serde(default)]
@@ -91,7 +91,7 @@ struct DocumentMessage {
 
 /// Parses a response that is a single document. Returns its token count (at least one), or `None` if it is malformed.
 pub(super) fn document(data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
-    let OpenAiBody::<DocumentChoice> { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
+    let OpenAiChoices::<DocumentChoice> { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
     if let Some(error) = error {
         answer.error = Some(error_message(&error));
         return Some(0);
@@ -169,7 +169,7 @@ impl OpenAiParser {
             }
             return Some(1);
         }
-        let frame: OpenAiBody<StreamChoice<'_>> = serde_json::from_slice(data).ok()?;
+        let frame: OpenAiChoices<StreamChoice<'_>> = serde_json::from_slice(data).ok()?;
         if let Some(error) = frame.error {
             answer.error = Some(error_message(&error));
             return Some(0);

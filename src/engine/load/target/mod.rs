@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::load::ModelAnswer;
-use crate::engine::load::answer::{Dialect, TokenArrival};
+use crate::engine::load::answer::{AnswerReader, Dialect, TokenArrival};
 use crate::engine::load::target::wire::WireStream;
 
 pub use body::EncodedRequest;
@@ -77,6 +77,11 @@ impl LoadTarget {
     pub fn url(&self) -> String {
         let scheme = if self.protocol.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{}", self.at, self.path)
+    }
+
+    /// Returns a parser for a response.
+    fn answer_reader(&self) -> AnswerReader {
+        if self.stream { AnswerReader::new(self.dialect) } else { AnswerReader::of_document(self.dialect) }
     }
 
     /// Returns the host and port in the form used in requests, without the default port.

@@ -171,8 +171,7 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         begun: Duration,
         on_arrival: impl FnMut(TokenArrival),
     ) -> Exchange {
-        let mut response =
-            ResponseAccumulator::new((self.target.dialect, self.target.stream), self.start, begun, on_arrival);
+        let mut response = ResponseAccumulator::new(self.target.answer_reader(), self.start, begun, on_arrival);
         let delays = |delay: Duration| {
             lock(&self.delays).record(delay, 1);
             self.timestamped.fetch_add(u64::from(!delay.is_zero()), Ordering::Relaxed);

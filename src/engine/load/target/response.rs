@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::base::text::one_line;
-use crate::engine::load::answer::{AnswerReader, Dialect, TokenArrival, TooLong};
+use crate::engine::load::answer::{AnswerReader, TokenArrival, TooLong};
 use crate::engine::load::target::http1::ResponseHead;
 use crate::engine::load::target::{ARRIVALS_MAX, Exchange, ExchangeOutcome};
 
@@ -71,19 +71,14 @@ fn with(before: String, excerpt: String) -> String {
 }
 
 impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
-    /// Times are relative to `start`. `on_arrival` is called for every token arrival.
-    pub(super) fn new(
-        (dialect, stream): (Dialect, bool),
-        start: Mono,
-        begun: Duration,
-        on_arrival: F,
-    ) -> ResponseAccumulator<F> {
+    /// Parses the body with `reader`. Times are relative to `start`. `on_arrival` is called for every token arrival.
+    pub(super) fn new(reader: AnswerReader, start: Mono, begun: Duration, on_arrival: F) -> ResponseAccumulator<F> {
         ResponseAccumulator {
             start,
             begun,
             wrote: None,
             tokens: TokenArrivals { first: None, last: None, count: 0, arrivals: Vec::new(), on_arrival },
-            reader: if stream { AnswerReader::new(dialect) } else { AnswerReader::of_document(dialect) },
+            reader,
             refusal: None,
             other: None,
         }
