@@ -8,8 +8,11 @@ use crate::layers::{Token, files};
 const ALLOWED: &[(&str, &str)] = &[
     ("commands/error commands/logging/mod", "an error about log flags is printed through the log's stderr"),
     ("engine/lint/read/launch engine/lint/read/script", "a script runs a launcher, and a launcher runs a script"),
-    ("engine/master/evict engine/master/state", "one state machine, whose methods are in several files"),
-    ("engine/master/eviction_index engine/master/object", "an intrusive list: the objects are its nodes"),
+    ("engine/master/eviction/round engine/master/state", "one state machine, whose methods are in several files"),
+    (
+        "engine/master/eviction/index engine/master/eviction/list engine/master/object",
+        "an intrusive list: the objects are its nodes",
+    ),
     ("engine/sys/memory engine/sys/pages", "a block of an arena keeps the arena, which is memory itself"),
     (
         "engine/transfer/rdma/endpoint engine/transfer/rdma/nic",
@@ -20,14 +23,14 @@ const ALLOWED: &[(&str, &str)] = &[
 /// The circles that are still to be cut.
 const TO_CUT: &[&str] = &[
     "commands/bench/multi_turn/args/backend commands/bench/multi_turn/args/endpoint",
-    "engine/deploy/check engine/deploy/plans/mod",
+    "commands/memory_failure commands/node_failure",
     "engine/deploy/commented engine/deploy/parse",
-    "engine/lint/flags engine/lint/model engine/lint/read/mod engine/lint/rules/mod engine/lint/settings engine/lint/yaml",
-    "engine/load/answer/generate engine/load/answer/openai",
+    "engine/lint/flags engine/lint/model engine/lint/read/mod engine/lint/settings_file engine/lint/yaml",
     "engine/load/target/connection engine/load/target/http2 engine/load/target/wire",
     "engine/load/workload/dataset/mod engine/load/workload/dataset/rows engine/load/workload/json_text \
      engine/load/workload/message engine/load/workload/replay engine/load/workload/row_error",
-    "engine/store/heartbeat engine/store/node engine/store/node_store engine/store/segment_manager",
+    "engine/store/client engine/store/client_builder engine/store/client_config engine/store/client_start \
+     engine/store/heartbeat engine/store/segment_manager",
     "engine/store/rest engine/store/rest_segments",
 ];
 

@@ -222,7 +222,7 @@ const NOT_SERVED: [&str; 2] = ["/api/v1/drain_jobs", "/api/v1/tenant_quotas"];
 #[test]
 fn the_sources_serve_the_listed_routes() {
     let (master, store, metadata) =
-        (sources("src/engine/master"), sources("src/engine/store"), sources("src/engine/metadata"));
+        (sources("src/engine/admin"), sources("src/engine/store"), sources("src/engine/metadata"));
     let is_served = |path: &str| !NOT_SERVED.iter().any(|feature| path.starts_with(feature));
     let has = |code: &str, path: &str| code.contains(&format!("\"{}\"", path.trim_end_matches("{key}")));
     for (code, routes) in

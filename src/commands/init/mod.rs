@@ -108,7 +108,7 @@ pub struct Args {
     mcctl_image: Option<String>,
 }
 
-/// Checks a size and keeps its spelling, so that an ambiguous size can be reported.
+/// Checks a size and returns it as written, so that an ambiguous size can be reported.
 fn size(text: &str) -> Result<String, DeploySizeError> {
     text.parse::<DeploySize>().map(|_| text.to_owned())
 }
@@ -186,7 +186,7 @@ impl Args {
         }
     }
 
-    /// The output file that the question offers: stdout if it is redirected.
+    /// The default output file that the prompt suggests: `-` (stdout) if stdout is redirected.
     fn default_file(&self, stdout_is_terminal: bool) -> &'static str {
         match (stdout_is_terminal, self.format.as_deref()) {
             (false, _) => "-",

@@ -66,7 +66,7 @@ fn check(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
         )));
     }
     if report.host_other_hugepages > 0 {
-        return Err(Failure::usage("--apply reserves pages of a single size, and the arenas need another")
+        return Err(Failure::usage("--apply reserves pages of only one size, but the arenas need a different one")
             .next("omit --arena-pool-size: an arena provides no benefit in this deployment"));
     }
     check_memory(host, report)

@@ -1,8 +1,8 @@
 //! Detects when the master stalls and computes how far to extend client deadlines. Pure: each call receives the time.
 //!
 //! After a one-minute stop (of the process or the machine), the master would expire every client whose pings it has not read yet. To
-//! prevent this, the ticker announces when it will run next. If neither the ticker nor any call has locked the state for a while after
-//! that time, the master has stalled, and client deadlines are extended.
+//! prevent this, the ticker announces when it will run next. If neither the ticker nor any call locks the state soon after that
+//! time, the master has stalled, and client deadlines are extended.
 //!
 //! The extension is shorter than the stall. A master that is short of processor time stalls again and again, and would otherwise never
 //! expire any client. It does read the pings that arrive between two stalls. So part of each stall counts against the clients. This part is
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 
-/// The master has stalled if no caller has locked the state until this long after the announced time.
+/// The master has stalled if no caller locks the state within this time after the announced time.
 const STALL_MIN: Duration = Duration::from_millis(100);
 /// Minimum total stall time to report.
 const REPORT_MIN: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub(super) struct StallReport {
 }
 
 impl StallDetector {
-    /// Creates a detector without stalls. The ticker runs immediately.
+    /// Creates a detector with no stalls recorded. The ticker runs immediately.
     pub fn new(now: Mono, client_ttl: Duration) -> StallDetector {
         // A fraction of what remains of the TTL after one ping interval, but never zero.
         let counted = (client_ttl.saturating_sub(PING_INTERVAL) / 4).max(client_ttl / 8);

@@ -25,7 +25,7 @@ pub struct MetadataTable {
     /// Total size of keys and values.
     bytes: usize,
     /// For each endpoint: the write numbers ([`MetadataRecord::written`]) of the `rpc_meta` records with this endpoint. Not counted in
-    /// `bytes`, but limited to [`HOST_BYTES_MAX`] and a few numbers per record.
+    /// `bytes`, but each record adds at most [`HOST_BYTES_MAX`] bytes and a few numbers.
     announced: EndpointWrites,
     writes: u64,
     limits: TableBounds,
@@ -98,7 +98,7 @@ impl MetadataTable {
         self.write(key, value)
     }
 
-    /// Writes `value` after the owner of `key` did not respond to a probe, and removes the owner's segment descriptor. If the record is no
+    /// Writes `value` once the owner of `key` has failed to respond to a probe, and removes the owner's segment descriptor. If the record is no
     /// longer `current`, another write came first, and this becomes a normal [`MetadataTable::put`].
     pub fn take_over(&mut self, key: &[u8], current: &[u8], value: &[u8]) -> WriteOutcome {
         match self.records.get(key) {

@@ -157,7 +157,7 @@ pub trait ControlPlane: Send + Sync {
 /// A process whose memory this engine can read and write.
 pub trait DataPeer: Send + Sync {
     /// Submits `ops`. They have ended when [`PendingOps::wait`] returns. A transport whose callers do the work (TCP)
-    /// does not start until `wait` is called. A hardware transport (RDMA) posts them here.
+    /// does not start them until `wait` is called. A hardware transport (RDMA) posts them here.
     fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn PendingOps>;
 
     /// Whether this peer still matches `descriptor`.
@@ -194,7 +194,7 @@ pub struct TransferFault {
 }
 
 impl TransferFault {
-    /// Returns the fault to report if a retry after `first` ended with this one. The result must not hide that bytes
+    /// Returns the fault to report if an operation failed with `first`, and its retry with `self`. The result must not hide that bytes
     /// from the first attempt may still arrive. (If the retry was rejected, they cannot.)
     pub fn after(self, first: Option<TransferFault>) -> TransferFault {
         let is_certain = self.class == FaultClass::Refused || self.error.may_still_land();
@@ -205,12 +205,12 @@ impl TransferFault {
 /// What a fault indicates about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultClass {
-    /// The peer had closed this existing connection, and no response to this operation arrived. A new connection may
+    /// The peer had already closed the reused connection, and no response to this operation arrived. A new connection may
     /// work.
     Stale,
     /// The peer does not respond, or its response was cut off. It may be down or have moved.
     Gone,
-    /// No byte moved for too long. A retry would take just as long.
+    /// The transfer made no progress for too long. A retry would take just as long.
     Hung,
     /// The batch's deadline passed while bytes were still moving.
     Late,

@@ -67,7 +67,7 @@ pub enum LoadCaveat {
     )]
     FirstTurnsMayBeWarm,
     #[error(
-        "{pass}: {a} and {b} were measured one after the other, not interleaved: the difference includes changes over time, but the \
+        "{pass}: {a} and {b} were measured one after the other, not interleaved, so the difference includes drift over time, but the \
          interval does not include them"
     )]
     NotInterleaved { pass: String, a: String, b: String },

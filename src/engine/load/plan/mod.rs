@@ -59,7 +59,7 @@ pub struct PlannedRun {
 /// A measurement that cannot give valid results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    #[error("A's L3 keeps the prompts from its first blocks, but B's L3 does not hold them")]
+    #[error("A's L3 still holds prompts from A's earlier blocks, but B's L3 does not")]
     StorageReuse,
 }
 

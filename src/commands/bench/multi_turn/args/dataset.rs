@@ -166,7 +166,7 @@ pub struct DatasetArgs {
     /// random, random-ids: output length in tokens
     #[arg(long, alias = "random-output", default_value_t = 1024, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub random_output_len: u32,
-    /// random, random-ids: sample each length L uniformly from RATIO x L to L
+    /// random, random-ids: for each configured length L, sample the actual length uniformly between RATIO x L and L
     #[arg(long, alias = "random-range", default_value_t = 0.0, value_name = "RATIO", value_parser = number::ratio)]
     pub random_range_ratio: f64,
     /// generated-shared-prefix: number of groups, each with its own system prompt
@@ -184,7 +184,7 @@ pub struct DatasetArgs {
     /// generated-shared-prefix: output length in tokens
     #[arg(long, default_value_t = 256, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub gsp_output_len: u32,
-    /// generated-shared-prefix: sample each length L uniformly from RATIO x L to L
+    /// generated-shared-prefix: for each configured length L, sample the actual length uniformly between RATIO x L and L
     #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = number::ratio)]
     pub gsp_range_ratio: f64,
     /// generated-shared-prefix: turns per conversation

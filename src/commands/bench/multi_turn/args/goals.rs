@@ -9,7 +9,8 @@ use crate::engine::load::sweep::SweepTerms;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Goals")]
 pub struct GoalsArgs {
-    /// Latency limits that a good request must meet, in milliseconds from the scheduled send time: ttft:MS tpot:MS itl:MS e2el:MS
+    /// Latency limits that a good request must meet, in milliseconds: ttft:MS tpot:MS itl:MS e2el:MS. TTFT and E2EL are measured from
+    /// the scheduled send time
     #[arg(long, value_name = "LIMIT", num_args = 1.., value_delimiter = ',')]
     pub goodput: Vec<LatencyLimit>,
     /// Minimum share of requests that must meet the limits; below it, the exit code is 1 [default for a sweep: 0.9]

@@ -33,8 +33,8 @@ pub enum PhaseName {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Caches")]
 pub struct PhasesArgs {
-    /// Phases to run, in this order. Phases that flush or fill caches ask for confirmation (--yes). By default, a run leaves the caches
-    /// unchanged; comparisons, sweeps and the kep74 preset flush L1 and L2 before each pass
+    /// Phases to run, in this order. Phases that flush or fill caches ask for confirmation (--yes). By default, a run flushes no
+    /// caches; comparisons, sweeps and the kep74 preset flush L1 and L2 before each pass
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub phases: Vec<PhaseName>,
     /// Number of requests in the warm phase; without --phases, they are sent before the run [default: 1 with the warm phase, else 0]
@@ -76,9 +76,8 @@ impl PhasesArgs {
     pub fn plan(&self) -> Result<PhasePlan, Failure> {
         let phases = self.phases.iter().map(|phase| phase.phase()).collect();
         PhasePlan::new(phases, self.warmup_requests, self.flush_cache).map_err(|error| match error {
-            PhaseError::NotMeasured => {
-                Failure::usage("--phases includes no measured phase").next("add first, or first and repeat")
-            }
+            PhaseError::NotMeasured => Failure::usage("--phases includes no measured phase")
+                .next("add 'first', or both 'first' and 'repeat', to --phases"),
             PhaseError::NoWarmPhase => {
                 Failure::usage("--warmup-requests requires the warm phase").next("add warm to --phases")
             }

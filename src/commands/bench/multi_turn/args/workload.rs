@@ -26,7 +26,7 @@ pub struct WorkloadArgs {
     /// Output length of each response in tokens
     #[arg(long, alias = "output-tokens", default_value = "64", value_name = "TOKENS")]
     pub output_length: Distribution,
-    /// Sample each length L uniformly from RATIO x L to L
+    /// For each configured length L, sample the actual length uniformly between RATIO x L and L
     #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = number::ratio)]
     pub range_ratio: f64,
     /// Number of turns per conversation
