@@ -89,7 +89,7 @@ async fn load_test() -> Result<(), Box<dyn Error>> {
     let terms = SweepTerms { share_to_pass: Some(0.9), steady_ratio: 0.8 };
     let result = SweepResult::of(&rates, &executed.passes, &goals.passes, terms, executed.stopped);
     for point in &result.points {
-        println!("{} requests/s: mean TTFT {:?} ms", point.load, point.mean_ttft_ms);
+        println!("{} requests/s: mean TTFT {:.1} ms", point.load, point.mean_ttft_ms.unwrap_or(f64::NAN));
     }
     endpoint.stop().await;
     Ok(())

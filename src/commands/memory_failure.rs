@@ -1,7 +1,7 @@
 //! Failures of a node's memory, as messages.
 
 use crate::commands::error::Failure;
-use crate::commands::node_failure::NodeOrigins;
+use crate::commands::origin::NodeOrigins;
 use crate::engine::base::ByteSize;
 use crate::engine::store::NodeConfig;
 use crate::engine::store::service::MemoryShortage;
@@ -85,7 +85,8 @@ pub fn allocation(config: &NodeConfig, origins: &NodeOrigins, error: &MemoryErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::node_failure::{self, ClientOrigins};
+    use crate::commands::node_failure;
+    use crate::commands::origin::ClientOrigins;
     use crate::commands::origin::ValueOrigin;
     use crate::engine::base::HostPort;
     use crate::engine::store::{ClientConfig, StoreStartError};

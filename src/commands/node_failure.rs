@@ -6,7 +6,7 @@ use crate::commands::args::show_duration;
 use crate::commands::error::{Failure, chain};
 use crate::commands::listen::ListenAddress;
 use crate::commands::memory_failure::{self, MemoryBlock};
-use crate::commands::origin::{Origin, ValueOrigin};
+use crate::commands::origin::{ClientOrigins, NodeOrigins, Origin, ValueOrigin};
 use crate::commands::transport;
 use crate::engine::base::text::masked_address;
 use crate::engine::base::{ByteSize, HostPort};
@@ -15,21 +15,6 @@ use crate::engine::rpc::CallError;
 use crate::engine::store::service::{HostnameError, StoreServiceConfig, StoreServiceError};
 use crate::engine::store::{ClientConfig, NodeConfig, StoreError, StoreStartError};
 use crate::engine::transfer::TransferError;
-
-/// What chose a client's settings.
-#[derive(Clone, Debug)]
-pub struct ClientOrigins {
-    pub master: ValueOrigin,
-    pub transport: ValueOrigin,
-}
-
-/// What chose a node's settings.
-#[derive(Clone, Debug)]
-pub struct NodeOrigins {
-    pub client: ClientOrigins,
-    pub segment: ValueOrigin,
-    pub local_buffer: ValueOrigin,
-}
 
 /// Parses a metadata mode. In an error, a password is masked.
 ///

@@ -33,6 +33,21 @@ pub enum ValueOrigin {
     Described(String),
 }
 
+/// What chose a client's settings.
+#[derive(Clone, Debug)]
+pub struct ClientOrigins {
+    pub master: ValueOrigin,
+    pub transport: ValueOrigin,
+}
+
+/// What chose a node's settings.
+#[derive(Clone, Debug)]
+pub struct NodeOrigins {
+    pub client: ClientOrigins,
+    pub segment: ValueOrigin,
+    pub local_buffer: ValueOrigin,
+}
+
 impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

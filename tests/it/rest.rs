@@ -8,9 +8,10 @@ use bytes::Bytes;
 use mcctl::engine::base::{ErrorCode, HostPort, ObjectKey, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::HttpServer;
-use mcctl::engine::store::rest::{
-    self, NodeHealth, NodeMetrics, ObjectStore, READING_BYTES_MAX, ReadBudget, ReadPermit, StoreRefusal,
+use mcctl::engine::store::object_store::{
+    NodeHealth, NodeMetrics, ObjectStore, READING_BYTES_MAX, ReadBudget, ReadPermit, StoreRefusal,
 };
+use mcctl::engine::store::rest;
 
 use crate::http::{Connection, replay};
 use crate::peer::process::in_time;

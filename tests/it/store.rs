@@ -309,7 +309,7 @@ async fn a_loopback_name_is_refused_with_a_remote_master() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_mounted_at_run_time_is_remounted_and_unmounted_alone() {
-    use mcctl::engine::store::rest::ObjectStore;
+    use mcctl::engine::store::object_store::ObjectStore;
     let first = master(free_port()).await;
     let port = first.rpc_port();
     // A pure client at first, without memory and heartbeats.
@@ -336,7 +336,7 @@ async fn memory_mounted_at_run_time_is_remounted_and_unmounted_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn addresses_of_unmounted_memory_are_not_reused() {
     use mcctl::engine::master::view::AdminView;
-    use mcctl::engine::store::rest::ObjectStore;
+    use mcctl::engine::store::object_store::ObjectStore;
     let master = master(0).await;
     let node = node(master.rpc_port(), 0).await;
     let mut bases = std::collections::BTreeSet::new();
@@ -353,7 +353,7 @@ async fn addresses_of_unmounted_memory_are_not_reused() {
 #[tokio::test]
 async fn memory_is_unmounted_if_the_caller_of_mount_is_gone() {
     use mcctl::engine::master::view::AdminView;
-    use mcctl::engine::store::rest::ObjectStore;
+    use mcctl::engine::store::object_store::ObjectStore;
     let master = master(0).await;
     let node = node(master.rpc_port(), 0).await;
     let store = node.store();
@@ -368,7 +368,7 @@ async fn memory_is_unmounted_if_the_caller_of_mount_is_gone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_segment_of_a_node_cannot_be_unmounted_alone() {
-    use mcctl::engine::store::rest::ObjectStore;
+    use mcctl::engine::store::object_store::ObjectStore;
     let master = master(0).await;
     let node = node(master.rpc_port(), 16).await;
     let id = node.segment().expect("the node has a segment").id;

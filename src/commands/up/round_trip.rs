@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, chain};
-use crate::commands::node_failure::{self, ClientOrigins};
+use crate::commands::node_failure;
+use crate::commands::origin::ClientOrigins;
 use crate::engine::env::RealEnv;
 use crate::engine::store::round_trip::{self, RoundTrip, RoundTripError};
 use crate::engine::store::{ClientConfig, StoreClientBuilder};

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::listen::ListenAddress;
-use crate::commands::node_failure::{self, ClientOrigins};
+use crate::commands::node_failure;
+use crate::commands::origin::ClientOrigins;
 use crate::commands::output;
 use crate::commands::simulator::{self, WARNING};
 use crate::engine::env::RealEnv;

@@ -7,6 +7,7 @@
 mod check;
 mod commented;
 mod error;
+mod keys;
 mod need;
 mod parse;
 mod plans;

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::engine::base::text::Quoted;
-use crate::engine::deploy::commented::KEYS;
+use crate::engine::deploy::keys::KEYS;
 use crate::engine::deploy::{DeployError, DeploySize, DeploymentSpec};
 
 /// Limit on the size of a deployment file, in bytes.

@@ -20,6 +20,7 @@ mod rules;
 mod settings;
 mod settings_file;
 mod shell_lexer;
+mod source;
 mod view;
 mod yaml;
 
@@ -30,6 +31,7 @@ pub use programs::{
     MCCTL_FLAGS, METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, RefusedFlag, UP_FLAGS,
 };
 pub use read::proc::{environment, process as running_process};
-pub use read::{FileKind, ReadError, SourceFile, read, read_each};
+pub use read::{read, read_each};
 pub use rules::{CHECKS, check_deployment};
+pub use source::{FileKind, ReadError, SourceFile};
 pub use yaml::{FILE_BYTES_MAX, YamlNode};

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value as Json};
 
 use crate::engine::base::json_comments::without_comments;
 use crate::engine::kube::path::{FieldPath, FieldStep};
-use crate::engine::lint::ReadError;
+use crate::engine::lint::source::ReadError;
 
 /// Limit on the size of one file, in bytes.
 pub const FILE_BYTES_MAX: usize = 4 << 20;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::engine::base::{ClientId, ErrorCode, HostPort, ObjectKey};
-use crate::engine::env::{Env, RealEnv};
+use crate::engine::env::Env;
 use crate::engine::rpc::{CallError, RpcClient};
-use crate::engine::store::client_builder::StoreClientBuilder;
 use crate::engine::store::client_metrics::ClientMetrics;
-use crate::engine::store::client_start::ClientShared;
+use crate::engine::store::client_shared::ClientShared;
 use crate::engine::store::movement::{self, Movement};
 use crate::engine::store::{ClientConfig, StoreError};
 use crate::engine::transfer::{OpKind, TransferEngine, TransferError};
@@ -18,9 +17,6 @@ use crate::engine::upstream::PROTOCOL_VERSION;
 use crate::engine::wire::method::{Channel, Method};
 use crate::engine::wire::types::{GetReplicaListResponse, ReplicaLocation};
 use crate::engine::wire::{Expected, MasterCalls, Text};
-
-/// Upstream's name for "no tenant".
-pub const DEFAULT_TENANT: &str = "default";
 
 /// What the master reports about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +41,6 @@ pub(in crate::engine::store) struct StoreClientInner<E: Env> {
     pub config: ClientConfig,
     /// Endpoints under which the master lists replicas in this process.
     pub own_endpoints: Vec<String>,
-}
-
-impl StoreClient<RealEnv> {
-    /// Returns the settings of a client for the master at `master`, to be changed and started.
-    pub fn builder(master: HostPort) -> StoreClientBuilder {
-        StoreClientBuilder::new(master)
-    }
 }
 
 impl<E: Env> StoreClient<E> {

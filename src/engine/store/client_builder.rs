@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::env::Env;
+use crate::engine::env::{Env, RealEnv};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::rpc::Timeouts;
 use crate::engine::store::client_start::{PreparedClient, StoreStartError};
@@ -15,6 +15,13 @@ use crate::engine::transfer::{TransferProtocol, TransferSettings, TransportOptio
 #[derive(Clone, Debug)]
 pub struct StoreClientBuilder {
     config: ClientConfig,
+}
+
+impl StoreClient<RealEnv> {
+    /// Returns the settings of a client for the master at `master`, to be changed and started.
+    pub fn builder(master: HostPort) -> StoreClientBuilder {
+        StoreClientBuilder::new(master)
+    }
 }
 
 impl StoreClientBuilder {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::rpc::Timeouts;
-use crate::engine::store::client::DEFAULT_TENANT;
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::name;
 use crate::engine::sys::pages::MemoryPolicy;
 use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
+
+/// Upstream's name for "no tenant".
+pub const DEFAULT_TENANT: &str = "default";
 
 /// Configuration of a client, alone or in a node.
 #[derive(Clone, Debug)]

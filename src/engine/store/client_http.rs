@@ -10,7 +10,7 @@ use crate::engine::http::{
     self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, Response, StatusCode, answer, no_such_route,
 };
 use crate::engine::store::client_metrics::ClientMetrics;
-use crate::engine::store::rest::{NodeHealth, ObjectStore};
+use crate::engine::store::object_store::{NodeHealth, ObjectStore};
 
 /// Serves `store`'s health and `metrics` on `at`. Port 0 selects a free port. Without `metrics`, the metrics routes return 503, like
 /// upstream with `MC_STORE_CLIENT_METRIC=0`.

@@ -3,7 +3,7 @@
 //! If startup fails, the completed steps are undone.
 
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -12,11 +12,12 @@ use crate::engine::base::{ByteSize, HostPort, Mono};
 use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::rpc::CallError;
+use crate::engine::store::client_shared::{ClientShared, HeldByClient};
 use crate::engine::store::name::{NameError, NodeName};
-use crate::engine::store::{ClientConfig, StoreClient, StoreError, heartbeat};
+use crate::engine::store::{ClientConfig, StoreClient, StoreError};
 use crate::engine::sys::memory::Memory;
 use crate::engine::sys::pages::{MemoryError, MemorySource};
-use crate::engine::transfer::{Access, Registration, TransferConfig, TransferEngine, TransferError};
+use crate::engine::transfer::{Access, TransferConfig, TransferEngine, TransferError};
 
 /// Interval between attempts to reach the metadata service or the master at startup.
 const RETRY: Duration = Duration::from_millis(250);
@@ -53,43 +54,6 @@ pub enum StoreStartError {
 impl From<StoreError> for StoreStartError {
     fn from(error: StoreError) -> StoreStartError {
         StoreStartError::Master(Box::new(error))
-    }
-}
-
-/// What a client shares with its clones and with the clients from [`StoreClient::another`].
-pub(in crate::engine::store) struct ClientShared {
-    pub engine: TransferEngine,
-    /// The name of this process's segments, if it has any.
-    pub name: HostPort,
-    /// Released by [`StoreClient::stop`].
-    held: Mutex<Option<HeldByClient>>,
-}
-
-/// What a client holds until it is stopped.
-struct HeldByClient {
-    /// Reserves the port in the name.
-    name: NodeName,
-    local_buffer: Option<Registration>,
-}
-
-impl ClientShared {
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<HeldByClient>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Releases the local buffer and the name, and stops the engine, which removes its records from the metadata service.
-    ///
-    /// # Errors
-    /// The records cannot be removed.
-    pub async fn stop(&self) -> Result<(), TransferError> {
-        let held = self.held().take();
-        let (_name, local_buffer) = held.map_or((None, None), |held| (Some(held.name), held.local_buffer));
-        if let Some(local_buffer) = local_buffer
-            && let Err(error) = self.engine.deregister(local_buffer).await
-        {
-            tracing::debug!(%error, "cannot deregister the local buffer");
-        }
-        self.engine.shutdown().await
     }
 }
 
@@ -237,7 +201,7 @@ async fn find_master<E: Env>(
             _ => deadline(env, left, connect).await.unwrap_or_else(|_| Err(silent().into())),
         };
         match result {
-            Err(error) if heartbeat::is_transient(&error) && env.now() < wait_until => {
+            Err(error) if error.is_transient() && env.now() < wait_until => {
                 if !warned {
                     tracing::warn!(%error, ?max_wait, "the master is not responding yet; retrying");
                     warned = true;

@@ -67,6 +67,19 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Returns true for an error that may go away if the caller waits for the master.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            StoreError::Call(
+                CallError::Connect { .. }
+                    | CallError::ConnectTimeout { .. }
+                    | CallError::Timeout { .. }
+                    | CallError::Closed { .. }
+            )
+        )
+    }
+
     /// Returns the error code that upstream's client returns for this error.
     pub fn code(&self) -> ErrorCode {
         match self {

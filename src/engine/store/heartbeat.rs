@@ -1,11 +1,11 @@
 //! Sends heartbeats to the master, and remounts the node's segments if the master has no record of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use crate::engine::env::Env;
-use crate::engine::rpc::CallError;
 use crate::engine::store::StoreError;
 use crate::engine::store::client::refused;
 use crate::engine::store::segment_manager::SegmentManager;
@@ -14,30 +14,14 @@ use crate::engine::wire::types::ClientStatus;
 /// Interval between heartbeats, the same as upstream. The master's client TTL is 10 s by default.
 pub const INTERVAL: Duration = Duration::from_millis(1000);
 
-/// Whether the master responded to the last heartbeat.
-#[derive(Clone, Debug)]
-pub struct HeartbeatStatus(Arc<AtomicBool>);
-
-impl HeartbeatStatus {
-    /// Returns the status for a node to which the master has just responded.
-    pub(in crate::engine::store) fn healthy() -> HeartbeatStatus {
-        HeartbeatStatus(Arc::new(AtomicBool::new(true)))
-    }
-
-    /// Records the result of a heartbeat.
-    fn set(&self, healthy: bool) {
-        self.0.store(healthy, Ordering::Relaxed);
-    }
-
-    /// Returns true if the master responded to the last heartbeat and has mounted the node's segments.
-    pub fn is_healthy(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
+/// Starts the task that sends heartbeats.
+pub(in crate::engine::store) fn start<E: Env>(segments: Arc<SegmentManager<E>>) -> JoinHandle<()> {
+    tokio::spawn(run(segments))
 }
 
 /// Sends heartbeats forever. The response to a new client's first heartbeat is always "remount", even right after a mount. The remount is
 /// what registers the client with the master.
-pub(in crate::engine::store) async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
+async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
     let env = segments.client().inner.env.clone();
     let mut was_healthy = None;
     loop {
@@ -68,17 +52,4 @@ async fn beat<E: Env>(segments: &SegmentManager<E>) -> Result<bool, StoreError> 
     }
     segments.remount().await?;
     Ok(true)
-}
-
-/// Returns true for an error that may go away if the caller waits for the master.
-pub fn is_transient(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::Call(
-            CallError::Connect { .. }
-                | CallError::ConnectTimeout { .. }
-                | CallError::Timeout { .. }
-                | CallError::Closed { .. }
-        )
-    )
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::Env;
 use crate::engine::store::client_start::{PreparedClient, StoreStartError, allocate, stop_engine};
-use crate::engine::store::heartbeat::HeartbeatStatus;
+use crate::engine::store::heartbeat;
+use crate::engine::store::heartbeat_status::HeartbeatStatus;
 use crate::engine::store::segment_manager::SegmentManager;
 use crate::engine::store::{ClientConfig, NodeStore, StoreClient};
 use crate::engine::sys::pages::MemorySource;
@@ -57,7 +58,7 @@ impl<E: Env> Node<E> {
         }
         let memory = allocate(config.segment_bytes, |bytes| source.segment(bytes)).map_err(StoreStartError::Segment)?;
         let client = prepared.start(stop).await?;
-        let segments = SegmentManager::new(client.clone(), client.name().to_string(), source);
+        let segments = SegmentManager::new(client.clone(), client.name().to_string(), source, heartbeat::start);
         let segment = match &memory {
             None => None,
             Some(memory) => match segments.mount_first(memory).await {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::engine::base::{Mono, ObjectKey, SegmentId};
 use crate::engine::env::Env;
-use crate::engine::store::rest::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
+use crate::engine::store::object_store::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
 use crate::engine::store::segment_manager::SegmentManager;
 use crate::engine::store::transport_stats::TransportStats;
 use crate::engine::store::{StoreClient, StoreError};

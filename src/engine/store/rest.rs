@@ -10,86 +10,24 @@
 //!
 //! [`rest_segments`]: crate::engine::store::rest_segments
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
-use crate::engine::base::{ErrorCode, HostPort, ObjectKey, SegmentId};
+use crate::engine::base::{ErrorCode, HostPort, ObjectKey};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::{
     self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response, StatusCode,
     answer, decode,
 };
+use crate::engine::store::object_store::{
+    NodeHealth, NodeMetrics, ObjectStore, READING_BYTES_MAX, ReadBudget, ReadPermit,
+};
+use crate::engine::store::rest_response::{BROKEN, NO_JSON, failure, json};
 use crate::engine::store::rest_segments;
-use crate::engine::store::transport_stats::TransportStats;
-
-/// The operations behind the REST API. Implemented by the node, and by a fake in tests.
-pub trait ObjectStore: Send + Sync + 'static {
-    /// Stores `value` under `key`. If an object already exists, it is left unchanged and no error is returned.
-    fn put(&self, key: ObjectKey, value: Bytes) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
-
-    /// Returns the object's bytes, which are read once `budget` has granted memory for them.
-    fn get(
-        &self,
-        key: ObjectKey,
-        budget: ReadBudget,
-    ) -> impl Future<Output = Result<(Bytes, ReadPermit), StoreRefusal>> + Send;
-
-    /// Returns true if a readable object exists.
-    fn exists(&self, key: ObjectKey) -> impl Future<Output = Result<bool, StoreRefusal>> + Send;
-
-    /// Removes a single object by key.
-    fn remove(&self, key: ObjectKey) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
-
-    /// Removes every removable object. Returns the number of removed objects.
-    fn remove_all(&self) -> impl Future<Output = Result<u64, StoreRefusal>> + Send;
-
-    /// Mounts at least `bytes` bytes of additional memory. Returns the new segment and its size in bytes.
-    fn mount(&self, bytes: u64) -> impl Future<Output = Result<(SegmentId, u64), StoreRefusal>> + Send;
-
-    /// Unmounts a segment that was created by [`mount`](ObjectStore::mount). Its objects remain readable for `grace`.
-    fn unmount(&self, segment: SegmentId, grace: Duration) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
-
-    /// Returns the node's health, without contacting another process.
-    fn health(&self) -> NodeHealth;
-
-    /// Returns the node's current metrics.
-    fn metrics(&self) -> NodeMetrics;
-
-    /// Returns additional families for `/metrics`, in the Prometheus text format.
-    fn extra_metrics(&self) -> String {
-        String::new()
-    }
-}
-
-/// Memory budget for objects that are being read. An object counts against the budget from just before it is read until
-/// its last byte has been sent. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct ReadBudget(Arc<Semaphore>);
-
-/// A share of a [`ReadBudget`], released on drop.
-#[derive(Debug)]
-pub struct ReadPermit {
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-impl ReadBudget {
-    fn new(bytes: usize) -> ReadBudget {
-        ReadBudget(Arc::new(Semaphore::new(bytes.div_ceil(BUDGET_UNIT))))
-    }
-
-    /// Waits until `bytes` bytes are granted. An object larger than the budget is granted the entire budget.
-    pub async fn acquire(&self, bytes: u64) -> ReadPermit {
-        let units = bytes.div_ceil(BUDGET_UNIT as u64).clamp(1, (READING_BYTES_MAX / BUDGET_UNIT) as u64);
-        let permit = self.0.clone().acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX)).await;
-        // The semaphore is never closed.
-        ReadPermit { _permit: permit.ok() }
-    }
-}
 
 /// An object's bytes, together with their share of the budget.
 struct BudgetedBytes {
@@ -101,47 +39,6 @@ impl AsRef<[u8]> for BudgetedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
-}
-
-/// Why an operation failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreRefusal {
-    pub code: ErrorCode,
-    pub reason: String,
-}
-
-/// A node's health.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeHealth {
-    /// The node's memory is mounted, and the master responded to the last heartbeat.
-    Healthy,
-    /// The node's memory is not mounted yet.
-    NotInitialized,
-    /// The master did not respond to the last heartbeat.
-    MasterUnreachable,
-}
-
-/// A node's transfer and memory metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeMetrics {
-    /// Bytes that peers read from this node's memory.
-    pub served_read_bytes: u64,
-    pub served_reads: u64,
-    /// Bytes that peers wrote to this node's memory.
-    pub served_write_bytes: u64,
-    pub served_writes: u64,
-    /// Requests from peers that were rejected (unregistered memory, invalid frames).
-    pub served_refusals: u64,
-    /// Bytes read by this node's own client.
-    pub client_read_bytes: u64,
-    /// Bytes written by this node's own client.
-    pub client_write_bytes: u64,
-    /// Total size of the mounted segments in bytes.
-    pub segment_bytes: u64,
-    /// Open connections from peers.
-    pub connections: u64,
-    /// Transport statistics by peer and device.
-    pub transport: TransportStats,
 }
 
 /// Serves `store` on `at`. Port 0 selects a free port.
@@ -357,38 +254,10 @@ fn metrics(f: &NodeMetrics) -> String {
     text + &f.transport.metrics()
 }
 
-pub(in crate::engine::store) fn failure(status: StatusCode, error: &str, reason: Option<&str>) -> Response {
-    json(status, &FailureAnswer { error, reason })
-}
-
-/// Serializes JSON like Python, with a space after `:` and `,`. Scripts may depend on this.
-pub(in crate::engine::store) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    let mut text = Vec::new();
-    body.serialize(&mut serde_json::Serializer::with_formatter(&mut text, PythonFormatter))
-        .expect("structs and strings can always be serialized as JSON");
-    answer(status, JSON, Bytes::from(text))
-}
-
 fn other_method(allowed: &'static str) -> Response {
     let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN_TEXT, "405: Method Not Allowed");
     response.headers_mut().insert("allow", hyper::header::HeaderValue::from_static(allowed));
     response
-}
-
-struct PythonFormatter;
-
-impl serde_json::ser::Formatter for PythonFormatter {
-    fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
-        writer.write_all(if first { b"" } else { b", " })
-    }
-
-    fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
-        writer.write_all(if first { b"" } else { b", " })
-    }
-
-    fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W) -> std::io::Result<()> {
-        writer.write_all(b": ")
-    }
 }
 
 #[derive(Serialize)]
@@ -407,20 +276,8 @@ struct NodeHealthBody<'a> {
     code: u8,
 }
 
-#[derive(Serialize)]
-struct FailureAnswer<'a> {
-    error: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-}
-
-const JSON: &str = "application/json; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 const METRICS_TEXT: &str = "text/plain; version=0.0.4";
-/// The message from upstream's JSON parser for a body that does not start with a value.
-pub(in crate::engine::store) const NO_JSON: &str = "Expecting value: line 1 column 1 (char 0)";
-pub(in crate::engine::store) const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
-
 /// Codes reported to readers as "not found". They include the code for an object that is still being written.
 const ABSENT: [ErrorCode; 2] = [ErrorCode::OBJECT_NOT_FOUND, ErrorCode::REPLICA_IS_NOT_READY];
 const UNREACHABLE: [ErrorCode; 2] = [ErrorCode::RPC_FAIL, ErrorCode::RPC_TIMEOUT];
@@ -429,11 +286,6 @@ const UNREACHABLE: [ErrorCode; 2] = [ErrorCode::RPC_FAIL, ErrorCode::RPC_TIMEOUT
 const OPERATION_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent puts.
 const STORING_MAX: usize = 32;
-/// Maximum total size of the objects that are being read or sent in response to `GET /api/get`. An object counts until
-/// its client has received it. Further reads wait. An object larger than this is read alone.
-pub const READING_BYTES_MAX: usize = 256 << 20;
-/// Granularity of the read budget in bytes.
-const BUDGET_UNIT: usize = 64 << 10;
 /// JSON bodies up to this size are parsed on the connection's thread.
 const PARSE_INLINE_MAX: usize = 1 << 20;
 

@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::engine::base::{ErrorCode, SegmentId};
 use crate::engine::http::{Response, StatusCode};
-use crate::engine::store::rest::{BROKEN, NO_JSON, ObjectStore, StoreRefusal, failure, json};
+use crate::engine::store::object_store::{ObjectStore, StoreRefusal};
+use crate::engine::store::rest_response::{BROKEN, NO_JSON, failure, json};
 
 /// Maximum grace period for `/api/unmount_local_disk`, in seconds.
 const LOCAL_DISK_GRACE_MAX: u64 = 3600;

@@ -15,8 +15,8 @@ use crate::engine::base::{ByteSize, ErrorCode, SegmentId};
 use crate::engine::env::{Elapsed, Env, deadline};
 use crate::engine::rpc::CallError;
 use crate::engine::store::client::refused;
-use crate::engine::store::heartbeat::{self, HeartbeatStatus};
-use crate::engine::store::rest::StoreRefusal;
+use crate::engine::store::heartbeat_status::HeartbeatStatus;
+use crate::engine::store::object_store::StoreRefusal;
 use crate::engine::store::{StoreClient, StoreError, StoreStartError};
 use crate::engine::sys::host;
 use crate::engine::sys::memory::Memory;
@@ -46,6 +46,8 @@ pub(in crate::engine::store) struct SegmentManager<E: Env> {
     /// Allocated bytes: mounted segments, segments about to be mounted, and unmounted segments that have not been
     /// freed.
     allocated: Arc<AtomicU64>,
+    /// Starts the task that sends heartbeats.
+    start_heartbeat: fn(Arc<SegmentManager<E>>) -> JoinHandle<()>,
     heartbeat: BlockingMutex<Option<JoinHandle<()>>>,
     /// Set once no more segments may be mounted. Read and written with `segments` locked.
     stopped: AtomicBool,
@@ -83,8 +85,13 @@ impl Drop for Reservation {
 }
 
 impl<E: Env> SegmentManager<E> {
-    /// Creates a manager without segments.
-    pub fn new(client: StoreClient<E>, name: String, source: MemorySource) -> Arc<SegmentManager<E>> {
+    /// Creates a manager without segments. It calls `start_heartbeat` when it mounts the first one.
+    pub fn new(
+        client: StoreClient<E>,
+        name: String,
+        source: MemorySource,
+        start_heartbeat: fn(Arc<SegmentManager<E>>) -> JoinHandle<()>,
+    ) -> Arc<SegmentManager<E>> {
         Arc::new(SegmentManager {
             client,
             name,
@@ -93,6 +100,7 @@ impl<E: Env> SegmentManager<E> {
             segments: Mutex::default(),
             bytes: AtomicU64::new(0),
             allocated: Arc::default(),
+            start_heartbeat,
             heartbeat: BlockingMutex::default(),
             stopped: AtomicBool::new(false),
         })
@@ -208,7 +216,7 @@ impl<E: Env> SegmentManager<E> {
         self.bytes.fetch_add(segment.size, Ordering::Relaxed);
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         if heartbeat.is_none() {
-            *heartbeat = Some(tokio::spawn(heartbeat::run(Arc::clone(self))));
+            *heartbeat = Some((self.start_heartbeat)(Arc::clone(self)));
         }
         Ok(segment)
     }

@@ -18,7 +18,7 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::http::{FetchError, Fetcher};
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
 use crate::engine::rpc::{CallError, RpcClient, master_calls};
-use crate::engine::store::client::DEFAULT_TENANT;
+use crate::engine::store::DEFAULT_TENANT;
 use crate::engine::store::{ClientConfig, StoreClientBuilder};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::json::{RpcMeta, SegmentDescriptor};

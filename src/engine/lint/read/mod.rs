@@ -18,71 +18,9 @@ use crate::engine::lint::model::{
     ConfigData, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind,
 };
 use crate::engine::lint::settings_file::config_path;
+use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
 use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 use crate::engine::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
-
-/// The type of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// Kubernetes documents in YAML, or one in JSON.
-    Kubernetes,
-    Compose,
-    Unit,
-    /// `NAME=value` lines.
-    Env,
-    /// Shell: a script or command lines.
-    Shell,
-    /// Settings of the store service (JSON).
-    StoreConfig,
-    /// SGLang's extra config for its storage backend, or its Mooncake settings file.
-    ExtraConfig,
-    /// A settings file for the master's `--config_path` (YAML or JSON).
-    MasterConfig,
-    /// A file for vLLM's `MOONCAKE_CONFIG_PATH` (JSON).
-    VllmConfig,
-    LmcacheConfig,
-}
-
-impl FileKind {
-    /// All types and their names on the command line.
-    pub const ALL: [(FileKind, &'static str); 10] = [
-        (FileKind::Kubernetes, "kubernetes"),
-        (FileKind::Compose, "compose"),
-        (FileKind::Unit, "unit"),
-        (FileKind::Env, "env"),
-        (FileKind::Shell, "shell"),
-        (FileKind::StoreConfig, "store-config"),
-        (FileKind::ExtraConfig, "extra-config"),
-        (FileKind::MasterConfig, "master-config"),
-        (FileKind::VllmConfig, "vllm-config"),
-        (FileKind::LmcacheConfig, "lmcache-config"),
-    ];
-
-    /// All names, separated by commas.
-    pub fn names() -> String {
-        FileKind::ALL.map(|(_, name)| name).join(", ")
-    }
-
-    /// The type with this name on the command line.
-    pub fn named(word: &str) -> Option<FileKind> {
-        FileKind::ALL.iter().find(|(_, name)| *name == word).map(|(kind, _)| *kind)
-    }
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        FileKind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
-    }
-}
-
-/// A source to read.
-#[derive(Clone, Copy, Debug)]
-pub struct SourceFile<'a> {
-    /// File name as passed by the user.
-    pub name: &'a str,
-    pub bytes: &'a [u8],
-    /// The type, if the user specified it.
-    pub kind: Option<FileKind>,
-}
 
 /// Limit on the number of processes in a deployment: rules compare all pairs.
 pub const PROCESSES_MAX: usize = 1024;
@@ -94,55 +32,6 @@ pub const PARTS_MAX: usize = 4096;
 const SCRIPT_BYTES_MAX: usize = 256 << 10;
 /// Limit on the number of `=` in a script, a unit or an environment file. Each one may set a variable that all later processes inherit.
 const ASSIGNMENTS_MAX: usize = 4096;
-
-/// Why a source cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
-    #[error("the file is empty")]
-    Empty,
-    #[error("not a text file: byte {at} is NUL or invalid UTF-8")]
-    Binary {
-        /// Offset of the first invalid byte.
-        at: usize,
-    },
-    #[error("too large: {bytes} bytes; the limit is {most}")]
-    TooLarge { bytes: usize, most: usize },
-    /// The input is larger than any real deployment.
-    #[error("more than {most} {what}")]
-    TooMany {
-        /// What is counted, as a plural.
-        what: &'static str,
-        most: usize,
-    },
-    /// Nested too deeply, or too large after expansion.
-    #[error("nested too deeply")]
-    TooDeep { line: u32 },
-    #[error("invalid YAML: {reason}")]
-    Yaml {
-        line: u32,
-        reason: String,
-        /// Whether the text contains `{{`.
-        templated: bool,
-    },
-    #[error("invalid JSON: {reason}")]
-    Json { line: u32, reason: String },
-    /// A recognized file that starts no process. Not an error.
-    #[error("nothing to check: {what}")]
-    NothingToCheck { what: &'static str },
-    /// The text matches none of [`FileKind::ALL`].
-    #[error("unrecognized file type; supported types: {}", FileKind::names())]
-    Unknown,
-}
-
-impl ReadError {
-    /// The line of the error, if it has one.
-    pub fn line(&self) -> Option<u32> {
-        match self {
-            ReadError::TooDeep { line } | ReadError::Yaml { line, .. } | ReadError::Json { line, .. } => Some(*line),
-            _ => None,
-        }
-    }
-}
 
 /// Reads all of `sources` as one deployment.
 ///

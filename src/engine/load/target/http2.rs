@@ -27,7 +27,7 @@ use crate::engine::load::target::connection::ExchangeEnd;
 use crate::engine::load::target::http1::{ResponseHead, header_text, is_stream};
 use crate::engine::load::target::response::ResponseAccumulator;
 use crate::engine::load::target::timestamped::StreamTimes;
-use crate::engine::load::target::wire::{ConnectError, WireStream};
+use crate::engine::load::target::wire::{ConnectError, WireStream, http2_reason};
 use crate::engine::load::target::{ExchangeOutcome, LoadTarget};
 
 /// Flow-control window for a stream, in bytes.
@@ -149,7 +149,7 @@ impl<E: Env + Unpin> Http2Connection<E> {
                     return ExchangeEnd::Unsent;
                 }
                 response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
-                return self.ended(ExchangeOutcome::Broken(reason(error.error())));
+                return self.ended(ExchangeOutcome::Broken(http2_reason(error.error())));
             }
             Err(late) => {
                 response.wrote(Mono(fetched_at.load(Ordering::Relaxed)));
@@ -181,7 +181,7 @@ impl<E: Env + Unpin> Http2Connection<E> {
                         Err(long) => return self.ended(ExchangeOutcome::Broken(long.to_string())),
                     }
                 }
-                Ok(Some(Err(error))) => return self.ended(ExchangeOutcome::Broken(reason(&error))),
+                Ok(Some(Err(error))) => return self.ended(ExchangeOutcome::Broken(http2_reason(&error))),
                 Err(late) => return self.ended(ExchangeOutcome::TimedOut(late.0)),
             }
         }
@@ -190,11 +190,6 @@ impl<E: Env + Unpin> Http2Connection<E> {
     fn ended(&self, outcome: ExchangeOutcome) -> ExchangeEnd {
         ExchangeEnd::Ended(self.env.now(), outcome)
     }
-}
-
-pub(super) fn reason(error: &hyper::Error) -> String {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{error}{cause}")
 }
 
 fn request<E>(target: &LoadTarget, body: RequestBody<E>, routing_key: Option<HeaderValue>) -> Request<RequestBody<E>> {

@@ -24,10 +24,16 @@ pub enum ConnectError {
     /// The host is neither a DNS name nor an IP address, so a certificate cannot name it.
     #[error("'{0}' is not a valid host name for TLS")]
     ServerName(String),
-    #[error("{}", super::http2::reason(.0))]
+    #[error("{}", http2_reason(.0))]
     Http2(#[from] hyper::Error),
     #[error(transparent)]
     Timeout(#[from] Elapsed),
+}
+
+/// An HTTP/2 error and its source.
+pub(super) fn http2_reason(error: &hyper::Error) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{error}{cause}")
 }
 
 /// A plain or TLS stream.

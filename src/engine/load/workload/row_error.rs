@@ -1,7 +1,11 @@
 //! Reasons why a dataset row is malformed.
 
-use crate::engine::load::workload::dataset::{ROW_BYTES_MAX, TOKENS_MAX};
 use crate::engine::load::workload::{TemplateError, TokenizerError};
+
+/// Maximum size of a row, in bytes.
+pub const ROW_BYTES_MAX: usize = 64 << 20;
+/// Maximum number of tokens that a row may request, for the output or the prompt.
+pub const TOKENS_MAX: u32 = 1 << 24;
 
 /// Why a dataset row is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::engine::base::{ErrorCode, ObjectKey, SegmentId};
 use crate::engine::env::Env;
 use crate::engine::store::NodeStore;
-use crate::engine::store::rest::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
+use crate::engine::store::object_store::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
 use crate::engine::sys::process_metrics;
 
 /// The store of a node that is still starting. REST requests are rejected until the store is set.

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::commands::bench::multi_turn::args::Api;
+use crate::commands::bench::multi_turn::args::api::Api;
 use crate::commands::error::Failure;
 
 /// SGLang's default port.

@@ -1,5 +1,6 @@
 //! Flags, one group per file. Shared by `bench multi-turn`, `bench serving`, `bench compare` and `bench ladder`.
 
+mod api;
 mod backend;
 mod compare;
 mod dataset;
@@ -15,10 +16,11 @@ mod server;
 mod sweep;
 mod workload;
 
+pub use api::Api;
 pub use backend::Backend;
 pub use compare::CompareArgs;
 pub use dataset::{DatasetArgs, DatasetName};
-pub use endpoint::{Api, EndpointArgs};
+pub use endpoint::EndpointArgs;
 pub use goals::GoalsArgs;
 pub use load::LoadArgs;
 pub use output::OutputArgs;

@@ -23,14 +23,13 @@ use std::sync::Arc;
 use crate::engine::load::Seed;
 use crate::engine::load::workload::{ChatTemplate, Conversation, RowError, Tokenizer};
 
+pub use crate::engine::load::workload::row_error::{ROW_BYTES_MAX, TOKENS_MAX};
 pub use made::{SampleFormat, SampleSpec};
 pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
-pub use rows::{DatasetRow, ROW_BYTES_MAX, RowLayout, RowReader};
+pub use rows::{DatasetRow, RowLayout, RowReader};
 pub use shared_prefix::{PrefixGroups, SharedPrefix, shared_prefix};
 pub use trace::BLOCK_TOKENS;
 
-/// Maximum number of tokens that a row may request, for the output or the prompt.
-pub const TOKENS_MAX: u32 = 1 << 24;
 /// Estimated tokens per word, used without a tokenizer.
 pub const TOKENS_PER_WORD: f64 = 1.3;
 

@@ -4,9 +4,8 @@
 use std::io::{self, BufRead};
 
 use crate::engine::load::workload::RowError;
+use crate::engine::load::workload::row_error::ROW_BYTES_MAX;
 
-/// Maximum size of a row.
-pub const ROW_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of bytes to skip while searching for the end of an oversized row. Beyond this limit, reading stops.
 const OVER_MAX: usize = 16 * ROW_BYTES_MAX;
 /// Maximum nesting depth of a row. The JSON parser has its own, lower limit.
