@@ -23,6 +23,7 @@ pub(in crate::engine::store) struct HeldByClient {
 }
 
 impl ClientShared {
+    /// Locks what the client holds.
     pub fn held(&self) -> MutexGuard<'_, Option<HeldByClient>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
