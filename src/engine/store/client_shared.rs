@@ -6,12 +6,12 @@ use crate::engine::base::HostPort;
 use crate::engine::store::name::NodeName;
 use crate::engine::transfer::{Registration, TransferEngine, TransferError};
 
-/// What a client shares with its clones and with the clients from [`StoreClient::another`].
+/// What a client shares with its clones and with the clients from [`StoreClient::another`](crate::engine::store::StoreClient::another).
 pub(in crate::engine::store) struct ClientShared {
     pub engine: TransferEngine,
     /// The name of this process's segments, if it has any.
     pub name: HostPort,
-    /// Released by [`StoreClient::stop`].
+    /// Released by [`StoreClient::stop`](crate::engine::store::StoreClient::stop).
     pub held: Mutex<Option<HeldByClient>>,
 }
 
