@@ -116,7 +116,7 @@ impl FlagSpec {
         self
     }
 
-    /// Replaces the default.
+    /// Replaces the flag's default value.
     pub const fn default(mut self, text: &'static str) -> FlagSpec {
         self.default = text;
         self

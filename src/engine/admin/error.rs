@@ -6,7 +6,7 @@ use crate::engine::base::HostPort;
 use crate::engine::base::text::one_line;
 use crate::engine::http::{FetchError, FetchResponse};
 
-/// A failed call.
+/// A call to the admin API that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("GET http://{at}{route}: {kind}")]
 pub struct AdminError {
@@ -20,7 +20,7 @@ pub struct AdminError {
 /// The reasons for a failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminErrorKind {
-    /// No complete response.
+    /// No complete response arrived.
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// The endpoint responded with an error status.

@@ -6,7 +6,7 @@ pub const SUMMARY: &str = "/metrics/summary";
 pub const HEALTH: &str = "/health";
 /// Not served by `mooncake_master` up to 0.3.13.
 pub const READY: &str = "/ready";
-/// Since 0.3.11.
+/// Masters older than 0.3.11 do not have this route.
 pub const ROLE: &str = "/role";
 pub const HA_STATUS: &str = "/ha_status";
 pub const LEADER: &str = "/leader";
@@ -14,7 +14,7 @@ pub const LEADER: &str = "/leader";
 pub const VERSION: &str = "/version";
 pub const ALL_KEYS: &str = "/get_all_keys";
 pub const ALL_SEGMENTS: &str = "/get_all_segments";
-/// Since 0.3.12.
+/// Masters older than 0.3.12 do not have this route.
 pub const SEGMENTS_DETAIL: &str = "/get_segments_detail";
 pub const QUERY_SEGMENT: &str = "/query_segment";
 pub const QUERY_KEY: &str = "/query_key";

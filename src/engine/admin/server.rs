@@ -66,7 +66,7 @@ pub trait AdminService: Send + Sync + 'static {
     /// The names of all mounted segments, one per line.
     fn segment_names(&self) -> String;
 
-    /// All mounted segments.
+    /// Returns all mounted segments.
     fn segments(&self) -> SegmentsDetail;
 
     /// The usage of all segments with this name, if there are any.

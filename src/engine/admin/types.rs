@@ -70,7 +70,7 @@ pub struct SegmentsDetail {
     pub segments: Vec<SegmentDetail>,
 }
 
-/// One mounted segment.
+/// A segment that a node has mounted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SegmentDetail {
@@ -110,9 +110,8 @@ pub struct MemoryUsage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NamedSegmentStatus {
     pub success: bool,
-    /// The segment's name.
     pub segment: String,
-    /// Upstream's `SegmentStatus`.
+    /// The name of a value of upstream's `SegmentStatus`.
     pub status: i32,
     pub status_name: &'static str,
     pub error_code: i32,
@@ -122,7 +121,7 @@ pub struct NamedSegmentStatus {
 /// The body of [`routes::CLIENTS`](super::routes::CLIENTS).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientHeartbeats {
-    /// [`ClientHeartbeats::SCHEMA`].
+    /// Always [`ClientHeartbeats::SCHEMA`] in this version.
     #[serde(default)]
     pub schema: String,
     pub clients: Vec<ClientHeartbeat>,
@@ -249,7 +248,7 @@ pub struct KeyEntry {
 /// The body of [`routes::DISCOVERY`](super::routes::DISCOVERY): an mcctl master's report about itself and its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// [`Announcement::SCHEMA`].
+    /// Always [`Announcement::SCHEMA`] in this version.
     pub schema: String,
     /// This master's RPC port. Clients use it to check that the admin port belongs to the master.
     pub rpc_port: u16,

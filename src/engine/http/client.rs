@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub enum ClientTls {
     /// For plain HTTP only: no trusted certificates. Reading the host's certificates would take milliseconds and provide no benefit.
     None,
-    /// The host's certificates.
+    /// Trust the certificates that the host trusts.
     Host,
     Config(Box<rustls::ClientConfig>),
 }

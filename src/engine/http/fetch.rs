@@ -163,7 +163,7 @@ pub struct FetchStream {
 }
 
 impl FetchStream {
-    /// The status code.
+    /// Returns the HTTP status code.
     pub fn status(&self) -> u16 {
         self.response.status().as_u16()
     }

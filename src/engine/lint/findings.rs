@@ -15,7 +15,7 @@ impl Findings {
         Findings { id, out: Vec::new() }
     }
 
-    /// The findings.
+    /// Returns the findings reported so far.
     pub fn into_vec(self) -> Vec<Finding> {
         self.out
     }

@@ -61,7 +61,7 @@ impl Kep74TableRow {
     }
 }
 
-/// Both tables.
+/// The table of all turns and the table by turn.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kep74Tables {
     /// Same table as in KEP-74.

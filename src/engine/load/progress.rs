@@ -47,7 +47,7 @@ pub struct Progress<E: Env> {
 /// The figures at one sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgressSnapshot {
-    /// Endpoint and pass.
+    /// The names of the endpoint and the pass.
     pub label: String,
     /// Time since the start of the pass, in seconds.
     pub seconds: u64,

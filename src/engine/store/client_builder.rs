@@ -44,7 +44,7 @@ impl StoreClientBuilder {
         self
     }
 
-    /// Sets the size of the registered buffer for callers without registered memory of their own; the default is none.
+    /// Sets the size of the registered buffer for callers without registered memory of their own. By default, there is none.
     #[must_use]
     pub fn local_buffer(mut self, size: ByteSize) -> Self {
         self.config.local_buffer_bytes = size;

@@ -11,7 +11,7 @@ pub(in crate::engine::store) struct ClientShared {
     pub engine: TransferEngine,
     /// The name of this process's segments, if it has any.
     pub name: HostPort,
-    /// Released by [`StoreClient::stop`](crate::engine::store::StoreClient::stop).
+    /// What is released when the client is [stopped](crate::engine::store::StoreClient::stop).
     pub held: Mutex<Option<HeldByClient>>,
 }
 

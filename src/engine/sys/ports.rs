@@ -58,7 +58,7 @@ pub fn outgoing_range() -> Option<(u16, u16)> {
     parse_outgoing_range(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?)
 }
 
-/// Parses `/proc/sys/net/ipv4/ip_local_port_range`.
+/// Parses `/proc/sys/net/ipv4/ip_local_port_range` into the first and the last port.
 pub fn parse_outgoing_range(text: &str) -> Option<(u16, u16)> {
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
     Some((numbers.next()?, numbers.next()?))

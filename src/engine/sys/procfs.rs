@@ -67,7 +67,7 @@ pub fn status(text: &str) -> Option<Status> {
     named(STATUS, text, |_| true)
 }
 
-/// Parses `/proc/PID/limits`.
+/// Parses the limits of a process, `/proc/PID/limits`.
 pub fn limits(text: &str) -> Option<Limits> {
     let neutral: String =
         LIMITS.iter().map(|(name, unit)| format!("Max {name} {UNREPORTED} {UNREPORTED} {unit}\n")).collect();
@@ -85,12 +85,12 @@ pub fn soft_and_hard(limit: Limit) -> Option<(Option<u64>, Option<u64>)> {
     value(limit.soft_limit).zip(value(limit.hard_limit))
 }
 
-/// Parses `/proc/PID/cgroup`.
+/// Parses the cgroups of a process, `/proc/PID/cgroup`.
 pub fn cgroups(text: &str) -> Vec<ProcessCGroup> {
     text.lines().flat_map(|line| ProcessCGroups::from_buf_read(line.as_bytes())).flatten().collect()
 }
 
-/// Parses `/proc/PID/mounts`.
+/// Parses the mounts of a process, `/proc/PID/mounts`.
 pub fn mounts(text: &str) -> Vec<MountEntry> {
     text.lines().flat_map(|line| Vec::<MountEntry>::from_buf_read(line.as_bytes())).flatten().collect()
 }

@@ -107,7 +107,6 @@ pub struct TransportStart<'a> {
     pub ports: &'a RangeInclusive<u16>,
     /// Timeout for connecting to a peer.
     pub connect_limit: Duration,
-    /// The registered memory.
     pub regions: &'a Arc<RwLock<Regions>>,
     pub clock: &'a MonoClock,
     pub random: &'a RandomSource,

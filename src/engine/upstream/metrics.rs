@@ -8,7 +8,7 @@ pub enum MetricType {
     Histogram,
 }
 
-/// A metric family.
+/// A metric family in a program's `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricFamily {
     pub name: &'static str,

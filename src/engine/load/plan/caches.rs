@@ -14,7 +14,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// The cache tiers that a measurement empties or fills, beyond what its requests do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheChange {
-    /// L1 and L2.
+    /// Flush L1 and L2.
     DeviceAndHost,
     /// L1, L2 and L3.
     AllTiers,

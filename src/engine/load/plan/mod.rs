@@ -33,7 +33,7 @@ pub enum MeasurementKind {
     Kep74,
 }
 
-/// What to measure.
+/// The kind of measurement.
 pub struct Measurement {
     pub kind: MeasurementKind,
     /// The endpoints that the kind needs.

@@ -17,7 +17,7 @@ pub struct Values(Vec<f64>);
 /// The swept parameter and its values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sweep {
-    /// Requests per second.
+    /// Loads in requests per second.
     Rate(Vec<f64>),
     /// Conversations at a time.
     Concurrency(Vec<f64>),

@@ -2,7 +2,7 @@
 //! and responses that each server has processed since its caches were emptied.
 //!
 //! Token-ID prompts are tracked page by page, so their expected hits are exact. For text and chat prompts, only the
-//! server knows the tokens, so their expected hits are approximate. A turn should hit the previous prompt and response
+//! server has the tokens, so their expected hits are approximate. A turn should hit the previous prompt and response
 //! of its conversation, and a repeated prompt should be cached in full. Both are measured in tokens as counted by the
 //! server.
 

@@ -11,7 +11,7 @@ use crate::engine::sys::host::HostMemory;
 #[error("{needed} exceeds this host's total memory of {total}")]
 pub struct MemoryShortage {
     pub needed: NodeMemory,
-    /// The host's memory.
+    /// The host's total memory, in bytes.
     pub total: ByteSize,
 }
 

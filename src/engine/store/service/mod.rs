@@ -86,7 +86,7 @@ impl<E: Env> StoreService<E> {
         Ok(StoreService { node, rest, client_http })
     }
 
-    /// The node.
+    /// Returns the node of this service.
     pub fn node(&self) -> &Node<E> {
         &self.node
     }

@@ -43,7 +43,7 @@ pub struct TcpPeer {
     version: FramingVersion,
     names: Arc<PeerNames>,
     settings: Arc<TcpSettings>,
-    /// Timeout for connecting.
+    /// Time limit for opening a connection.
     connect_limit: Duration,
     clock: MonoClock,
     pool: DataConnectionPool,
