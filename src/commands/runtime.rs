@@ -1,6 +1,7 @@
 //! The async runtime for commands, and the signals that stop a command.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,10 +23,10 @@ pub fn block_on<T>(threads: usize, work: impl Future<Output = Result<T, Failure>
     };
     let runtime = builder.worker_threads(threads.max(1)).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::host("cannot start the runtime").found(error.to_string()))?;
-    let outcome = runtime.block_on(work);
+    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
     // Do not wait for threads that are blocked on an unresponsive peer. They end with the process.
     runtime.shutdown_background();
-    outcome
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Timeout for a command's shutdown, even if services do not respond.

@@ -119,11 +119,19 @@ impl<E: Env> MasterServer<E> {
         }
     }
 
-    /// Stops accepting connections, waits for calls in progress, and stops the ticker.
+    /// Stops accepting connections, waits for calls in progress, and stops the ticker. If a panic has made the state unusable, resumes
+    /// the panic.
     pub async fn stop(self) {
         self.rpc.stop().await;
         let _ = self.stop.send(true);
-        let _ = self.ticker.await;
+        match self.ticker.await {
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The ticker may have ended without locking the state.
+            _ if self.handle.shared.guarded.is_poisoned() => {
+                std::panic::resume_unwind(Box::new("a panic interrupted a change of the master's state"))
+            }
+            _ => {}
+        }
     }
 }
 

@@ -9,8 +9,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::engine::admin::AdminClient;
 use crate::engine::admin::types::AnnouncedMode;
+use crate::engine::admin::{AdminClient, AdminError, AdminErrorKind};
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::http::{Fetcher, escape};
@@ -127,6 +127,7 @@ fn mode(announced: AnnouncedMode, admin: &HostPort) -> Option<MetadataUri> {
 async fn nodes(admin: &AdminClient) -> Option<Vec<String>> {
     let mut nodes: Vec<String> = match admin.segments().await {
         Ok(segments) => segments.into_iter().map(|segment| segment.te_endpoint).collect(),
+        Err(AdminError { kind: AdminErrorKind::Fetch(_), .. }) => return None,
         // Masters before 0.3.12 have no details route.
         Err(_) => admin.segment_names().await.ok()?,
     };
