@@ -1,9 +1,9 @@
 //! Progress of long work on stderr. Shown only on a terminal, after two seconds, and removed when the work ends.
 
 use std::io::IsTerminal;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,8 +13,13 @@ const DELAY: Duration = Duration::from_secs(2);
 /// Interval between two updates.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// A terminal that has not accepted the bar for this long has stalled. The command does not wait for it any longer.
+const STALL_MAX: Duration = Duration::from_millis(500);
+
 /// The bar that is on the terminal.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+/// Whether the bar is being drawn. It stays true if the terminal has stalled.
+static DRAWING: AtomicBool = AtomicBool::new(false);
 
 /// The unit in which work is counted, and its total; `None` if the total is unknown.
 #[derive(Clone, Copy, Debug)]
@@ -34,19 +39,22 @@ pub enum WorkUnit {
 pub struct WorkProgress {
     /// Dropping this sender ends the thread.
     stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has ended.
+    ended: Option<Receiver<()>>,
 }
 
 impl WorkProgress {
     /// Starts a bar labelled `what`. `done` returns the amount of work done so far; it is called four times a second. Shows nothing if
     /// stderr is not a terminal or the variable `NO_COLOR` is set.
     pub fn start(what: &'static str, unit: WorkUnit, done: impl Fn() -> u64 + Send + 'static) -> WorkProgress {
-        let mut progress = WorkProgress { stop: None, thread: None };
+        let mut progress = WorkProgress { stop: None, ended: None };
         if std::env::var_os("NO_COLOR").is_some() || !is_on_terminal() {
             return progress;
         }
         let (stop, stopped) = channel::<()>();
+        let (running, ended) = channel::<()>();
         let show = move || {
+            let _running = running;
             if stopped.recv_timeout(DELAY) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
@@ -54,8 +62,10 @@ impl WorkProgress {
             let bar = bar.with_message(what).with_prefix(unit.name()).with_elapsed(DELAY);
             *shown() = Some(bar.clone());
             loop {
+                DRAWING.store(true, Ordering::Relaxed);
                 bar.set_position(if matches!(unit, WorkUnit::Seconds(_)) { bar.elapsed().as_secs() } else { done() });
                 bar.tick();
+                DRAWING.store(false, Ordering::Relaxed);
                 if stopped.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
@@ -64,8 +74,9 @@ impl WorkProgress {
             bar.finish_and_clear();
         };
         // Without a thread, the work proceeds without a bar.
-        progress.thread = std::thread::Builder::new().name("progress".to_owned()).spawn(show).ok();
-        progress.stop = Some(stop);
+        if std::thread::Builder::new().name("progress".to_owned()).spawn(show).is_ok() {
+            (progress.stop, progress.ended) = (Some(stop), Some(ended));
+        }
         progress
     }
 }
@@ -73,9 +84,9 @@ impl WorkProgress {
 impl Drop for WorkProgress {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic in the thread has already been printed.
-            let _ = thread.join();
+        if let Some(ended) = self.ended.take() {
+            // The thread sends nothing: the call returns when the thread has ended, or after the limit.
+            let _ = ended.recv_timeout(STALL_MAX);
         }
     }
 }
@@ -123,8 +134,9 @@ pub fn terminal_bar(template: &str, total: Option<u64>) -> ProgressBar {
 /// Calls `write`, which writes to stderr, while the bar is off the terminal.
 pub fn suspended<T>(write: impl FnOnce() -> T) -> T {
     match &*shown() {
-        Some(bar) => bar.suspend(write),
-        None => write(),
+        // A bar that cannot be drawn would block the caller, too.
+        Some(bar) if !DRAWING.load(Ordering::Relaxed) => bar.suspend(write),
+        _ => write(),
     }
 }
 

@@ -68,7 +68,7 @@ pub enum LoadCaveat {
     FirstTurnsMayBeWarm,
     #[error(
         "{pass}: {a} and {b} were measured one after the other, not interleaved, so the difference includes drift over time, but the \
-         interval does not include them"
+         interval does not"
     )]
     NotInterleaved { pass: String, a: String, b: String },
     #[error(
