@@ -79,7 +79,7 @@ impl ConnectArgs {
         let builder = StoreClient::builder(master.at.clone())
             .metadata(metadata.value.clone())
             .local_hostname(name)
-            .transport(transport.value.protocol, transport.value.rdma)
+            .transport(transport.value.protocol, transport.value.options)
             .timeouts(master.timeouts())
             .transfer_deadline(master.timeout);
         let mut config = builder.config();

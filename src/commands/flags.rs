@@ -1,6 +1,6 @@
 //! Flag tables, from which parsing, configuration files, `--help` and error messages are derived.
 //!
-//! Each table lives next to its command (`serve/*_flags.rs`).
+//! The tables of the services are in `service_flags/`.
 
 use std::fmt;
 use std::time::Duration;

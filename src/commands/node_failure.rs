@@ -15,6 +15,7 @@ use crate::engine::rpc::CallError;
 use crate::engine::store::service::{HostnameError, StoreServiceConfig, StoreServiceError};
 use crate::engine::store::{ClientConfig, NodeConfig, StoreError, StoreStartError};
 use crate::engine::transfer::TransferError;
+use crate::engine::upstream::SERIES;
 
 /// Parses a metadata mode. In an error, a password is masked.
 ///
@@ -146,10 +147,10 @@ fn master_failure(config: &ClientConfig, origins: &ClientOrigins, error: &StoreE
     let tried = format!("call the master at {} ({})", config.master, origins.master);
     match error {
         StoreError::Call(CallError::Remote { .. } | CallError::Decode(_)) | StoreError::Version { .. } => {
-            Failure::unreachable(format!("{} is not a Mooncake 0.3.13 master", config.master))
+            Failure::unreachable(format!("{} is not a Mooncake {SERIES} master", config.master))
                 .tried(tried)
                 .found(error.to_string())
-                .next("pass the RPC address of a Mooncake 0.3.13 master with --master")
+                .next(format!("pass the RPC address of a Mooncake {SERIES} master with --master"))
         }
         StoreError::Call(call) => {
             let cause = match call {

@@ -10,6 +10,7 @@ use crate::engine::base::ErrorCode;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::StoreError;
 use crate::engine::transfer::{TransferError, TransferStep};
+use crate::engine::upstream::SERIES;
 
 /// The failure for `error`, which occurred while trying to `what`. If the metadata mode may be the cause, the client's mode is compared
 /// with the nodes' mode.
@@ -41,7 +42,7 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
     let failure = match error {
         StoreError::Call(call) => return master.failure(call),
         StoreError::Version { .. } => {
-            Failure::unreachable(format!("{} is not a Mooncake 0.3.13 master", master.at))
+            Failure::unreachable(format!("{} is not a Mooncake {SERIES} master", master.at))
                 .found(error.to_string())
                 .next("pass the address of a different master with --master HOST:PORT")
         }

@@ -25,13 +25,13 @@ pub struct TransportArgs {
 pub struct TransportChoice {
     pub protocol: TransferProtocol,
     /// The RDMA device selection on this host.
-    pub rdma: TransportOptions,
+    pub options: TransportOptions,
 }
 
 impl TransportChoice {
     /// TCP, the default.
     pub fn tcp() -> TransportChoice {
-        TransportChoice { protocol: TransferProtocol::Tcp, rdma: TransportOptions::default() }
+        TransportChoice { protocol: TransferProtocol::Tcp, options: TransportOptions::default() }
     }
 
     /// The transport for `protocol` and `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp
@@ -56,12 +56,12 @@ impl TransportChoice {
             tracing::warn!("using tcp instead of rdma ({origin}), because MC_FORCE_TCP is set");
             return Ok(Origin::described(TransportChoice::tcp(), "MC_FORCE_TCP"));
         }
-        let mut rdma = TransportOptions { allow_tcp_fallback, ..TransportOptions::parse(devices) };
+        let mut options = TransportOptions { allow_tcp_fallback, ..TransportOptions::parse(devices) };
         let discover = env("MC_MS_AUTO_DISC").is_some_and(|text| text.trim() == "1");
-        if rdma.devices.is_empty() || discover {
-            rdma.devices = TransportOptions::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
+        if options.devices.is_empty() || discover {
+            options.devices = TransportOptions::parse(&env("MC_MS_FILTERS").unwrap_or_default()).devices;
         }
-        Ok(Origin { value: TransportChoice { protocol, rdma }, origin })
+        Ok(Origin { value: TransportChoice { protocol, options }, origin })
     }
 }
 
@@ -134,14 +134,14 @@ mod tests {
         let vars = [("MOONCAKE_PROTOCOL", "RDMA"), ("MOONCAKE_DEVICE", "mlx5_0,mlx5_1")];
         let found = read(&TransportArgs::default(), &vars).unwrap();
         assert_eq!(
-            (found.value.protocol, found.value.rdma.devices.join(" ")),
+            (found.value.protocol, found.value.options.devices.join(" ")),
             (TransferProtocol::Rdma, "mlx5_0 mlx5_1".to_owned())
         );
         assert_eq!(found.origin.to_string(), "MOONCAKE_PROTOCOL=RDMA");
         let args =
             TransportArgs { protocol: Some("rdma".into()), device_name: Some("rxe0".into()), allow_tcp_fallback: true };
         let found = read(&args, &vars).unwrap().value;
-        assert_eq!((found.rdma.devices.join(" "), found.rdma.allow_tcp_fallback), ("rxe0".to_owned(), true));
+        assert_eq!((found.options.devices.join(" "), found.options.allow_tcp_fallback), ("rxe0".to_owned(), true));
         let tcp = TransportArgs { protocol: Some("tcp".into()), ..TransportArgs::default() };
         assert_eq!(read(&tcp, &vars).unwrap().value.protocol, TransferProtocol::Tcp);
     }
@@ -151,7 +151,7 @@ mod tests {
         let rdma = TransportArgs { protocol: Some("rdma".into()), ..TransportArgs::default() };
         let named = TransportArgs { device_name: Some("mlx5_0".into()), ..rdma.clone() };
         let devices =
-            |args: &TransportArgs, vars: &[(&str, &str)]| read(args, vars).unwrap().value.rdma.devices.join(" ");
+            |args: &TransportArgs, vars: &[(&str, &str)]| read(args, vars).unwrap().value.options.devices.join(" ");
         let filter = ("MC_MS_FILTERS", "mlx5_2, mlx5_3");
         assert_eq!(devices(&rdma, &[filter]), "mlx5_2 mlx5_3");
         assert_eq!(devices(&named, &[filter]), "mlx5_0");

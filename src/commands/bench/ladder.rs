@@ -265,23 +265,12 @@ fn answer(report: &LadderReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::{LadderCell, LadderTier};
+    use crate::engine::load::ladder::LadderCell;
 
     #[test]
     fn cached_tokens_are_the_mean_per_request() {
         let settings = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
-        let rung = LadderCell {
-            length: 512,
-            tier: LadderTier::Device,
-            requests: 5,
-            verified: 5,
-            device: 5 * 496,
-            host: 0,
-            storage: 0,
-            computed: 5 * 16,
-            ttft: None,
-            tokens_per_s: None,
-        };
+        let rung = LadderCell::sample(5);
         let report = LadderReport {
             schema: "mcctl.bench.ladder/1",
             version: "0",

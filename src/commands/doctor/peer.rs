@@ -116,7 +116,7 @@ impl PeerArgs {
                 metadata,
                 protocol: TransferProtocol::Rdma,
                 announce_host: None,
-                transport: transport.map_err(|failure| failure.what)?.value.rdma,
+                transport: transport.map_err(|failure| failure.what)?.value.options,
                 settings,
             })
         });

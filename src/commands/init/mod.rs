@@ -301,7 +301,7 @@ impl Args {
         Ok(())
     }
 
-    /// The deployment, checked.
+    /// Returns the deployment after all checks.
     fn checked_spec(&self) -> Result<DeploymentSpec, Failure> {
         let spec = self.spec()?;
         extra_flags::check(&spec).map_err(|error| Failure::usage(error.to_string()))?;

@@ -246,7 +246,7 @@ fn plan(
         .metadata(metadata)
         .local_hostname(local_hostname)
         .local_buffer(settings.size("local_buffer_size"))
-        .transport(transport.value.protocol, transport.value.rdma)
+        .transport(transport.value.protocol, transport.value.options)
         .config();
     client.metrics = client_http.as_ref().and_then(|_| client_metrics(&env));
     let warnings = client.apply_variables(&env);

@@ -44,3 +44,23 @@ pub(crate) const LOG_FORMAT: FlagSpec = flag(
     "Log format (json: one object per line)",
 )
 .not_in_file("use --log-format");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_defaults_parse() {
+        for table in [&master_flags::TABLE, &metadata_flags::TABLE, &store_flags::TABLE] {
+            let mut names: Vec<_> = table.flags().flat_map(|f| std::iter::once(&f.name).chain(f.aliases)).collect();
+            names.sort_unstable();
+            let count = names.len();
+            names.dedup();
+            assert_eq!(names.len(), count, "{}", table.command);
+            for flag in table.flags() {
+                assert!(flag.kind.parse(flag.default).is_some(), "{} {}", table.command, flag.name);
+                assert!(!flag.help.ends_with('.'), "{}: help must not end with a period", flag.name);
+            }
+        }
+    }
+}

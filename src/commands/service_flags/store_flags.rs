@@ -100,16 +100,4 @@ mod tests {
             assert_eq!((flag.env, flag.default), (Some(row.variable), default), "{}", row.key);
         }
     }
-
-    #[test]
-    fn names_are_unique_and_defaults_parse() {
-        let mut names: Vec<_> = TABLE.flags().flat_map(|f| std::iter::once(&f.name).chain(f.aliases)).collect();
-        names.sort_unstable();
-        let count = names.len();
-        names.dedup();
-        assert_eq!(names.len(), count);
-        for flag in TABLE.flags() {
-            flag.default_value();
-        }
-    }
 }

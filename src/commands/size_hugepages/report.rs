@@ -97,7 +97,7 @@ impl From<&SizeFlag> for SizeRow {
     }
 }
 
-/// The three-line summary.
+/// The last three lines of the report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SizingSummary {
     /// Huge pages and regular (non-hugepage) memory needed on the host with the highest usage.
@@ -111,7 +111,6 @@ pub struct SizingSummary {
 #[derive(Clone, Debug, Serialize)]
 pub struct SizingReport {
     pub schema: &'static str,
-    /// The three-line summary.
     pub summary: SizingSummary,
     /// L2 (absent with a ratio), segment and arena sizes: as specified, and as passed to the programs.
     pub sizes: Vec<SizeRow>,

@@ -78,7 +78,7 @@ impl StoreSession {
         }
     }
 
-    /// The store's master.
+    /// Returns the master that this session is connected to.
     pub fn master(&self) -> &MasterTarget {
         &self.master
     }

@@ -316,7 +316,7 @@ impl LocalStore {
         let mut config = StoreClient::builder(master.rpc.clone())
             .metadata(metadata)
             .local_hostname(if args.host.is_ipv6() { format!("[{host}]") } else { host.clone() })
-            .transport(transport.value.protocol, transport.value.rdma)
+            .transport(transport.value.protocol, transport.value.options)
             .config();
         config.engine.announce_host = Some(host);
         config.wait_at_most(MASTER_WAIT, Duration::ZERO);

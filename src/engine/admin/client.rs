@@ -73,7 +73,7 @@ impl AdminClient {
         })
     }
 
-    /// `leader` or `standby`; `None` if the master does not say (releases before 0.3.11 do not).
+    /// `leader` or `standby`; `None` if the response does not contain it (before 0.3.11).
     ///
     /// # Errors
     /// No response.

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_may_be_split_and_empty_and_the_last_one_unterminated() {
+    async fn lines_may_be_split_empty_or_unterminated() {
         let (_server, mut keys) = list(&["a\nb", "c\n\n", "d"], false).await;
         let mut found = Vec::new();
         while let Some(key) = keys.next().await.expect("a key") {

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_hashes_and_open_comments_stay() {
+    fn strings_hashes_and_open_comments_are_unchanged() {
         for text in [
             "{\"a\": \"x//y\", \"\\\"/*\": \"\\\\\", \"é\\é\": \"*/\"}",
             "# a\n[1]",

@@ -88,7 +88,7 @@ pub struct StoreRefusal {
     pub reason: String,
 }
 
-/// A node's health.
+/// The state that `/health` reports for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeHealth {
     /// The node's memory is mounted, and the master responded to the last heartbeat.

@@ -71,7 +71,7 @@ pub fn status(text: &str) -> Option<Status> {
 pub fn limits(text: &str) -> Option<Limits> {
     let neutral: String =
         LIMITS.iter().map(|(name, unit)| format!("Max {name} {UNREPORTED} {UNREPORTED} {unit}\n")).collect();
-    // The crate indexes the words of a line from its end.
+    // The crate counts the fields of a line from its end, and panics if there are too few.
     named(&neutral, text, |line| line.split_whitespace().nth(4).is_some())
 }
 

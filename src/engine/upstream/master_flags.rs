@@ -8,11 +8,11 @@ use crate::engine::upstream::flags::FlagKind::{
 use crate::engine::upstream::flags::{UpstreamFlag, flag, lookup};
 use crate::engine::upstream::library_flags::LIBRARY_FLAGS;
 
-/// Values of `allocation_strategy`.
+/// The values that `allocation_strategy` accepts.
 const STRATEGIES: &[&str] = &["random", "free_ratio_first", "cxl", "ssd_free_ratio_first", "local_first"];
-/// Values of `memory_allocator`.
+/// The values that `memory_allocator` accepts.
 const ALLOCATORS: &[&str] = &["offset", "cachelib"];
-/// Values of `dynamic_replication_mode`.
+/// The values that `dynamic_replication_mode` accepts.
 const REPLICATION_MODES: &[&str] = &["off", "observe", "enforce"];
 
 /// The master's own flags, sorted.

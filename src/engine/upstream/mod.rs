@@ -1,7 +1,7 @@
 //! Facts about the programs that mcctl replaces, starts or checks: Mooncake's releases, flags, settings, variables, ports, routes and
 //! metrics, and the flags and settings of SGLang.
 //!
-//! Each fact is listed once, here. `commands/serve` adds what mcctl does with a flag, `lint` checks that a deployment uses only what
+//! Each fact is listed once, here. `commands/service_flags` adds what mcctl does with a flag, `lint` checks that a deployment uses only what
 //! exists, `deploy` writes only what a release has, and `doctor` compares a running store with it. A row's `since` is the release that added
 //! the name, if a release that is still in use lacks it. Upstream has not removed a flag in any release, so no row has an end.
 //!

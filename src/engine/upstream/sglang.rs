@@ -14,13 +14,13 @@ pub static FLAGS: LazyLock<Vec<&'static str>> = LazyLock::new(|| include_str!("s
 /// The flag that makes a decode server write its cache to the store without HiCache.
 pub const DECODE_OFFLOAD: &str = "disaggregation_decode_enable_offload_kvcache";
 
-/// Values of `--hicache-io-backend`.
+/// The values that `--hicache-io-backend` accepts.
 pub const IO_BACKENDS: &[&str] = &["direct", "kernel", "kernel_ascend"];
-/// Values of `--hicache-write-policy`.
+/// The values that `--hicache-write-policy` accepts.
 pub const WRITE_POLICIES: &[&str] = &["write_back", "write_through", "write_through_selective"];
 /// Values of `--hicache-mem-layout` that work with Mooncake. `layer_first` does not.
 pub const LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split", "page_head"];
-/// Values of `--hicache-storage-prefetch-policy`.
+/// The values that `--hicache-storage-prefetch-policy` accepts.
 pub const PREFETCH_POLICIES: &[&str] = &["best_effort", "wait_complete", "timeout"];
 
 /// SGLang flags with a fixed set of values.

@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Outcome {
         metadata: args.metadata_server.clone(),
         protocol: transport.protocol,
         announce_host: None,
-        transport: transport.rdma.clone(),
+        transport: transport.options.clone(),
         settings,
     };
     runtime::block_on(1, async {

@@ -29,6 +29,25 @@ pub struct LadderCell {
     pub tokens_per_s: Option<f64>,
 }
 
+#[cfg(test)]
+impl LadderCell {
+    /// Five requests of 512 tokens. The device served all but the last page of each.
+    pub(crate) fn sample(verified: u32) -> LadderCell {
+        LadderCell {
+            length: 512,
+            tier: LadderTier::Device,
+            requests: 5,
+            verified,
+            device: 5 * 496,
+            host: 0,
+            storage: 0,
+            computed: 5 * 16,
+            ttft: None,
+            tokens_per_s: None,
+        }
+    }
+}
+
 /// A mean and its confidence interval, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {

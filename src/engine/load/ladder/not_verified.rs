@@ -54,18 +54,7 @@ mod tests {
     fn tier_without_a_verified_request_names_the_sources() {
         let settings = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
         let info = ServerInfo::read(&settings).expect("SGLang's");
-        let rung = LadderCell {
-            length: 512,
-            tier: LadderTier::Device,
-            requests: 5,
-            verified: 0,
-            device: 5 * 496,
-            host: 0,
-            storage: 0,
-            computed: 5 * 16,
-            ttft: None,
-            tokens_per_s: None,
-        };
+        let rung = LadderCell::sample(0);
         let ladder = Ladder { rungs: vec![rung], ..Ladder::default() };
         let none = TierNotVerified::of(512, LadderTier::Host, &ladder, &info);
         assert_eq!(none, TierNotVerified::NoRequest { length: 512, tier: "host" });
