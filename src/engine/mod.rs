@@ -1,25 +1,18 @@
 //! Everything below the command line, usable as a library. Never prints, never exits.
+//!
+//! To shorten builds, the parts are compiled as several crates (`crates/`). Code outside them uses the paths here.
 
-pub mod admin;
-pub mod alloc;
-pub mod base;
+#[doc(inline)]
+pub use mcctl_common::engine::{base, env, http, sys, upstream};
+#[doc(inline)]
+pub use mcctl_deploy::engine::{check, deploy, kube, lint, plan};
+#[doc(inline)]
+pub use mcctl_load::engine::load;
+#[doc(inline)]
+pub use mcctl_master::engine::{alloc, master};
+#[doc(inline)]
+pub use mcctl_store::engine::{admin, metadata, rpc, store, topology, transfer, wire};
+
 pub mod bench;
-pub mod check;
-pub mod deploy;
 pub mod doctor;
-pub mod env;
-pub mod http;
-pub mod kube;
-pub mod lint;
-pub mod load;
-pub mod master;
-pub mod metadata;
-pub mod plan;
-pub mod rpc;
 pub mod sim;
-pub mod store;
-pub mod sys;
-pub mod topology;
-pub mod transfer;
-pub mod upstream;
-pub mod wire;

@@ -43,9 +43,16 @@ struct Table {
     may: BTreeMap<String, Option<Vec<String>>>,
 }
 
-fn table() -> Table {
+/// The section Layers of ARCHITECTURE.md: the table of modules, and the table of crates.
+fn section() -> (String, String) {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let section = text.split("\n## ").find(|s| s.starts_with("Layers")).expect("ARCHITECTURE.md has a section Layers");
+    let (modules, crates) = section.split_once("\n| crate |").expect("the section has a table of crates");
+    (modules.to_owned(), crates.to_owned())
+}
+
+fn table() -> Table {
+    let (section, _) = section();
     let mut t = Table { rows: Vec::new(), may: BTreeMap::new() };
     for line in section.lines().filter(|l| l.starts_with("| `")) {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -207,10 +214,11 @@ pub(crate) fn files() -> Vec<(String, Vec<Token>)> {
     paths.iter().map(|p| (name(p), tokens(&std::fs::read_to_string(p).unwrap()))).collect()
 }
 
-/// `engine/wire/frame.rs` -> (`wire`, `frame.rs`).
+/// `engine/wire/frame.rs` -> (`wire`, `frame.rs`). `None` for the files that only list modules.
 fn place(file: &str) -> Option<(&str, &str)> {
     let rest = file.strip_prefix("engine/")?;
     match rest.split_once('/') {
+        Some(("crates", _)) => None,
         Some((row, inner)) => Some((row, inner)),
         None if rest == "mod.rs" => None,
         None => Some((rest.strip_suffix(".rs")?, "mod.rs")),
@@ -256,6 +264,24 @@ fn whatever_the_table_speaks_of_exists() {
     assert_eq!(absent(&table), Vec::<String>::new());
     table.rows.push("nowhere".to_owned());
     assert_eq!(absent(&table), ["the row `nowhere` of ARCHITECTURE.md"]);
+}
+
+#[test]
+fn crates_have_the_modules_that_the_document_lists() {
+    let (_, crates) = section();
+    let mut listed = 0;
+    for line in crates.lines().filter(|line| line.starts_with("| `mcctl-")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let name = cells[1].trim_matches('`').trim_start_matches("mcctl-");
+        let text = std::fs::read_to_string(root().join(format!("src/engine/crates/{name}/lib.rs"))).unwrap();
+        let mut found: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("pub mod ")).collect();
+        found.retain(|module| module.ends_with(';'));
+        let mut expected: Vec<String> = cells[2].split(", ").map(|module| format!("{module};")).collect();
+        expected.sort();
+        assert_eq!(found, expected, "{name}");
+        listed += 1;
+    }
+    assert_eq!(listed, std::fs::read_dir(root().join("src/engine/crates")).unwrap().count());
 }
 
 #[test]

@@ -265,12 +265,18 @@ fn answer(report: &LadderReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::LadderCell;
+    use crate::engine::load::ladder::{LadderCell, LadderTier};
 
     #[test]
     fn cached_tokens_are_the_mean_per_request() {
         let settings = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
-        let rung = LadderCell::sample(5);
+        let rung = LadderCell {
+            requests: 5,
+            verified: 5,
+            device: 5 * 496,
+            computed: 5 * 16,
+            ..LadderCell::new(512, LadderTier::Device)
+        };
         let report = LadderReport {
             schema: "mcctl.bench.ladder/1",
             version: "0",

@@ -25,13 +25,11 @@ pub use client_flags::{CLIENT_FLAGS, client_flag_for};
 pub use config_keys::{
     STORE_KEYS, STORE_SETUP_KEYS, STORE_SETUP_MASTER, StoreKey, TRANSPORTS, store_key, store_variable,
 };
-pub(crate) use flags::is_same;
-pub use flags::{FlagKind, UpstreamFlag, find};
+pub use flags::{FlagKind, UpstreamFlag, find, is_same};
 pub use library_flags::LIBRARY_FLAGS;
 pub use master_flags::{MASTER_FLAGS, master_flag};
 pub use metrics::{CLIENT_METRICS, MASTER_METRICS, MetricFamily, MetricType};
-pub(crate) use releases::mooncake_series;
-pub use releases::{PROTOCOL_VERSION, Release, SERIES, UNTESTED_SINCE, is_older};
+pub use releases::{PROTOCOL_VERSION, Release, SERIES, UNTESTED_SINCE, is_older, mooncake_series};
 pub use rest_routes::{ADMIN_ROUTES, CLIENT_ROUTES, HttpRoute, METADATA_ROUTES, STORE_ROUTES};
 pub use service_flags::{METADATA_SERVER_FLAGS, STORE_SERVICE_FLAGS};
 pub use variables::{

@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 /// The series that mcctl is compatible with, as a literal for `concat!`.
-macro_rules! mooncake_series {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __mooncake_series {
     () => {
         "0.3.13"
     };
 }
-pub(crate) use mooncake_series;
+pub use __mooncake_series as mooncake_series;
 
 /// The series that mcctl is compatible with: its wire format, admin routes and metrics.
 pub const SERIES: &str = mooncake_series!();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) const GROUP: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/kube/group-v1alpha2.yaml"));
+pub(super) const GROUP: &str = include_str!("../../../../fixtures/kube/group-v1alpha2.yaml");
 
 #[test]
 fn groups_follow_the_rules_of_their_roles() {
@@ -82,8 +82,7 @@ fn generated_names_over_the_limit_are_violations() {
     assert_eq!(found, paths);
 }
 
-pub(super) const OLD_GROUP: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/kube/group-v1alpha1.yaml"));
+pub(super) const OLD_GROUP: &str = include_str!("../../../../fixtures/kube/group-v1alpha1.yaml");
 
 #[test]
 fn v1alpha1_groups_follow_their_rules() {

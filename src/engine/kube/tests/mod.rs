@@ -56,7 +56,7 @@ fn check_cases(snapshot: &str, valid: &str, prefix: &str, cases: &[(&str, Value)
     insta::assert_snapshot!(snapshot, text);
 }
 
-const DEPLOYMENT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/kube/deployment.yaml"));
+const DEPLOYMENT: &str = include_str!("../../../../fixtures/kube/deployment.yaml");
 
 #[test]
 fn containers_follow_their_rules() {
@@ -172,7 +172,7 @@ fn workloads_follow_their_rules() {
     );
 }
 
-const STATEFUL_SET: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/kube/stateful-set.yaml"));
+const STATEFUL_SET: &str = include_str!("../../../../fixtures/kube/stateful-set.yaml");
 
 #[test]
 fn stateful_sets_follow_their_rules() {

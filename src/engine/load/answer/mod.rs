@@ -254,7 +254,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn fixture(name: &str) -> Vec<u8> {
-        std::fs::read(format!("{}/fixtures/load/{name}", env!("CARGO_MANIFEST_DIR"))).expect("fixture exists")
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../fixtures/load/").to_owned() + name)
+            .expect("fixture exists")
     }
 
     /// Parses `bytes` in pieces of `step`. The number of bytes read serves as the time.

@@ -29,19 +29,18 @@ pub struct LadderCell {
     pub tokens_per_s: Option<f64>,
 }
 
-#[cfg(test)]
 impl LadderCell {
-    /// Five requests of 512 tokens. The device served all but the last page of each.
-    pub(crate) fn sample(verified: u32) -> LadderCell {
+    /// Without requests.
+    pub fn new(length: u32, tier: LadderTier) -> LadderCell {
         LadderCell {
-            length: 512,
-            tier: LadderTier::Device,
-            requests: 5,
-            verified,
-            device: 5 * 496,
+            length,
+            tier,
+            requests: 0,
+            verified: 0,
+            device: 0,
             host: 0,
             storage: 0,
-            computed: 5 * 16,
+            computed: 0,
             ttft: None,
             tokens_per_s: None,
         }
@@ -94,19 +93,8 @@ impl Ladder {
         let mut cells: BTreeMap<(u32, LadderTier), (LadderCell, Vec<f64>)> = BTreeMap::new();
         for (tier, figure) in figures.iter().filter(|(_, figure)| figure.well) {
             let length = rungs.length(figure.turn.conversation);
-            let empty = || LadderCell {
-                length,
-                tier: *tier,
-                requests: 0,
-                verified: 0,
-                device: 0,
-                host: 0,
-                storage: 0,
-                computed: 0,
-                ttft: None,
-                tokens_per_s: None,
-            };
-            let (cell, times) = cells.entry((length, *tier)).or_insert_with(|| (empty(), Vec::new()));
+            let (cell, times) =
+                cells.entry((length, *tier)).or_insert_with(|| (LadderCell::new(length, *tier), Vec::new()));
             cell.requests += 1;
             cell.device += u64::from(figure.device);
             cell.host += u64::from(figure.host);

@@ -48,13 +48,19 @@ impl TierNotVerified {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::LadderCell;
+    use crate::engine::load::ladder::{LadderCell, LadderTier};
 
     #[test]
     fn tier_without_a_verified_request_names_the_sources() {
         let settings = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
         let info = ServerInfo::read(&settings).expect("SGLang's");
-        let rung = LadderCell::sample(0);
+        let rung = LadderCell {
+            requests: 5,
+            verified: 0,
+            device: 5 * 496,
+            computed: 5 * 16,
+            ..LadderCell::new(512, LadderTier::Device)
+        };
         let ladder = Ladder { rungs: vec![rung], ..Ladder::default() };
         let none = TierNotVerified::of(512, LadderTier::Host, &ladder, &info);
         assert_eq!(none, TierNotVerified::NoRequest { length: 512, tier: "host" });

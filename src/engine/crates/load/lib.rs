@@ -1,0 +1,8 @@
+//! The load generator. Used through `mcctl::engine`.
+
+#[path = "../.."]
+pub mod engine {
+    pub use mcctl_common::engine::{base, env, http, sys, upstream};
+
+    pub mod load;
+}
