@@ -12,7 +12,7 @@ const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
 /// Folders in which every file is pure.
 const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan", "upstream", "wire", "alloc"];
 /// The files of `master` that are its shells; all others are its core.
-const MASTER_SHELLS: &[&str] = &["server.rs", "admin.rs"];
+const MASTER_SHELLS: &[&str] = &["server", "admin.rs"];
 /// Folders of `transfer` with one transport each. `engine/transfer/transports.rs` alone names them.
 const TRANSPORTS: &[&str] = &["rdma", "tcp"];
 /// Folders of `commands` that several commands share. Any other folder is a command.

@@ -1,0 +1,98 @@
+//! Access to a running master's state, for this process: calls without a connection, and the admin API's view.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use crate::engine::base::{ClientId, ErrorCode};
+use crate::engine::env::Env;
+use crate::engine::master::call::MasterCall;
+use crate::engine::master::call::access::StateAccess;
+use crate::engine::master::effect::StateEffect;
+use crate::engine::master::metrics::{MasterCounters, MasterGauges};
+use crate::engine::master::remove::ObjectWalk;
+use crate::engine::master::server::shared::{LockedAccess, MasterShared};
+use crate::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
+use crate::engine::rpc::WorkerPolls;
+
+/// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
+/// second apart, and no call on a worker takes as long as a second.
+pub const WORKER_STUCK_AFTER: Duration = Duration::from_secs(5);
+
+/// Access to a running master's state. Cheap to clone.
+pub struct MasterHandle<E> {
+    pub(super) shared: Arc<MasterShared<E>>,
+    pub(super) polls: WorkerPolls,
+}
+
+impl<E> Clone for MasterHandle<E> {
+    fn clone(&self) -> MasterHandle<E> {
+        MasterHandle { shared: self.shared.clone(), polls: self.polls.clone() }
+    }
+}
+
+impl<E: Env> MasterHandle<E> {
+    /// Subscribes to unmounted segments and expired clients, for components that store related records elsewhere.
+    pub fn unmount_events(&self) -> broadcast::Receiver<StateEffect> {
+        self.shared.unmount_events.subscribe()
+    }
+
+    /// Returns true if a segment with this name is mounted.
+    pub fn has_segment_named(&self, name: &str) -> bool {
+        self.access().with_state(|state, _, _| state.has_segment_named(name.as_bytes()))
+    }
+
+    /// Calls RPC methods without a connection.
+    pub fn call(&self) -> MasterCall<impl StateAccess + '_> {
+        MasterCall(self.access())
+    }
+
+    pub(super) fn access(&self) -> LockedAccess<'_, E> {
+        LockedAccess { shared: &self.shared, peer: None }
+    }
+}
+
+impl<E: Env> AdminView for MasterHandle<E> {
+    fn service(&self) -> ServiceView {
+        ServiceView { state: RunState::Serving, leader: None }
+    }
+
+    fn stuck_for(&self) -> Option<Duration> {
+        let silent = self.shared.env.now().since(self.polls.oldest()?);
+        (silent >= WORKER_STUCK_AFTER).then_some(silent)
+    }
+
+    fn metrics(&self) -> (MasterCounters, MasterGauges) {
+        self.access().with_state(|state, _, _| (state.counters.clone(), state.gauges()))
+    }
+
+    fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
+        self.access().with_state(|state, _, _| state.view_segments(cursor, limit, visit))
+    }
+
+    fn heartbeats(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
+        self.access().with_state(|state, now, _| state.view_heartbeats(now, cursor, limit, visit))
+    }
+
+    fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
+        self.access().with_state(|state, _, _| state.keys(cursor, limit, visit))
+    }
+
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>) {
+        let slice = self.access().with_state(|state, now, _| {
+            let mut walk = walk.unwrap_or_else(|| {
+                state.counters.remove_all.add(true);
+                state.walk()
+            });
+            let removed = state.remove_slice(now, &mut walk, force);
+            (removed, (!walk.is_done()).then_some(walk))
+        });
+        self.access().yield_to_waiters();
+        slice
+    }
+
+    fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
+        self.access().with_state(|state, _, _| state.peek(key)).map_err(|refusal| refusal.code())
+    }
+}

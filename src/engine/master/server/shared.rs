@@ -1,0 +1,203 @@
+//! The lock around the state, and what happens at each acquisition: the clock, the measurement of the time, and the effects.
+//!
+//! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds` measures this), and the ticker lets
+//! waiting callers proceed between its slices.
+//!
+//! A panic while the state is locked may leave a partial change, for example memory that belongs to two objects. No caller uses the state
+//! after that: all further calls end without a response, and [`MasterServer::failed`](super::MasterServer::failed) ends the process.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, broadcast};
+
+use crate::engine::base::Mono;
+use crate::engine::env::Env;
+use crate::engine::master::call::access::StateAccess;
+use crate::engine::master::config::StorePolicy;
+use crate::engine::master::effect::{Effects, StateEffect};
+use crate::engine::master::metrics::MasterCounters;
+use crate::engine::master::server::effect_log::log_effect;
+use crate::engine::master::stall::StallDetector;
+use crate::engine::master::state::MasterState;
+use crate::engine::rpc::RpcService;
+use crate::engine::wire::method::dispatch;
+use crate::engine::wire::{DecodeError, Method};
+
+/// Number of events by which a subscriber may lag before it loses events. If a client has a thousand segments, all of them may be unmounted
+/// at the same time.
+const EVENTS_KEPT: usize = 16 << 10;
+
+/// How long to sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
+/// instead is worse: the scheduler may then resume the thread much later, perhaps while it has the state locked for its next slice.
+pub(super) const YIELD_PAUSE: Duration = Duration::from_micros(20);
+
+/// If the state stays locked for longer than this, processor time is measured as well.
+const LONG_LOCK: Duration = Duration::from_micros(500);
+
+/// Maximum age of a thread's processor-time reading.
+const CPU_MARK_INTERVAL: Duration = Duration::from_micros(250);
+
+thread_local! {
+    /// When the thread's processor time was last read, and the value read.
+    static CPU_MARK: Cell<Option<(Mono, Duration)>> = const { Cell::new(None) };
+}
+
+/// The state behind its lock, and what callers and the ticker share.
+pub(super) struct MasterShared<E> {
+    pub guarded: Mutex<GuardedState>,
+    /// Number of callers waiting for the lock.
+    pub waiting: AtomicUsize,
+    /// Wakes the ticker before its planned time.
+    pub wake: Notify,
+    pub unmount_events: broadcast::Sender<StateEffect>,
+    pub env: E,
+}
+
+/// What the lock protects.
+pub(super) struct GuardedState {
+    pub state: MasterState,
+    /// When the ticker will run next.
+    pub planned: Mono,
+    /// Detects stalls, and keeps the state's time, which never goes backward.
+    pub stalls: StallDetector,
+}
+
+impl<E: Env> MasterShared<E> {
+    /// The state of an empty store.
+    pub fn new(policy: StorePolicy, env: E) -> MasterShared<E> {
+        MasterShared {
+            guarded: Mutex::new(GuardedState {
+                stalls: StallDetector::new(env.now(), policy.client_ttl),
+                state: MasterState::new(policy),
+                planned: Mono::ZERO,
+            }),
+            waiting: AtomicUsize::new(0),
+            wake: Notify::new(),
+            unmount_events: broadcast::Sender::new(EVENTS_KEPT),
+            env,
+        }
+    }
+
+    /// Locks the state. Also returns the time at which it was locked. `requested_at` is the time just before the call.
+    pub fn lock(&self, requested_at: Mono) -> (MutexGuard<'_, GuardedState>, Mono) {
+        let (mut guard, since) = match self.guarded.try_lock() {
+            Ok(guard) => (guard, requested_at),
+            Err(TryLockError::Poisoned(_)) => self.end_call(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let guard = self.guarded.lock();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                (guard.unwrap_or_else(|_| self.end_call()), self.env.now())
+            }
+        };
+        let longer = guard.stalls.observe(since);
+        if !longer.is_zero() {
+            guard.state.extend_client_deadlines(longer);
+        }
+        (guard, since)
+    }
+
+    /// Ends the call because a panic has made the state unusable. That panic has been reported, so this one is not. The ticker wakes, ends
+    /// in the same way, and so ends the process.
+    #[cold]
+    fn end_call(&self) -> ! {
+        self.wake.notify_one();
+        std::panic::resume_unwind(Box::new("a panic has made the master's state unusable"))
+    }
+
+    /// Locks the state and runs `work` for a call from `peer`, or for the ticker.
+    pub fn with_guarded<R>(
+        &self,
+        peer: Option<&str>,
+        work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R,
+    ) -> R {
+        let mut effects = Effects::default();
+        let requested_at = self.env.now();
+        self.mark_cpu(requested_at);
+        let (result, wake) = {
+            let (mut guard, since) = self.lock(requested_at);
+            let now = guard.stalls.latest();
+            let result = work(&mut guard, now, &mut effects);
+            let wake = guard.state.urgent().is_some_and(|at| at < guard.planned);
+            if wake {
+                guard.planned = Mono::ZERO;
+            }
+            self.record_lock_time(&mut guard.state.counters, since);
+            (result, wake)
+        };
+        if wake {
+            self.wake.notify_one();
+        }
+        self.perform(effects, peer);
+        result
+    }
+
+    /// Records how long the state was locked.
+    ///
+    /// The thread may be preempted while it has the state locked. Wall-clock time then measures the load on the machine rather than the
+    /// master's work. A long time is therefore replaced by the thread's processor time since its last reading, which was taken at most
+    /// [`CPU_MARK_INTERVAL`] before the lock acquisition. The result is an upper bound on the processor time used with the state locked.
+    /// Measuring it this way costs an occasional system call instead of two per RPC.
+    fn record_lock_time(&self, counters: &mut MasterCounters, since: Mono) {
+        let mut locked = self.env.now().since(since);
+        if locked >= LONG_LOCK
+            && let Some(used) = CPU_MARK.get().and_then(|(_, mark)| Some(self.env.thread_cpu()?.saturating_sub(mark)))
+            && used < locked / 2
+        {
+            counters.state_lock_preempted += 1;
+            locked = used;
+        }
+        counters.state_lock_ns.record(u64::try_from(locked.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Renews the thread's processor-time reading if it is old. Call this before locking the state.
+    fn mark_cpu(&self, now: Mono) {
+        if CPU_MARK.get().is_none_or(|(at, _)| now.since(at) >= CPU_MARK_INTERVAL) {
+            CPU_MARK.set(self.env.thread_cpu().map(|used| (now, used)));
+        }
+    }
+
+    fn perform(&self, effects: Effects, peer: Option<&str>) {
+        for effect in effects.list {
+            log_effect(&effect, peer);
+            if matches!(effect, StateEffect::Unmounted { .. } | StateEffect::ClientExpired { .. }) {
+                // An error means that there are no subscribers.
+                let _ = self.unmount_events.send(effect);
+            }
+        }
+    }
+}
+
+impl<E: Env> RpcService for MasterShared<E> {
+    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        dispatch(&mut MasterCall(LockedAccess { shared: self, peer: Some(peer) }), method, body, out)
+    }
+
+    /// Returns true for methods that scan all keys.
+    fn is_long(&self, method: Method) -> bool {
+        matches!(method, Method::GetReplicaListByRegex | Method::RemoveByRegex | Method::RemoveAll)
+    }
+}
+
+/// Access for a call from a peer or from this process.
+pub(super) struct LockedAccess<'a, E> {
+    pub shared: &'a MasterShared<E>,
+    /// The caller's address, if the call came over a connection.
+    pub peer: Option<&'a str>,
+}
+
+impl<E: Env> StateAccess for LockedAccess<'_, E> {
+    fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
+        self.shared.with_guarded(self.peer, |guarded, now, effects| work(&mut guarded.state, now, effects))
+    }
+
+    fn yield_to_waiters(&mut self) {
+        if self.shared.waiting.load(Ordering::Relaxed) > 0 {
+            // This synchronous code runs on a worker thread and cannot await. The waiting callers are on other threads.
+            self.shared.env.pause_thread(YIELD_PAUSE);
+        }
+    }
+}
