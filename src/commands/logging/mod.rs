@@ -3,6 +3,7 @@
 mod file;
 mod json;
 mod sink;
+mod targets;
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -203,9 +204,9 @@ fn filter(text: &str, origin: &str) -> Result<EnvFilter, Failure> {
             None => failure.next(format!("use one of {}", LEVELS.join(", "))),
         });
     }
-    EnvFilter::try_new(if name.contains(['=', ',']) { text } else { name }).map_err(|error| {
-        Failure::usage(format!("invalid log filter '{text}'")).found(format!("{error}, from {origin}"))
-    })
+    EnvFilter::try_new(if name.contains(['=', ',']) { targets::directives(text) } else { name.to_owned() }).map_err(
+        |error| Failure::usage(format!("invalid log filter '{text}'")).found(format!("{error}, from {origin}")),
+    )
 }
 
 /// The level for glog's `--minloglevel` and `--v`.
