@@ -15,6 +15,7 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
+use crate::engine::master::call::MasterCall;
 use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::effect::{Effects, StateEffect};

@@ -371,8 +371,10 @@ impl CacheTree {
         self.clock
     }
 
-    /// Verifies all counters against the nodes.
-    #[cfg(test)]
+    /// Verifies all counters against the nodes. For tests, also of other crates.
+    ///
+    /// # Panics
+    /// A counter or a link between nodes is wrong.
     pub fn check(&self, device: u64, host: u64) {
         let mut all: Vec<(NodeId, &TreeNode)> = self.nodes.iter().enumerate().skip(1).collect();
         all.retain(|(id, _)| !self.unused.contains(id));
