@@ -93,7 +93,11 @@ fn parse_yaml(path: &Path, text: &str) -> Result<Json, Failure> {
 
 fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
     let read: Result<UniqueKeyJson, _> = serde_json::from_reader(without_comments(text).as_bytes());
-    read.map(|once| once.0).map_err(|error| malformed(path, "JSON", &error.to_string()))
+    read.map(|once| once.0).map_err(|error| {
+        let failure = malformed(path, "JSON", &error.to_string());
+        let has_hash = text.lines().any(|line| line.trim_start().starts_with('#'));
+        if has_hash { failure.next("begin comments with // instead of #") } else { failure }
+    })
 }
 
 /// Rejects deep nesting: the YAML library's running time is quadratic in the depth, and configuration files do not need nesting. Brackets
@@ -337,6 +341,9 @@ mod tests {
         assert!(refusal("{ # a\n\"rpc_port\": 1 }").contains("line 1 column 3"), "{}", refusal("{ # a\n}"));
         assert!(refusal("/*\n*/ {\n\"rpc_port\": x }").contains("line 3"), "{}", refusal("/*\n*/ {\nx }"));
         refused("m.json", "{} /* open");
+        let hint = |text| refused("m.json", text).next.unwrap_or_default();
+        assert!(hint("{\n # a\n\"rpc_port\": 1 }").contains("//"));
+        assert!(!hint("{\"rpc_port\": x }").contains("//"));
     }
 
     #[test]

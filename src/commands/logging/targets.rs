@@ -5,6 +5,9 @@ use std::borrow::Cow;
 /// The start of the engine's targets.
 const ENGINE: &str = "mcctl::engine";
 
+/// The start of all targets, in whichever crate. A filter compares only the starts of names.
+const PROGRAM: &str = "mcctl";
+
 /// The crates that contain parts of the engine, apart from `mcctl`.
 const CRATES: [&str; 5] = ["mcctl_common", "mcctl_deploy", "mcctl_load", "mcctl_master", "mcctl_store"];
 
@@ -16,11 +19,19 @@ pub(super) fn shown(target: &str) -> Cow<'_, str> {
     }
 }
 
-/// The directives of a filter. A directive for a module of the engine becomes one for each crate.
+/// The directives of a filter. A directive for modules of the engine becomes one for each crate.
 pub(super) fn directives(filter: &str) -> String {
     let expand = |directive: &str| {
-        let Some(rest) = directive.trim().strip_prefix(ENGINE) else { return directive.to_owned() };
-        let for_crates = CRATES.map(|name| format!("{name}::engine{rest}"));
+        let end = directive.find(['=', '[']).unwrap_or(directive.len());
+        let (target, rest) = directive.split_at(end);
+        let target = target.trim();
+        let in_crate = match target.strip_prefix(ENGINE) {
+            Some(module) => format!("::engine{module}"),
+            // The start of the engine's name, such as `mcctl::`.
+            None if ENGINE.starts_with(target) && target.len() > PROGRAM.len() => target[PROGRAM.len()..].to_owned(),
+            None => return directive.to_owned(),
+        };
+        let for_crates = CRATES.map(|name| format!("{name}{in_crate}{rest}"));
         format!("{directive},{}", for_crates.join(","))
     };
     filter.split(',').map(expand).collect::<Vec<_>>().join(",")
@@ -45,10 +56,11 @@ mod tests {
         assert_ne!(rpc, shown(rpc));
         assert!(shown(rpc).starts_with("mcctl::engine::rpc::"), "{rpc}");
         let module = rpc.rsplit_once("::").expect("a module").0;
-        assert!(directives("info,mcctl::engine::rpc=debug").split(',').any(|directive| {
-            let target = directive.split('=').next().expect("a target");
-            module.starts_with(target)
-        }));
+        for filter in ["mcctl=debug", "mcctl::=debug", "mcctl::eng=debug", "mcctl::engine::rpc=debug"] {
+            let directives = directives(&format!("info,{filter}"));
+            let mut targets = directives.split(',').filter_map(|directive| directive.strip_suffix("=debug"));
+            assert!(targets.any(|target| module.starts_with(target)), "{directives}");
+        }
         assert_eq!(shown("mcctl::commands::serve"), "mcctl::commands::serve");
         assert_eq!(shown("tokio_rustls::client"), "tokio_rustls::client");
         assert_eq!(directives("info,hyper=debug"), "info,hyper=debug");
