@@ -1,4 +1,4 @@
-//! The master: objects, segments, leases, and the servers around them. Used through `mcctl::engine`.
+//! The master: objects, segments, leases, the log of their changes, and the servers around them. Used through `mcctl::engine`.
 
 #[path = "../.."]
 pub mod engine {
@@ -6,5 +6,6 @@ pub mod engine {
     pub use mcctl_store::engine::{admin, metadata, rpc, store, topology, transfer, wire};
 
     pub mod alloc;
+    pub mod journal;
     pub mod master;
 }

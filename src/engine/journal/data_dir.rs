@@ -1,0 +1,309 @@
+//! A data directory: who may use it, its recovery, its log and its snapshots.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::engine::base::Unix;
+use crate::engine::journal::emptying::{self, list};
+use crate::engine::journal::error::{Corruption, JournalError};
+use crate::engine::journal::header::{FileHeader, FileKind};
+use crate::engine::journal::identity::DirectoryIdentity;
+use crate::engine::journal::log_end::UnprovedRange;
+use crate::engine::journal::names;
+use crate::engine::journal::planted::{JournalMistake, is_planted};
+use crate::engine::journal::recovery::{RecoveredItem, RecoveryReport, RecoverySource};
+use crate::engine::journal::snapshot::{SnapshotSummary, SnapshotWriter};
+use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
+use crate::engine::journal::uuid::Uuid;
+use crate::engine::journal::writer::{LogConfig, LogWriter};
+
+/// Number of snapshots that are kept.
+const GENERATIONS: usize = 2;
+/// Number of bytes that one write copies.
+const COPY_BYTES: usize = 256 << 10;
+
+/// What to do with data that is in the directory when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExistingData<'a> {
+    /// Keep it. [`DataDir::recover`] reads it.
+    Keep,
+    /// Move it to a subdirectory with this name. If that exists, a number is added.
+    SetAside { date: &'a str },
+    /// Remove it, without a copy.
+    Discard,
+}
+
+/// How to open a data directory.
+#[derive(Clone, Copy, Debug)]
+pub struct DataDirOptions<'a> {
+    /// The cluster that the directory must belong to.
+    pub cluster_id: &'a str,
+    /// The kernel's boot ID. Data that was never synced may be missing if it differs from that of the last process.
+    pub boot_id: Uuid,
+    /// The UUID of the directory, if it is new.
+    pub new_uuid: Uuid,
+    pub existing: ExistingData<'a>,
+}
+
+/// A data directory that this process has locked.
+pub struct DataDir {
+    storage: Arc<dyn JournalStorage>,
+    identity: DirectoryIdentity,
+    directory: Uuid,
+    boot: Uuid,
+    marker: Arc<dyn JournalFile>,
+    set_aside: Option<String>,
+    /// Sequence numbers of the snapshots that are kept, oldest first.
+    generations: Mutex<Vec<u64>>,
+}
+
+impl DataDir {
+    /// Locks and checks the directory. Creates its identity if it is empty.
+    ///
+    /// # Errors
+    /// `Locked`; `OtherCluster`; `Invalidated` and `Corrupt` only if existing data is kept; `UnknownFormat`; the disk reports an error.
+    pub fn open(storage: Arc<dyn JournalStorage>, options: &DataDirOptions<'_>) -> Result<DataDir, JournalError> {
+        let directory = storage.path();
+        if !storage.lock().map_err(JournalError::storage(StorageOperation::Lock, names::LOCK, None))? {
+            return Err(JournalError::Locked { directory });
+        }
+        emptying::complete(&*storage)?;
+        let found = match load_identity(&*storage) {
+            Err(error) if options.existing == ExistingData::Keep => return Err(error),
+            found => found,
+        };
+        let identity = found.as_ref().ok().and_then(Option::as_ref);
+        if let Some(other) = identity.filter(|found| found.cluster_id != options.cluster_id) {
+            let (found, expected) = (other.cluster_id.clone(), options.cluster_id.to_owned());
+            return Err(JournalError::OtherCluster { directory, found, expected });
+        }
+        let set_aside = match options.existing {
+            ExistingData::SetAside { date } if found.is_err() || has_data(&*storage)? => {
+                Some(emptying::set_aside(&*storage, date)?)
+            }
+            ExistingData::Discard => {
+                emptying::discard(&*storage)?;
+                None
+            }
+            ExistingData::Keep | ExistingData::SetAside { .. } => None,
+        };
+        remove_temporary(&*storage)?;
+        let marker = open_marker(&*storage)?;
+        if is_set(&*marker)? {
+            return Err(JournalError::Invalidated { directory });
+        }
+        let identity = match load_identity(&*storage)? {
+            Some(identity) => identity,
+            None if has_data(&*storage)? => {
+                return Err(JournalError::corrupt(names::IDENTITY, 0, Corruption::NoIdentity));
+            }
+            None => {
+                let identity = DirectoryIdentity::new(options.cluster_id, options.new_uuid);
+                identity.store(&*storage)?;
+                identity
+            }
+        };
+        let (directory, boot, generations) = (identity.uuid()?, options.boot_id, Mutex::new(Vec::new()));
+        Ok(DataDir { storage, identity, directory, boot, marker, set_aside, generations })
+    }
+
+    /// The subdirectory that existing data was moved to when the directory was opened.
+    pub fn set_aside(&self) -> Option<&str> {
+        self.set_aside.as_deref()
+    }
+
+    /// Delivers the newest valid snapshot and the log behind it. Changes nothing on the disk.
+    ///
+    /// # Errors
+    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error. After an
+    /// error, what was delivered is not the state.
+    pub fn recover<E: From<JournalError>>(
+        &self,
+        visit: impl FnMut(RecoveredItem<'_>) -> Result<(), E>,
+    ) -> Result<RecoveryReport, E> {
+        let source = RecoverySource { storage: &*self.storage, directory: self.directory, boot: self.boot };
+        let report = source.recover(visit)?;
+        if self.identity.started && report.log.newest == 0 {
+            return Err(JournalError::corrupt(&self.storage.path(), 0, Corruption::NoLog).into());
+        }
+        Ok(report)
+    }
+
+    /// Begins a log behind what was recovered, which becomes durable. A torn tail is ignored from now on.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn start_log(&mut self, recovered: &RecoveryReport, config: LogConfig) -> Result<LogWriter, JournalError> {
+        let log = &recovered.log;
+        let (kept, unused) = log.files.split_at(log.kept);
+        for file in kept.iter().skip(log.read_from) {
+            let unproved = log.unproved.iter().find(|range| range.number == file.number);
+            self.settle(file.number, unproved.copied())?;
+        }
+        let header = FileHeader {
+            kind: FileKind::Log,
+            directory: self.directory,
+            boot: self.boot,
+            number: log.newest + 1,
+            previous: kept.last().map_or(0, |file| file.number),
+            durable: recovered.last_sequence,
+            starts_log: true,
+            size: config.file_bytes,
+            written: Unix(0),
+        };
+        // A file number is not used twice, because checksums depend on it. So the new file exists before unused ones are removed.
+        let writer = LogWriter::start(self.storage.clone(), config, header, kept)?;
+        for number in unused.iter().map(|file| file.number).chain(log.foreign.iter().copied()) {
+            remove(&*self.storage, &names::log_name(number))?;
+        }
+        sync_directory(&*self.storage)?;
+        if !self.identity.started {
+            self.identity.started = true;
+            self.identity.store(&*self.storage)?;
+        }
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&recovered.generations);
+        Ok(writer)
+    }
+
+    /// Makes a log file of an earlier process durable.
+    fn settle(&self, number: u64, unproved: Option<UnprovedRange>) -> Result<(), JournalError> {
+        let name = names::log_name(number);
+        let error = |operation, offset: Option<u64>| JournalError::storage(operation, &name, offset);
+        let file = self.storage.open(&name).map_err(error(StorageOperation::Open, None))?;
+        let mut bytes = vec![0; COPY_BYTES];
+        // A sync that failed in an earlier process may have left bytes that are only in memory. A later sync skips them.
+        let range = unproved.map_or(0..0, |range| range.offset..range.end);
+        for (offset, count) in pieces(range.start, range.end) {
+            let read =
+                read_full(&*file, offset, &mut bytes[..count]).map_err(error(StorageOperation::Read, Some(offset)))?;
+            file.write_at(offset, &bytes[..read]).map_err(error(StorageOperation::Write, Some(offset)))?;
+        }
+        file.sync().map_err(error(StorageOperation::Sync, None))
+    }
+
+    /// Begins a snapshot of the state after frame `sequence`, at the time `at`. One snapshot can be written at a time.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn begin_snapshot(&self, sequence: u64, at: Unix) -> Result<SnapshotWriter, JournalError> {
+        let (kind, directory, boot) = (FileKind::Snapshot, self.directory, self.boot);
+        let (number, written) = (sequence, at);
+        let header =
+            FileHeader { kind, directory, boot, number, previous: 0, durable: 0, starts_log: false, size: 0, written };
+        SnapshotWriter::create(self.storage.clone(), &header)
+    }
+
+    /// Completes a snapshot, and removes what is older than the previous one. Waits for the disk.
+    ///
+    /// The log up to the snapshot becomes durable first, so that the previous snapshot and the log can replace this one.
+    ///
+    /// # Errors
+    /// The disk reports an error. Then the previous snapshot and the log are still complete.
+    pub fn publish_snapshot(
+        &self,
+        snapshot: SnapshotWriter,
+        summary: SnapshotSummary,
+        log: &LogWriter,
+    ) -> Result<(), JournalError> {
+        let sequence = snapshot.sequence();
+        log.sync(sequence)?;
+        if is_planted(JournalMistake::LogTrimmedBeforeSnapshot) {
+            self.remove_older(sequence, log)?;
+            return snapshot.finish(summary);
+        }
+        snapshot.finish(summary)?;
+        self.remove_older(sequence, log)
+    }
+
+    /// Removes all snapshots except for the one after `sequence` and the valid one before it, and the log before the latter.
+    fn remove_older(&self, sequence: u64, log: &LogWriter) -> Result<(), JournalError> {
+        let kept = {
+            let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+            generations.retain(|older| *older != sequence);
+            generations.push(sequence);
+            let first = generations.len().saturating_sub(GENERATIONS);
+            generations.drain(..first);
+            generations.clone()
+        };
+        for name in list(&*self.storage)? {
+            if names::snapshot_sequence(&name).is_some_and(|sequence| !kept.contains(&sequence)) {
+                remove(&*self.storage, &name)?;
+            }
+        }
+        match kept[..] {
+            [previous, _] => log.trim(previous),
+            _ => Ok(()),
+        }
+    }
+
+    /// Marks the directory as incomplete, because this process continues without it. [`DataDir::open`] refuses it from now on. Needs no
+    /// space on the disk.
+    ///
+    /// # Errors
+    /// The disk reports an error. Then a later process may recover an old state.
+    pub fn invalidate(&self) -> Result<(), JournalError> {
+        let error = |operation| JournalError::storage(operation, names::INVALID_MARKER, None);
+        self.marker.write_at(0, &[1]).map_err(error(StorageOperation::Write))?;
+        self.marker.sync().map_err(error(StorageOperation::Sync))
+    }
+}
+
+/// Divides a range of a file into offsets and lengths of at most [`COPY_BYTES`].
+fn pieces(begin: u64, end: u64) -> impl Iterator<Item = (u64, usize)> {
+    let piece = COPY_BYTES as u64;
+    (begin..end).step_by(COPY_BYTES).map(move |offset| (offset, (end - offset).min(piece) as usize))
+}
+
+fn load_identity(storage: &dyn JournalStorage) -> Result<Option<DirectoryIdentity>, JournalError> {
+    if !list(storage)?.iter().any(|name| name == names::IDENTITY) {
+        return Ok(None);
+    }
+    DirectoryIdentity::load(storage).map(Some)
+}
+
+/// Whether the directory contains log files or snapshots.
+fn has_data(storage: &dyn JournalStorage) -> Result<bool, JournalError> {
+    Ok(list(storage)?.iter().any(|name| names::is_data(name)))
+}
+
+/// Removes what an interrupted process was writing.
+fn remove_temporary(storage: &dyn JournalStorage) -> Result<(), JournalError> {
+    let is_temporary = |name: &&String| names::is_of_journal(name) && name.ends_with(names::TEMPORARY);
+    list(storage)?.iter().filter(is_temporary).try_for_each(|name| remove(storage, name))
+}
+
+/// Opens the marker that [`DataDir::invalidate`] writes to. Creates it if it does not exist.
+fn open_marker(storage: &dyn JournalStorage) -> Result<Arc<dyn JournalFile>, JournalError> {
+    let error = |operation| JournalError::storage(operation, names::INVALID_MARKER, None);
+    let exists = list(storage)?.iter().any(|name| name == names::INVALID_MARKER);
+    let marker = if exists {
+        storage.open(names::INVALID_MARKER).map_err(error(StorageOperation::Open))?
+    } else {
+        storage.create(names::INVALID_MARKER, 1).map_err(error(StorageOperation::Create))?
+    };
+    // A power loss may have left an empty file.
+    if !exists || marker.size().map_err(error(StorageOperation::Read))? == 0 {
+        marker.write_at(0, &[0]).map_err(error(StorageOperation::Write))?;
+        marker.sync().map_err(error(StorageOperation::Sync))?;
+        sync_directory(storage)?;
+    }
+    Ok(marker)
+}
+
+fn is_set(marker: &dyn JournalFile) -> Result<bool, JournalError> {
+    let mut byte = [0];
+    marker.read_at(0, &mut byte).map_err(JournalError::storage(
+        StorageOperation::Read,
+        names::INVALID_MARKER,
+        Some(0),
+    ))?;
+    Ok(byte != [0])
+}
+
+fn remove(storage: &dyn JournalStorage, name: &str) -> Result<(), JournalError> {
+    storage.remove(name).map_err(JournalError::storage(StorageOperation::Remove, name, None))
+}
+
+fn sync_directory(storage: &dyn JournalStorage) -> Result<(), JournalError> {
+    let failed = JournalError::storage(StorageOperation::SyncDirectory, &storage.path(), None);
+    storage.sync_directory("").map_err(failed)
+}

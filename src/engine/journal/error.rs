@@ -1,0 +1,118 @@
+//! Why a data directory cannot be used: the disk reports an error, or the directory's contents are wrong.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::engine::journal::storage::StorageOperation;
+
+/// An error of a data directory, its log or its snapshots.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The operating system reported an error.
+    #[error("cannot {operation} {file}{}: {cause}", AtOffset(*offset))]
+    Storage { operation: StorageOperation, file: String, offset: Option<u64>, cause: Arc<io::Error> },
+    /// Another process has locked the directory.
+    #[error("{directory} is in use: another process has locked it")]
+    Locked { directory: String },
+    /// The directory belongs to another cluster.
+    #[error("{directory} belongs to cluster '{found}', not to '{expected}'")]
+    OtherCluster { directory: String, found: String, expected: String },
+    /// A process that could not write to the directory any more has marked its contents as incomplete.
+    #[error("{directory} is invalid: its last process continued without it after a disk error")]
+    Invalidated { directory: String },
+    /// A newer or unknown program wrote the file.
+    #[error("{file} has format {found}, which is not supported; {writer} wrote it")]
+    UnknownFormat { file: String, found: u32, writer: String },
+    /// Data that must be complete is damaged or missing.
+    #[error("{file} is corrupt at offset {offset}: {what}")]
+    Corrupt { file: String, offset: u64, what: Corruption },
+    /// The log's buffer is full, because no new log file could be created in time.
+    #[error("the log's buffer is full: {buffered} bytes are not written, and the limit is {limit}")]
+    LogFull { buffered: usize, limit: usize },
+    /// A payload does not fit into a log file or a snapshot chunk.
+    #[error("a payload of {bytes} bytes exceeds the limit of {limit}")]
+    PayloadTooLarge { bytes: usize, limit: usize },
+}
+
+impl JournalError {
+    /// Returns a function that converts an error of the operating system.
+    pub(super) fn storage(
+        operation: StorageOperation,
+        file: &str,
+        offset: Option<u64>,
+    ) -> impl FnOnce(io::Error) -> JournalError + use<> {
+        let file = file.to_owned();
+        move |cause| JournalError::Storage { operation, file, offset, cause: Arc::new(cause) }
+    }
+
+    pub(super) fn corrupt(file: &str, offset: u64, what: Corruption) -> JournalError {
+        JournalError::Corrupt { file: file.to_owned(), offset, what }
+    }
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Corruption {
+    /// The file's header is short, has another magic number, or its checksum is wrong.
+    #[error("the file's header is damaged")]
+    FileHeader,
+    /// The header is that of another file.
+    #[error("the header belongs to file number {found}")]
+    FileNumber { found: u64 },
+    /// The file was copied from another data directory.
+    #[error("the file belongs to the data directory {found}")]
+    OtherDirectory { found: String },
+    /// The file does not have the size with which it was created.
+    #[error("the file has {found} bytes instead of {expected}")]
+    FileSize { found: u64, expected: u64 },
+    /// A frame is damaged, and a valid frame follows.
+    #[error("frame {expected} is damaged, and frame {next} behind it is valid")]
+    Frame { expected: u64, next: u64 },
+    /// Frames are missing between two files, or at the begin of the log.
+    #[error("frames from {expected} are missing; the next one is {found}")]
+    Gap { expected: u64, found: u64 },
+    /// The file that precedes this one in the log does not exist, and its frames are needed.
+    #[error("the log file before it, number {number}, is missing")]
+    NoPrevious { number: u64 },
+    /// The log ends before a sequence number that was durable.
+    #[error("the log ends with frame {last}, although frame {durable} was durable")]
+    LogEnd { last: u64, durable: u64 },
+    /// The directory was used before, and has no log file.
+    #[error("the log files are missing")]
+    NoLog,
+    /// A snapshot's chunk is damaged.
+    #[error("chunk {index} is damaged")]
+    Chunk { index: u64 },
+    /// A snapshot ends without its trailer, or its trailer contradicts the chunks.
+    #[error("the snapshot is incomplete")]
+    Trailer,
+    /// The identity file cannot be parsed.
+    #[error("the file is not a valid identity: {0}")]
+    Identity(String),
+    /// The directory has data, and the file that identifies it is missing.
+    #[error("the identity file is missing")]
+    NoIdentity,
+}
+
+/// ` at offset N`, or nothing.
+struct AtOffset(Option<u64>);
+
+impl fmt::Display for AtOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |offset| write!(f, " at offset {offset}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_operation_file_offset_and_cause() {
+        let no_space = || io::Error::from_raw_os_error(28);
+        let text = |offset| JournalError::storage(StorageOperation::Write, "log-7", offset)(no_space()).to_string();
+        assert_eq!(text(Some(512)), format!("cannot write log-7 at offset 512: {}", no_space()));
+        assert_eq!(text(None), format!("cannot write log-7: {}", no_space()));
+    }
+}

@@ -1,0 +1,145 @@
+//! The file that identifies a data directory: its UUID, and the cluster that it belongs to.
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::journal::error::{Corruption, JournalError};
+use crate::engine::journal::header::WRITER;
+use crate::engine::journal::names;
+use crate::engine::journal::storage::{JournalStorage, StorageOperation, read_full};
+use crate::engine::journal::uuid::Uuid;
+
+/// The format of the identity file.
+const IDENTITY_FORMAT: u32 = 1;
+/// Maximum size of the identity file, in bytes.
+const IDENTITY_BYTES_MAX: usize = 64 << 10;
+
+/// The contents of the identity file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DirectoryIdentity {
+    format: u32,
+    pub cluster_id: String,
+    uuid: String,
+    writer: String,
+    /// Whether a log was ever begun in the directory. Then at least one log file exists.
+    pub started: bool,
+}
+
+/// The fields that all formats have.
+#[derive(Deserialize)]
+struct IdentityFormat {
+    format: u32,
+    writer: String,
+}
+
+impl DirectoryIdentity {
+    pub(super) fn new(cluster_id: &str, uuid: Uuid) -> DirectoryIdentity {
+        let (cluster_id, uuid, writer) = (cluster_id.to_owned(), uuid.to_string(), WRITER.to_owned());
+        DirectoryIdentity { format: IDENTITY_FORMAT, cluster_id, uuid, writer, started: false }
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// `Corrupt`, `UnknownFormat`, or the disk reports an error.
+    pub(super) fn load(storage: &dyn JournalStorage) -> Result<DirectoryIdentity, JournalError> {
+        let file = storage.open(names::IDENTITY).map_err(JournalError::storage(
+            StorageOperation::Open,
+            names::IDENTITY,
+            None,
+        ))?;
+        let mut bytes = vec![0; IDENTITY_BYTES_MAX];
+        let count = read_full(&*file, 0, &mut bytes).map_err(JournalError::storage(
+            StorageOperation::Read,
+            names::IDENTITY,
+            Some(0),
+        ))?;
+        let identity = DirectoryIdentity::parse(&bytes[..count])?;
+        identity.uuid()?;
+        Ok(identity)
+    }
+
+    fn parse(bytes: &[u8]) -> Result<DirectoryIdentity, JournalError> {
+        let invalid = |error: serde_json::Error| {
+            let offset = offset_of(bytes, error.line(), error.column());
+            JournalError::corrupt(names::IDENTITY, offset, Corruption::Identity(error.to_string()))
+        };
+        let format: IdentityFormat = serde_json::from_slice(bytes).map_err(invalid)?;
+        if format.format != IDENTITY_FORMAT {
+            let (file, writer) = (names::IDENTITY.to_owned(), format.writer);
+            return Err(JournalError::UnknownFormat { file, found: format.format, writer });
+        }
+        serde_json::from_slice(bytes).map_err(invalid)
+    }
+
+    /// The directory's UUID.
+    ///
+    /// # Errors
+    /// `Corrupt`. Does not occur after [`DirectoryIdentity::load`].
+    pub(super) fn uuid(&self) -> Result<Uuid, JournalError> {
+        let invalid = |error: crate::engine::journal::uuid::ParseUuidError| {
+            JournalError::corrupt(names::IDENTITY, 0, Corruption::Identity(error.to_string()))
+        };
+        self.uuid.parse().map_err(invalid)
+    }
+
+    /// Replaces the file. It is durable when this returns.
+    ///
+    /// # Errors
+    /// The disk reports an error. Then the file is unchanged or replaced.
+    pub(super) fn store(&self, storage: &dyn JournalStorage) -> Result<(), JournalError> {
+        let text = serde_json::to_vec(self).expect("strings and numbers are valid JSON");
+        let temporary = names::temporary(names::IDENTITY);
+        let error = |operation| JournalError::storage(operation, &temporary, None);
+        let file = storage.create(&temporary, 0).map_err(error(StorageOperation::Create))?;
+        file.write_at(0, &[&text[..], b"\n"].concat()).map_err(error(StorageOperation::Write))?;
+        file.sync().map_err(error(StorageOperation::Sync))?;
+        storage.rename(&temporary, names::IDENTITY).map_err(error(StorageOperation::Rename))?;
+        let sync = JournalError::storage(StorageOperation::SyncDirectory, &storage.path(), None);
+        storage.sync_directory("").map_err(sync)
+    }
+}
+
+/// The offset of a line and column, which are counted from 1.
+fn offset_of(bytes: &[u8], line: usize, column: usize) -> u64 {
+    let begin: usize = bytes.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
+    (begin + column.saturating_sub(1)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<DirectoryIdentity, JournalError> {
+        DirectoryIdentity::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn an_identity_round_trips() {
+        let identity = DirectoryIdentity::new("cluster \"a\"", Uuid(7));
+        let text = serde_json::to_string(&identity).unwrap();
+        assert_eq!(parse(&text).unwrap(), identity);
+        assert_eq!(identity.uuid().unwrap(), Uuid(7));
+    }
+
+    #[test]
+    fn an_invalid_identity_is_corrupt_at_its_offset() {
+        match parse("{\n  \"format\": x}").unwrap_err() {
+            JournalError::Corrupt { file, offset, what: Corruption::Identity(_) } => {
+                assert_eq!((&*file, offset), (names::IDENTITY, 14));
+            }
+            other => panic!("{other}"),
+        }
+        for bad in ["", "{}", r#"{"format":1,"writer":"w"}"#, "\0\0\0"] {
+            assert!(matches!(parse(bad), Err(JournalError::Corrupt { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_identity_of_an_unknown_format_names_its_writer() {
+        match parse(r#"{"format":9,"writer":"mcctl 8.0.0","shards":[]}"#).unwrap_err() {
+            JournalError::UnknownFormat { found, writer, .. } => assert_eq!((found, &*writer), (9, "mcctl 8.0.0")),
+            other => panic!("{other}"),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The master's log and snapshots on disk. Payloads are opaque bytes.
+//!
+//! A [`DataDir`] is one directory, used by one process. [`DataDir::recover`] delivers the newest valid snapshot and the log behind it.
+//! [`DataDir::start_log`] begins a [`LogWriter`], which appends frames to preallocated files. [`DataDir::begin_snapshot`] and
+//! [`DataDir::publish_snapshot`] write snapshots, and remove the log that is not needed any more.
+//!
+//! The disk is a [`JournalStorage`]: [`DiskStorage`], or [`SimulatedStorage`] in tests.
+
+mod data_dir;
+mod disk;
+mod emptying;
+mod error;
+mod frame;
+mod header;
+mod identity;
+mod log_end;
+mod log_file;
+mod log_reader;
+mod names;
+mod planted;
+mod recovery;
+mod simulated;
+mod simulated_disk;
+mod simulated_inode;
+mod snapshot;
+mod snapshot_reader;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod uuid;
+mod writer;
+
+pub use data_dir::{DataDir, DataDirOptions, ExistingData};
+pub use disk::DiskStorage;
+pub use error::{Corruption, JournalError};
+pub use header::JOURNAL_FORMAT;
+pub use log_end::TornTail;
+pub use planted::JournalMistake;
+#[cfg(feature = "planted-mistakes")]
+pub use planted::plant;
+pub use recovery::{RecoveredItem, RecoveredSnapshot, RecoveryReport};
+pub use simulated::{Crash, SimulatedStorage};
+pub use simulated_disk::DiskFault;
+pub use snapshot::{CHUNK_BYTES_MAX, SnapshotSummary, SnapshotWriter};
+pub use storage::{JournalFile, JournalStorage, StorageOperation};
+pub use uuid::{ParseUuidError, Uuid};
+pub use writer::{LOG_FILE_BYTES, LogConfig, LogWriter};

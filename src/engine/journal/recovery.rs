@@ -1,0 +1,147 @@
+//! Recovery: the newest valid snapshot, and the log behind it.
+
+use crate::engine::base::Unix;
+use crate::engine::journal::emptying::list;
+use crate::engine::journal::error::JournalError;
+use crate::engine::journal::log_end::{LogEnd, TornTail};
+use crate::engine::journal::log_reader::LogReader;
+use crate::engine::journal::names;
+use crate::engine::journal::snapshot::SnapshotSummary;
+use crate::engine::journal::snapshot_reader::{SnapshotPart, SnapshotReader};
+use crate::engine::journal::storage::JournalStorage;
+use crate::engine::journal::uuid::Uuid;
+
+/// A part of the recovered data. A snapshot, if there is one, comes first: its begin, its chunks and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveredItem<'a> {
+    /// A snapshot of the state after frame `sequence`, begun at `written`.
+    SnapshotBegin { sequence: u64, written: Unix },
+    /// A chunk as it was passed to `SnapshotWriter::chunk`.
+    SnapshotChunk { kind: u8, payload: &'a [u8] },
+    /// All chunks were delivered. The reader compares the summary with what it has read.
+    SnapshotEnd(SnapshotSummary),
+    /// A payload of the log, with its position for error messages.
+    Record { sequence: u64, at: Unix, payload: &'a [u8], file: &'a str, offset: u64 },
+}
+
+/// The snapshot that the state was recovered from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveredSnapshot {
+    pub sequence: u64,
+    pub written: Unix,
+    pub chunks: u64,
+    pub summary: SnapshotSummary,
+}
+
+/// What was recovered, and what could not be.
+#[derive(Clone, Debug)]
+pub struct RecoveryReport {
+    pub snapshot: Option<RecoveredSnapshot>,
+    /// Newer snapshots that are damaged, newest first, with the reason. The log contains what they contained.
+    pub damaged_snapshots: Vec<(u64, JournalError)>,
+    /// The number of log payloads that were delivered.
+    pub records: u64,
+    /// The sequence number of the last payload, or that of the snapshot if none follows it.
+    pub last_sequence: u64,
+    /// The incomplete end of the log, which is not recovered.
+    pub torn: Option<TornTail>,
+    /// Snapshots that are not known to be damaged, oldest first.
+    pub(super) generations: Vec<u64>,
+    pub(super) log: LogEnd,
+}
+
+/// The files of a directory that recovery reads.
+pub(super) struct RecoverySource<'a> {
+    pub storage: &'a dyn JournalStorage,
+    pub directory: Uuid,
+    pub boot: Uuid,
+}
+
+impl RecoverySource<'_> {
+    /// Delivers the newest valid snapshot and the log behind it.
+    ///
+    /// # Errors
+    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error. After an
+    /// error, what was delivered is not the state.
+    pub(super) fn recover<E: From<JournalError>>(
+        &self,
+        mut visit: impl FnMut(RecoveredItem<'_>) -> Result<(), E>,
+    ) -> Result<RecoveryReport, E> {
+        let names = list(self.storage)?;
+        let mut generations: Vec<u64> = names.iter().filter_map(|name| names::snapshot_sequence(name)).collect();
+        generations.sort_unstable();
+        let damaged = self.drop_damaged(&mut generations)?;
+        let snapshot = match generations.last() {
+            Some(sequence) => Some(self.deliver_snapshot(*sequence, &mut visit)?),
+            None => None,
+        };
+        let numbers = names.iter().filter_map(|name| names::log_number(name)).collect();
+        let reader = LogReader::new(self.storage, self.directory, self.boot, numbers)?;
+        let needed = snapshot.map_or(1, |snapshot| snapshot.sequence + 1);
+        // If the log cannot replace a damaged snapshot, the snapshot is the cause.
+        let cause = |error: JournalError| damaged.first().map_or(error, |(_, cause)| cause.clone());
+        let read_from = reader.first_needed_file(needed).map_err(cause)?;
+        let log = reader.read(needed, read_from, |logged| {
+            let (frame, file, offset) = (logged.frame, logged.file, logged.offset);
+            visit(RecoveredItem::Record {
+                sequence: frame.sequence,
+                at: frame.at,
+                payload: frame.payload,
+                file,
+                offset,
+            })
+        })?;
+        if let Some((_, error)) = damaged.first().filter(|(sequence, _)| *sequence > log.last) {
+            return Err(error.clone().into());
+        }
+        Ok(RecoveryReport {
+            snapshot,
+            damaged_snapshots: damaged,
+            records: log.frames,
+            last_sequence: log.last,
+            torn: log.torn.clone(),
+            generations,
+            log,
+        })
+    }
+
+    /// Removes the damaged snapshots from the end of `generations`, until the last one is valid.
+    fn drop_damaged(&self, generations: &mut Vec<u64>) -> Result<Vec<(u64, JournalError)>, JournalError> {
+        let mut damaged = Vec::new();
+        while let Some(&sequence) = generations.last() {
+            match self.open(sequence).and_then(SnapshotReader::verify) {
+                Ok(()) => break,
+                Err(error @ JournalError::Corrupt { .. }) => damaged.push((sequence, error)),
+                Err(error) => return Err(error),
+            }
+            generations.pop();
+        }
+        Ok(damaged)
+    }
+
+    fn open(&self, sequence: u64) -> Result<SnapshotReader, JournalError> {
+        SnapshotReader::open(self.storage, self.directory, sequence)
+    }
+
+    fn deliver_snapshot<E: From<JournalError>>(
+        &self,
+        sequence: u64,
+        visit: &mut impl FnMut(RecoveredItem<'_>) -> Result<(), E>,
+    ) -> Result<RecoveredSnapshot, E> {
+        let mut reader = self.open(sequence)?;
+        let (written, mut chunks, mut payload) = (reader.written(), 0, Vec::new());
+        visit(RecoveredItem::SnapshotBegin { sequence, written })?;
+        loop {
+            match reader.next(&mut payload)? {
+                SnapshotPart::Chunk(kind) => {
+                    visit(RecoveredItem::SnapshotChunk { kind, payload: &payload })?;
+                    chunks += 1;
+                }
+                SnapshotPart::End(summary) => {
+                    visit(RecoveredItem::SnapshotEnd(summary))?;
+                    return Ok(RecoveredSnapshot { sequence, written, chunks, summary });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The log as the running process writes it.
+//!
+//! Three kinds of threads use a [`LogWriter`]. A thread that changes the state calls [`LogWriter::append`], which copies the payload to a
+//! buffer and never waits for a disk. Before its answer leaves, it calls [`LogWriter::flush`], which passes to the kernel everything that
+//! was appended by any thread. A background thread calls [`LogWriter::sync`] and [`LogWriter::prepare_next`].
+//!
+//! After an error of the disk, all functions return that error. What a failed sync did not write may be lost even if a later sync succeeds.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use crate::engine::base::Unix;
+use crate::engine::journal::error::JournalError;
+use crate::engine::journal::frame::{self, FRAME_HEADER_BYTES};
+use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader};
+use crate::engine::journal::log_file::{KnownLogFile, LogFile, files_up_to};
+use crate::engine::journal::names;
+use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
+
+/// Minimum and maximum size of a log file.
+pub const LOG_FILE_BYTES: std::ops::RangeInclusive<u64> = 1024..=1 << 30;
+/// A buffer with more room than this is freed after it is written.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+/// Sizes of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Size of a log file in bytes, within [`LOG_FILE_BYTES`].
+    pub file_bytes: u64,
+    /// Maximum number of appended bytes that are not written.
+    pub buffer_bytes: usize,
+}
+
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig { file_bytes: 64 << 20, buffer_bytes: 64 << 20 }
+    }
+}
+
+/// Frames that are appended and not yet passed to the kernel.
+struct AppendBuffer {
+    bytes: Vec<u8>,
+    next: u64,
+}
+
+/// The files, and what the next write begins with.
+struct LogFiles {
+    current: LogFile,
+    /// Created ahead of need by [`LogWriter::prepare_next`].
+    next: Option<LogFile>,
+    /// Full files with bytes that are not known to be durable.
+    unsynced: Vec<(String, Arc<dyn JournalFile>)>,
+    /// All files before `current`.
+    older: VecDeque<KnownLogFile>,
+    /// Frames that did not fit into `current` while `next` was missing.
+    pending: Vec<u8>,
+}
+
+impl LogFiles {
+    /// Continues in the next file. `false`: it does not exist yet.
+    fn rotate(&mut self) -> bool {
+        let Some(next) = self.next.take() else { return false };
+        let full = mem::replace(&mut self.current, next);
+        self.older.push_back(KnownLogFile { number: full.number, first: full.first });
+        self.unsynced.push((full.name, full.file));
+        true
+    }
+}
+
+/// Appends frames to the log.
+pub struct LogWriter {
+    storage: Arc<dyn JournalStorage>,
+    config: LogConfig,
+    /// The header of the first file of this process. The next files differ in number and durable frames.
+    header: FileHeader,
+    append: Mutex<AppendBuffer>,
+    files: Mutex<LogFiles>,
+    /// Held during a sync, so that one sync serves all callers that wait for it.
+    syncing: Mutex<()>,
+    /// Held while a file is created.
+    preparing: Mutex<()>,
+    appended: AtomicU64,
+    flushed: AtomicU64,
+    durable: AtomicU64,
+    /// Bytes that are appended and not written.
+    buffered: AtomicUsize,
+    needs_next: AtomicBool,
+    failure: OnceLock<JournalError>,
+}
+
+impl LogWriter {
+    /// Begins a log behind the frame `last`, which is durable. `older` are the log files of earlier processes, in order.
+    ///
+    /// # Errors
+    /// The first file cannot be created.
+    pub(super) fn start(
+        storage: Arc<dyn JournalStorage>,
+        config: LogConfig,
+        header: FileHeader,
+        older: &[KnownLogFile],
+    ) -> Result<LogWriter, JournalError> {
+        assert!(LOG_FILE_BYTES.contains(&config.file_bytes), "log files of {} bytes", config.file_bytes);
+        let (last, current) = (header.durable, LogFile::create(&*storage, &header)?);
+        let older = older.iter().copied().collect();
+        let files = LogFiles { current, next: None, unsynced: Vec::new(), older, pending: Vec::new() };
+        Ok(LogWriter {
+            storage,
+            config,
+            header,
+            append: Mutex::new(AppendBuffer { bytes: Vec::new(), next: last + 1 }),
+            files: Mutex::new(files),
+            syncing: Mutex::new(()),
+            preparing: Mutex::new(()),
+            appended: AtomicU64::new(last),
+            flushed: AtomicU64::new(last),
+            durable: AtomicU64::new(last),
+            buffered: AtomicUsize::new(0),
+            needs_next: AtomicBool::new(false),
+            failure: OnceLock::new(),
+        })
+    }
+
+    /// Adds a frame to the buffer, and returns its sequence number. Does not wait for the disk.
+    ///
+    /// # Errors
+    /// `LogFull` and `PayloadTooLarge`: the frame is not in the log. An earlier error of the disk.
+    pub fn append(&self, payload: &[u8], at: Unix) -> Result<u64, JournalError> {
+        self.check()?;
+        let bytes = FRAME_HEADER_BYTES + payload.len();
+        let limit = self.payload_bytes_max();
+        if payload.len() > limit {
+            return Err(JournalError::PayloadTooLarge { bytes: payload.len(), limit });
+        }
+        let mut append = lock(&self.append);
+        let buffered = self.buffered.fetch_add(bytes, Ordering::Relaxed);
+        if buffered + bytes > self.config.buffer_bytes {
+            self.buffered.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(JournalError::LogFull { buffered, limit: self.config.buffer_bytes });
+        }
+        let sequence = append.next;
+        append.next += 1;
+        frame::push(&mut append.bytes, sequence, at, payload);
+        self.appended.store(sequence, Ordering::Release);
+        Ok(sequence)
+    }
+
+    /// Maximum size of a payload, in bytes. A frame does not span two files.
+    pub fn payload_bytes_max(&self) -> usize {
+        let file = usize::try_from(self.config.file_bytes).unwrap_or(usize::MAX);
+        (file - FILE_HEADER_BYTES).min(self.config.buffer_bytes).saturating_sub(FRAME_HEADER_BYTES)
+    }
+
+    /// Passes everything that was appended to the kernel, unless it contains the frame `sequence`. Returns the sequence number up to
+    /// which frames are in the kernel: a crash of the process does not lose them.
+    ///
+    /// The result is below `sequence` only if the current file is full and the next one is not created. Then [`LogWriter::prepare_next`]
+    /// or [`LogWriter::sync`] must run first.
+    ///
+    /// # Errors
+    /// The disk reports an error, or did so before.
+    pub fn flush(&self, sequence: u64) -> Result<u64, JournalError> {
+        if self.flushed() >= sequence {
+            return Ok(self.flushed());
+        }
+        let mut files = lock(&self.files);
+        self.check()?;
+        if self.flushed() < sequence {
+            let mut pending = mem::take(&mut files.pending);
+            self.take_appended(&mut pending);
+            let written = self.write(&mut files, &mut pending)?;
+            self.buffered.fetch_sub(written, Ordering::Relaxed);
+            pending.drain(..written);
+            if pending.is_empty() && pending.capacity() > BUFFER_BYTES_KEPT {
+                pending = Vec::new();
+            }
+            files.pending = pending;
+            let is_half_full = files.current.offset >= files.current.size / 2;
+            self.needs_next.store(is_half_full && files.next.is_none(), Ordering::Relaxed);
+        }
+        Ok(self.flushed())
+    }
+
+    /// Moves all appended frames behind those in `pending`.
+    fn take_appended(&self, pending: &mut Vec<u8>) {
+        let mut append = lock(&self.append);
+        if pending.is_empty() {
+            mem::swap(pending, &mut append.bytes);
+        } else {
+            pending.append(&mut append.bytes);
+        }
+    }
+
+    /// Writes as many frames as the current file and the next one have room for. Returns the number of bytes written.
+    fn write(&self, files: &mut LogFiles, frames: &mut [u8]) -> Result<usize, JournalError> {
+        let mut written = 0;
+        while written < frames.len() {
+            let rest = &mut frames[written..];
+            let Some(run) = frame::seal_run(rest, files.current.room(), files.current.seed, self.durable()) else {
+                if files.rotate() {
+                    continue;
+                }
+                break;
+            };
+            files.current.write(&rest[..run.bytes], run).map_err(|error| self.fail(error))?;
+            written += run.bytes;
+            self.flushed.store(run.last, Ordering::Release);
+        }
+        Ok(written)
+    }
+
+    /// Makes all frames up to `sequence` durable, and everything else that is in the kernel. Creates the next file if the frames need it.
+    /// Waits for the disk. Returns the sequence number up to which frames are durable.
+    ///
+    /// # Errors
+    /// The disk reports an error, or did so before.
+    pub fn sync(&self, sequence: u64) -> Result<u64, JournalError> {
+        let sequence = sequence.min(self.appended());
+        if self.durable() >= sequence {
+            return Ok(self.durable());
+        }
+        while self.flush(sequence)? < sequence {
+            self.prepare_next()?;
+        }
+        let _one = lock(&self.syncing);
+        self.check()?;
+        if self.durable() >= sequence {
+            return Ok(self.durable());
+        }
+        let (flushed, full, current) = {
+            let files = lock(&self.files);
+            let current = (files.current.name.clone(), files.current.file.clone());
+            (self.flushed(), files.unsynced.clone(), current)
+        };
+        for (name, file) in full.iter().chain([&current]) {
+            let failed = JournalError::storage(StorageOperation::Sync, name, None);
+            file.sync().map_err(|cause| self.fail(failed(cause)))?;
+        }
+        lock(&self.files).unsynced.drain(..full.len());
+        self.durable.store(flushed, Ordering::Release);
+        Ok(flushed)
+    }
+
+    /// Whether [`LogWriter::prepare_next`] should be called soon: at least half of the current file is used, and no next file exists.
+    pub fn needs_next(&self) -> bool {
+        self.needs_next.load(Ordering::Relaxed)
+    }
+
+    /// Creates the file that the log continues in, unless it exists. Waits for the disk. The log remains usable after an error, until
+    /// its buffer is full.
+    ///
+    /// # Errors
+    /// The file cannot be created, for example because the disk is full.
+    pub fn prepare_next(&self) -> Result<(), JournalError> {
+        let _one = lock(&self.preparing);
+        self.check()?;
+        let previous = {
+            let files = lock(&self.files);
+            if files.next.is_some() {
+                return Ok(());
+            }
+            files.current.number
+        };
+        let (number, durable) = (previous + 1, self.durable());
+        let header = FileHeader { number, previous, durable, starts_log: false, ..self.header };
+        let next = LogFile::create(&*self.storage, &header)?;
+        let mut files = lock(&self.files);
+        files.next = Some(next);
+        self.needs_next.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes the files that contain only frames up to `sequence`. Waits for the disk.
+    ///
+    /// # Errors
+    /// A file cannot be removed. It is not tried again before the next start.
+    pub(super) fn trim(&self, sequence: u64) -> Result<(), JournalError> {
+        let removable: Vec<KnownLogFile> = {
+            let mut files = lock(&self.files);
+            let current = KnownLogFile { number: files.current.number, first: files.current.first };
+            files.older.push_back(current);
+            let count = files_up_to(files.older.make_contiguous(), sequence);
+            files.older.pop_back();
+            files.older.drain(..count).collect()
+        };
+        for file in removable {
+            let name = names::log_name(file.number);
+            self.storage.remove(&name).map_err(JournalError::storage(StorageOperation::Remove, &name, None))?;
+        }
+        Ok(())
+    }
+
+    /// The sequence number of the newest frame.
+    pub fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// The sequence number up to which a crash of the process loses no frame.
+    pub fn flushed(&self) -> u64 {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// The sequence number up to which a power loss loses no frame.
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Returns the error after which the log is unusable, if there was one.
+    fn check(&self) -> Result<(), JournalError> {
+        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// Makes the log unusable.
+    fn fail(&self, error: JournalError) -> JournalError {
+        self.failure.get_or_init(|| error).clone()
+    }
+}
+
+/// Locks `mutex`. After a panic in another thread, frames may be missing from the buffers, so no thread continues.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics while it changes the log")
+}
