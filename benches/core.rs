@@ -1,11 +1,16 @@
 //! Micro-benchmarks of the hot paths: the allocator, the master's state, and whole RPC bodies through it. No sockets.
 #![allow(missing_docs)]
 
+use std::time::Duration;
+
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use mcctl::engine::alloc::{Allocator, OffsetAllocator};
 use mcctl::engine::base::{ClientId, Mono, SegmentId};
-use mcctl::engine::master::{DirectAccess, Effects, MasterCall, MasterState, PutOptions, PutSpec, StorePolicy};
+use mcctl::engine::master::{
+    DATA_FORMAT, DirectAccess, Effects, MasterCall, MasterState, PutOptions, PutSpec, RecordBuffer, SnapshotStep,
+    StandbyState, StorePolicy,
+};
 use mcctl::engine::wire::method::dispatch;
 use mcctl::engine::wire::pack::{PayloadWriter, encode};
 use mcctl::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, Segment};
@@ -35,8 +40,7 @@ struct SegmentPool {
 
 impl SegmentPool {
     fn new(keys: u64) -> SegmentPool {
-        let policy =
-            StorePolicy { seed: 5, client_ttl: std::time::Duration::from_secs(1 << 30), ..StorePolicy::default() };
+        let policy = StorePolicy { seed: 5, client_ttl: Duration::from_secs(1 << 30), ..StorePolicy::default() };
         let mut pool = SegmentPool {
             state: MasterState::new(policy),
             effects: Effects::default(),
@@ -135,6 +139,58 @@ fn put_and_remove(bencher: Bencher, keys: u64) {
         pool.state.put_start(pool.now, ME, &spec).expect("room");
         pool.state.put_end(pool.now, ME, name.as_bytes(), None, ReplicaType::ALL).expect("ends");
         pool.state.remove(pool.now, name.as_bytes(), false).expect("not read");
+    });
+}
+
+/// The same with records, each change closed and durable at once. The bytes are not written anywhere.
+#[divan::bench(args = [20_000, 1_000_000])]
+fn put_and_remove_with_records(bencher: Bencher, keys: u64) {
+    let mut pool = SegmentPool::new(keys);
+    pool.state.start_recording(pool.now, RecordBuffer::new(DATA_FORMAT, 1));
+    let config = ReplicateConfig::default();
+    let (mut i, mut bytes) = (0, 0);
+    bencher.bench_local(|| {
+        i += 1;
+        let name = key(keys + i);
+        pool.now.0 += 1_000;
+        let options = PutOptions::new(&config, 1, pool.state.policy());
+        let spec = PutSpec::new(name.as_bytes(), MIB, options.as_ref(), 0).expect("plain");
+        let mut close = |state: &mut MasterState| {
+            let sequence = state.close_change(|change| {
+                bytes += change.payload.len();
+                change.sequence
+            });
+            state.durable(sequence.expect("changed"));
+        };
+        pool.state.put_start(pool.now, ME, &spec).expect("room");
+        close(&mut pool.state);
+        pool.state.put_end(pool.now, ME, name.as_bytes(), None, ReplicaType::ALL).expect("ends");
+        close(&mut pool.state);
+        pool.state.remove(pool.now, name.as_bytes(), false).expect("not read");
+        close(&mut pool.state);
+    });
+}
+
+/// Reading a million objects from records, and building allocators and eviction order.
+#[divan::bench(args = [20_000, 1_000_000], sample_count = 5)]
+fn restore_from_a_snapshot(bencher: Bencher, keys: u64) {
+    let mut pool = SegmentPool::new(keys);
+    pool.state.begin_snapshot(pool.now, DATA_FORMAT).expect("begins");
+    let mut chunks = Vec::new();
+    loop {
+        match pool.state.snapshot_slice().expect("in progress") {
+            SnapshotStep::More => {}
+            SnapshotStep::Chunk(chunk) => chunks.push(chunk),
+            SnapshotStep::Done(_) => break,
+        }
+    }
+    let policy = pool.state.policy().clone();
+    bencher.counter(ItemsCount::new(keys)).bench_local(|| {
+        let mut standby = StandbyState::new(policy.clone());
+        for chunk in &chunks {
+            standby.apply_payload(pool.now, Duration::ZERO, chunk).expect("applies");
+        }
+        standby.activate(pool.now, Duration::ZERO).expect("valid")
     });
 }
 

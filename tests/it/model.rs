@@ -342,8 +342,14 @@ impl Pair {
                     None => Err(ErrorCode::OBJECT_NOT_FOUND),
                     Some(object) if object.owner != client => Err(ErrorCode::ILLEGAL_CLIENT),
                     Some(object) if !object.processing => Err(ErrorCode::INVALID_WRITE),
-                    Some(_) => {
-                        self.model.objects.remove(&key);
+                    Some(object) => {
+                        // Readers of the value before an upsert in place may have a lease.
+                        let lease = object.lease;
+                        if lease > self.model.now {
+                            self.model.discard(key, lease);
+                        } else {
+                            self.model.objects.remove(&key);
+                        }
                         Ok(())
                     }
                 };

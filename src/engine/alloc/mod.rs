@@ -9,7 +9,7 @@ pub mod offset;
 pub mod placement;
 
 pub use chunked::Chunked;
-pub use offset::OffsetAllocator;
+pub use offset::{OffsetAllocator, RangeError, UsedRange};
 
 /// An allocated range in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,10 @@
 
 use crate::engine::alloc::{Allocator, Block, Chunked};
 
+mod rebuild;
+
+pub use rebuild::{RangeError, UsedRange};
+
 /// Allocates offsets in one segment.
 #[derive(Debug)]
 pub struct OffsetAllocator {
@@ -56,9 +60,19 @@ impl OffsetAllocator {
     /// # Panics
     /// If `capacity` is 2^63 or more. Segments this large are rejected earlier.
     pub fn new(capacity: u64) -> OffsetAllocator {
+        let mut this = OffsetAllocator::without_runs(capacity);
+        if capacity > 0 {
+            let all = this.record(Run { at: 0, below: NIL, above: NIL, prev: NIL, next: NIL });
+            this.link(all);
+        }
+        this
+    }
+
+    /// Creates an allocator that has no runs yet. The caller adds them.
+    fn without_runs(capacity: u64) -> OffsetAllocator {
         assert!(capacity < FREE, "a segment is smaller than 2^63 bytes");
         let rows = row_and_step(capacity.max(1)).0 as usize + 1;
-        let mut this = OffsetAllocator {
+        OffsetAllocator {
             capacity,
             used: 0,
             live: 0,
@@ -67,12 +81,7 @@ impl OffsetAllocator {
             bins: vec![NIL; rows << STEP_BITS].into(),
             rows: 0,
             steps: vec![0; rows].into(),
-        };
-        if capacity > 0 {
-            let all = this.record(Run { at: 0, below: NIL, above: NIL, prev: NIL, next: NIL });
-            this.link(all);
         }
-        this
     }
 
     /// Returns the length of the longest free run in bytes. Scans the runs in the highest non-empty bin.
@@ -179,7 +188,7 @@ impl OffsetAllocator {
 
 impl Allocator for OffsetAllocator {
     fn allocate(&mut self, bytes: u64) -> Option<Block> {
-        let bytes = if bytes >= ROUND_FROM { bytes.checked_next_multiple_of(ROUND)? } else { bytes };
+        let bytes = rounded(bytes)?;
         if bytes == 0 || bytes > self.capacity - self.used {
             return None;
         }
@@ -243,6 +252,11 @@ impl Allocator for OffsetAllocator {
     fn live(&self) -> u32 {
         self.live
     }
+}
+
+/// Number of bytes that a request occupies; `None` if it does not fit into 64 bits.
+fn rounded(bytes: u64) -> Option<u64> {
+    if bytes >= ROUND_FROM { bytes.checked_next_multiple_of(ROUND) } else { Some(bytes) }
 }
 
 /// Returns the bin for a length. Each length below [`STEPS`] has its own bin; above that, every power of two is split into [`STEPS`] bins.

@@ -22,6 +22,8 @@ pub(super) const CLIENTS_MAX: usize = 1 << 18;
 pub(super) struct ClientRecord {
     /// The client has registered its segments.
     pub ok: bool,
+    /// The client was restored from records, and has not called since.
+    pub restored: bool,
     /// Slots of its mounted segments.
     pub segments: Vec<SegmentSlot>,
     /// Deadline on the clock that excludes stalls.
@@ -74,6 +76,19 @@ impl ClientTable {
         true
     }
 
+    /// The clients with their ids, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientRecord)> {
+        self.by_id.iter().map(|(id, client)| (*id, client))
+    }
+
+    /// Marks all clients as restored, and sets their deadlines.
+    pub fn restore_all(&mut self, deadline: Mono) {
+        let ids: Vec<ClientId> = self.by_id.keys().copied().collect();
+        for id in ids {
+            self.admit(id, deadline).restored = true;
+        }
+    }
+
     /// Returns the client, creating it if necessary, and extends its deadline to `deadline`.
     pub fn admit(&mut self, id: ClientId, deadline: Mono) -> &mut ClientRecord {
         let known = self.refresh(id, deadline);
@@ -81,7 +96,7 @@ impl ClientTable {
         if !known {
             self.deadlines.insert((deadline, id));
         }
-        self.by_id.entry(id).or_insert(ClientRecord { ok: false, segments: Vec::new(), deadline })
+        self.by_id.entry(id).or_insert(ClientRecord { ok: false, restored: false, segments: Vec::new(), deadline })
     }
 
     /// The time at which the client expires unless it calls again: one time to live after its last call.

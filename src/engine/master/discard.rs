@@ -1,39 +1,71 @@
 //! Replicas that no longer belong to an object but may still be written to. Their memory is quarantined before it is reused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::base::Mono;
 use crate::engine::master::object::ReplicaRecord;
 
-/// Quarantined replicas, ordered by the time at which they may be freed.
+/// Quarantined replicas, found by id, and ordered by the time at which they may be freed.
 #[derive(Debug, Default)]
 pub(super) struct Discards {
-    waiting: BTreeMap<(Mono, u64), (ReplicaRecord, u64)>,
+    by_id: BTreeMap<u64, DiscardedReplica>,
+    due: BTreeSet<(Mono, u64)>,
     bytes: u64,
 }
 
+/// A quarantined replica and the end of its quarantine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiscardedReplica {
+    pub replica: ReplicaRecord,
+    /// Requested size in bytes.
+    pub bytes: u64,
+    /// When its memory may be freed.
+    pub until: Mono,
+}
+
 impl Discards {
-    /// Quarantines `replica`, which has a size of `bytes` bytes, until `until`.
+    /// Quarantines `replica`, which has a size of `bytes` bytes, until `until`. Replica ids are unique.
     pub fn add(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) {
-        self.bytes += bytes;
-        // Replica ids are unique, so no two entries have the same key.
-        self.waiting.insert((until, replica.id), (replica, bytes));
+        let before = self.by_id.insert(replica.id, DiscardedReplica { replica, bytes, until });
+        debug_assert!(before.is_none(), "a replica is discarded once");
+        self.due.insert((until, replica.id));
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
     /// Removes and returns a replica that may be freed now.
-    pub fn pop_due(&mut self, now: Mono) -> Option<(ReplicaRecord, u64)> {
-        let entry = self.waiting.first_entry()?;
-        if entry.key().0 > now {
-            return None;
+    pub fn pop_due(&mut self, now: Mono) -> Option<DiscardedReplica> {
+        let &(until, id) = self.due.first()?;
+        if until > now { None } else { self.remove(id) }
+    }
+
+    /// Removes and returns the replica with this id.
+    pub fn remove(&mut self, id: u64) -> Option<DiscardedReplica> {
+        let discarded = self.by_id.remove(&id)?;
+        self.due.remove(&(discarded.until, id));
+        self.bytes = self.bytes.saturating_sub(discarded.bytes);
+        Some(discarded)
+    }
+
+    /// Returns true if a replica with this id is quarantined.
+    pub fn contains(&self, id: u64) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    /// All quarantined replicas, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = &DiscardedReplica> {
+        self.by_id.values()
+    }
+
+    /// Sets the allocator ticket of the replica with this id.
+    pub fn set_ticket(&mut self, id: u64, ticket: u32) {
+        if let Some(discarded) = self.by_id.get_mut(&id) {
+            discarded.replica.ticket = ticket;
         }
-        let (replica, bytes) = entry.remove();
-        self.bytes -= bytes;
-        Some((replica, bytes))
     }
 
     /// The time at which the next replica may be freed.
     pub fn first(&self) -> Option<Mono> {
-        self.waiting.keys().next().map(|key| key.0)
+        self.due.first().map(|(until, _)| *until)
     }
 
     /// Returns the total number of quarantined bytes.

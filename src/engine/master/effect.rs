@@ -43,6 +43,8 @@ pub enum UnmountReason {
     /// The grace period ended.
     GraceElapsed,
     ClientExpired,
+    /// The segment was restored after a restart, and its client did not confirm within the time to live that it still holds the memory.
+    Unconfirmed,
     /// A newer segment replaced it because the client's process restarted.
     Superseded {
         /// The client that mounted the newer segment.

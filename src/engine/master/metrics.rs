@@ -184,6 +184,8 @@ pub struct MasterCounters {
     pub put_start_discards: u64,
     /// Unfinished puts whose memory was released for reuse.
     pub put_start_releases: u64,
+    /// Restored keys that were dropped because no client confirmed their segments. Not in upstream.
+    pub unconfirmed_keys: u64,
     /// Sizes of completed objects, in bytes.
     pub value_bytes: FixedHistogram<8>,
     /// How long the state was locked, for each lock acquisition, in nanoseconds. Long times are replaced by the thread's processor time.
@@ -241,6 +243,7 @@ impl Default for MasterCounters {
             evicted_bytes: 0,
             put_start_discards: 0,
             put_start_releases: 0,
+            unconfirmed_keys: 0,
             value_bytes: FixedHistogram::new(VALUE_BOUNDS),
             state_lock_ns: FixedHistogram::new(LOCK_BOUNDS_NS),
             state_lock_preempted: 0,

@@ -7,19 +7,28 @@
 
 pub mod admin;
 pub mod announcer;
+pub mod apply;
 pub mod call;
 pub mod config;
 pub mod effect;
 pub mod metrics;
+#[cfg(feature = "planted-mistakes")]
+pub mod planted;
+pub mod record;
 pub mod refusal;
+pub mod restore;
 pub mod server;
+pub mod snapshot;
 pub mod state;
 pub mod summary;
 pub mod view;
 
 mod client;
+mod confirm;
+mod digest;
 mod discard;
 mod eviction;
+mod freed;
 mod group;
 mod hash_index;
 mod long_keys;
@@ -29,22 +38,29 @@ mod owner;
 mod pattern;
 mod put;
 mod read;
+mod recording;
 mod remove;
 mod segment;
 mod slots;
+mod snapshot_walk;
 mod stall;
 mod tick;
 mod unsupported;
 
+pub use apply::{ApplyError, StandbyState};
 pub use call::MasterCall;
 pub use call::access::{DirectAccess, StateAccess};
 pub use config::{MasterConfig, StorePolicy};
 pub use effect::{Effects, StateEffect, UnmountReason};
 pub use eviction::EvictionPolicyKind;
 pub use put::{PutOptions, PutSpec};
+pub use record::buffer::{ClosedChange, RecordBuffer};
+pub use record::{DATA_FORMAT, DataFormat};
 pub use refusal::MasterRefusal;
 pub use remove::ObjectWalk;
+pub use restore::{RestoreError, RestoreReport};
 pub use server::{MasterError, MasterHandle, MasterServer};
+pub use snapshot::{SnapshotStep, SnapshotSummary};
 pub use state::MasterState;
 
 #[cfg(test)]

@@ -15,10 +15,13 @@
 //! the same configured name), the response to its next ping is "remount". It then remounts with `ReMountSegment`, alongside the newer
 //! segment. Upstream keeps both segments until the old client's time to live has passed. One client may mount many segments under one name,
 //! as upstream's client does for large memory sizes. These segments never conflict.
+//!
+//! Segments that were restored after a restart must be confirmed first: see `confirm`.
 
 use crate::engine::base::{ClientId, HostPort, Mono, SegmentId};
 use crate::engine::master::client::ClientRecord;
 use crate::engine::master::effect::{Effects, StateEffect, UnmountReason};
+use crate::engine::master::record::{MasterRecord, SegmentContent};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::segment::{NAME_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::engine::master::slots::SegmentSlot;
@@ -30,10 +33,15 @@ impl MasterState {
     /// Records that a client is alive. The returned status tells it whether to (re)mount its segments.
     pub fn ping(&mut self, now: Mono, client: ClientId) -> ClientStatus {
         let deadline = now + self.policy.client_ttl;
-        if self.clients.refresh(client, deadline) && self.clients.get(client).is_some_and(|client| client.ok) {
-            ClientStatus::OK
-        } else {
-            ClientStatus::NEED_REMOUNT
+        self.clients.refresh(client, deadline);
+        match self.clients.get(client) {
+            Some(ClientRecord { ok: true, restored, .. }) => {
+                if *restored {
+                    self.confirm_client(now, client);
+                }
+                ClientStatus::OK
+            }
+            _ => ClientStatus::NEED_REMOUNT,
         }
     }
 
@@ -49,12 +57,17 @@ impl MasterState {
         out: &mut Effects,
     ) -> Result<(), MasterRefusal> {
         check_segment(&segment)?;
-        if let Some((_, mounted)) = self.segments.find(segment.id) {
+        if let Some((slot, mounted)) = self.segments.find(segment.id) {
             if mounted.status != SegmentStatus::OK {
                 return Err(MasterRefusal::SegmentBusy);
             }
-            self.clients.refresh(client, now + self.policy.client_ttl);
-            return Ok(());
+            let (confirmed, matches) = (mounted.confirmed, mounted.client == client && mounted.segment == segment);
+            if confirmed || matches {
+                self.confirm_segment(now, slot);
+                self.clients.refresh(client, now + self.policy.client_ttl);
+                return Ok(());
+            }
+            self.supersede(slot, client, out);
         }
         if self.clients.is_full_for(client) || self.segments.is_full() {
             return Err(MasterRefusal::Full);
@@ -74,14 +87,14 @@ impl MasterState {
         client: ClientId,
         out: &mut Effects,
     ) -> Result<(), MasterRefusal> {
-        if self.clients.get(client).is_some_and(|client| client.ok) {
+        if self.clients.get(client).is_some_and(|client| client.ok && !client.restored) {
             self.clients.refresh(client, now + self.policy.client_ttl);
             return Ok(());
         }
         for segment in &segments {
             check_segment(segment)?;
             if let Some((_, mounted)) = self.segments.find(segment.id) {
-                if mounted.client != client || mounted.segment != *segment {
+                if mounted.confirmed && (mounted.client != client || mounted.segment != *segment) {
                     return Err(MasterRefusal::BadArguments);
                 }
                 if mounted.status == SegmentStatus::UNMOUNTING {
@@ -93,15 +106,42 @@ impl MasterState {
             return Err(MasterRefusal::Full);
         }
         for segment in segments {
-            if self.segments.find(segment.id).is_none() {
-                if self.segments.is_full() {
-                    return Err(MasterRefusal::Full);
+            if let Some((slot, mounted)) = self.segments.find(segment.id) {
+                // The list may contain an id twice. The first description counts.
+                if mounted.confirmed || mounted.client == client && mounted.segment == segment {
+                    self.confirm_segment(now, slot);
+                    continue;
                 }
-                self.add_segment(now, segment, client, MountKind::Remount, out);
+                // The segment was restored, and its id now belongs to other memory.
+                self.supersede(slot, client, out);
             }
+            if self.segments.is_full() {
+                return Err(MasterRefusal::Full);
+            }
+            self.add_segment(now, segment, client, MountKind::Remount, out);
         }
-        self.clients.admit(client, now + self.policy.client_ttl).ok = true;
+        let record = self.clients.admit(client, now + self.policy.client_ttl);
+        // The client has named all its segments. A later ping confirms no others.
+        record.restored = false;
+        self.mark_client(client, true);
         Ok(())
+    }
+
+    /// Sets whether the client has registered its segments.
+    fn mark_client(&mut self, client: ClientId, ok: bool) {
+        let Some(record) = self.clients.get_mut(client) else { return };
+        record.ok = ok;
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::ClientMarked { client, ok });
+        }
+    }
+
+    /// Retires a segment because client `by` mounts one that replaces it. The segment's client must remount.
+    fn supersede(&mut self, slot: SegmentSlot, by: ClientId, out: &mut Effects) {
+        if let Some(owner) = self.segments.get(slot).map(|mounted| mounted.client).filter(|owner| *owner != by) {
+            self.mark_client(owner, false);
+        }
+        self.retire(slot, UnmountReason::Superseded { by }, out);
     }
 
     fn add_segment(&mut self, now: Mono, segment: Segment, client: ClientId, kind: MountKind, out: &mut Effects) {
@@ -113,12 +153,7 @@ impl MasterState {
             .filter(|slot| self.collides(*slot, &segment, client, kind))
             .collect();
         for slot in rivals {
-            if let Some(owner) = self.segments.get(slot).map(|mounted| mounted.client).filter(|owner| *owner != client)
-                && let Some(owner) = self.clients.get_mut(owner)
-            {
-                owner.ok = false;
-            }
-            self.retire(slot, UnmountReason::Superseded { by: client }, out);
+            self.supersede(slot, client, out);
         }
         out.list.push(StateEffect::Mounted {
             segment: segment.id,
@@ -128,6 +163,10 @@ impl MasterState {
         });
         let slot = self.segments.mount(segment, client);
         self.clients.admit(client, now + self.policy.client_ttl).segments.push(slot);
+        if let Some((records, mounted)) = self.records.as_mut().zip(self.segments.get(slot)) {
+            let segment = SegmentContent::of(&mounted.segment);
+            records.add(&MasterRecord::SegmentMounted { slot, client, segment });
+        }
     }
 
     /// Returns true if `new` replaces the mounted segment in `slot`. Both segments have the same endpoint. See the module documentation for
@@ -181,8 +220,13 @@ impl MasterState {
             self.grace.remove(&(before, segment));
         }
         let until = now + std::time::Duration::from_millis(grace_ms);
+        // The call proves that the client still holds the memory.
+        self.segments.confirm(slot);
         self.segments.close(slot, until);
         self.grace.insert((until, segment));
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::SegmentClosed { slot, remaining_ms: grace_ms });
+        }
         Ok(())
     }
 
@@ -231,6 +275,9 @@ impl MasterState {
         if let Some(client) = self.clients.get_mut(departed.client) {
             client.segments.retain(|other| *other != slot);
         }
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::SegmentRetired { slot });
+        }
         self.sweep_left = self.objects.slots();
         out.list.push(StateEffect::Unmounted {
             segment: departed.segment.id,
@@ -244,6 +291,9 @@ impl MasterState {
     /// Removes an expired client. Its segments become unreadable immediately; the next calls to `tick` retire them.
     pub(super) fn expire(&mut self, client: ClientId, out: &mut Effects) {
         let Some(ClientRecord { segments, .. }) = self.clients.remove(client) else { return };
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::ClientExpired { client });
+        }
         for slot in segments {
             self.segments.condemn(slot);
             self.condemned.push_back(slot);
@@ -265,7 +315,11 @@ fn has_port(name: &TextBuf) -> bool {
     std::str::from_utf8(&name.0).is_ok_and(|name| matches!(HostPort::split(name), Ok((_, Some(_)))))
 }
 
-fn check_segment(segment: &Segment) -> Result<(), MasterRefusal> {
+/// Checks the client's description of a segment.
+///
+/// # Errors
+/// `BadArguments`.
+pub(super) fn check_segment(segment: &Segment) -> Result<(), MasterRefusal> {
     let texts = [&segment.name, &segment.te_endpoint, &segment.protocol, &segment.host_id];
     let fits = segment.base.checked_add(segment.size).is_some() && segment.size <= SEGMENT_BYTES_MAX;
     if segment.base == 0 || segment.size == 0 || !fits || texts.iter().any(|text| text.0.len() > NAME_BYTES_MAX) {

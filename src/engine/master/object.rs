@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 use crate::engine::alloc::Chunked;
 use crate::engine::base::Mono;
-use crate::engine::master::eviction::index::{EvictionEntry, SoftPin};
+use crate::engine::master::eviction::index::{EvictionEntry, PendingPin, SoftPin};
 use crate::engine::master::hash_index::HashIndex;
 use crate::engine::master::long_keys::LongKeys;
 use crate::engine::master::slots::{GroupSlot, ObjectSlot, OwnerSlot, SegmentSlot};
@@ -30,6 +30,7 @@ const WARM_MAX: usize = 64;
 pub(super) struct ReplicaRecord {
     /// Slot in the segment table.
     pub segment: SegmentSlot,
+    /// Identifies the range in the segment's allocator. 0 in a state that only applies records: it has no allocators.
     pub ticket: u32,
     /// Offset of the first byte in the segment.
     pub offset: u64,
@@ -69,6 +70,14 @@ pub(super) struct ObjectExtra {
     pub group: Option<GroupMembership>,
 }
 
+impl ObjectExtra {
+    /// The attributes of a new object without a group; `None` if it has none.
+    pub fn boxed(self) -> Option<Box<ObjectExtra>> {
+        let is_needed = !self.replicas.is_empty() || self.checksum.is_some() || self.soft_pin.is_set();
+        is_needed.then(|| Box::new(self))
+    }
+}
+
 /// An object's position in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupMembership {
@@ -79,6 +88,38 @@ pub(super) struct GroupMembership {
 }
 
 impl ObjectRecord {
+    /// A slot that never contained an object.
+    fn free_slot() -> ObjectRecord {
+        ObjectRecord {
+            hash: 0,
+            key_len: 0,
+            key: [0; INLINE],
+            replica: ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 0 },
+            size: 0,
+            extra: None,
+            owner: OwnerSlot(0),
+            eviction: EvictionEntry::free(ObjectSlot::NIL),
+        }
+    }
+
+    /// The replicas after the first.
+    pub fn more_replicas(&self) -> &[ReplicaRecord] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.replicas)
+    }
+
+    /// Iterates over all replicas, first replica first.
+    pub fn replicas_mut(&mut self) -> impl Iterator<Item = &mut ReplicaRecord> {
+        std::iter::once(&mut self.replica).chain(self.extra.iter_mut().flat_map(|extra| &mut extra.replicas))
+    }
+
+    /// Replaces all replicas. The caller frees the previous ones.
+    pub fn set_replicas(&mut self, first: ReplicaRecord, rest: Vec<ReplicaRecord>) {
+        self.replica = first;
+        if !rest.is_empty() || self.extra.is_some() {
+            self.extra_mut().replicas = rest;
+        }
+    }
+
     /// Iterates over all replicas, first replica first.
     pub fn replicas(&self) -> impl Iterator<Item = &ReplicaRecord> {
         std::iter::once(&self.replica).chain(self.extra.iter().flat_map(|extra| &extra.replicas))
@@ -92,6 +133,20 @@ impl ObjectRecord {
     /// Returns the extra attributes, creating them if necessary.
     pub fn extra_mut(&mut self) -> &mut ObjectExtra {
         self.extra.get_or_insert_default()
+    }
+
+    /// Sets how the soft pin changes when the write in progress ends.
+    pub fn set_pending_pin(&mut self, pending: PendingPin) {
+        if pending != PendingPin::Keep || self.extra.is_some() {
+            self.extra_mut().soft_pin.set_pending(pending);
+        }
+    }
+
+    /// Sets the checksum that the writer sent, if it sent one.
+    pub fn set_checksum(&mut self, checksum: Option<u64>) {
+        if checksum.is_some() || self.extra.is_some() {
+            self.extra_mut().checksum = checksum;
+        }
     }
 
     /// End of the soft pin, if one is set. It may be in the past.
@@ -193,17 +248,7 @@ impl ObjectTable {
 
     /// Inserts a new object, which is not in the eviction index. `key` must not be in the table.
     pub fn insert(&mut self, key: HashedKey<'_>, new: NewObject) -> ObjectSlot {
-        debug_assert!(self.find(key).is_none(), "a key is inserted only once");
-        let object = ObjectRecord {
-            hash: key.hash,
-            key_len: u32::try_from(key.key.len()).expect("keys are at most KEY_BYTES_MAX"),
-            key: self.encode_key(key.key),
-            replica: new.replica,
-            size: new.size,
-            extra: new.extra,
-            owner: new.owner,
-            eviction: EvictionEntry::new(new.hard_pin),
-        };
+        let object = self.record_of(key, new);
         let at = if self.spare == ObjectSlot::NIL {
             ObjectSlot(self.slots.push(object))
         } else {
@@ -215,6 +260,53 @@ impl ObjectTable {
         self.table.insert(key.hash, at.0);
         self.len += 1;
         at
+    }
+
+    fn record_of(&mut self, key: HashedKey<'_>, new: NewObject) -> ObjectRecord {
+        debug_assert!(self.find(key).is_none(), "a key is inserted only once");
+        ObjectRecord {
+            hash: key.hash,
+            key_len: u32::try_from(key.key.len()).expect("keys are at most KEY_BYTES_MAX"),
+            key: self.encode_key(key.key),
+            replica: new.replica,
+            size: new.size,
+            extra: new.extra,
+            owner: new.owner,
+            eviction: EvictionEntry::new(new.hard_pin),
+        }
+    }
+
+    /// Inserts a new object at exactly this slot, which must be free or the next slot of the table. The list of free slots is wrong until
+    /// [`relink_free_slots`](Self::relink_free_slots).
+    pub fn insert_at(&mut self, at: ObjectSlot, key: HashedKey<'_>, new: NewObject) {
+        let object = self.record_of(key, new);
+        if at.0 == self.slots.len() {
+            self.slots.push(object);
+        } else {
+            debug_assert!(self.get(at).is_none(), "a slot contains one object");
+            self.slots[at.0] = object;
+        }
+        self.table.insert(key.hash, at.0);
+        self.len += 1;
+    }
+
+    /// Adds free slots until the table has `slots` slots.
+    pub fn extend_to(&mut self, slots: u32) {
+        while self.slots.len() < slots {
+            self.slots.push(ObjectRecord::free_slot());
+        }
+    }
+
+    /// Rebuilds the list of free slots, lowest slot first.
+    pub fn relink_free_slots(&mut self) {
+        self.spare = ObjectSlot::NIL;
+        for at in (0..self.slots.len()).rev() {
+            let object = &mut self.slots[at];
+            if object.eviction.is_free() {
+                object.eviction = EvictionEntry::free(self.spare);
+                self.spare = ObjectSlot(at);
+            }
+        }
     }
 
     /// Removes the object. The caller must release the returned resources.

@@ -12,8 +12,8 @@ use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::eviction::index::{PendingPin, SoftPin};
 use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra};
+use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList, remaining_ms};
 use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ReplicaDescriptor, ReplicaType, ReplicateConfig, SoftPinAction};
@@ -139,7 +139,7 @@ impl MasterState {
                 return Err(MasterRefusal::ObjectExists);
             }
             self.counters.put_start_discards += 1;
-            self.discard(at, started + self.policy.put_release_after);
+            self.discard(at, now, started + self.policy.put_release_after);
         }
         self.create(now, client, spec, InheritedAttributes { group: spec.group, ..InheritedAttributes::default() })
     }
@@ -165,25 +165,29 @@ impl MasterState {
             // Unlike a put, an upsert displaces an unfinished write immediately. Upstream keeps the soft pin here, but not the group.
             inherited.pin = pin;
             self.counters.put_start_discards += 1;
-            self.discard(at, until);
+            self.discard(at, now, until);
             return self.create(now, client, spec, inherited);
         }
-        if object.size != spec.bytes {
+        // A replica that its segment's client has not confirmed cannot be overwritten, so the object is replaced as a whole.
+        let is_confirmed = object.replicas().all(|replica| self.segments.is_readable(replica.segment));
+        if object.size != spec.bytes || !is_confirmed {
             let group: Option<Box<[u8]>> = group.map(Into::into);
             inherited.hard_pin = object.eviction.hard_pin();
             inherited.pin = pin;
             inherited.group = group.as_deref();
             // Readers may still be reading the old bytes, so the memory that contains them is quarantined.
-            self.discard(at, until);
+            self.discard(at, now, until);
             return self.create(now, client, spec, inherited);
+        }
+        self.preserve(at);
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::ObjectRewritten { slot: at, client, pending: spec.options.pin });
         }
         self.uncount(at);
         let owner = self.owners.acquire(client);
         let object = &mut self.objects[at];
         let before = std::mem::replace(&mut object.owner, owner);
-        if spec.options.pin != PendingPin::Keep || object.extra.is_some() {
-            object.extra_mut().soft_pin.set_pending(spec.options.pin);
-        }
+        object.set_pending_pin(spec.options.pin);
         self.owners.release(before);
         self.order.begin_write(&mut self.objects, at, now);
         Ok(self.describe(at))
@@ -205,7 +209,7 @@ impl MasterState {
         if self.owners.id(self.objects[at].owner) != client {
             return Err(MasterRefusal::NotTheWriter);
         }
-        let object = &mut self.objects[at];
+        let object = &self.objects[at];
         if !object.eviction.is_writing() {
             // A client resends the end of a write if the response was lost. Processing it again changes nothing.
             return if is_memory(kind) { Ok(()) } else { Err(MasterRefusal::NoWrite) };
@@ -214,9 +218,12 @@ impl MasterState {
             // The object has no replica in this tier. Like upstream, return success without completing the memory write.
             return Ok(());
         }
-        if checksum.is_some() || object.extra.is_some() {
-            object.extra_mut().checksum = checksum;
+        self.preserve(at);
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::ObjectCompleted { slot: at, checksum });
         }
+        let object = &mut self.objects[at];
+        object.set_checksum(checksum);
         let size = object.size;
         self.order.end_write(&mut self.objects, at, now);
         self.count(at);
@@ -224,11 +231,18 @@ impl MasterState {
         Ok(())
     }
 
-    /// Removes the object: its bytes could not be written.
+    /// Removes the object: its bytes could not be written. If the write was an upsert in place, its memory is quarantined while readers of
+    /// the previous value have leases.
     ///
     /// # Errors
     /// `NoObject`, `NotTheWriter`, `NoWrite`.
-    pub fn put_revoke(&mut self, client: ClientId, key: &[u8], kind: ReplicaType) -> Result<(), MasterRefusal> {
+    pub fn put_revoke(
+        &mut self,
+        now: Mono,
+        client: ClientId,
+        key: &[u8],
+        kind: ReplicaType,
+    ) -> Result<(), MasterRefusal> {
         let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
         let object = &self.objects[at];
         if self.owners.id(object.owner) != client {
@@ -238,7 +252,7 @@ impl MasterState {
             return Err(MasterRefusal::NoWrite);
         }
         if is_memory(kind) {
-            self.erase(at);
+            self.abandon(at, now);
         }
         Ok(())
     }
@@ -270,7 +284,10 @@ impl MasterState {
         let Some((&replica, more)) = scratch.split_first() else {
             self.scratch = scratch;
             self.counters.put_start_alloc_failures += 1;
-            if self.segments.open_names() as u64 >= options.replicas {
+            // Memory will become available without evictions: freed memory waits for its change to be durable, or restored segments will
+            // accept new objects.
+            let awaited = self.freed.bytes() >= bytes.saturating_mul(options.replicas) || self.open_at.is_some();
+            if self.segments.open_names() as u64 >= options.replicas && !awaited {
                 self.eviction.requested = true;
             }
             return Err(MasterRefusal::NoSpace);
@@ -278,39 +295,43 @@ impl MasterState {
         if (scratch.len() as u64) < options.replicas {
             self.counters.put_start_partial_allocations += 1;
         }
-        let extra = (!more.is_empty() || options.pin != PendingPin::Keep || inherited.pin.is_some()).then(|| {
-            Box::new(ObjectExtra {
-                replicas: more.to_vec(),
-                soft_pin: SoftPin::new(inherited.pin, options.pin),
-                ..ObjectExtra::default()
-            })
-        });
+        let extra = ObjectExtra {
+            replicas: more.to_vec(),
+            soft_pin: SoftPin::new(inherited.pin, options.pin),
+            ..ObjectExtra::default()
+        };
         let new = NewObject {
             owner: self.owners.acquire(client),
             size: bytes,
             replica,
-            extra,
+            extra: extra.boxed(),
             hard_pin: options.hard_pin || inherited.hard_pin,
         };
+        let hard_pin = new.hard_pin;
         let at = self.objects.insert(self.objects.hash(key), new);
+        if let Some(walk) = self.walk.as_mut() {
+            // The slot was free when the snapshot began.
+            walk.claim(at);
+        }
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::ObjectStarted(ObjectContent {
+                slot: at,
+                key,
+                client,
+                size: bytes,
+                replicas: ReplicaList::Records { first: &replica, rest: more },
+                hard_pin,
+                group: inherited.group,
+                pin_ms: inherited.pin.map(|end| remaining_ms(now, end)),
+                pending: options.pin,
+            }));
+        }
         if let Some(group) = inherited.group {
             self.groups.join(&mut self.objects, at, group);
         }
         self.order.begin_write(&mut self.objects, at, now);
         self.scratch = scratch;
         Ok(self.describe(at))
-    }
-
-    /// Removes the object and quarantines its memory until `until`.
-    pub(super) fn discard(&mut self, at: ObjectSlot, until: Mono) {
-        let size = self.objects[at].size;
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        self.erase_keeping_memory(at, &mut scratch);
-        for replica in scratch.drain(..) {
-            self.discards.add(replica, size, until);
-        }
-        self.scratch = scratch;
     }
 }
 

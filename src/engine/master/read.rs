@@ -14,7 +14,7 @@ use crate::engine::wire::types::{GetReplicaListResponse, ReplicaDescriptor, Repl
 impl MasterState {
     /// Returns true if a complete object with this key exists, and grants it a lease.
     pub fn exist(&mut self, now: Mono, key: &[u8]) -> bool {
-        match self.find(key) {
+        match self.find_readable(key) {
             Some(at) if !self.objects[at].eviction.is_writing() => {
                 self.grant_lease(at, now);
                 true
@@ -29,7 +29,7 @@ impl MasterState {
     /// `NoObject`, `NotReady`.
     pub fn replica_list(&mut self, now: Mono, key: &[u8]) -> Result<GetReplicaListResponse, MasterRefusal> {
         self.counters.total_gets += 1;
-        let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
+        let at = self.find_readable(key).ok_or(MasterRefusal::NoObject)?;
         let object = &self.objects[at];
         if object.eviction.is_writing() {
             return Err(MasterRefusal::NotReady);
@@ -46,14 +46,14 @@ impl MasterState {
     /// Returns a complete object's replicas and grants it a lease. For lookups by regular expression, which upstream does not count as
     /// reads.
     pub fn lease_replicas(&mut self, now: Mono, key: &[u8]) -> Option<Vec<ReplicaDescriptor>> {
-        let at = self.find(key).filter(|at| !self.objects[*at].eviction.is_writing())?;
+        let at = self.find_readable(key).filter(|at| !self.objects[*at].eviction.is_writing())?;
         self.grant_lease(at, now);
         Some(self.describe(at))
     }
 
     /// Returns true if an object with this key exists, complete or not. Grants no lease.
     pub fn contains_key(&mut self, key: &[u8]) -> bool {
-        self.find(key).is_some()
+        self.find_readable(key).is_some()
     }
 
     /// Returns the object's replicas without granting a lease, for the admin API.
@@ -63,7 +63,7 @@ impl MasterState {
     pub fn peek(&self, key: &[u8]) -> Result<Vec<ReplicaView>, MasterRefusal> {
         let at = self.objects.find(self.objects.hash(key)).ok_or(MasterRefusal::NoObject)?;
         let object = &self.objects[at];
-        if !object.replicas().any(|replica| self.segments.is_readable(replica.segment)) {
+        if !self.has_readable_replica(at) {
             return Err(MasterRefusal::NoObject);
         }
         if object.eviction.is_writing() {
@@ -139,9 +139,7 @@ impl MasterState {
         let end = u64::from(self.objects.slots()).min(cursor.saturating_add(limit.max(1) as u64));
         for at in (cursor..end).filter_map(|at| u32::try_from(at).ok().map(ObjectSlot)) {
             let Some(object) = self.objects.get(at) else { continue };
-            if !object.eviction.is_writing()
-                && object.replicas().any(|replica| self.segments.is_readable(replica.segment))
-            {
+            if !object.eviction.is_writing() && self.has_readable_replica(at) {
                 visit(self.objects.key(at));
             }
         }

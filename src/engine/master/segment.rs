@@ -16,6 +16,8 @@ use crate::engine::master::object::ReplicaRecord;
 use crate::engine::master::slots::SegmentSlot;
 use crate::engine::wire::types::{Segment, SegmentStatus};
 
+mod applied;
+
 /// Maximum number of segments, including retired ones that records still refer to.
 pub(super) const SEGMENTS_MAX: usize = 1 << 18;
 
@@ -28,12 +30,24 @@ pub(super) const NAME_BYTES_MAX: usize = 4096;
 
 const PROTOCOLS: [&str; 2] = ["tcp", "rdma"];
 
+/// Replaces the text of a known protocol. Every response contains a clone of it, and cloning a static `Bytes` updates no reference count.
+fn share_protocol(segment: &mut Segment) {
+    if let Some(known) = PROTOCOLS.iter().find(|known| segment.protocol.0 == known.as_bytes()) {
+        segment.protocol.0 = Bytes::from_static(known.as_bytes());
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct MountedSegment {
     /// The client's description of the segment.
     pub segment: Segment,
     pub client: ClientId,
     pub status: SegmentStatus,
+    /// False from a restore until the segment's client proves that it still holds the memory. Until then, the segment is neither readable
+    /// nor open for new objects.
+    pub confirmed: bool,
+    /// The segment is offered for new objects.
+    open: bool,
     pub grace_until: Option<Mono>,
     /// Sum of the requested sizes of the objects in the segment, in bytes.
     pub used: u64,
@@ -63,8 +77,10 @@ pub(super) struct SegmentTable {
 #[derive(Debug, Default)]
 struct SegmentEntry {
     mounted: Option<Box<MountedSegment>>,
-    /// Number of records that refer to this slot.
+    /// Number of records and freed ranges that refer to this slot.
     replicas: u32,
+    /// The slot's last segment was removed before its client confirmed it after a restore.
+    never_confirmed: bool,
 }
 
 #[derive(Debug)]
@@ -136,24 +152,35 @@ impl SegmentTable {
 
     /// Mounts a segment and returns its slot. The id must not be mounted.
     pub fn mount(&mut self, mut segment: Segment, client: ClientId) -> SegmentSlot {
-        // Every response contains a clone of the protocol. Cloning a static `Bytes` updates no reference count.
-        if let Some(known) = PROTOCOLS.iter().find(|known| segment.protocol.0 == known.as_bytes()) {
-            segment.protocol.0 = Bytes::from_static(known.as_bytes());
-        }
-        debug_assert!(!self.by_id.contains_key(&segment.id), "an id is mounted once");
+        share_protocol(&mut segment);
         let slot = self.spare.pop().unwrap_or_else(|| {
             self.slots.push(SegmentEntry::default());
             SegmentSlot::from_index(self.slots.len() - 1)
         });
-        self.by_id.insert(segment.id, slot);
-        self.by_endpoint.entry(segment.te_endpoint.0.clone()).or_default().push(slot);
-        *self.of_name.entry(segment.name.0.clone()).or_default() += 1;
-        self.capacity += segment.size;
         self.open(slot, &segment);
         let memory = OffsetAllocator::new(segment.size);
-        let mounted = MountedSegment { segment, client, status: SegmentStatus::OK, grace_until: None, used: 0, memory };
-        self.slots[slot.index()].mounted = Some(Box::new(mounted));
+        self.insert(slot, segment, client, true, memory);
         slot
+    }
+
+    fn insert(
+        &mut self,
+        at: SegmentSlot,
+        segment: Segment,
+        client: ClientId,
+        confirmed: bool,
+        memory: OffsetAllocator,
+    ) {
+        debug_assert!(!self.by_id.contains_key(&segment.id), "an id is mounted once");
+        self.by_id.insert(segment.id, at);
+        self.by_endpoint.entry(segment.te_endpoint.0.clone()).or_default().push(at);
+        *self.of_name.entry(segment.name.0.clone()).or_default() += 1;
+        self.capacity += segment.size;
+        let (status, grace_until, used, open) = (SegmentStatus::OK, None, 0, confirmed);
+        let mounted = MountedSegment { segment, client, status, confirmed, open, grace_until, used, memory };
+        let entry = &mut self.slots[at.index()];
+        entry.mounted = Some(Box::new(mounted));
+        entry.never_confirmed = false;
     }
 
     /// Makes the segment unreadable and closes it to new objects. The caller must call `retire` later.
@@ -166,6 +193,12 @@ impl SegmentTable {
     /// Returns true if the replicas in this slot can be read.
     #[inline]
     pub fn is_readable(&self, slot: SegmentSlot) -> bool {
+        self.get(slot).is_some_and(|mounted| mounted.status != SegmentStatus::UNMOUNTING && mounted.confirmed)
+    }
+
+    /// Returns true if the replicas in this slot are not lost: they can be read, or will be once the segment's client confirms it.
+    #[inline]
+    pub fn is_kept(&self, slot: SegmentSlot) -> bool {
         self.get(slot).is_some_and(|mounted| mounted.status != SegmentStatus::UNMOUNTING)
     }
 
@@ -174,6 +207,7 @@ impl SegmentTable {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::GRACEFULLY_UNMOUNTING;
             mounted.grace_until = Some(until);
+            mounted.open = false;
             let segment = mounted.segment.clone();
             self.shut(slot, &segment);
         }
@@ -181,7 +215,9 @@ impl SegmentTable {
 
     /// Removes the segment and moves its allocator to `waste`.
     pub fn retire(&mut self, slot: SegmentSlot, waste: &mut Vec<OffsetAllocator>) -> Option<RetiredSegment> {
-        let MountedSegment { segment, client, used, memory, .. } = *self.slots[slot.index()].mounted.take()?;
+        let entry = &mut self.slots[slot.index()];
+        let MountedSegment { segment, client, used, memory, confirmed, .. } = *entry.mounted.take()?;
+        entry.never_confirmed = !confirmed;
         waste.push(memory);
         self.by_id.remove(&segment.id);
         if let Some(slots) = self.by_endpoint.get_mut(&segment.te_endpoint.0) {
@@ -208,15 +244,25 @@ impl SegmentTable {
 
     /// Releases the memory of a replica.
     pub fn free(&mut self, replica: &ReplicaRecord, bytes: u64) {
-        let slot = &mut self.slots[replica.segment.index()];
+        self.stop_counting(replica, bytes);
+        self.release(replica.segment, replica.ticket);
+    }
+
+    /// Stops counting the bytes of a replica as used. The caller must call `release` later. Returns false if the segment has been removed.
+    pub fn stop_counting(&mut self, replica: &ReplicaRecord, bytes: u64) -> bool {
+        let Some(mounted) = self.slots[replica.segment.index()].mounted.as_mut() else { return false };
+        mounted.used -= bytes;
+        self.used -= bytes;
+        true
+    }
+
+    /// Returns a range to the segment's allocator, unless the segment has been removed. The slot loses one reference.
+    pub fn release(&mut self, segment: SegmentSlot, ticket: u32) {
+        let slot = &mut self.slots[segment.index()];
         slot.replicas -= 1;
         match slot.mounted.as_mut() {
-            Some(mounted) => {
-                mounted.memory.free(replica.ticket);
-                mounted.used -= bytes;
-                self.used -= bytes;
-            }
-            None if slot.replicas == 0 => self.spare.push(replica.segment),
+            Some(mounted) => mounted.memory.free(ticket),
+            None if slot.replicas == 0 => self.spare.push(segment),
             None => {}
         }
     }

@@ -14,10 +14,17 @@
 //! * leases: `exist`, `replica_list`, `lease_replicas`
 //! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`, `extend_client_deadlines`
 //! * the passage of time: `tick`
+//! * records and snapshots: `start_recording`, `close_change`, `durable`, `begin_snapshot`, `snapshot_slice`, `cancel_snapshot`
 //!
 //! Several of them, and `contains_key`, also drop the replicas that they find on removed segments (`find`).
+//!
+//! If the state has a [`RecordBuffer`], the functions that make these changes also record them (`record`, `recording`). The records are
+//! added next to the change: in `create`, `upsert_start` and `put_end` for writes; in `erase`, `discard` and `keep_replicas` for removals;
+//! in `add_segment`, `remount`, `unmount_gracefully`, `retire` and `expire` for segments and clients; in `release_slice` for quarantined
+//! memory. Nothing else changes what a record describes. Leases, the eviction order and the end of a soft pin are not recorded.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use crate::engine::alloc::placement::Rng;
 use crate::engine::base::{Mono, SegmentId};
@@ -26,12 +33,18 @@ use crate::engine::master::config::StorePolicy;
 use crate::engine::master::discard::Discards;
 use crate::engine::master::eviction::index::EvictionIndex;
 use crate::engine::master::eviction::round::EvictionProgress;
+use crate::engine::master::freed::FreedRanges;
 use crate::engine::master::group::GroupTable;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::object::{ObjectTable, ReplicaRecord};
 use crate::engine::master::owner::OwnerTable;
+#[cfg(feature = "planted-mistakes")]
+use crate::engine::master::planted::PlantedMistake;
+use crate::engine::master::record::buffer::RecordBuffer;
+use crate::engine::master::record::{MasterRecord, ReplicaList, remaining_ms};
 use crate::engine::master::segment::SegmentTable;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::engine::master::snapshot_walk::SnapshotWalk;
 use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
 /// The complete state of a master.
@@ -59,6 +72,21 @@ pub struct MasterState {
     pub(super) mem_replicas: u64,
     /// Scratch buffer for the replicas of one object; kept to reuse its allocation.
     pub(super) scratch: Vec<ReplicaRecord>,
+    /// The records of the change in progress. `None`: changes are not recorded.
+    pub(super) records: Option<RecordBuffer>,
+    /// Freed memory whose change is not durable. It counts as free. Empty if changes are not recorded.
+    pub(super) freed: FreedRanges,
+    /// The snapshot in progress.
+    pub(super) walk: Option<Box<SnapshotWalk>>,
+    /// When restored segments that their clients have not confirmed are dropped. `None` if there are none.
+    pub(super) confirm_until: Option<Mono>,
+    /// When confirmed segments of the restore accept new objects, if they do not yet.
+    pub(super) open_at: Option<Mono>,
+    /// The longest lease that earlier processes granted, and when the last of these leases ends at the latest.
+    pub(super) earlier_lease: Duration,
+    pub(super) earlier_leases_until: Mono,
+    #[cfg(feature = "planted-mistakes")]
+    pub(super) planted: Option<PlantedMistake>,
     pub counters: MasterCounters,
 }
 
@@ -83,6 +111,15 @@ impl MasterState {
             evictable: 0,
             mem_replicas: 0,
             scratch: Vec::new(),
+            records: None,
+            freed: FreedRanges::default(),
+            walk: None,
+            confirm_until: None,
+            open_at: None,
+            earlier_lease: Duration::ZERO,
+            earlier_leases_until: Mono::ZERO,
+            #[cfg(feature = "planted-mistakes")]
+            planted: None,
             counters: MasterCounters::default(),
             policy,
         }
@@ -119,67 +156,113 @@ impl MasterState {
         self.objects.warm(keys);
     }
 
-    /// Returns the object with this key, after dropping its lost replicas. An object whose replicas are all lost is removed.
+    /// Returns the object with this key, after dropping its lost replicas. An object whose replicas are all lost is removed. The object may
+    /// be on segments that are not readable yet; a read uses [`find_readable`](Self::find_readable).
     #[inline]
     pub(super) fn find(&mut self, key: &[u8]) -> Option<ObjectSlot> {
         let at = self.objects.find(self.objects.hash(key))?;
         let object = &self.objects[at];
-        if object.extra.is_none() && self.segments.is_readable(object.replica.segment) || self.drop_lost_replicas(at) {
+        if object.extra.is_none() && self.segments.is_kept(object.replica.segment) || self.drop_lost_replicas(at) {
             Some(at)
         } else {
             None
         }
     }
 
+    /// Like [`find`](Self::find), for reads: also returns `None` if no replica is on a readable segment.
+    #[inline]
+    pub(super) fn find_readable(&mut self, key: &[u8]) -> Option<ObjectSlot> {
+        let at = self.objects.find(self.objects.hash(key))?;
+        let object = &self.objects[at];
+        if object.extra.is_none() && self.segments.is_readable(object.replica.segment) {
+            return Some(at);
+        }
+        (self.drop_lost_replicas(at) && self.has_readable_replica(at)).then_some(at)
+    }
+
+    /// Returns true if a replica of the object is on a readable segment.
+    pub(super) fn has_readable_replica(&self, at: ObjectSlot) -> bool {
+        self.objects[at].replicas().any(|replica| self.segments.is_readable(replica.segment))
+    }
+
     /// Drops the replicas whose segment has been removed. Returns false if none was left and the object was removed.
     pub(super) fn drop_lost_replicas(&mut self, at: ObjectSlot) -> bool {
         let segments = &self.segments;
-        let readable = |replica: &ReplicaRecord| segments.is_readable(replica.segment);
-        if self.objects[at].replicas().all(readable) {
+        let kept = |replica: &ReplicaRecord| segments.is_kept(replica.segment);
+        if self.objects[at].replicas().all(kept) {
             return true;
         }
-        if !self.objects[at].replicas().any(readable) {
+        if !self.objects[at].replicas().any(kept) {
+            let unconfirmed = |replica: &ReplicaRecord| segments.is_unconfirmed(replica.segment);
+            self.counters.unconfirmed_keys += u64::from(self.objects[at].replicas().any(unconfirmed));
             self.erase(at);
             return false;
         }
-        self.keep_replicas(at, |segments, replica| segments.is_readable(replica.segment));
+        self.keep_replicas(at, |segments, replica| segments.is_kept(replica.segment));
         true
     }
 
     /// Frees the replicas for which `keep` returns false. At least one must remain.
     pub(super) fn keep_replicas(&mut self, at: ObjectSlot, keep: impl Fn(&SegmentTable, &ReplicaRecord) -> bool) {
+        self.preserve(at);
         let (size, writing) = (self.objects[at].size, self.objects[at].eviction.is_writing());
         let all: Vec<ReplicaRecord> = self.objects[at].replicas().copied().collect();
         let (kept, lost): (Vec<ReplicaRecord>, Vec<ReplicaRecord>) =
             all.into_iter().partition(|replica| keep(&self.segments, replica));
         for replica in &lost {
-            self.segments.free(replica, size);
+            self.free(replica, size);
         }
         if !writing {
             self.mem_replicas -= lost.len() as u64;
         }
-        let object = &mut self.objects[at];
         let (first, rest) = kept.split_first().expect("the caller checked that at least one remains");
-        object.replica = *first;
-        if let Some(extra) = object.extra.as_mut() {
-            extra.replicas = rest.to_vec();
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::ReplicasDropped { slot: at, kept: ReplicaList::Records { first, rest } });
         }
+        self.objects[at].set_replicas(*first, rest.to_vec());
     }
 
     /// Removes an object and frees its memory.
     pub(super) fn erase(&mut self, at: ObjectSlot) {
+        self.preserve(at);
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::ObjectErased { slot: at });
+        }
         let size = self.objects[at].size;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         self.erase_keeping_memory(at, &mut scratch);
         for replica in scratch.drain(..) {
-            self.segments.free(&replica, size);
+            self.free(&replica, size);
         }
         self.scratch = scratch;
     }
 
-    /// Removes an object without freeing its memory. Its replicas are appended to `replicas`.
-    pub(super) fn erase_keeping_memory(&mut self, at: ObjectSlot, replicas: &mut Vec<ReplicaRecord>) {
+    /// Removes an object at `now` and quarantines its memory until `until`.
+    pub(super) fn discard(&mut self, at: ObjectSlot, now: Mono, until: Mono) {
+        self.preserve(at);
+        if let Some(records) = self.records.as_mut() {
+            records.add(&MasterRecord::ObjectDiscarded { slot: at, remaining_ms: remaining_ms(now, until) });
+        }
+        let size = self.objects[at].size;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        self.erase_keeping_memory(at, &mut scratch);
+        for replica in scratch.drain(..) {
+            self.discards.add(replica, size, until);
+        }
+        self.scratch = scratch;
+    }
+
+    /// Removes an unfinished write. If the write replaces a value in place, readers may still read the memory under the lease on that
+    /// value, so the memory is quarantined until the lease ends.
+    pub(super) fn abandon(&mut self, at: ObjectSlot, now: Mono) {
+        let lease = self.objects[at].eviction.lease_until();
+        if now < lease { self.discard(at, now, lease) } else { self.erase(at) }
+    }
+
+    /// Removes an object without freeing its memory. Its replicas are appended to `replicas`. The caller has recorded the removal.
+    fn erase_keeping_memory(&mut self, at: ObjectSlot, replicas: &mut Vec<ReplicaRecord>) {
         let object = &self.objects[at];
         replicas.extend(object.replicas());
         if !object.eviction.is_writing() {
@@ -224,7 +307,7 @@ impl MasterState {
     }
 
     fn describe_replica(&self, replica: &ReplicaRecord, size: u64, status: ReplicaStatus) -> Option<ReplicaDescriptor> {
-        let segment = &self.segments.get(replica.segment)?.segment;
+        let segment = &self.segments.get(replica.segment).filter(|mounted| mounted.confirmed)?.segment;
         Some(ReplicaDescriptor {
             id: replica.id,
             location: ReplicaLocation::Memory(BufferDescriptor {

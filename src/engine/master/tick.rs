@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::master::effect::{Effects, UnmountReason};
+use crate::engine::master::record::MasterRecord;
 use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::SegmentStatus;
@@ -35,10 +36,14 @@ enum Timer {
     SoftPinEnd,
     Eviction,
     Sweep,
+    /// Restored segments that no client has confirmed are dropped.
+    UnconfirmedEnd,
+    /// Restored segments accept new objects.
+    RestoredOpen,
 }
 
 impl Timer {
-    const ALL: [Timer; 7] = [
+    const ALL: [Timer; 9] = [
         Timer::ClientExpiry,
         Timer::GraceEnd,
         Timer::QuarantineEnd,
@@ -46,6 +51,8 @@ impl Timer {
         Timer::SoftPinEnd,
         Timer::Eviction,
         Timer::Sweep,
+        Timer::UnconfirmedEnd,
+        Timer::RestoredOpen,
     ];
 }
 
@@ -57,7 +64,12 @@ impl MasterState {
     /// later than `answered_until` stays alive, because its ping may still be unread.
     pub fn tick(&mut self, now: Mono, answered_until: Mono, out: &mut Effects) -> bool {
         let mut more = self.expire_slice(now.min(answered_until), out);
+        if !more {
+            more = self.drop_unconfirmed_slice(now.min(answered_until), out);
+        }
+        self.open_restored(now);
         more |= self.retire_slice(now, out);
+        more |= self.reclaim_slice();
         let released = self.release_slice(now);
         more |= released == u64::from(WRITES_PER_SLICE);
         more |= self.unpin_slice(now);
@@ -73,7 +85,9 @@ impl MasterState {
     pub fn next_wakeup(&self, now: Mono, answered_until: Mono) -> Mono {
         let sleep = SLEEP_MAX.min(self.policy.client_ttl / TICKS_PER_CLIENT_TTL);
         let due = Timer::ALL.into_iter().filter_map(|timer| match (timer, self.due(timer)?) {
-            (Timer::ClientExpiry, at) if answered_until < at && at <= now => Some(now + UNREAD_PING_PAUSE),
+            (Timer::ClientExpiry | Timer::UnconfirmedEnd, at) if answered_until < at && at <= now => {
+                Some(now + UNREAD_PING_PAUSE)
+            }
             (_, at) => Some(at),
         });
         due.fold(now + sleep, Mono::min)
@@ -92,6 +106,8 @@ impl MasterState {
             Timer::SoftPinEnd => self.order.first_pin_end(),
             Timer::Eviction => self.eviction_due(),
             Timer::Sweep => self.is_work_left().then_some(Mono::ZERO),
+            Timer::UnconfirmedEnd => self.confirm_until,
+            Timer::RestoredOpen => self.open_at,
         }
     }
 
@@ -99,6 +115,7 @@ impl MasterState {
     /// caller computes the extension from the length of the stall.
     pub fn extend_client_deadlines(&mut self, longer: Duration) {
         self.clients.postpone(longer);
+        self.confirm_until = self.confirm_until.map(|until| until + longer);
     }
 
     /// When work that a call may have caused is due, so that `tick` does not wait until its planned time.
@@ -110,7 +127,7 @@ impl MasterState {
     }
 
     fn is_work_left(&self) -> bool {
-        self.sweep_left > 0 || !self.condemned.is_empty()
+        self.sweep_left > 0 || !self.condemned.is_empty() || self.freed.is_any_durable()
     }
 
     /// Expires clients whose deadline is not later than `answered_until`.
@@ -148,12 +165,15 @@ impl MasterState {
     fn release_slice(&mut self, now: Mono) -> u64 {
         let mut released = 0;
         for _ in 0..WRITES_PER_SLICE {
-            if let Some((replica, bytes)) = self.discards.pop_due(now) {
-                self.segments.free(&replica, bytes);
+            if let Some(discarded) = self.discards.pop_due(now) {
+                if let Some(records) = self.records.as_mut() {
+                    records.add(&MasterRecord::DiscardReleased { replica_id: discarded.replica.id });
+                }
+                self.free(&discarded.replica, discarded.bytes);
             } else {
                 match self.order.first_writing() {
                     Some(at) if self.objects[at].eviction.put_start() + self.policy.put_release_after <= now => {
-                        self.erase(at)
+                        self.abandon(at, now)
                     }
                     _ => break,
                 }

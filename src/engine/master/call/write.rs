@@ -69,7 +69,7 @@ impl<A: StateAccess> MasterCall<A> {
 
     /// Revokes one write. The same for both families.
     pub(super) fn revoke(&mut self, client: ClientId, key: Text<'_>, kind: ReplicaType) -> Expected<()> {
-        self.counted(|counters| &mut counters.put_revoke, |state, _, _| state.put_revoke(client, key.0, kind))
+        self.counted(|counters| &mut counters.put_revoke, |state, now, _| state.put_revoke(now, client, key.0, kind))
     }
 
     /// Starts a batch of writes. The options are validated once, each key and size when its write starts.
@@ -127,7 +127,7 @@ impl<A: StateAccess> MasterCall<A> {
         kind: ReplicaType,
     ) -> Vec<Expected<()>> {
         let counter = family.counter(|counters| &mut counters.batch_put_revoke);
-        self.batch(keys, counter, |state, _, key, _| state.put_revoke(client, key.0, kind))
+        self.batch(keys, counter, |state, now, key, _| state.put_revoke(now, client, key.0, kind))
     }
 }
 

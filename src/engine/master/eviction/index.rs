@@ -66,6 +66,13 @@ impl EvictionEntry {
         EvictionEntry { next, state: EvictionState::Free, ..EvictionEntry::new(false) }
     }
 
+    /// Sets whether a write is in progress, and when the object was last used, in a state that only applies records. The object is in no
+    /// list there; [`EvictionIndex::restore`] inserts it.
+    pub fn set_applied(&mut self, writing: bool, used: Mono) {
+        self.state = if writing { EvictionState::Writing } else { EvictionState::None };
+        self.lease_until = used;
+    }
+
     /// The end of the object's own lease. Its group may have a longer one.
     #[inline]
     pub fn lease_until(&self) -> Mono {
@@ -130,6 +137,16 @@ pub(in crate::engine::master) enum PendingPin {
 }
 
 impl SoftPin {
+    /// Returns true if there is a pin, or will be one when the write in progress ends.
+    pub fn is_set(&self) -> bool {
+        self.end.is_some() || self.pending != PendingPin::Keep
+    }
+
+    /// How the pin changes when the write in progress ends.
+    pub fn pending(&self) -> PendingPin {
+        self.pending
+    }
+
     /// The pin of a new object, which ends at `end`, and its change when the write ends.
     pub fn new(end: Option<Mono>, pending: PendingPin) -> SoftPin {
         SoftPin { end, pending }
@@ -145,10 +162,11 @@ impl SoftPin {
         self.pending = pending;
     }
 
-    fn apply_pending(&mut self, now: Mono) {
+    /// Applies the pending change because the write has ended. `end_of` returns the end of a pin that lasts this number of milliseconds.
+    pub fn apply_pending(&mut self, end_of: impl FnOnce(u64) -> Mono) {
         match std::mem::take(&mut self.pending) {
             PendingPin::Keep => {}
-            PendingPin::Set(ttl_ms) => self.end = Some(now + Duration::from_millis(ttl_ms)),
+            PendingPin::Set(ttl_ms) => self.end = Some(end_of(ttl_ms)),
             PendingPin::Clear => self.end = None,
         }
     }
@@ -192,7 +210,7 @@ impl EvictionIndex {
         let object = &mut objects[at];
         object.eviction.lease_until = object.eviction.lease_until.max(now);
         if let Some(extra) = object.extra.as_mut() {
-            extra.soft_pin.apply_pending(now);
+            extra.soft_pin.apply_pending(|ttl_ms| now + Duration::from_millis(ttl_ms));
         }
         self.insert(objects, at, now);
     }
@@ -272,6 +290,21 @@ impl EvictionIndex {
     fn move_pinned(&mut self, at: ObjectSlot, before: Mono, lease: Mono) {
         self.pinned.remove(&(before, at));
         self.pinned.insert((lease, at));
+    }
+
+    /// Inserts an object that was restored from records ([`EvictionEntry::set_applied`]), with a lease until `lease`. Objects are evicted in
+    /// the order in which they were inserted. A write in progress counts as started at `now`.
+    pub fn restore(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono, lease: Mono) {
+        let entry = &mut objects[at].eviction;
+        let writing = entry.is_writing();
+        entry.state = EvictionState::None;
+        entry.lease_until = now;
+        if writing {
+            self.begin_write(objects, at, now);
+        } else {
+            self.insert(objects, at, now);
+        }
+        self.touch(objects, at, lease);
     }
 
     /// The next unpinned object to evict, chosen by the policy. Its lease has ended.

@@ -22,6 +22,9 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
                 UnmountReason::ClientExpired => {
                     tracing::warn!(%segment, %name, %client, "segment lost: its client expired")
                 }
+                UnmountReason::Unconfirmed => {
+                    tracing::warn!(%segment, %name, %client, "restored segment lost: its client did not confirm it")
+                }
                 UnmountReason::Superseded { by } => tracing::warn!(
                     %segment,
                     %name,

@@ -1,10 +1,15 @@
 //! The store's rules (store-rpc reference, section 8), one test each, with a simulated clock.
 
+mod apply;
+mod crash;
 mod evict;
+mod follow;
 mod lease;
 mod put;
 mod remove;
+mod restore;
 mod segment;
+mod snapshot;
 
 use std::time::Duration;
 

@@ -349,3 +349,29 @@ fn a_host_without_open_segments_is_not_chosen() {
     let replicas = m.start_with(A, "late", 100, from_host("host-b")).expect("room");
     assert_eq!(endpoint(&replicas[0]), "d:1");
 }
+
+/// Finding M4 of the adversarial review: a reader with a lease received another key's bytes.
+#[test]
+fn revoking_an_upsert_in_place_quarantines_leased_memory() {
+    let mut m = Master::of(1_000);
+    let first = m.put("k", 600);
+    m.get("k").expect("complete");
+    m.upsert(A, "k", 600).expect("in place");
+    assert_eq!((m.revoke(A, "k"), m.exists("k")), (Ok(()), false));
+    m.pass_ms(9_999);
+    m.state.ping(m.now, A);
+    assert_eq!(m.start(A, "other", 600), Err(NO_SPACE), "the reader's lease lasts");
+    m.pass_ms(1);
+    let other = m.start(A, "other", 600).expect("the lease has ended");
+    assert_eq!(address(&other[0]), address(&first));
+}
+
+#[test]
+fn revoking_an_upsert_of_an_unread_object_frees_its_memory() {
+    let mut m = Master::of(1_000);
+    m.put("k", 600);
+    m.pass_ms(1);
+    m.upsert(A, "k", 600).expect("in place");
+    assert_eq!(m.revoke(A, "k"), Ok(()));
+    assert!(m.start(A, "other", 600).is_ok());
+}

@@ -1,0 +1,332 @@
+//! Applying records: a state that repeats the changes that another master decided.
+//!
+//! Such a state serves no calls. It has no allocators, no eviction order and no list of free slots; `restore` builds them at the end, from
+//! the objects alone. It checks each record against the state, because a record that does not fit means that the data is damaged.
+
+use std::time::Duration;
+
+use crate::engine::base::id::KEY_BYTES_MAX;
+use crate::engine::base::{ClientId, Mono};
+use crate::engine::master::client::CLIENTS_MAX;
+use crate::engine::master::config::StorePolicy;
+use crate::engine::master::eviction::index::SoftPin;
+use crate::engine::master::mount::check_segment;
+use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra, ReplicaRecord};
+#[cfg(feature = "planted-mistakes")]
+use crate::engine::master::planted::PlantedMistake;
+use crate::engine::master::record::clock::RecordClock;
+use crate::engine::master::record::codec::RecordError;
+use crate::engine::master::record::{MasterRecord, ObjectContent, SegmentContent, read_payload};
+use crate::engine::master::segment::SEGMENTS_MAX;
+use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::engine::master::state::MasterState;
+use crate::engine::wire::types::SegmentStatus;
+
+/// Why a payload cannot be applied. The state may then contain some of its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error("object slot {0} is in use")]
+    ObjectSlotInUse(u32),
+    #[error("object slot {0} is empty")]
+    NoObject(u32),
+    #[error("object slot {0} is beyond the end of the table")]
+    ObjectSlotTooHigh(u32),
+    #[error("the key of object slot {0} exists in another slot, is empty or is too long")]
+    BadKey(u32),
+    #[error("object slot {slot} has a replica that segment slot {segment} cannot contain")]
+    BadReplica { slot: u32, segment: u32 },
+    #[error("object slot {0} keeps a replica that it does not have")]
+    UnknownReplica(u32),
+    #[error("object slot {0} has no write in progress")]
+    NotWriting(u32),
+    #[error("object slot {0} has a write in progress")]
+    Writing(u32),
+    #[error("segment slot {0} or the segment's id is in use, or the description is invalid")]
+    BadSegment(u32),
+    #[error("segment slot {0} has no segment")]
+    NoSegment(u32),
+    #[error("client {0} does not exist")]
+    NoClient(ClientId),
+    #[error("too many clients")]
+    TooManyClients,
+    #[error("replica {0} is discarded twice, or released without having been discarded")]
+    BadDiscard(u64),
+    #[error("tables of {objects} objects and {segments} segments are too large, or smaller than before")]
+    BadSizes { objects: u32, segments: u32 },
+}
+
+/// A master's state that is read from a snapshot and records, or follows another master's records. It serves no calls.
+///
+/// Apply a snapshot's chunks first, then the payloads behind it, in order. Then [`activate`](StandbyState::activate) it.
+#[derive(Debug)]
+pub struct StandbyState {
+    pub(super) state: MasterState,
+}
+
+impl StandbyState {
+    /// Creates the state of an empty store.
+    pub fn new(policy: StorePolicy) -> StandbyState {
+        StandbyState { state: MasterState::new(policy) }
+    }
+
+    /// Applies the records of a payload or of a snapshot's chunk, which was written `age` before `now`. Returns their number.
+    ///
+    /// # Errors
+    /// The payload cannot be decoded, or a record does not fit the state. The data is damaged, or payloads are missing.
+    pub fn apply_payload(&mut self, now: Mono, age: Duration, payload: &[u8]) -> Result<usize, ApplyError> {
+        let mut count = 0;
+        for record in read_payload(payload)? {
+            self.apply(now, age, &record?)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Builds a mistake into the state, for tests of the tests.
+    #[cfg(feature = "planted-mistakes")]
+    pub fn plant(&mut self, mistake: PlantedMistake) {
+        self.state.plant(mistake);
+    }
+
+    /// The digest of the state ([`MasterState::digest`]).
+    pub fn digest(&self) -> u64 {
+        self.state.digest()
+    }
+
+    /// Number of objects, including unfinished writes.
+    pub fn objects(&self) -> u64 {
+        u64::from(self.state.objects.len())
+    }
+
+    /// Applies one record, which was written `age` before `now`.
+    pub(super) fn apply(&mut self, now: Mono, age: Duration, record: &MasterRecord<'_>) -> Result<(), ApplyError> {
+        let clock = RecordClock { now, age };
+        match *record {
+            MasterRecord::SegmentMounted { slot, client, ref segment } => self.mount(slot, client, segment),
+            MasterRecord::SegmentClosed { slot, remaining_ms } => self.close(slot, clock.after(remaining_ms)),
+            MasterRecord::SegmentRetired { slot } => self.retire(slot),
+            MasterRecord::ClientMarked { client, ok } => {
+                self.admit(client)?;
+                if let Some(record) = self.state.clients.get_mut(client) {
+                    record.ok = ok;
+                }
+                Ok(())
+            }
+            MasterRecord::ClientExpired { client } => {
+                let record = self.state.clients.remove(client).ok_or(ApplyError::NoClient(client))?;
+                record.segments.into_iter().for_each(|slot| self.state.segments.condemn(slot));
+                Ok(())
+            }
+            MasterRecord::ObjectStarted(ref content) => {
+                let at = self.create(&clock, content)?;
+                self.state.objects[at].eviction.set_applied(true, clock.used(0));
+                Ok(())
+            }
+            MasterRecord::ObjectRewritten { slot, client, pending } => {
+                self.check_object(slot, false)?;
+                let owner = self.state.owners.acquire(client);
+                let object = &mut self.state.objects[slot];
+                let before = std::mem::replace(&mut object.owner, owner);
+                object.set_pending_pin(pending);
+                object.eviction.set_applied(true, object.eviction.lease_until());
+                self.state.owners.release(before);
+                Ok(())
+            }
+            MasterRecord::ObjectCompleted { slot, checksum } => {
+                self.check_object(slot, true)?;
+                let object = &mut self.state.objects[slot];
+                object.set_checksum(checksum);
+                if let Some(extra) = object.extra.as_mut() {
+                    extra.soft_pin.apply_pending(|ttl_ms| clock.after(ttl_ms));
+                }
+                object.eviction.set_applied(false, clock.used(0));
+                Ok(())
+            }
+            MasterRecord::ObjectErased { slot } => {
+                for (replica, bytes) in self.remove(slot)? {
+                    self.state.segments.uncount_replica(&replica, bytes);
+                }
+                Ok(())
+            }
+            MasterRecord::ObjectDiscarded { slot, remaining_ms } => {
+                let until = clock.in_full(remaining_ms);
+                for (replica, bytes) in self.remove(slot)? {
+                    self.discard(replica, bytes, until)?;
+                }
+                Ok(())
+            }
+            MasterRecord::ReplicasDropped { slot, kept } => self.keep_replicas(slot, kept.iter().collect()),
+            MasterRecord::DiscardReleased { replica_id } => {
+                let discarded = self.state.discards.remove(replica_id).ok_or(ApplyError::BadDiscard(replica_id))?;
+                self.state.segments.uncount_replica(&discarded.replica, discarded.bytes);
+                Ok(())
+            }
+            MasterRecord::ProcessStarted { lease_ms, hold_ms } => {
+                self.state.earlier_lease = Duration::from_millis(lease_ms);
+                self.state.open_at = (hold_ms > 0).then(|| clock.in_full(hold_ms));
+                Ok(())
+            }
+            MasterRecord::HoldEnded => {
+                self.state.open_at = None;
+                Ok(())
+            }
+            MasterRecord::TableSizes { objects, segments, next_replica } => {
+                let fits = (self.state.objects.slots()..=OBJECTS_MAX).contains(&objects)
+                    && (self.state.segments.slots() as usize..=SEGMENTS_MAX).contains(&(segments as usize));
+                if !fits {
+                    return Err(ApplyError::BadSizes { objects, segments });
+                }
+                self.state.objects.extend_to(objects);
+                self.state.segments.extend_to(segments);
+                self.state.segments.set_next_replica(next_replica);
+                Ok(())
+            }
+            MasterRecord::ObjectSaved { ref content, writing, checksum, lease_ms } => {
+                let at = self.create(&clock, content)?;
+                let object = &mut self.state.objects[at];
+                object.set_checksum(checksum);
+                object.eviction.set_applied(writing, clock.used(lease_ms));
+                Ok(())
+            }
+            MasterRecord::DiscardSaved { replica, bytes, remaining_ms } => {
+                if bytes == 0 || !self.state.segments.can_contain(&replica, bytes) {
+                    return Err(ApplyError::BadDiscard(replica.id));
+                }
+                self.state.segments.count_replica(&replica, bytes);
+                self.discard(replica, bytes, clock.in_full(remaining_ms))
+            }
+        }
+    }
+
+    fn mount(&mut self, slot: SegmentSlot, client: ClientId, content: &SegmentContent<'_>) -> Result<(), ApplyError> {
+        let segment = content.to_segment();
+        if check_segment(&segment).is_err() || !self.state.segments.mount_at(slot, segment, client) {
+            return Err(ApplyError::BadSegment(slot.0));
+        }
+        self.admit(client)?;
+        if let Some(record) = self.state.clients.get_mut(client) {
+            record.segments.push(slot);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, slot: SegmentSlot, until: Mono) -> Result<(), ApplyError> {
+        let mounted = self.state.segments.get(slot).ok_or(ApplyError::NoSegment(slot.0))?;
+        let id = mounted.segment.id;
+        if let Some(before) = mounted.grace_until {
+            self.state.grace.remove(&(before, id));
+        }
+        self.state.segments.close(slot, until);
+        self.state.grace.insert((until, id));
+        Ok(())
+    }
+
+    fn retire(&mut self, slot: SegmentSlot) -> Result<(), ApplyError> {
+        let mounted = self.state.segments.get(slot).ok_or(ApplyError::NoSegment(slot.0))?;
+        if let Some(until) = mounted.grace_until {
+            self.state.grace.remove(&(until, mounted.segment.id));
+        }
+        let retired = self.state.segments.retire(slot, &mut Vec::new()).ok_or(ApplyError::NoSegment(slot.0))?;
+        if let Some(client) = self.state.clients.get_mut(retired.client) {
+            client.segments.retain(|other| *other != slot);
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, client: ClientId) -> Result<(), ApplyError> {
+        if self.state.clients.len() >= CLIENTS_MAX && self.state.clients.get(client).is_none() {
+            return Err(ApplyError::TooManyClients);
+        }
+        self.state.clients.admit(client, Mono::ZERO);
+        Ok(())
+    }
+
+    fn create(&mut self, clock: &RecordClock, content: &ObjectContent<'_>) -> Result<ObjectSlot, ApplyError> {
+        let ObjectContent { slot, key, client, size, hard_pin, group, pin_ms, pending, .. } = *content;
+        let objects = &self.state.objects;
+        if objects.get(slot).is_some() {
+            return Err(ApplyError::ObjectSlotInUse(slot.0));
+        }
+        if slot.0 > objects.slots() || slot.0 >= OBJECTS_MAX {
+            return Err(ApplyError::ObjectSlotTooHigh(slot.0));
+        }
+        if key.is_empty() || key.len() > KEY_BYTES_MAX || objects.find(objects.hash(key)).is_some() {
+            return Err(ApplyError::BadKey(slot.0));
+        }
+        let mut replicas = content.replicas.iter();
+        let first = replicas.next().ok_or(ApplyError::UnknownReplica(slot.0))?;
+        let rest: Vec<ReplicaRecord> = replicas.collect();
+        for replica in std::iter::once(&first).chain(&rest) {
+            if size == 0 || !self.state.segments.can_contain(replica, size) {
+                return Err(ApplyError::BadReplica { slot: slot.0, segment: replica.segment.0 });
+            }
+            self.state.segments.count_replica(replica, size);
+        }
+        let pin = SoftPin::new(pin_ms.map(|ms| clock.after(ms)), pending);
+        let extra = ObjectExtra { replicas: rest, soft_pin: pin, ..ObjectExtra::default() };
+        let owner = self.state.owners.acquire(client);
+        let new = NewObject { owner, size, replica: first, extra: extra.boxed(), hard_pin };
+        let state = &mut self.state;
+        state.objects.insert_at(slot, state.objects.hash(key), new);
+        if let Some(group) = group {
+            state.groups.join(&mut state.objects, slot, group);
+        }
+        Ok(slot)
+    }
+
+    /// Checks that the slot contains an object, and whether a write is in progress.
+    fn check_object(&self, slot: ObjectSlot, writing: bool) -> Result<(), ApplyError> {
+        let object = self.state.objects.get(slot).ok_or(ApplyError::NoObject(slot.0))?;
+        match (object.eviction.is_writing(), writing) {
+            (true, false) => Err(ApplyError::Writing(slot.0)),
+            (false, true) => Err(ApplyError::NotWriting(slot.0)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes an object. Returns its replicas with their size. They are still counted.
+    fn remove(&mut self, slot: ObjectSlot) -> Result<Vec<(ReplicaRecord, u64)>, ApplyError> {
+        let state = &mut self.state;
+        let object = state.objects.get(slot).ok_or(ApplyError::NoObject(slot.0))?;
+        let replicas = object.replicas().map(|replica| (*replica, object.size)).collect();
+        state.objects[slot].eviction.set_applied(false, Mono::ZERO);
+        let removed = state.objects.remove(slot);
+        state.owners.release(removed.owner);
+        if let Some(membership) = removed.extra.and_then(|extra| extra.group) {
+            state.groups.remove_member(&mut state.objects, membership);
+        }
+        Ok(replicas)
+    }
+
+    fn discard(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) -> Result<(), ApplyError> {
+        if self.state.discards.contains(replica.id) {
+            return Err(ApplyError::BadDiscard(replica.id));
+        }
+        self.state.discards.add(replica, bytes, until);
+        Ok(())
+    }
+
+    fn keep_replicas(&mut self, slot: ObjectSlot, kept: Vec<ReplicaRecord>) -> Result<(), ApplyError> {
+        let object = self.state.objects.get(slot).ok_or(ApplyError::NoObject(slot.0))?;
+        let (size, before) = (object.size, object.replicas().copied().collect::<Vec<ReplicaRecord>>());
+        let mut left = before.iter();
+        let are_known = kept.iter().all(|replica| left.any(|other| other == replica));
+        let (first, rest) = kept.split_first().filter(|_| are_known).ok_or(ApplyError::UnknownReplica(slot.0))?;
+        for lost in before.iter().filter(|replica| !kept.contains(replica)) {
+            self.state.segments.uncount_replica(lost, size);
+        }
+        self.state.objects[slot].set_replicas(*first, rest.to_vec());
+        Ok(())
+    }
+
+    /// The slots of the segments that wait to be retired because their client has expired.
+    pub(super) fn condemned(&self) -> Vec<SegmentSlot> {
+        let slots = (0..self.state.segments.slots()).map(SegmentSlot);
+        let is_condemned = |slot: &SegmentSlot| {
+            self.state.segments.get(*slot).is_some_and(|mounted| mounted.status == SegmentStatus::UNMOUNTING)
+        };
+        slots.filter(is_condemned).collect()
+    }
+}

@@ -1,0 +1,111 @@
+//! A digest of the state: the sum of one hash per segment, client, object and quarantined replica.
+//!
+//! A state, and another one to which its records were applied, have the same digest. It depends on what records describe, and neither on
+//! times (leases, ends of pins and quarantines) nor on the order of tables. The hash is part of the data format: its values are stored in
+//! snapshots.
+
+use crate::engine::base::{ClientId, Mono};
+use crate::engine::master::discard::DiscardedReplica;
+use crate::engine::master::eviction::index::PendingPin;
+use crate::engine::master::object::ReplicaRecord;
+use crate::engine::master::record::{ObjectContent, SegmentContent};
+use crate::engine::master::segment::MountedSegment;
+use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::engine::master::state::MasterState;
+
+const SEED: u64 = 0x243f_6a88_85a3_08d3;
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The hash of one element. Each number is mixed in with one multiplication.
+#[derive(Clone, Copy)]
+struct ElementHash(u64);
+
+impl ElementHash {
+    /// `kind` distinguishes the tables.
+    fn new(kind: u64) -> ElementHash {
+        ElementHash(SEED).number(kind)
+    }
+
+    #[inline]
+    fn number(self, value: u64) -> ElementHash {
+        let mixed = (self.0 ^ value).wrapping_mul(FACTOR);
+        ElementHash(mixed ^ mixed >> 32)
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> ElementHash {
+        self = self.number(bytes.len() as u64);
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self = self.number(u64::from_le_bytes(word));
+        }
+        self
+    }
+
+    fn client(self, ClientId(high, low): ClientId) -> ElementHash {
+        self.number(high).number(low)
+    }
+
+    fn replica(self, replica: &ReplicaRecord) -> ElementHash {
+        self.number(replica.segment.0.into()).number(replica.offset).number(replica.id)
+    }
+
+    fn finish(self) -> u64 {
+        self.number(FACTOR).0
+    }
+}
+
+/// The hash of an object.
+pub(super) fn object_digest(content: &ObjectContent<'_>, writing: bool, checksum: Option<u64>) -> u64 {
+    let ObjectContent { slot, key, client, size, replicas, hard_pin, group, pin_ms, pending } = *content;
+    let flags = [writing, checksum.is_some(), hard_pin, group.is_some(), pin_ms.is_some()];
+    let flags = flags.into_iter().fold(1, |flags, set| flags << 1 | u64::from(set));
+    let (kind, ttl_ms) = match pending {
+        PendingPin::Keep => (0, 0),
+        PendingPin::Set(ttl_ms) => (1, ttl_ms),
+        PendingPin::Clear => (2, 0),
+    };
+    let hash = ElementHash::new(1).number(slot.0.into()).bytes(key).client(client).number(size).number(flags);
+    let hash = hash.number(checksum.unwrap_or(0)).bytes(group.unwrap_or(&[])).number(kind).number(ttl_ms);
+    replicas.iter().fold(hash, |hash, replica| hash.replica(&replica)).finish()
+}
+
+/// The hash of a mounted segment.
+pub(super) fn segment_digest(slot: SegmentSlot, mounted: &MountedSegment) -> u64 {
+    let SegmentContent { id, name, base, size, te_endpoint, protocol, host_id } = SegmentContent::of(&mounted.segment);
+    let hash = ElementHash::new(2).number(slot.0.into()).client(mounted.client);
+    let hash = hash.number(id.0).number(id.1).bytes(name).number(base).number(size);
+    let hash = hash.bytes(te_endpoint).bytes(protocol).bytes(host_id);
+    hash.number(mounted.status.0.cast_unsigned().into()).finish()
+}
+
+/// The hash of a client.
+pub(super) fn client_digest(client: ClientId, ok: bool) -> u64 {
+    ElementHash::new(3).client(client).number(ok.into()).finish()
+}
+
+/// The hash of a quarantined replica.
+pub(super) fn discard_digest(discarded: &DiscardedReplica) -> u64 {
+    ElementHash::new(4).replica(&discarded.replica).number(discarded.bytes).finish()
+}
+
+impl MasterState {
+    /// Returns the digest of the state. Scans all objects.
+    pub fn digest(&self) -> u64 {
+        let objects = (0..self.objects.slots()).map(ObjectSlot).filter(|at| self.objects.get(*at).is_some());
+        let objects = objects.map(|at| {
+            let saved = self.object_image(at, Mono::ZERO);
+            object_digest(&saved.content, saved.writing, saved.checksum)
+        });
+        let discards = self.discards.iter().map(discard_digest);
+        objects.chain(discards).fold(self.tables_digest(), u64::wrapping_add)
+    }
+
+    /// The digest of the segments and clients.
+    pub(super) fn tables_digest(&self) -> u64 {
+        let segments = (0..self.segments.slots()).map(SegmentSlot);
+        let segments = segments.filter_map(|slot| Some(segment_digest(slot, self.segments.get(slot)?)));
+        let clients = self.clients.iter().map(|(id, client)| client_digest(id, client.ok));
+        segments.chain(clients).fold(0, u64::wrapping_add)
+    }
+}

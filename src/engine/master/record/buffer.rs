@@ -1,0 +1,84 @@
+//! Collects the records of a change until the change is complete.
+
+use crate::engine::master::record::{DataFormat, MasterRecord};
+
+/// The records of the change in progress. A master without one records nothing.
+///
+/// A change is everything that happens while the state is locked once. Its number is assigned when it begins, because memory that it frees
+/// waits until the change with this number is durable.
+#[derive(Debug)]
+pub struct RecordBuffer {
+    format: DataFormat,
+    /// The payload so far; empty if nothing has changed.
+    payload: Vec<u8>,
+    /// The number of the change in progress.
+    sequence: u64,
+    needs_sync: bool,
+}
+
+/// A complete change, to be appended to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClosedChange<'a> {
+    /// One more than the number of the change before it.
+    pub sequence: u64,
+    pub payload: &'a [u8],
+    /// The change must be durable, in every mode, before its caller gets a response.
+    ///
+    /// Some changes permit their callers to overwrite memory that a restart without the record would show to readers. A client
+    /// reuses the memory of a segment once the master has unmounted it. An upsert in place overwrites the memory of a complete object.
+    /// The first change of a process states how long its leases last.
+    pub needs_sync: bool,
+}
+
+impl RecordBuffer {
+    /// Creates an empty buffer that writes `format`. `sequence` is the number of the next change: one more than the last change that the
+    /// state contains.
+    pub fn new(format: DataFormat, sequence: u64) -> RecordBuffer {
+        RecordBuffer { format, payload: Vec::new(), sequence, needs_sync: false }
+    }
+
+    /// Adds a record to the change in progress.
+    #[inline]
+    pub(in crate::engine::master) fn add(&mut self, record: &MasterRecord<'_>) {
+        if self.payload.is_empty() {
+            self.payload.push(self.format.number());
+        }
+        self.needs_sync |= matches!(
+            record,
+            MasterRecord::SegmentMounted { .. }
+                | MasterRecord::SegmentClosed { .. }
+                | MasterRecord::SegmentRetired { .. }
+                | MasterRecord::ObjectRewritten { .. }
+                | MasterRecord::ProcessStarted { .. }
+        );
+        record.encode(self.format, &mut self.payload);
+    }
+
+    /// The number of the change in progress.
+    pub(in crate::engine::master) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Returns true if nothing has changed since the last change was closed.
+    pub(in crate::engine::master) fn is_empty(&self) -> bool {
+        self.payload.is_empty()
+    }
+
+    /// Ends the change and passes it to `write`. Returns `None`, and does not call `write`, if nothing has changed.
+    pub(in crate::engine::master) fn close<R>(&mut self, write: impl FnOnce(ClosedChange<'_>) -> R) -> Option<R> {
+        if self.payload.is_empty() {
+            return None;
+        }
+        let change = ClosedChange { sequence: self.sequence, payload: &self.payload, needs_sync: self.needs_sync };
+        let result = write(change);
+        self.payload.clear();
+        // A batch may have made the buffer large.
+        self.payload.shrink_to(PAYLOAD_KEPT);
+        self.needs_sync = false;
+        self.sequence += 1;
+        Some(result)
+    }
+}
+
+/// Memory that the buffer keeps for the next change, in bytes.
+const PAYLOAD_KEPT: usize = 64 << 10;

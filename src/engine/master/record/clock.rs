@@ -1,0 +1,36 @@
+//! The times in records, on the clock of the process that applies them.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+
+/// Origin of the times at which objects were last used, in a state that only applies records. Times before this process started are
+/// negative on its own clock.
+const USED_ORIGIN: Duration = Duration::from_secs(1 << 32);
+
+/// Converts a record's durations to this process's clock.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine::master) struct RecordClock {
+    pub now: Mono,
+    /// How long before `now` the record was written.
+    pub age: Duration,
+}
+
+impl RecordClock {
+    /// The time `ms` after the record was written, but not before `now`.
+    pub fn after(&self, ms: u64) -> Mono {
+        self.now + Duration::from_millis(ms).saturating_sub(self.age)
+    }
+
+    /// The time `ms` after `now`. A quarantine must not end early, and the age depends on the wall clock, which may have been set.
+    pub fn in_full(&self, ms: u64) -> Mono {
+        self.now + Duration::from_millis(ms)
+    }
+
+    /// The time `ms` after the record was written, on the clock that begins [`USED_ORIGIN`] before this process's.
+    pub fn used(&self, ms: i64) -> Mono {
+        let from = self.now + USED_ORIGIN - self.age;
+        let distance = Duration::from_millis(ms.unsigned_abs());
+        if ms < 0 { from - distance } else { from + distance }
+    }
+}

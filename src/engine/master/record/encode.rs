@@ -1,0 +1,206 @@
+//! The encoding of the records. A record is a tag and its fields in the order of `MasterRecord`.
+
+use crate::engine::master::eviction::index::PendingPin;
+use crate::engine::master::object::ReplicaRecord;
+use crate::engine::master::record::codec::RecordWriter;
+use crate::engine::master::record::{DataFormat, MasterRecord, ObjectContent, ReplicaList, SegmentContent};
+
+/// The first byte of each record. A number is never reused for another record.
+pub(super) mod tag {
+    pub const SEGMENT_MOUNTED: u8 = 1;
+    pub const SEGMENT_CLOSED: u8 = 2;
+    pub const SEGMENT_RETIRED: u8 = 3;
+    pub const CLIENT_MARKED: u8 = 4;
+    pub const CLIENT_EXPIRED: u8 = 5;
+    pub const OBJECT_STARTED: u8 = 16;
+    pub const OBJECT_REWRITTEN: u8 = 17;
+    pub const OBJECT_COMPLETED: u8 = 18;
+    pub const OBJECT_ERASED: u8 = 19;
+    pub const OBJECT_DISCARDED: u8 = 20;
+    pub const REPLICAS_DROPPED: u8 = 21;
+    pub const DISCARD_RELEASED: u8 = 22;
+    pub const PROCESS_STARTED: u8 = 23;
+    pub const HOLD_ENDED: u8 = 24;
+    pub const TABLE_SIZES: u8 = 32;
+    pub const OBJECT_SAVED: u8 = 33;
+    pub const DISCARD_SAVED: u8 = 34;
+}
+
+/// Which optional fields a record has.
+pub(super) mod flag {
+    pub const HARD_PIN: u8 = 1;
+    pub const GROUP: u8 = 1 << 1;
+    pub const PIN: u8 = 1 << 2;
+    /// The soft pin will be set at the end of the write.
+    pub const PENDING_SET: u8 = 1 << 3;
+    pub const PENDING_CLEAR: u8 = 1 << 4;
+    pub const WRITING: u8 = 1 << 5;
+    pub const CHECKSUM: u8 = 1 << 6;
+}
+
+impl MasterRecord<'_> {
+    /// Appends the record to a payload of this format.
+    #[inline]
+    pub(in crate::engine::master) fn encode(&self, format: DataFormat, out: &mut Vec<u8>) {
+        match format {
+            DataFormat::V1 => self.encode_v1(RecordWriter(out)),
+        }
+    }
+
+    #[inline]
+    fn encode_v1(&self, mut out: RecordWriter<'_>) {
+        match *self {
+            MasterRecord::SegmentMounted { slot, client, ref segment } => {
+                out.byte(tag::SEGMENT_MOUNTED);
+                out.number(slot.0.into());
+                out.client(client);
+                put_segment(&mut out, segment);
+            }
+            MasterRecord::SegmentClosed { slot, remaining_ms } => {
+                out.byte(tag::SEGMENT_CLOSED);
+                out.number(slot.0.into());
+                out.number(remaining_ms);
+            }
+            MasterRecord::SegmentRetired { slot } => {
+                out.byte(tag::SEGMENT_RETIRED);
+                out.number(slot.0.into());
+            }
+            MasterRecord::ClientMarked { client, ok } => {
+                out.byte(tag::CLIENT_MARKED);
+                out.client(client);
+                out.byte(ok.into());
+            }
+            MasterRecord::ClientExpired { client } => {
+                out.byte(tag::CLIENT_EXPIRED);
+                out.client(client);
+            }
+            MasterRecord::ObjectStarted(ref content) => {
+                out.byte(tag::OBJECT_STARTED);
+                put_object(&mut out, content, 0);
+            }
+            MasterRecord::ObjectRewritten { slot, client, pending } => {
+                out.byte(tag::OBJECT_REWRITTEN);
+                out.byte(pending_flag(pending));
+                out.number(slot.0.into());
+                out.client(client);
+                put_pending(&mut out, pending);
+            }
+            MasterRecord::ObjectCompleted { slot, checksum } => {
+                out.byte(tag::OBJECT_COMPLETED);
+                out.byte(optional(flag::CHECKSUM, checksum.is_some()));
+                out.number(slot.0.into());
+                checksum.into_iter().for_each(|checksum| out.fixed(checksum));
+            }
+            MasterRecord::ObjectErased { slot } => {
+                out.byte(tag::OBJECT_ERASED);
+                out.number(slot.0.into());
+            }
+            MasterRecord::ObjectDiscarded { slot, remaining_ms } => {
+                out.byte(tag::OBJECT_DISCARDED);
+                out.number(slot.0.into());
+                out.number(remaining_ms);
+            }
+            MasterRecord::ReplicasDropped { slot, kept } => {
+                out.byte(tag::REPLICAS_DROPPED);
+                out.number(slot.0.into());
+                put_replicas(&mut out, kept);
+            }
+            MasterRecord::DiscardReleased { replica_id } => {
+                out.byte(tag::DISCARD_RELEASED);
+                out.number(replica_id);
+            }
+            MasterRecord::ProcessStarted { lease_ms, hold_ms } => {
+                out.byte(tag::PROCESS_STARTED);
+                out.number(lease_ms);
+                out.number(hold_ms);
+            }
+            MasterRecord::HoldEnded => out.byte(tag::HOLD_ENDED),
+            MasterRecord::TableSizes { objects, segments, next_replica } => {
+                out.byte(tag::TABLE_SIZES);
+                out.number(objects.into());
+                out.number(segments.into());
+                out.number(next_replica);
+            }
+            MasterRecord::ObjectSaved { ref content, writing, checksum, lease_ms } => {
+                out.byte(tag::OBJECT_SAVED);
+                let more = optional(flag::WRITING, writing) | optional(flag::CHECKSUM, checksum.is_some());
+                put_object(&mut out, content, more);
+                checksum.into_iter().for_each(|checksum| out.fixed(checksum));
+                out.signed(lease_ms);
+            }
+            MasterRecord::DiscardSaved { replica, bytes, remaining_ms } => {
+                out.byte(tag::DISCARD_SAVED);
+                put_replica(&mut out, &replica);
+                out.number(bytes);
+                out.number(remaining_ms);
+            }
+        }
+    }
+}
+
+fn optional(flag: u8, present: bool) -> u8 {
+    if present { flag } else { 0 }
+}
+
+fn pending_flag(pending: PendingPin) -> u8 {
+    match pending {
+        PendingPin::Keep => 0,
+        PendingPin::Set(_) => flag::PENDING_SET,
+        PendingPin::Clear => flag::PENDING_CLEAR,
+    }
+}
+
+fn put_pending(out: &mut RecordWriter<'_>, pending: PendingPin) {
+    if let PendingPin::Set(ttl_ms) = pending {
+        out.number(ttl_ms);
+    }
+}
+
+#[inline]
+fn put_object(out: &mut RecordWriter<'_>, content: &ObjectContent<'_>, more_flags: u8) {
+    let flags = optional(flag::HARD_PIN, content.hard_pin)
+        | optional(flag::GROUP, content.group.is_some())
+        | optional(flag::PIN, content.pin_ms.is_some())
+        | pending_flag(content.pending);
+    out.byte(flags | more_flags);
+    out.number(content.slot.0.into());
+    out.bytes(content.key);
+    out.client(content.client);
+    out.number(content.size);
+    put_replicas(out, content.replicas);
+    content.group.into_iter().for_each(|group| out.bytes(group));
+    content.pin_ms.into_iter().for_each(|ms| out.number(ms));
+    put_pending(out, content.pending);
+}
+
+#[inline]
+fn put_replicas(out: &mut RecordWriter<'_>, replicas: ReplicaList<'_>) {
+    match replicas {
+        ReplicaList::Records { first, rest } => {
+            out.number(rest.len() as u64 + 1);
+            put_replica(out, first);
+            rest.iter().for_each(|replica| put_replica(out, replica));
+        }
+        ReplicaList::Encoded { count, bytes } => {
+            out.number(count.into());
+            out.0.extend_from_slice(bytes);
+        }
+    }
+}
+
+#[inline]
+fn put_replica(out: &mut RecordWriter<'_>, replica: &ReplicaRecord) {
+    out.number(replica.segment.0.into());
+    out.number(replica.offset);
+    out.number(replica.id);
+}
+
+fn put_segment(out: &mut RecordWriter<'_>, segment: &SegmentContent<'_>) {
+    out.segment(segment.id);
+    out.bytes(segment.name);
+    out.number(segment.base);
+    out.number(segment.size);
+    out.bytes(segment.te_endpoint);
+    out.bytes(segment.protocol);
+    out.bytes(segment.host_id);
+}

@@ -1,0 +1,200 @@
+//! The records of a master's changes. The master decides each change once; its records state the result, so that another instance needs no
+//! clock, no random numbers and no allocator to repeat it.
+//!
+//! A payload is one byte with the data format, followed by the records of one change ([`buffer`]). Objects and segments are named by their
+//! slots: the record that creates one contains the number. A time is recorded as the duration until then, in milliseconds, rounded up. The
+//! frame around a payload has the wall-clock time. A quarantine counts in full from the restart, because the wall clock may have been set.
+//!
+//! Read leases, counters, random numbers and the progress of evictions are not recorded. A snapshot consists of the same records, and of
+//! three that occur only there (`TableSizes`, `ObjectSaved`, `DiscardSaved`).
+
+use bytes::Bytes;
+
+use crate::engine::base::{ClientId, Mono, SegmentId};
+use crate::engine::master::eviction::index::PendingPin;
+use crate::engine::master::object::ReplicaRecord;
+use crate::engine::master::record::codec::RecordReader;
+use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::engine::wire::TextBuf;
+use crate::engine::wire::types::Segment;
+
+pub mod buffer;
+pub mod codec;
+
+pub(super) mod clock;
+
+mod decode;
+mod encode;
+
+pub(super) use decode::read_payload;
+
+/// A version of the records' encoding.
+///
+/// A master writes the format before the current one until all its readers know the current one. With one format, there is no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DataFormat {
+    #[default]
+    V1 = 1,
+}
+
+/// The newest format that this build reads and writes.
+pub const DATA_FORMAT: DataFormat = DataFormat::V1;
+
+impl DataFormat {
+    /// The format with this number, if this build knows it.
+    pub fn from_number(number: u8) -> Option<DataFormat> {
+        match number {
+            1 => Some(DataFormat::V1),
+            _ => None,
+        }
+    }
+
+    /// The number at the beginning of a payload.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// One change of the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MasterRecord<'a> {
+    /// A segment was mounted. The client exists from then on.
+    SegmentMounted { slot: SegmentSlot, client: ClientId, segment: SegmentContent<'a> },
+    /// The segment accepts no new objects. It will be unmounted after `remaining_ms`.
+    SegmentClosed { slot: SegmentSlot, remaining_ms: u64 },
+    /// The segment was removed. Records may still refer to its slot.
+    SegmentRetired { slot: SegmentSlot },
+    /// The client has registered its segments (`ok`), or must do so again. The client exists from then on.
+    ClientMarked { client: ClientId, ok: bool },
+    /// The client was removed. Its segments cannot be read any more and will be retired.
+    ClientExpired { client: ClientId },
+    /// A write of a new object started.
+    ObjectStarted(ObjectContent<'a>),
+    /// A write started that replaces the value in the same memory.
+    ObjectRewritten { slot: ObjectSlot, client: ClientId, pending: PendingPin },
+    /// The write ended. The pending change of the soft pin takes effect.
+    ObjectCompleted { slot: ObjectSlot, checksum: Option<u64> },
+    /// The object was removed and its memory freed.
+    ObjectErased { slot: ObjectSlot },
+    /// The object was removed. Its memory is quarantined for `remaining_ms`.
+    ObjectDiscarded { slot: ObjectSlot, remaining_ms: u64 },
+    /// All replicas except `kept` were freed.
+    ReplicasDropped { slot: ObjectSlot, kept: ReplicaList<'a> },
+    /// A quarantined replica was freed.
+    DiscardReleased { replica_id: u64 },
+    /// A process began to record. Leases that it or an earlier process granted last at most `lease_ms`. Restored segments accept no new
+    /// objects for `hold_ms`.
+    ProcessStarted { lease_ms: u64, hold_ms: u64 },
+    /// Restored segments accept new objects from now on.
+    HoldEnded,
+    /// Snapshot only: the number of slots of the object and segment tables, and the next replica id.
+    TableSizes { objects: u32, segments: u32, next_replica: u64 },
+    /// Snapshot only: an object. `lease_ms` is the time until the end of its lease; it may be negative.
+    ObjectSaved { content: ObjectContent<'a>, writing: bool, checksum: Option<u64>, lease_ms: i64 },
+    /// Snapshot only: a quarantined replica.
+    DiscardSaved { replica: ReplicaRecord, bytes: u64, remaining_ms: u64 },
+}
+
+/// A client's description of its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentContent<'a> {
+    pub id: SegmentId,
+    pub name: &'a [u8],
+    pub base: u64,
+    pub size: u64,
+    pub te_endpoint: &'a [u8],
+    pub protocol: &'a [u8],
+    pub host_id: &'a [u8],
+}
+
+impl<'a> SegmentContent<'a> {
+    /// Borrows the description of a mounted segment.
+    pub fn of(segment: &'a Segment) -> SegmentContent<'a> {
+        SegmentContent {
+            id: segment.id,
+            name: &segment.name.0,
+            base: segment.base,
+            size: segment.size,
+            te_endpoint: &segment.te_endpoint.0,
+            protocol: &segment.protocol.0,
+            host_id: &segment.host_id.0,
+        }
+    }
+
+    /// Copies the description, for a segment table.
+    pub fn to_segment(self) -> Segment {
+        let text = |bytes: &[u8]| TextBuf(Bytes::copy_from_slice(bytes));
+        Segment {
+            id: self.id,
+            name: text(self.name),
+            base: self.base,
+            size: self.size,
+            te_endpoint: text(self.te_endpoint),
+            protocol: text(self.protocol),
+            host_id: text(self.host_id),
+        }
+    }
+}
+
+/// What a new object consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ObjectContent<'a> {
+    pub slot: ObjectSlot,
+    pub key: &'a [u8],
+    /// The client that writes the value.
+    pub client: ClientId,
+    /// Requested size in bytes.
+    pub size: u64,
+    pub replicas: ReplicaList<'a>,
+    pub hard_pin: bool,
+    pub group: Option<&'a [u8]>,
+    /// Time until the end of the soft pin, if there is one.
+    pub pin_ms: Option<u64>,
+    /// The change of the soft pin at the end of the write.
+    pub pending: PendingPin,
+}
+
+/// The replicas of an object, in the state or in a payload. In a payload, they have no allocator tickets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReplicaList<'a> {
+    Records {
+        first: &'a ReplicaRecord,
+        rest: &'a [ReplicaRecord],
+    },
+    /// `count` encoded replicas, at least one.
+    Encoded {
+        count: u32,
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> ReplicaList<'a> {
+    /// Iterates over the replicas, first replica first. Replicas from a payload have the ticket 0.
+    pub fn iter(self) -> impl Iterator<Item = ReplicaRecord> + use<'a> {
+        let (first, rest, bytes): (_, &[ReplicaRecord], &[u8]) = match self {
+            ReplicaList::Records { first, rest } => (Some(first), rest, &[]),
+            ReplicaList::Encoded { bytes, .. } => (None, &[], bytes),
+        };
+        let mut reader = RecordReader::new(bytes);
+        let encoded = std::iter::from_fn(move || decode::replica(&mut reader).ok());
+        first.into_iter().chain(rest).copied().chain(encoded)
+    }
+}
+
+impl PartialEq for ReplicaList<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let place = |replica: ReplicaRecord| (replica.segment, replica.offset, replica.id);
+        self.iter().map(place).eq(other.iter().map(place))
+    }
+}
+
+impl Eq for ReplicaList<'_> {}
+
+/// The recorded duration from `now` to `until`.
+pub(super) fn remaining_ms(now: Mono, until: Mono) -> u64 {
+    u64::try_from(until.since(now).as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Recording of the state's changes, and the memory that waits until a change is durable.
+//!
+//! The caller locks the state, makes calls, ends the change with [`MasterState::close_change`], and unlocks the state. It sends no response
+//! before the payload is in the kernel, so that a killed process loses nothing that was acknowledged. After a sync of the log, it calls
+//! [`MasterState::durable`].
+
+use crate::engine::base::Mono;
+use crate::engine::master::object::ReplicaRecord;
+#[cfg(feature = "planted-mistakes")]
+use crate::engine::master::planted::PlantedMistake;
+use crate::engine::master::record::buffer::{ClosedChange, RecordBuffer};
+use crate::engine::master::record::{MasterRecord, remaining_ms};
+use crate::engine::master::state::MasterState;
+
+/// Maximum number of freed ranges that return to their allocators at once.
+const RANGES_PER_SLICE: usize = 512;
+
+impl MasterState {
+    /// Records all changes from `now` on. `buffer` must continue the numbers of the changes that the state contains.
+    pub fn start_recording(&mut self, now: Mono, mut buffer: RecordBuffer) {
+        buffer.add(&self.process_record(now));
+        self.records = Some(buffer);
+    }
+
+    /// The record that states how long leases last and whether restored segments are held.
+    pub(super) fn process_record(&self, now: Mono) -> MasterRecord<'static> {
+        // Before a restored object's lease has ended, a reader may have a lease that an earlier process granted.
+        let own = self.policy.lease_ttl;
+        let lease = if now < self.earlier_leases_until { own.max(self.earlier_lease) } else { own };
+        let hold_ms = self.open_at.map_or(0, |until| remaining_ms(now, until));
+        MasterRecord::ProcessStarted { lease_ms: remaining_ms(Mono::ZERO, Mono::ZERO + lease), hold_ms }
+    }
+
+    /// Builds a mistake into the state, for tests of the tests.
+    #[cfg(feature = "planted-mistakes")]
+    pub fn plant(&mut self, mistake: PlantedMistake) {
+        self.planted = Some(mistake);
+    }
+
+    /// Ends the change in progress and passes its number and payload to `write`. Returns `None`, and does not call `write`, if nothing has
+    /// changed or changes are not recorded.
+    pub fn close_change<R>(&mut self, write: impl FnOnce(ClosedChange<'_>) -> R) -> Option<R> {
+        self.records.as_mut()?.close(write)
+    }
+
+    /// Records that all changes up to number `sequence` are durable. Memory that they freed becomes available, most of it by and by
+    /// ([`tick`](Self::tick)).
+    pub fn durable(&mut self, sequence: u64) {
+        self.freed.set_durable(sequence);
+        self.reclaim_slice();
+    }
+
+    /// Returns some durably freed ranges to their allocators. Returns true if there are more.
+    pub(super) fn reclaim_slice(&mut self) -> bool {
+        for _ in 0..RANGES_PER_SLICE {
+            let Some(range) = self.freed.pop_durable() else { return false };
+            self.segments.release(range.segment, range.ticket);
+        }
+        self.freed.is_any_durable()
+    }
+
+    /// Frees the memory of a replica of `bytes` bytes that no longer belongs to an object. It counts as free at once. If changes are
+    /// recorded, it is available only when the change in progress is durable.
+    pub(super) fn free(&mut self, replica: &ReplicaRecord, bytes: u64) {
+        let waits = self.records.as_ref().map(RecordBuffer::sequence);
+        #[cfg(feature = "planted-mistakes")]
+        let waits = waits.filter(|_| self.planted != Some(PlantedMistake::RangeFreedBeforeItsRecord));
+        match waits {
+            Some(sequence) if self.segments.stop_counting(replica, bytes) => {
+                self.freed.add(replica.segment, replica.ticket, bytes, sequence);
+            }
+            // The memory of a removed segment has no allocator.
+            Some(_) => self.segments.release(replica.segment, replica.ticket),
+            None => self.segments.free(replica, bytes),
+        }
+    }
+}

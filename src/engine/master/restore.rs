@@ -1,0 +1,152 @@
+//! Turns a state that was read from disk into one that serves calls: builds allocators, eviction order and lists of free slots.
+
+use std::time::Duration;
+
+use crate::engine::alloc::{OffsetAllocator, RangeError, UsedRange};
+use crate::engine::base::{Mono, SegmentId};
+use crate::engine::master::apply::StandbyState;
+#[cfg(feature = "planted-mistakes")]
+use crate::engine::master::planted::PlantedMistake;
+use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::engine::master::state::MasterState;
+
+/// Why a restored state cannot serve calls. The data is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    #[error("memory of segment {segment} belongs to two objects, or is outside of it: {source}")]
+    Ranges { segment: SegmentId, source: RangeError },
+}
+
+/// What a restored state contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// Number of objects, including unfinished writes.
+    pub objects: u64,
+    /// Number of unfinished writes.
+    pub writing: u64,
+    pub segments: u64,
+    pub clients: u64,
+}
+
+/// A range in use, and to what it belongs.
+#[derive(Clone, Copy, Debug)]
+struct RestoredRange {
+    range: UsedRange,
+    holder: RangeHolder,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum RangeHolder {
+    /// The replica of an object with this position.
+    Object(ObjectSlot, u32),
+    /// A quarantined replica with this id.
+    Discard(u64),
+}
+
+impl StandbyState {
+    /// Starts to serve calls at `now`. The applied records must be durable, because the memory that they freed is available at once: sync
+    /// the log first.
+    ///
+    /// No client is confirmed (see `confirm`). Every object counts as leased for one default lease, or for that of the process before if it
+    /// was longer, because readers may have leases. Unfinished writes count as started now.
+    ///
+    /// Restored segments accept no new objects for `hold`. Pass zero if the records contain everything that was acknowledged. After a loss
+    /// of power, the last records may be missing, and clients may still read or write memory that is free according to the others. Pass a
+    /// time after which they have ended: at least the lease, and as long as a write may take. The hold is recorded, so another restart
+    /// does not end it.
+    ///
+    /// # Errors
+    /// Two objects have the same memory, or an object's memory is outside its segment.
+    pub fn activate(self, now: Mono, hold: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
+        let condemned = self.condemned();
+        let mut state = self.state;
+        state.condemned = condemned.into();
+        rebuild_memory(&mut state)?;
+        state.earlier_lease = state.earlier_lease.max(state.policy.lease_ttl);
+        let lease = now + state.earlier_lease;
+        state.earlier_leases_until = lease;
+        #[cfg(feature = "planted-mistakes")]
+        let lease = if state.planted == Some(PlantedMistake::LeaseAssumedEnded) { now } else { lease };
+        let writing = rebuild_order(&mut state, now, lease);
+        state.objects.relink_free_slots();
+        let deadline = now + state.policy.client_ttl;
+        state.clients.restore_all(deadline);
+        state.confirm_until = Some(deadline);
+        let hold = (!hold.is_zero()).then(|| now + hold);
+        state.open_at = state.open_at.max(hold);
+        // Some objects may be on segments that have been removed.
+        state.sweep_left = state.objects.slots();
+        let mounted = (0..state.segments.slots()).filter(|slot| state.segments.get(SegmentSlot(*slot)).is_some());
+        let report = RestoreReport {
+            objects: u64::from(state.objects.len()),
+            writing,
+            segments: mounted.count() as u64,
+            clients: state.clients.len() as u64,
+        };
+        Ok((state, report))
+    }
+}
+
+/// Builds the allocators of all segments from the objects and the quarantined replicas.
+fn rebuild_memory(state: &mut MasterState) -> Result<(), RestoreError> {
+    let mut by_segment: Vec<Vec<RestoredRange>> = Vec::new();
+    by_segment.resize_with(state.segments.slots() as usize, Vec::new);
+    let mut add = |segment: SegmentSlot, offset: u64, bytes: u64, holder: RangeHolder| {
+        by_segment[segment.index()].push(RestoredRange { range: UsedRange { offset, bytes }, holder });
+    };
+    for at in (0..state.objects.slots()).map(ObjectSlot) {
+        let Some(object) = state.objects.get(at) else { continue };
+        for (nth, replica) in (0..).zip(object.replicas()) {
+            add(replica.segment, replica.offset, object.size, RangeHolder::Object(at, nth));
+        }
+    }
+    for discarded in state.discards.iter() {
+        let replica = &discarded.replica;
+        add(replica.segment, replica.offset, discarded.bytes, RangeHolder::Discard(replica.id));
+    }
+    let MasterState { segments, objects, discards, .. } = &mut *state;
+    let rebuilt = segments.rebuild(|slot, size| -> Result<OffsetAllocator, (SegmentSlot, RangeError)> {
+        let mut ranges = std::mem::take(&mut by_segment[slot.index()]);
+        ranges.sort_unstable_by_key(|range| range.range.offset);
+        let used: Vec<UsedRange> = ranges.iter().map(|range| range.range).collect();
+        let (memory, tickets) = OffsetAllocator::rebuild(size, &used).map_err(|error| (slot, error))?;
+        for (range, ticket) in ranges.into_iter().zip(tickets) {
+            match range.holder {
+                RangeHolder::Object(at, nth) => {
+                    if let Some(replica) = objects[at].replicas_mut().nth(nth as usize) {
+                        replica.ticket = ticket;
+                    }
+                }
+                RangeHolder::Discard(id) => discards.set_ticket(id, ticket),
+            }
+        }
+        Ok(memory)
+    });
+    rebuilt.map_err(|(slot, source)| RestoreError::Ranges {
+        segment: state.segments.get(slot).map(|mounted| mounted.segment.id).unwrap_or_default(),
+        source,
+    })
+}
+
+/// Inserts all objects into the eviction order: those that were used last are evicted last. Returns the number of unfinished writes.
+fn rebuild_order(state: &mut MasterState, now: Mono, lease: Mono) -> u64 {
+    let mut by_use: Vec<(Mono, ObjectSlot)> = Vec::with_capacity(state.objects.len() as usize);
+    for at in (0..state.objects.slots()).map(ObjectSlot) {
+        let Some(object) = state.objects.get(at) else { continue };
+        by_use.push((object.eviction.lease_until(), at));
+    }
+    by_use.sort_unstable();
+    let mut writing = 0;
+    for (_, at) in by_use {
+        state.order.restore(&mut state.objects, at, now, lease);
+        if state.objects[at].eviction.is_writing() {
+            writing += 1;
+        } else {
+            state.count(at);
+        }
+        if let Some(group) = state.objects[at].group() {
+            state.groups.extend_lease(group, lease);
+        }
+    }
+    writing
+}

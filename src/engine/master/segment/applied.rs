@@ -1,0 +1,118 @@
+//! Segment tables that are filled from records, and the confirmation of restored segments.
+//!
+//! A table that is being filled has no allocators and no list of free slots until [`SegmentTable::rebuild`]. Its segments are unconfirmed.
+
+use crate::engine::alloc::OffsetAllocator;
+use crate::engine::base::ClientId;
+use crate::engine::master::object::ReplicaRecord;
+use crate::engine::master::segment::{SEGMENTS_MAX, SegmentEntry, SegmentTable, share_protocol};
+use crate::engine::master::slots::SegmentSlot;
+use crate::engine::wire::types::{Segment, SegmentStatus};
+
+impl SegmentTable {
+    /// Returns true if the client of the slot's segment has not confirmed it since a restore, or did not before it was removed.
+    pub fn is_unconfirmed(&self, slot: SegmentSlot) -> bool {
+        let unconfirmed =
+            |entry: &SegmentEntry| entry.mounted.as_ref().map_or(entry.never_confirmed, |mounted| !mounted.confirmed);
+        self.slots.get(slot.index()).is_some_and(unconfirmed)
+    }
+
+    /// Makes a restored segment readable: its client still holds the memory.
+    pub fn confirm(&mut self, slot: SegmentSlot) {
+        if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
+            mounted.confirmed = true;
+        }
+    }
+
+    /// Offers a confirmed segment for new objects, unless it is being unmounted or already open.
+    pub fn open_confirmed(&mut self, slot: SegmentSlot) {
+        let Some(mounted) = self.slots[slot.index()].mounted.as_mut() else { return };
+        if mounted.confirmed && !mounted.open && mounted.status == SegmentStatus::OK {
+            mounted.open = true;
+            let segment = mounted.segment.clone();
+            self.open(slot, &segment);
+        }
+    }
+
+    /// Adds free slots until the table has `slots` slots.
+    pub fn extend_to(&mut self, slots: u32) {
+        let slots = usize::try_from(slots).map_or(SEGMENTS_MAX, |slots| slots.min(SEGMENTS_MAX));
+        if self.slots.len() < slots {
+            self.slots.resize_with(slots, SegmentEntry::default);
+        }
+    }
+
+    /// Mounts a segment at exactly this slot. Returns false, and changes nothing, if the slot or the id is in use, or if the slot is
+    /// neither free nor the next slot of the table.
+    pub fn mount_at(&mut self, at: SegmentSlot, mut segment: Segment, client: ClientId) -> bool {
+        if at.index() > self.slots.len() || at.index() >= SEGMENTS_MAX || self.by_id.contains_key(&segment.id) {
+            return false;
+        }
+        if self.slots.get(at.index()).is_some_and(|entry| entry.mounted.is_some() || entry.replicas > 0) {
+            return false;
+        }
+        self.extend_to(at.0 + 1);
+        share_protocol(&mut segment);
+        self.insert(at, segment, client, false, OffsetAllocator::new(0));
+        true
+    }
+
+    /// Returns true if the slot exists and, if its segment is mounted, the range lies within the segment and the segment has that much
+    /// unused memory.
+    pub fn can_contain(&self, replica: &ReplicaRecord, bytes: u64) -> bool {
+        let Some(entry) = self.slots.get(replica.segment.index()) else { return false };
+        let fits = |bytes: Option<u64>, size: u64| bytes.is_some_and(|bytes| bytes <= size);
+        entry.mounted.as_ref().is_none_or(|mounted| {
+            let size = mounted.segment.size;
+            fits(replica.offset.checked_add(bytes), size) && fits(mounted.used.checked_add(bytes), size)
+        })
+    }
+
+    /// Counts a replica that was restored.
+    pub fn count_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
+        let entry = &mut self.slots[replica.segment.index()];
+        entry.replicas += 1;
+        if let Some(mounted) = entry.mounted.as_mut() {
+            mounted.used += bytes;
+            self.used += bytes;
+        }
+        self.next_replica = self.next_replica.max(replica.id.saturating_add(1));
+    }
+
+    /// Stops counting a replica that was restored.
+    pub fn uncount_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
+        self.stop_counting(replica, bytes);
+        self.slots[replica.segment.index()].replicas -= 1;
+    }
+
+    /// The id that the next replica gets.
+    pub fn next_replica(&self) -> u64 {
+        self.next_replica
+    }
+
+    /// Sets the id that the next replica gets, unless a higher one is in use.
+    pub fn set_next_replica(&mut self, id: u64) {
+        self.next_replica = self.next_replica.max(id);
+    }
+
+    /// Rebuilds the list of free slots, and sets the allocator of each mounted segment to the result of `memory_of`, which is passed the
+    /// segment's slot and size.
+    ///
+    /// # Errors
+    /// The first error of `memory_of`.
+    pub fn rebuild<E>(
+        &mut self,
+        mut memory_of: impl FnMut(SegmentSlot, u64) -> Result<OffsetAllocator, E>,
+    ) -> Result<(), E> {
+        self.spare.clear();
+        for nth in (0..self.slots.len()).rev() {
+            let (slot, entry) = (SegmentSlot::from_index(nth), &mut self.slots[nth]);
+            match entry.mounted.as_mut() {
+                Some(mounted) => mounted.memory = memory_of(slot, mounted.segment.size)?,
+                None if entry.replicas == 0 => self.spare.push(slot),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
