@@ -86,7 +86,7 @@ impl MasterProcess {
         if let MetadataCleanup::Elsewhere(url) = &plan.cleanup {
             cleaner = elsewhere(url.as_deref())?;
         }
-        let master = MasterServer::start(plan.config.clone(), env.clone()).await.map_err(|error| match error {
+        let master = MasterServer::start_here(plan.config.clone(), env.clone()).await.map_err(|error| match error {
             MasterError::Rpc(StartError::Listen { source, .. }) => plan.rpc.failure(&source),
             MasterError::Rpc(StartError::Thread(source)) => {
                 Failure::host("cannot start the RPC threads").found(source.to_string()).next("lower --rpc-thread-num")

@@ -1,7 +1,5 @@
 //! Runs a session and handles signals.
 
-use std::pin::pin;
-
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -49,7 +47,7 @@ pub fn run(
         let mut observers = Observers(observers);
         let mut signal: Option<&'static str> = None;
         let mut signals_seen = 0_u32;
-        let mut running = pin!(session.go_on(env(), earlier, &mut stop, &mut observers));
+        let mut running = session.go_on_here(env(), earlier, &mut stop, &mut observers);
         let executed = loop {
             tokio::select! {
                 executed = &mut running => break executed,

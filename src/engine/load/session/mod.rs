@@ -15,9 +15,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 
-use crate::engine::env::Env;
+use crate::engine::env::{Env, RealEnv};
 use crate::engine::load::server::ServerClient;
 use crate::engine::load::server::observed::ShortfallWatcher;
 use crate::engine::load::session::caches::{EndedPass, SessionCaches};
@@ -189,6 +190,18 @@ impl Session {
         observer: &mut dyn Observer,
     ) -> SessionResult {
         self.go_on(env, Vec::new(), stop, observer).await
+    }
+
+    /// [`go_on`](Session::go_on) on this host. The function is not generic, so the code of the connections is compiled with this crate, as
+    /// one unit, and costs less CPU time per token.
+    pub fn go_on_here<'a>(
+        self,
+        env: RealEnv,
+        earlier: Vec<PreviousPass>,
+        stop: &'a mut mpsc::Receiver<()>,
+        observer: &'a mut dyn Observer,
+    ) -> LocalBoxFuture<'a, SessionResult> {
+        Box::pin(self.go_on(env, earlier, stop, observer))
     }
 
     /// Executes the schedule, resuming from the passes of an interrupted run, in order. Requests that had finished are

@@ -6,11 +6,12 @@ mod shared;
 mod ticker;
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::engine::env::Env;
+use crate::engine::env::{Env, RealEnv};
 use crate::engine::master::config::MasterConfig;
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::server::ticker::run_ticker;
@@ -25,6 +26,20 @@ pub enum MasterError {
     #[error(transparent)]
     Rpc(#[from] StartError),
 }
+
+impl MasterServer<RealEnv> {
+    /// [`start`](MasterServer::start) on this host. The function is not generic, so the code of the connections is compiled with this
+    /// crate, as one unit. In a crate that calls `start`, it would be compiled in many units, and answer a batch up to a third slower.
+    ///
+    /// # Errors
+    /// Same as [`start`](MasterServer::start).
+    pub fn start_here(config: MasterConfig, env: RealEnv) -> MasterStart {
+        Box::pin(MasterServer::start(config, env))
+    }
+}
+
+/// The start of a master on this host.
+pub type MasterStart = Pin<Box<dyn Future<Output = Result<MasterServer<RealEnv>, MasterError>> + Send>>;
 
 /// A running master. Dropping it stops it without waiting; [`MasterServer::stop`] waits.
 pub struct MasterServer<E: Env> {
@@ -97,7 +112,6 @@ mod tests {
 
     use super::*;
     use crate::engine::base::HostPort;
-    use crate::engine::env::RealEnv;
     use crate::engine::master::StateAccess;
 
     #[tokio::test]
