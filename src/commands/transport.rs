@@ -84,10 +84,11 @@ impl TransportArgs {
 /// selected rdma.
 pub fn failure(error: &TransferError, origin: impl fmt::Display) -> Option<Failure> {
     let failure = match error {
-        TransferError::Unavailable { why, .. } => {
-            let next =
-                "run mcctl devices and mcctl doctor --protocol rdma; or use --protocol tcp or --allow-tcp-fallback";
-            Failure::host("this host cannot use rdma, and fallback to tcp is not allowed").found(why.clone()).next(next)
+        TransferError::Unavailable { protocol, why } => {
+            let check = format!("run mcctl devices and mcctl doctor --protocol {protocol}");
+            Failure::host(format!("this host cannot use {protocol}, and fallback to tcp is not allowed"))
+                .found(why.clone())
+                .next(format!("{check}; or use --protocol tcp or --allow-tcp-fallback"))
         }
         TransferError::Device(fault) => {
             Failure::host("cannot use rdma").found(fault.to_string()).next(next(fault, "the peer"))

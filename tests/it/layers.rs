@@ -13,8 +13,8 @@ const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
 const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan", "upstream", "wire", "alloc"];
 /// The files of `master` that are its shells; all others are its core.
 const MASTER_SHELLS: &[&str] = &["server", "admin.rs"];
-/// Folders of `transfer` with one transport each. `engine/transfer/transports.rs` alone names them.
-const TRANSPORTS: &[&str] = &["rdma", "tcp"];
+/// The table of transports.
+const TRANSPORT_TABLE: &str = "engine/transfer/transports.rs";
 /// Folders of `commands` that several commands share. Any other folder is a command.
 const SHARED_BY_COMMANDS: &[&str] = &["gflags", "logging", "service_flags", "svg"];
 /// Identifiers that `commands` must not use outside its unit tests: the engine owns clocks, sockets and HTTP clients. `RealEnv` is
@@ -389,21 +389,34 @@ fn words(words: &[&str], excepted: impl Fn(&str) -> bool) -> Vec<String> {
     found
 }
 
+/// The folders of `transfer` with one transport each, from the imports of the table.
+fn transports(files: &[(String, Vec<Token>)]) -> Vec<String> {
+    let (_, tokens) = files.iter().find(|(file, _)| file == TRANSPORT_TABLE).expect("the table of transports");
+    let is_import = |w: &&[Token]| w[0].0 == "transfer" && w[3].0 == "::" && w[4].0.ends_with("Transport");
+    let mut found: Vec<String> = tokens.windows(5).filter(is_import).map(|w| w[2].0.clone()).collect();
+    found.dedup();
+    found
+}
+
 /// Where a file that is not a transport's own names it, tests apart.
-fn named_transports(file: &str, tokens: &[Token]) -> Vec<String> {
-    let is_free =
-        |name: &str| file == "engine/transfer/transports.rs" || file.starts_with(&format!("engine/transfer/{name}/"));
-    let names = |w: &&[Token]| w[0].0 == "transfer" && w[1].0 == "::" && TRANSPORTS.contains(&w[2].0.as_str());
+fn named_transports(transports: &[String], file: &str, tokens: &[Token]) -> Vec<String> {
+    let is_free = |name: &str| file == TRANSPORT_TABLE || file.starts_with(&format!("engine/transfer/{name}/"));
+    let names = |w: &&[Token]| w[0].0 == "transfer" && w[1].0 == "::" && transports.contains(&w[2].0);
     let found = without_tests(tokens).windows(3).filter(names).filter(|w| !is_free(&w[2].0));
     found.map(|w| format!("{file}:{}: {}", w[2].1, w[2].0)).collect()
 }
 
 #[test]
 fn a_transport_is_named_only_in_the_table_of_transports() {
-    let wrong: Vec<String> = files().iter().flat_map(|(file, tokens)| named_transports(file, tokens)).collect();
+    let files = files();
+    let transports = transports(&files);
+    assert!(transports.len() > 1, "{transports:?}");
+    let wrong: Vec<String> =
+        files.iter().flat_map(|(file, tokens)| named_transports(&transports, file, tokens)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let planted = tokens("\nuse crate::engine::transfer::rdma::RdmaTransport;");
-    assert_eq!(named_transports("engine/transfer/engine.rs", &planted), ["engine/transfer/engine.rs:2: rdma"]);
+    let found = named_transports(&transports, "engine/transfer/engine.rs", &planted);
+    assert_eq!(found, ["engine/transfer/engine.rs:2: rdma"]);
 }
 
 #[test]

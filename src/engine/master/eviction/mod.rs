@@ -22,7 +22,8 @@ mod list;
 ///
 /// Calls run with the state locked, so the time that they take must not grow with the number of objects.
 trait EvictionPolicy {
-    /// Adds an object: its write has ended, or its soft pin. Its lease may be over or not.
+    /// Adds an object: its write has ended, or its soft pin. Its lease may be over or not. `now` is the end of the write, or the time at
+    /// which the expired pin was processed. An object that is written again is removed first.
     fn insert(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono);
     /// Records a read. The object's lease, which ended at `before`, has been extended.
     fn touch(&mut self, objects: &mut ObjectTable, at: ObjectSlot, before: Mono);
