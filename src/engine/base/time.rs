@@ -16,6 +16,7 @@ impl Mono {
     }
 
     /// Time from `earlier` to `self`; zero if `earlier` is later.
+    #[inline]
     pub fn since(self, earlier: Mono) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -23,6 +24,7 @@ impl Mono {
 
 impl Add<Duration> for Mono {
     type Output = Mono;
+    #[inline]
     fn add(self, d: Duration) -> Mono {
         Mono(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -30,6 +32,7 @@ impl Add<Duration> for Mono {
 
 impl Sub<Duration> for Mono {
     type Output = Mono;
+    #[inline]
     fn sub(self, d: Duration) -> Mono {
         Mono(self.0.saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -39,6 +39,7 @@ impl LengthWidth {
     }
 
     /// Number of bytes per length.
+    #[inline]
     pub fn bytes(self) -> usize {
         1 << (self as u8)
     }
@@ -52,11 +53,13 @@ pub struct PayloadReader<'a> {
 
 impl<'a> PayloadReader<'a> {
     /// Creates a reader for `bytes`, in which lengths have the given width.
+    #[inline]
     pub fn new(bytes: &'a [u8], width: LengthWidth) -> PayloadReader<'a> {
         PayloadReader { left: bytes, width }
     }
 
     /// Number of unread bytes.
+    #[inline]
     pub fn left(&self) -> usize {
         self.left.len()
     }
@@ -65,6 +68,7 @@ impl<'a> PayloadReader<'a> {
     ///
     /// # Errors
     /// Fewer bytes remain.
+    #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let (head, tail) =
             self.left.split_at_checked(count).ok_or_else(|| DecodeError::short(count, self.left.len()))?;
@@ -76,6 +80,7 @@ impl<'a> PayloadReader<'a> {
     ///
     /// # Errors
     /// Fewer bytes remain.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, tail) = self.left.split_first_chunk::<N>().ok_or_else(|| DecodeError::short(N, self.left.len()))?;
         self.left = tail;
@@ -86,6 +91,7 @@ impl<'a> PayloadReader<'a> {
     ///
     /// # Errors
     /// The bytes end early, or the length exceeds the remaining bytes.
+    #[inline]
     pub fn length(&mut self) -> Result<usize, DecodeError> {
         let length = match self.width {
             LengthWidth::W1 => u64::from(u8::from_le_bytes(self.array()?)),
@@ -108,16 +114,19 @@ pub struct PayloadWriter<'o> {
 
 impl<'o> PayloadWriter<'o> {
     /// Creates a writer that appends to `out`, with lengths of the given width.
+    #[inline]
     pub fn new(out: &'o mut Vec<u8>, width: LengthWidth) -> PayloadWriter<'o> {
         PayloadWriter { out, width }
     }
 
     /// Appends bytes without a length.
+    #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
     /// Appends a length or count. The message's width fits the longest one.
+    #[inline]
     pub fn length(&mut self, length: usize) {
         let bytes = (length as u64).to_le_bytes();
         debug_assert!(LengthWidth::for_length(length).bytes() <= self.width.bytes(), "longest() missed a length");

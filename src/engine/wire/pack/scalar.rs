@@ -27,9 +27,11 @@ impl<'a> Wire<'a> for bool {
     fn literal(out: &mut TypeLiteral) {
         out.byte(0x0b);
     }
+    #[inline]
     fn put(&self, out: &mut PayloadWriter<'_>) {
         out.bytes(&[u8::from(*self)]);
     }
+    #[inline]
     fn get(from: &mut PayloadReader<'a>) -> Result<bool, DecodeError> {
         let [byte] = from.array()?;
         Ok(byte != 0)
@@ -40,7 +42,9 @@ impl<'a> Wire<'a> for () {
     fn literal(out: &mut TypeLiteral) {
         out.byte(0xfa);
     }
+    #[inline]
     fn put(&self, _out: &mut PayloadWriter<'_>) {}
+    #[inline]
     fn get(_from: &mut PayloadReader<'a>) -> Result<(), DecodeError> {
         Ok(())
     }
@@ -50,9 +54,11 @@ impl<'a> Wire<'a> for ErrorCode {
     fn literal(out: &mut TypeLiteral) {
         i32::literal(out);
     }
+    #[inline]
     fn put(&self, out: &mut PayloadWriter<'_>) {
         self.0.put(out);
     }
+    #[inline]
     fn get(from: &mut PayloadReader<'a>) -> Result<ErrorCode, DecodeError> {
         i32::get(from).map(ErrorCode)
     }
@@ -70,10 +76,12 @@ macro_rules! uuid {
                 out.size(8);
                 out.close();
             }
+            #[inline]
             fn put(&self, out: &mut PayloadWriter<'_>) {
                 self.0.put(out);
                 self.1.put(out);
             }
+            #[inline]
             fn get(from: &mut PayloadReader<'a>) -> Result<$name, DecodeError> {
                 Ok($name(u64::get(from)?, u64::get(from)?))
             }

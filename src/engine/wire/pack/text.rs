@@ -28,6 +28,7 @@ impl<'a> From<&'a [u8]> for Text<'a> {
 
 impl Text<'_> {
     /// Copies the string into an owned one.
+    #[inline]
     pub fn to_buf(self) -> TextBuf {
         TextBuf(Bytes::copy_from_slice(self.0))
     }
@@ -35,6 +36,7 @@ impl Text<'_> {
 
 impl TextBuf {
     /// Borrows the bytes as a `Text`.
+    #[inline]
     pub fn as_text(&self) -> Text<'_> {
         Text(&self.0)
     }
@@ -45,6 +47,7 @@ impl TextBuf {
     }
 
     /// Returns true if the string is empty.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -115,12 +118,15 @@ impl<'a> Wire<'a> for TextBuf {
     fn literal(out: &mut TypeLiteral) {
         literal(out);
     }
+    #[inline]
     fn longest(&self) -> usize {
         self.0.len()
     }
+    #[inline]
     fn put(&self, out: &mut PayloadWriter<'_>) {
         self.as_text().put(out);
     }
+    #[inline]
     fn get(from: &mut PayloadReader<'a>) -> Result<TextBuf, DecodeError> {
         Text::get(from).map(Text::to_buf)
     }
