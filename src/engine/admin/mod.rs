@@ -8,6 +8,7 @@
 //! Lists the keys of a master.
 //!
 //! ```no_run
+//! # extern crate mcctl_store as mcctl;
 //! use std::time::Duration;
 //!
 //! use mcctl::engine::admin::{AdminClient, PORT};
