@@ -127,19 +127,7 @@ fn replica_list(bencher: Bencher, keys: u64) {
 
 #[divan::bench(args = [20_000, 1_000_000])]
 fn put_and_remove(bencher: Bencher, keys: u64) {
-    let mut pool = SegmentPool::new(keys);
-    let config = ReplicateConfig::default();
-    let mut i = 0;
-    bencher.bench_local(|| {
-        i += 1;
-        let name = key(keys + i);
-        pool.now.0 += 1_000;
-        let options = PutOptions::new(&config, 1, pool.state.policy());
-        let spec = PutSpec::new(name.as_bytes(), MIB, options.as_ref(), 0).expect("plain");
-        pool.state.put_start(pool.now, ME, &spec).expect("room");
-        pool.state.put_end(pool.now, ME, name.as_bytes(), None, ReplicaType::ALL).expect("ends");
-        pool.state.remove(pool.now, name.as_bytes(), false).expect("not read");
-    });
+    measure_put_and_remove(bencher, SegmentPool::new(keys), keys);
 }
 
 /// The same with records, each change closed and durable at once. The bytes are not written anywhere.
@@ -147,6 +135,10 @@ fn put_and_remove(bencher: Bencher, keys: u64) {
 fn put_and_remove_with_records(bencher: Bencher, keys: u64) {
     let mut pool = SegmentPool::new(keys);
     pool.state.start_recording(pool.now, RecordBuffer::new(DATA_FORMAT, 1));
+    measure_put_and_remove(bencher, pool, keys);
+}
+
+fn measure_put_and_remove(bencher: Bencher, mut pool: SegmentPool, keys: u64) {
     let config = ReplicateConfig::default();
     let (mut i, mut bytes) = (0, 0);
     bencher.bench_local(|| {
@@ -160,7 +152,10 @@ fn put_and_remove_with_records(bencher: Bencher, keys: u64) {
                 bytes += change.payload.len();
                 change.sequence
             });
-            state.durable(sequence.expect("changed"));
+            // `None` without records.
+            if let Some(sequence) = sequence {
+                state.durable(sequence);
+            }
         };
         pool.state.put_start(pool.now, ME, &spec).expect("room");
         close(&mut pool.state);

@@ -63,9 +63,7 @@ impl MasterState {
             return;
         }
         self.open_at = None;
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::HoldEnded);
-        }
+        self.record(&MasterRecord::HoldEnded);
         (0..self.segments.slots()).for_each(|slot| self.segments.open_confirmed(SegmentSlot(slot)));
     }
 

@@ -131,9 +131,7 @@ impl MasterState {
     fn mark_client(&mut self, client: ClientId, ok: bool) {
         let Some(record) = self.clients.get_mut(client) else { return };
         record.ok = ok;
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::ClientMarked { client, ok });
-        }
+        self.record(&MasterRecord::ClientMarked { client, ok });
     }
 
     /// Retires a segment because client `by` mounts one that replaces it. The segment's client must remount.
@@ -224,9 +222,7 @@ impl MasterState {
         self.segments.confirm(slot);
         self.segments.close(slot, until);
         self.grace.insert((until, segment));
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::SegmentClosed { slot, remaining_ms: grace_ms });
-        }
+        self.record(&MasterRecord::SegmentClosed { slot, remaining_ms: grace_ms });
         Ok(())
     }
 
@@ -275,9 +271,7 @@ impl MasterState {
         if let Some(client) = self.clients.get_mut(departed.client) {
             client.segments.retain(|other| *other != slot);
         }
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::SegmentRetired { slot });
-        }
+        self.record(&MasterRecord::SegmentRetired { slot });
         self.sweep_left = self.objects.slots();
         out.list.push(StateEffect::Unmounted {
             segment: departed.segment.id,
@@ -291,9 +285,7 @@ impl MasterState {
     /// Removes an expired client. Its segments become unreadable immediately; the next calls to `tick` retire them.
     pub(super) fn expire(&mut self, client: ClientId, out: &mut Effects) {
         let Some(ClientRecord { segments, .. }) = self.clients.remove(client) else { return };
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::ClientExpired { client });
-        }
+        self.record(&MasterRecord::ClientExpired { client });
         for slot in segments {
             self.segments.condemn(slot);
             self.condemned.push_back(slot);

@@ -180,9 +180,7 @@ impl MasterState {
             return self.create(now, client, spec, inherited);
         }
         self.preserve(at);
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::ObjectRewritten { slot: at, client, pending: spec.options.pin });
-        }
+        self.record(&MasterRecord::ObjectRewritten { slot: at, client, pending: spec.options.pin });
         self.uncount(at);
         let owner = self.owners.acquire(client);
         let object = &mut self.objects[at];
@@ -219,9 +217,7 @@ impl MasterState {
             return Ok(());
         }
         self.preserve(at);
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::ObjectCompleted { slot: at, checksum });
-        }
+        self.record(&MasterRecord::ObjectCompleted { slot: at, checksum });
         let object = &mut self.objects[at];
         object.set_checksum(checksum);
         let size = object.size;

@@ -22,6 +22,14 @@ impl MasterState {
         self.records = Some(buffer);
     }
 
+    /// Adds a record to the change in progress, if changes are recorded.
+    #[inline]
+    pub(super) fn record(&mut self, record: &MasterRecord<'_>) {
+        if let Some(records) = self.records.as_mut() {
+            records.add(record);
+        }
+    }
+
     /// The record that states how long leases last and whether restored segments are held.
     pub(super) fn process_record(&self, now: Mono) -> MasterRecord<'static> {
         // Before a restored object's lease has ended, a reader may have a lease that an earlier process granted.
@@ -43,8 +51,8 @@ impl MasterState {
         self.records.as_mut()?.close(write)
     }
 
-    /// Records that all changes up to number `sequence` are durable. Memory that they freed becomes available, most of it by and by
-    /// ([`tick`](Self::tick)).
+    /// Records that all changes up to number `sequence` are durable. Memory that they freed becomes available, most of it in later
+    /// slices ([`tick`](Self::tick)).
     pub fn durable(&mut self, sequence: u64) {
         self.freed.set_durable(sequence);
         self.reclaim_slice();

@@ -216,42 +216,22 @@ impl MasterState {
             self.mem_replicas -= lost.len() as u64;
         }
         let (first, rest) = kept.split_first().expect("the caller checked that at least one remains");
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::ReplicasDropped { slot: at, kept: ReplicaList::Records { first, rest } });
-        }
+        self.record(&MasterRecord::ReplicasDropped { slot: at, kept: ReplicaList::Records { first, rest } });
         self.objects[at].set_replicas(*first, rest.to_vec());
     }
 
     /// Removes an object and frees its memory.
     pub(super) fn erase(&mut self, at: ObjectSlot) {
         self.preserve(at);
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::ObjectErased { slot: at });
-        }
-        let size = self.objects[at].size;
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        self.erase_keeping_memory(at, &mut scratch);
-        for replica in scratch.drain(..) {
-            self.free(&replica, size);
-        }
-        self.scratch = scratch;
+        self.record(&MasterRecord::ObjectErased { slot: at });
+        self.erase_with(at, |state, replica, size| state.free(&replica, size));
     }
 
     /// Removes an object at `now` and quarantines its memory until `until`.
     pub(super) fn discard(&mut self, at: ObjectSlot, now: Mono, until: Mono) {
         self.preserve(at);
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::ObjectDiscarded { slot: at, remaining_ms: remaining_ms(now, until) });
-        }
-        let size = self.objects[at].size;
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        self.erase_keeping_memory(at, &mut scratch);
-        for replica in scratch.drain(..) {
-            self.discards.add(replica, size, until);
-        }
-        self.scratch = scratch;
+        self.record(&MasterRecord::ObjectDiscarded { slot: at, remaining_ms: remaining_ms(now, until) });
+        self.erase_with(at, |state, replica, size| state.discards.add(replica, size, until));
     }
 
     /// Removes an unfinished write. If the write replaces a value in place, readers may still read the memory under the lease on that
@@ -261,10 +241,13 @@ impl MasterState {
         if now < lease { self.discard(at, now, lease) } else { self.erase(at) }
     }
 
-    /// Removes an object without freeing its memory. Its replicas are appended to `replicas`. The caller has recorded the removal.
-    fn erase_keeping_memory(&mut self, at: ObjectSlot, replicas: &mut Vec<ReplicaRecord>) {
+    /// Removes an object, and then passes each of its replicas and its size to `give_back`. The caller has recorded the removal.
+    fn erase_with(&mut self, at: ObjectSlot, give_back: impl Fn(&mut MasterState, ReplicaRecord, u64)) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
         let object = &self.objects[at];
-        replicas.extend(object.replicas());
+        let size = object.size;
+        scratch.extend(object.replicas());
         if !object.eviction.is_writing() {
             self.uncount(at);
         }
@@ -274,6 +257,10 @@ impl MasterState {
         if let Some(membership) = removed.extra.and_then(|extra| extra.group) {
             self.groups.remove_member(&mut self.objects, membership);
         }
+        for replica in scratch.drain(..) {
+            give_back(self, replica, size);
+        }
+        self.scratch = scratch;
     }
 
     /// Counts an object that has become complete.

@@ -166,9 +166,7 @@ impl MasterState {
         let mut released = 0;
         for _ in 0..WRITES_PER_SLICE {
             if let Some(discarded) = self.discards.pop_due(now) {
-                if let Some(records) = self.records.as_mut() {
-                    records.add(&MasterRecord::DiscardReleased { replica_id: discarded.replica.id });
-                }
+                self.record(&MasterRecord::DiscardReleased { replica_id: discarded.replica.id });
                 self.free(&discarded.replica, discarded.bytes);
             } else {
                 match self.order.first_writing() {

@@ -30,7 +30,7 @@ pub struct LadderCell {
 }
 
 impl LadderCell {
-    /// Without requests.
+    /// A cell to which no request has been added yet.
     pub fn new(length: u32, tier: LadderTier) -> LadderCell {
         LadderCell {
             length,
