@@ -192,8 +192,8 @@ impl Session {
         self.go_on(env, Vec::new(), stop, observer).await
     }
 
-    /// [`go_on`](Session::go_on) on this host. The function is not generic, so the code of the connections is compiled with this crate, as
-    /// one unit, and costs less CPU time per token.
+    /// Calls [`go_on`](Session::go_on) on this host. This function is not generic, so the code of the connections is compiled with this crate,
+    /// as one unit, and uses less CPU time per token.
     pub fn go_on_here<'a>(
         self,
         env: RealEnv,

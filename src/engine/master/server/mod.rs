@@ -28,8 +28,9 @@ pub enum MasterError {
 }
 
 impl MasterServer<RealEnv> {
-    /// [`start`](MasterServer::start) on this host. The function is not generic, so the code of the connections is compiled with this
-    /// crate, as one unit. In a crate that calls `start`, it would be compiled in many units, and answer a batch up to a third slower.
+    /// Calls [`start`](MasterServer::start) on this host. This function is not generic, so the code of the connections is compiled with this
+    /// crate, as one unit. The generic function is compiled with its caller's crate, in many units, and uses up to 40 % more CPU time per
+    /// batch.
     ///
     /// # Errors
     /// Same as [`start`](MasterServer::start).
