@@ -17,6 +17,7 @@ mod log_end;
 mod log_file;
 mod log_reader;
 mod names;
+mod options;
 mod planted;
 mod recovery;
 mod simulated;
@@ -35,6 +36,7 @@ pub use disk::DiskStorage;
 pub use error::{Corruption, JournalError};
 pub use header::JOURNAL_FORMAT;
 pub use log_end::TornTail;
+pub use options::{DiskErrorPolicy, ParseDiskErrorPolicyError, ParseSyncModeError, SyncMode};
 pub use planted::JournalMistake;
 #[cfg(feature = "planted-mistakes")]
 pub use planted::plant;
