@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::engine::base::Unix;
 use crate::engine::journal::emptying::{self, list};
 use crate::engine::journal::error::{Corruption, JournalError};
-use crate::engine::journal::header::{FileHeader, FileKind};
+use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader, FileKind, writer_of};
 use crate::engine::journal::identity::DirectoryIdentity;
 use crate::engine::journal::log_end::UnprovedRange;
 use crate::engine::journal::names;
@@ -126,6 +126,13 @@ impl DataDir {
             return Err(JournalError::corrupt(&self.storage.path(), 0, Corruption::NoLog).into());
         }
         Ok(report)
+    }
+
+    /// The program that wrote a log file or a snapshot, for error messages. `None`: the file cannot be read.
+    pub fn writer_of(&self, file: &str) -> Option<String> {
+        let mut header = [0; FILE_HEADER_BYTES];
+        let count = read_full(&*self.storage.open(file).ok()?, 0, &mut header).ok()?;
+        (count == FILE_HEADER_BYTES).then(|| writer_of(&header))
     }
 
     /// Begins a log behind what was recovered, which becomes durable. A torn tail is ignored from now on.

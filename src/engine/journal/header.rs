@@ -96,9 +96,8 @@ impl FileHeader {
         }
         let format = u16::from_le_bytes(take(bytes, 8));
         if format != JOURNAL_FORMAT {
-            let length = usize::from(u16::from_le_bytes(take(bytes, 10))).min(WRITER_BYTES_MAX);
-            let writer = String::from_utf8_lossy(&bytes[12..12 + length]).into_owned();
-            return Err(JournalError::UnknownFormat { file: file.to_owned(), found: format.into(), writer });
+            let (file, writer) = (file.to_owned(), writer_of(bytes));
+            return Err(JournalError::UnknownFormat { file, found: format.into(), writer });
         }
         let word = |index: usize| u64::from_le_bytes(take(bytes, 108 + 8 * index));
         Ok(FileHeader {
@@ -133,6 +132,12 @@ impl FileHeader {
     pub(super) fn seed(&self) -> u32 {
         crc32c::crc32c_append(crc32c(&self.directory.0.to_le_bytes()), &self.number.to_le_bytes())
     }
+}
+
+/// The program that wrote a header whose checksum is right.
+pub(super) fn writer_of(bytes: &[u8; FILE_HEADER_BYTES]) -> String {
+    let length = usize::from(u16::from_le_bytes(take(bytes, 10))).min(WRITER_BYTES_MAX);
+    String::from_utf8_lossy(&bytes[12..12 + length]).into_owned()
 }
 
 /// The `N` bytes at `at`. The caller has checked the length.

@@ -26,6 +26,8 @@ pub(super) struct LogEnd {
     pub files: Vec<KnownLogFile>,
     /// The numbers of files that are not part of the log: an earlier process had no use for them.
     pub foreign: Vec<u64>,
+    /// The last frame was written since the kernel started, or there is none.
+    pub same_boot: bool,
     /// The highest number of a file, or 0.
     pub newest: u64,
     /// The files that were read begin at this index.

@@ -117,6 +117,7 @@ impl<'a> LogReader<'a> {
             last: needed - 1,
             frames: 0,
             torn: None,
+            same_boot: true,
             files: self.files.iter().map(|(number, _)| KnownLogFile { number: *number, first: None }).collect(),
             foreign: self.foreign.clone(),
             newest: self.files.last().map_or(0, |(number, _)| *number),
@@ -139,7 +140,8 @@ impl<'a> LogReader<'a> {
                     end.last = frame.sequence;
                     end.frames += 1;
                 }
-                if at.file.header.boot == self.boot {
+                end.same_boot = at.file.header.boot == self.boot;
+                if end.same_boot {
                     frames.add(&frame, at.index, at.offset as u64);
                 }
                 end.files[at.index].first.get_or_insert(frame.sequence);

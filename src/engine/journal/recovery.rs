@@ -14,8 +14,8 @@ use crate::engine::journal::uuid::Uuid;
 /// A part of the recovered data. A snapshot, if there is one, comes first: its begin, its chunks and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveredItem<'a> {
-    /// A snapshot of the state after frame `sequence`, begun at `written`.
-    SnapshotBegin { sequence: u64, written: Unix },
+    /// A snapshot of the state after frame `sequence`, begun at `written`. `file` is its name, for error messages.
+    SnapshotBegin { sequence: u64, written: Unix, file: &'a str },
     /// A chunk as it was passed to `SnapshotWriter::chunk`.
     SnapshotChunk { kind: u8, payload: &'a [u8] },
     /// All chunks were delivered. The reader compares the summary with what it has read.
@@ -43,6 +43,9 @@ pub struct RecoveryReport {
     pub records: u64,
     /// The sequence number of the last payload, or that of the snapshot if none follows it.
     pub last_sequence: u64,
+    /// The last frame was written since the kernel started, or there is none. Otherwise, the host may have lost power, and frames that were
+    /// not durable may be missing.
+    pub same_boot: bool,
     /// The incomplete end of the log, which is not recovered.
     pub torn: Option<TornTail>,
     /// Snapshots that are not known to be damaged, oldest first.
@@ -99,6 +102,7 @@ impl RecoverySource<'_> {
             damaged_snapshots: damaged,
             records: log.frames,
             last_sequence: log.last,
+            same_boot: log.same_boot,
             torn: log.torn.clone(),
             generations,
             log,
@@ -130,7 +134,7 @@ impl RecoverySource<'_> {
     ) -> Result<RecoveredSnapshot, E> {
         let mut reader = self.open(sequence)?;
         let (written, mut chunks, mut payload) = (reader.written(), 0, Vec::new());
-        visit(RecoveredItem::SnapshotBegin { sequence, written })?;
+        visit(RecoveredItem::SnapshotBegin { sequence, written, file: &names::snapshot_name(sequence) })?;
         loop {
             match reader.next(&mut payload)? {
                 SnapshotPart::Chunk(kind) => {

@@ -60,6 +60,17 @@ pub struct SnapshotWriter {
     buffer: Vec<u8>,
     written: u64,
     synced: u64,
+    /// The file has its final name.
+    renamed: bool,
+}
+
+impl Drop for SnapshotWriter {
+    /// Removes the file of a snapshot that was not completed. If that fails, the next start removes it.
+    fn drop(&mut self) {
+        if !self.renamed {
+            let _ = self.storage.remove(&self.temporary);
+        }
+    }
 }
 
 impl SnapshotWriter {
@@ -86,6 +97,7 @@ impl SnapshotWriter {
             buffer: header.encode().to_vec(),
             written: 0,
             synced: 0,
+            renamed: false,
         })
     }
 
@@ -135,7 +147,7 @@ impl SnapshotWriter {
     /// Adds the trailer, makes the file durable, and gives it its name. The snapshot is durable when this returns.
     ///
     /// # Errors
-    /// The disk reports an error. Then the temporary file may remain, or the snapshot may be complete.
+    /// The disk reports an error. Then the temporary file is removed, or the snapshot may be complete.
     pub(super) fn finish(mut self, summary: SnapshotSummary) -> Result<(), JournalError> {
         let numbers = [self.chunks, summary.items, summary.digest];
         let trailer: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -147,6 +159,7 @@ impl SnapshotWriter {
         }
         let rename = JournalError::storage(StorageOperation::Rename, &self.temporary, None);
         self.storage.rename(&self.temporary, &self.name).map_err(rename)?;
+        self.renamed = true;
         let sync_directory = JournalError::storage(StorageOperation::SyncDirectory, &self.storage.path(), None);
         self.storage.sync_directory("").map_err(sync_directory)?;
         if sync_late { self.sync() } else { Ok(()) }

@@ -50,7 +50,7 @@ fn chunks_are_delivered_between_begin_and_end_before_the_log() {
     let storage = storage.crash(Crash::Kill);
     let visit = |item: RecoveredItem<'_>| {
         items.push(match item {
-            RecoveredItem::SnapshotBegin { sequence, written } => format!("begin {sequence} {}", written.0),
+            RecoveredItem::SnapshotBegin { sequence, written, .. } => format!("begin {sequence} {}", written.0),
             RecoveredItem::SnapshotChunk { kind, payload } => format!("chunk {kind} {}", payload.len()),
             RecoveredItem::SnapshotEnd(summary) => format!("end {}", summary.items),
             RecoveredItem::Record { sequence, at, file, offset, .. } => {
