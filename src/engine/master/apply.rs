@@ -95,6 +95,11 @@ impl StandbyState {
         self.state.digest()
     }
 
+    /// Whether the records contain everything that was acknowledged, even after a loss of power. Otherwise, the last changes may be missing.
+    pub fn is_complete(&self) -> bool {
+        self.state.complete_records
+    }
+
     /// Number of objects, including unfinished writes.
     pub fn objects(&self) -> u64 {
         u64::from(self.state.objects.len())
@@ -163,7 +168,8 @@ impl StandbyState {
                 self.state.segments.uncount_replica(&discarded.replica, discarded.bytes);
                 Ok(())
             }
-            MasterRecord::ProcessStarted { lease_ms, hold_ms } => {
+            MasterRecord::ProcessTerms { lease_ms, hold_ms, complete } => {
+                self.state.complete_records = complete;
                 self.state.earlier_lease = Duration::from_millis(lease_ms);
                 self.state.open_at = (hold_ms > 0).then(|| clock.in_full(hold_ms));
                 Ok(())

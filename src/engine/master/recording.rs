@@ -16,10 +16,26 @@ use crate::engine::master::state::MasterState;
 const RANGES_PER_SLICE: usize = 512;
 
 impl MasterState {
-    /// Records all changes from `now` on. `buffer` must continue the numbers of the changes that the state contains.
-    pub fn start_recording(&mut self, now: Mono, mut buffer: RecordBuffer) {
+    /// Records all changes from `now` on. `buffer` must continue the numbers of the changes that the state contains. `waits_for_sync`: the
+    /// caller sends each response only when its changes are durable.
+    pub fn start_recording(&mut self, now: Mono, mut buffer: RecordBuffer, waits_for_sync: bool) {
+        self.complete_records = waits_for_sync;
         buffer.add(&self.process_record(now));
         self.records = Some(buffer);
+    }
+
+    /// Records that no more responses will be sent. After this change is durable, the records are complete.
+    pub fn end_recording(&mut self, now: Mono) {
+        self.complete_records = true;
+        let record = self.process_record(now);
+        self.record(&record);
+    }
+
+    /// Continues without records, because they cannot be stored any more. Memory that waits for its change becomes available.
+    pub fn stop_recording(&mut self) {
+        self.records = None;
+        self.walk = None;
+        self.durable(u64::MAX);
     }
 
     /// Adds a record to the change in progress, if changes are recorded.
@@ -30,13 +46,14 @@ impl MasterState {
         }
     }
 
-    /// The record that states how long leases last and whether restored segments are held.
+    /// The record that states how long leases last, whether restored segments are held, and whether the records are complete.
     pub(super) fn process_record(&self, now: Mono) -> MasterRecord<'static> {
         // Before a restored object's lease has ended, a reader may have a lease that an earlier process granted.
         let own = self.policy.lease_ttl;
         let lease = if now < self.earlier_leases_until { own.max(self.earlier_lease) } else { own };
         let hold_ms = self.open_at.map_or(0, |until| remaining_ms(now, until));
-        MasterRecord::ProcessStarted { lease_ms: remaining_ms(Mono::ZERO, Mono::ZERO + lease), hold_ms }
+        let lease_ms = remaining_ms(Mono::ZERO, Mono::ZERO + lease);
+        MasterRecord::ProcessTerms { lease_ms, hold_ms, complete: self.complete_records }
     }
 
     /// Builds a mistake into the state, for tests of the tests.
@@ -56,6 +73,11 @@ impl MasterState {
     pub fn durable(&mut self, sequence: u64) {
         self.freed.set_durable(sequence);
         self.reclaim_slice();
+    }
+
+    /// Whether freed memory waits until its change is durable.
+    pub fn has_freed_memory_waiting(&self) -> bool {
+        self.freed.bytes() > 0
     }
 
     /// Returns some durably freed ranges to their allocators. Returns true if there are more.

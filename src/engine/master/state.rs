@@ -14,7 +14,7 @@
 //! * leases: `exist`, `replica_list`, `lease_replicas`
 //! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`, `extend_client_deadlines`
 //! * the passage of time: `tick`
-//! * records and snapshots: `start_recording`, `close_change`, `durable`, `begin_snapshot`, `snapshot_slice`, `cancel_snapshot`
+//! * records and snapshots: `start_recording`, `end_recording`, `stop_recording`, `close_change`, `durable`, `begin_snapshot`, `snapshot_slice`, `cancel_snapshot`
 //!
 //! Several of them, and `contains_key`, also drop the replicas that they find on removed segments (`find`).
 //!
@@ -85,6 +85,8 @@ pub struct MasterState {
     /// The longest lease that earlier processes granted, and when the last of these leases ends at the latest.
     pub(super) earlier_lease: Duration,
     pub(super) earlier_leases_until: Mono,
+    /// The durable records contain everything that was acknowledged ([`MasterRecord::ProcessTerms`]).
+    pub(super) complete_records: bool,
     #[cfg(feature = "planted-mistakes")]
     pub(super) planted: Option<PlantedMistake>,
     pub counters: MasterCounters,
@@ -118,6 +120,7 @@ impl MasterState {
             open_at: None,
             earlier_lease: Duration::ZERO,
             earlier_leases_until: Mono::ZERO,
+            complete_records: true,
             #[cfg(feature = "planted-mistakes")]
             planted: None,
             counters: MasterCounters::default(),

@@ -26,7 +26,7 @@ pub struct ClosedChange<'a> {
     ///
     /// Some changes permit their callers to overwrite memory that a restart without the record would show to readers. A client
     /// reuses the memory of a segment once the master has unmounted it. An upsert in place overwrites the memory of a complete object.
-    /// The first change of a process states how long its leases last.
+    /// The first change of a process states how long its leases last, and the last one that the records are complete.
     pub needs_sync: bool,
 }
 
@@ -49,7 +49,7 @@ impl RecordBuffer {
                 | MasterRecord::SegmentClosed { .. }
                 | MasterRecord::SegmentRetired { .. }
                 | MasterRecord::ObjectRewritten { .. }
-                | MasterRecord::ProcessStarted { .. }
+                | MasterRecord::ProcessTerms { .. }
         );
         record.encode(self.format, &mut self.payload);
     }

@@ -51,16 +51,7 @@ fn record_v1<'a>(input: &mut RecordReader<'a>) -> Result<MasterRecord<'a>, Recor
             MasterRecord::SegmentClosed { slot: segment_slot(input)?, remaining_ms: input.number()? }
         }
         tag::SEGMENT_RETIRED => MasterRecord::SegmentRetired { slot: segment_slot(input)? },
-        tag::CLIENT_MARKED => {
-            let client = input.client()?;
-            let begin = *input;
-            let ok = match input.byte()? {
-                0 => false,
-                1 => true,
-                other => return Err(begin.error(RecordProblem::UnknownFlags(other))),
-            };
-            MasterRecord::ClientMarked { client, ok }
-        }
+        tag::CLIENT_MARKED => MasterRecord::ClientMarked { client: input.client()?, ok: boolean(input)? },
         tag::CLIENT_EXPIRED => MasterRecord::ClientExpired { client: input.client()? },
         tag::OBJECT_STARTED => MasterRecord::ObjectStarted(object(input, 0)?.0),
         tag::OBJECT_REWRITTEN => {
@@ -81,7 +72,11 @@ fn record_v1<'a>(input: &mut RecordReader<'a>) -> Result<MasterRecord<'a>, Recor
         }
         tag::REPLICAS_DROPPED => MasterRecord::ReplicasDropped { slot: object_slot(input)?, kept: replicas(input)? },
         tag::DISCARD_RELEASED => MasterRecord::DiscardReleased { replica_id: input.number()? },
-        tag::PROCESS_STARTED => MasterRecord::ProcessStarted { lease_ms: input.number()?, hold_ms: input.number()? },
+        tag::PROCESS_TERMS => MasterRecord::ProcessTerms {
+            lease_ms: input.number()?,
+            hold_ms: input.number()?,
+            complete: boolean(input)?,
+        },
         tag::HOLD_ENDED => MasterRecord::HoldEnded,
         tag::TABLE_SIZES => MasterRecord::TableSizes {
             objects: input.number32()?,
@@ -104,6 +99,15 @@ fn record_v1<'a>(input: &mut RecordReader<'a>) -> Result<MasterRecord<'a>, Recor
         },
         other => return Err(begin.error(RecordProblem::UnknownTag(other))),
     })
+}
+
+fn boolean(input: &mut RecordReader<'_>) -> Result<bool, RecordError> {
+    let begin = *input;
+    match input.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(begin.error(RecordProblem::UnknownFlags(other))),
+    }
 }
 
 fn object_slot(input: &mut RecordReader<'_>) -> Result<ObjectSlot, RecordError> {

@@ -19,7 +19,7 @@ pub(super) mod tag {
     pub const OBJECT_DISCARDED: u8 = 20;
     pub const REPLICAS_DROPPED: u8 = 21;
     pub const DISCARD_RELEASED: u8 = 22;
-    pub const PROCESS_STARTED: u8 = 23;
+    pub const PROCESS_TERMS: u8 = 23;
     pub const HOLD_ENDED: u8 = 24;
     pub const TABLE_SIZES: u8 = 32;
     pub const OBJECT_SAVED: u8 = 33;
@@ -109,10 +109,11 @@ impl MasterRecord<'_> {
                 out.byte(tag::DISCARD_RELEASED);
                 out.number(replica_id);
             }
-            MasterRecord::ProcessStarted { lease_ms, hold_ms } => {
-                out.byte(tag::PROCESS_STARTED);
+            MasterRecord::ProcessTerms { lease_ms, hold_ms, complete } => {
+                out.byte(tag::PROCESS_TERMS);
                 out.number(lease_ms);
                 out.number(hold_ms);
+                out.byte(complete.into());
             }
             MasterRecord::HoldEnded => out.byte(tag::HOLD_ENDED),
             MasterRecord::TableSizes { objects, segments, next_replica } => {

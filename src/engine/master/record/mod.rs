@@ -83,9 +83,10 @@ pub(super) enum MasterRecord<'a> {
     ReplicasDropped { slot: ObjectSlot, kept: ReplicaList<'a> },
     /// A quarantined replica was freed.
     DiscardReleased { replica_id: u64 },
-    /// A process began to record. Leases that it or an earlier process granted last at most `lease_ms`. Restored segments accept no new
-    /// objects for `hold_ms`.
-    ProcessStarted { lease_ms: u64, hold_ms: u64 },
+    /// What is true of the process that records. Leases that it or an earlier process granted last at most `lease_ms`. Restored segments
+    /// accept no new objects for `hold_ms`. If `complete`, the durable records contain everything that was acknowledged: the process sends
+    /// each response only when its records are durable, or it has sent the last one.
+    ProcessTerms { lease_ms: u64, hold_ms: u64, complete: bool },
     /// Restored segments accept new objects from now on.
     HoldEnded,
     /// Snapshot only: the number of slots of the object and segment tables, and the next replica id.

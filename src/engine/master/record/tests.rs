@@ -61,7 +61,7 @@ fn samples() -> Vec<MasterRecord<'static>> {
         MasterRecord::ObjectDiscarded { slot: object, remaining_ms: 600_000 },
         MasterRecord::ReplicasDropped { slot: object, kept: pinned.replicas },
         MasterRecord::DiscardReleased { replica_id: 1 << 40 },
-        MasterRecord::ProcessStarted { lease_ms: 10_000, hold_ms: 0 },
+        MasterRecord::ProcessTerms { lease_ms: 10_000, hold_ms: 0, complete: true },
         MasterRecord::HoldEnded,
         MasterRecord::TableSizes { objects: 1 << 31, segments: 3, next_replica: 99 },
         MasterRecord::ObjectSaved { content: plain, writing: true, checksum: None, lease_ms: -5 },

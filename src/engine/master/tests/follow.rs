@@ -25,7 +25,7 @@ impl Followed {
 
     pub(super) fn with(change: impl FnOnce(&mut StorePolicy)) -> Followed {
         let mut master = Master::with(change);
-        master.state.start_recording(master.now, RecordBuffer::new(DATA_FORMAT, 1));
+        master.state.start_recording(master.now, RecordBuffer::new(DATA_FORMAT, 1), false);
         let standby = StandbyState::new(master.state.policy().clone());
         Followed { master, standby, log: Vec::new() }
     }

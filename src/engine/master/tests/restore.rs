@@ -185,7 +185,7 @@ fn restored_objects_are_leased_for_the_longest_earlier_lease() {
     m.pass_ms(1);
     assert_eq!(m.remove("k", false), Ok(()));
     let lease_ms = |m: &Master| match m.state.process_record(m.now) {
-        MasterRecord::ProcessStarted { lease_ms, .. } => lease_ms,
+        MasterRecord::ProcessTerms { lease_ms, .. } => lease_ms,
         other => panic!("{other:?}"),
     };
     assert_eq!(lease_ms(&m), 1_000, "the earlier leases have ended");

@@ -131,7 +131,7 @@ fn a_chunk_is_at_most_256_kib() {
 #[test]
 fn no_snapshot_begins_while_a_change_is_open() {
     let mut m = Master::new();
-    m.state.start_recording(m.now, RecordBuffer::new(DATA_FORMAT, 8));
+    m.state.start_recording(m.now, RecordBuffer::new(DATA_FORMAT, 8), false);
     m.mount(A, segment(1, "a:1", MIB));
     assert_eq!(m.state.begin_snapshot(m.now, DATA_FORMAT), None);
     m.state.close_change(|_| ());

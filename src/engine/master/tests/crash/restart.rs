@@ -75,7 +75,7 @@ impl World {
         let hold = Duration::from_millis(if is_power_loss { RELEASE } else { 0 });
         let (mut state, report) = standby.activate(now, hold).expect("the ranges are valid");
         assert_eq!(report.objects, state.gauges().keys);
-        state.start_recording(now, RecordBuffer::new(DATA_FORMAT, self.durable + 1));
+        state.start_recording(now, RecordBuffer::new(DATA_FORMAT, self.durable + 1), false);
         self.master = Master { state, now, effects: Effects::default() };
         self.close();
     }

@@ -122,7 +122,7 @@ pub(super) fn name(key: u64) -> String {
 impl World {
     pub(super) fn new(seed: u64) -> World {
         let mut state = MasterState::new(policy(seed));
-        state.start_recording(Mono::from_ms(10), RecordBuffer::new(DATA_FORMAT, 1));
+        state.start_recording(Mono::from_ms(10), RecordBuffer::new(DATA_FORMAT, 1), false);
         let mut world = World {
             rng: Rng::new(seed),
             master: Master { state, now: Mono::from_ms(10), effects: Effects::default() },
