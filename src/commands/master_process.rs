@@ -1,15 +1,17 @@
 //! A master process: RPC, admin HTTP endpoint, optional metadata service, summary line, and removal of expired clients' records from
 //! the metadata service.
 
-use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+use crate::commands::data_directory::{self, DataPlan, STOP_WITH_DATA_MAX};
 use crate::commands::error::Failure;
 use crate::commands::key_space::key_space;
 use crate::commands::listen::ListenAddress;
+use crate::commands::runtime;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::http::HttpServer;
@@ -30,6 +32,8 @@ pub struct MasterPlan {
     /// Address of the embedded metadata service, if it is enabled.
     pub metadata: Option<ListenAddress>,
     pub cleanup: MetadataCleanup,
+    /// The directory that keeps the state; `None`: the state is only in memory.
+    pub data: Option<DataPlan>,
     /// Whether to log the summary line.
     pub report: bool,
 }
@@ -56,6 +60,7 @@ pub struct MasterProcess {
     report: bool,
     departures: Receiver<StateEffect>,
     cleaner: MetadataCleaner,
+    stop_max: Duration,
 }
 
 enum MetadataCleaner {
@@ -86,11 +91,15 @@ impl MasterProcess {
         if let MetadataCleanup::Elsewhere(url) = &plan.cleanup {
             cleaner = elsewhere(url.as_deref())?;
         }
-        let master = MasterServer::start_here(plan.config.clone(), env.clone()).await.map_err(|error| match error {
-            MasterError::Rpc(StartError::Listen { source, .. }) => plan.rpc.failure(&source),
-            MasterError::Rpc(StartError::Thread(source)) => {
+        let data = plan.data.as_ref().map(|data| data.open(&env)).transpose()?;
+        let started = MasterServer::start_here(plan.config.clone(), data, env.clone()).await;
+        let master = started.map_err(|error| match (error, &plan.data) {
+            (MasterError::Rpc(StartError::Listen { source, .. }), _) => plan.rpc.failure(&source),
+            (MasterError::Rpc(StartError::Thread(source)), _) => {
                 Failure::host("cannot start the RPC threads").found(source.to_string()).next("lower --rpc-thread-num")
             }
+            (MasterError::Data(error), Some(data)) => data.failure(&error),
+            (MasterError::Data(error), None) => Failure::host("cannot restore the state").found(error.to_string()),
         })?;
         let departures = master.handle().unmount_events();
         let announcer = Announcer { rpc_port: master.rpc_port(), embedded };
@@ -103,7 +112,9 @@ impl MasterProcess {
         let admin_at = running.at().clone();
         http.push(running);
         let rpc = HostPort::new(plan.rpc.at.host.clone(), master.rpc_port());
-        Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, report: plan.report, departures, cleaner })
+        let stop_max = if plan.data.is_some() { STOP_WITH_DATA_MAX } else { runtime::STOP_MAX };
+        let report = plan.report;
+        Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, report, departures, cleaner, stop_max })
     }
 
     /// All listen addresses of the process, for the log.
@@ -112,8 +123,9 @@ impl MasterProcess {
         format!("RPC {}, admin http://{}{}", self.rpc, self.admin_at, metadata.unwrap_or_default())
     }
 
-    /// The process's background work, which runs while this future is polled. Panics if a bug has made the master's state unusable.
-    pub async fn work(&mut self) -> Infallible {
+    /// The process's background work, which runs while this future is polled. Returns the reason why the process must stop: the data
+    /// directory cannot be written. Panics if a bug has made the master's state unusable.
+    pub async fn work(&mut self) -> Failure {
         let handle = self.master.handle();
         let report = async {
             match self.report {
@@ -122,16 +134,27 @@ impl MasterProcess {
             }
         };
         let cleaned = clean(&handle, &mut self.departures, &self.cleaner);
-        let ((), (), never) = tokio::join!(report, cleaned, self.master.failed());
-        never
+        let error = tokio::select! {
+            error = self.master.failed() => error,
+            ((), ()) = async { tokio::join!(report, cleaned) } => std::future::pending().await,
+        };
+        data_directory::stopped(&error)
     }
 
-    /// Stops the process. Responses in progress are completed; new requests are rejected.
-    pub async fn stop(self) {
-        for server in self.http {
-            server.stop().await;
-        }
-        self.master.stop().await;
+    /// Stops the process. Responses in progress are completed; new requests are rejected. A master with a data directory writes a last
+    /// snapshot. Takes limited time.
+    ///
+    /// # Errors
+    /// The data directory cannot be written.
+    pub async fn stop(self) -> Result<(), Failure> {
+        let stop = async {
+            for server in self.http {
+                server.stop().await;
+            }
+            self.master.stop().await
+        };
+        let stopped = runtime::stop_within(self.stop_max, "the master", stop).await;
+        stopped.unwrap_or(Ok(())).map_err(|error| data_directory::stopped(&error))
     }
 }
 

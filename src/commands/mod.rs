@@ -7,6 +7,7 @@ pub mod completions;
 pub mod config_file;
 pub mod confirm;
 pub mod connect;
+pub mod data_directory;
 pub mod devices;
 pub mod discovery;
 pub mod doctor;

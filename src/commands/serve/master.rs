@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
+use crate::commands::data_directory::DataPlan;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::flags::nearest;
 use crate::commands::gflags::ParsedFlags;
@@ -47,11 +48,14 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         tracing::info!("Master service started on port {}: {}", assembly.rpc.port, assembly.listeners());
         let signal = tokio::select! {
             signal = signals.next() => signal,
-            never = assembly.work() => match never {},
+            failure = assembly.work() => {
+                // Nothing can be stored any more, so the result of stopping adds nothing.
+                let _ = assembly.stop().await;
+                return Err(failure);
+            }
         };
         tracing::info!("{signal}: Shutdown signal received, exiting gracefully");
-        runtime::stop_in_time("the master", assembly.stop()).await;
-        Ok(Exit::Done)
+        assembly.stop().await.map(|()| Exit::Done)
     })
 }
 
@@ -101,7 +105,8 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
     // On a terminal, a long line every ten seconds is noise unless the user requested it.
     let report = settings.bool("enable_metric_reporting")
         && (settings.is_given("enable_metric_reporting") || !logging::is_on_terminal());
-    Ok(MasterPlan { config, rpc, admin, metadata, cleanup, report })
+    let data = DataPlan::of(settings, env)?;
+    Ok(MasterPlan { config, rpc, admin, metadata, cleanup, data, report })
 }
 
 fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {

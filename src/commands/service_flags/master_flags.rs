@@ -2,7 +2,7 @@
 //!
 //! Types, defaults and settings keys are upstream's (`src/engine/upstream/master_flags.rs`). The help texts are mcctl's own.
 
-use crate::commands::flags::{FlagSpec, FlagTable, upstream_flag};
+use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag as own_flag, upstream_flag};
 use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 use crate::engine::upstream::{master_flag, mooncake_series};
@@ -13,7 +13,6 @@ const U32_MAX: u64 = u32::MAX as u64;
 
 const HA: &str = "high availability (more than one master) is not supported";
 const OPLOG: &str = "metadata replication through etcd is not supported";
-const SNAPSHOT: &str = "master metadata snapshots are not supported";
 const OFFLOAD: &str = "the SSD tier (offload) is not supported";
 const DFS: &str = "persistence to a shared file system is not supported";
 const CXL: &str = "CXL memory is not supported";
@@ -23,7 +22,7 @@ const DYNAMIC: &str = "dynamic replication is not supported";
 
 const ONLY_HA: &str = "high availability is off";
 const ONLY_OPLOG: &str = "the oplog is off";
-const ONLY_SNAPSHOT: &str = "snapshots are off";
+const ONE_SNAPSHOT_STORE: &str = "snapshots are kept only in the data directory";
 const ONLY_OFFLOAD: &str = "the SSD tier is off";
 const ONLY_DFS: &str = "persistence to a file system is off";
 const ONLY_CXL: &str = "CXL memory is off";
@@ -49,7 +48,8 @@ pub static TABLE: FlagTable = FlagTable {
         ("Admin HTTP, metrics and logs", ADMIN),
         ("Leases, pins and eviction", LEASES),
         ("Embedded metadata service", METADATA),
-        ("High availability, oplog and snapshots", HA_FLAGS),
+        ("Data directory and snapshots", DATA),
+        ("High availability and oplog", HA_FLAGS),
         ("SSD tier, file systems, CXL and NVMe-oF", TIERS),
         ("Tasks, replication, tenants and events", EXTRAS),
         ("glog", GLOG),
@@ -115,33 +115,62 @@ const METADATA: &[FlagSpec] = &[
     flag("enable_metadata_cleanup_on_timeout", "Remove an expired client's records from the metadata service"),
 ];
 
+const DATA: &[FlagSpec] = &[
+    own_flag(
+        "data_dir",
+        ValueKind::Text,
+        "",
+        "Keep the state in this directory, as a log and snapshots, so that a restart keeps every key; without it, the state is only in \
+         memory",
+    ),
+    own_flag(
+        "fsync",
+        ValueKind::Text,
+        "interval=50ms",
+        "When the log is synced: always (before each response), interval=TIME, or never (when the kernel decides). A crash of the master \
+         loses nothing in any mode; a power loss may lose the changes since the last sync",
+    ),
+    own_flag(
+        "on_disk_error",
+        ValueKind::Word(&["stop", "continue-memory-only"]),
+        "stop",
+        "After an error of the disk: stop with exit code 4, or mark the directory as invalid and continue in memory",
+    ),
+    own_flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at the start"),
+    own_flag("data_format", ValueKind::Whole(1, 1), "1", "Format of the records to write"),
+    flag("cluster_id", "Name of the cluster; a data directory of another cluster is refused"),
+    flag(
+        "enable_snapshot",
+        "Keep the state in $MOONCAKE_SNAPSHOT_LOCAL_PATH/mcctl/CLUSTER_ID, like --data-dir. Snapshots of mooncake_master are not read",
+    ),
+    flag(
+        "enable_snapshot_restore",
+        "With --enable-snapshot: restore the state. Without this flag, existing data is moved aside and the store is empty",
+    ),
+    flag("snapshot_interval_seconds", "Maximum seconds between snapshots").within(1, U32_MAX),
+    flag("snapshot_child_timeout_seconds", "Snapshot timeout in seconds")
+        .no_effect("no child process writes snapshots"),
+    flag("snapshot_retention_count", "Number of snapshots to keep").no_effect("two snapshots are kept"),
+    flag("snapshot_object_store_type", "Where snapshots are kept: only local")
+        .aliases(&["snapshot_payload_store_type", "snapshot_payload_backend_type"]),
+    flag("snapshot_catalog_store_type", "Snapshot catalog: only embedded").aliases(&["snapshot_catalog_backend_type"]),
+    flag("snapshot_catalog_store_connstring", "Catalog address")
+        .aliases(&["snapshot_catalog_backend_connstring"])
+        .no_effect(ONE_SNAPSHOT_STORE),
+    flag("snapshot_backup_dir", "Directory for snapshot copies").no_effect(ONE_SNAPSHOT_STORE),
+];
+
 const HA_FLAGS: &[FlagSpec] = &[
     flag("enable_ha", "Elect one of several masters").absent(HA),
     flag("ha_backend_type", "Election backend").no_effect(ONLY_HA),
     flag("ha_backend_connstring", "Election backend address").no_effect(ONLY_HA),
     flag("etcd_endpoints", "etcd addresses, separated by ';'").no_effect(ONLY_HA),
-    flag("cluster_id", "Namespace for high-availability data").no_effect(ONLY_HA),
     flag("pod_name", "Pod to label as leader").no_effect(ONLY_HA),
     flag("pod_namespace", "Pod namespace").no_effect(ONLY_HA),
     flag("enable_oplog", "Replicate metadata to standby masters").absent(OPLOG),
     flag("oplog_poll_interval_ms", "Milliseconds between polls by a standby").no_effect(ONLY_OPLOG),
     flag("oplog_batch_max_entries", "Maximum oplog entries per batch").no_effect(ONLY_OPLOG),
     flag("batch_oplog_retry_timeout_sec", "Seconds for which a standby keeps retrying").no_effect(ONLY_OPLOG),
-    flag("enable_snapshot", "Write metadata snapshots").absent(SNAPSHOT),
-    flag("enable_snapshot_restore", "Start from the last snapshot").absent(SNAPSHOT),
-    flag("snapshot_interval_seconds", "Seconds between snapshots").no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_child_timeout_seconds", "Snapshot timeout in seconds").no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_retention_count", "Number of snapshots to keep").no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_object_store_type", "Object store for snapshots: local or s3")
-        .aliases(&["snapshot_payload_store_type", "snapshot_payload_backend_type"])
-        .no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_catalog_store_type", "Snapshot catalog: embedded or redis")
-        .aliases(&["snapshot_catalog_backend_type"])
-        .no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_catalog_store_connstring", "Catalog address")
-        .aliases(&["snapshot_catalog_backend_connstring"])
-        .no_effect(ONLY_SNAPSHOT),
-    flag("snapshot_backup_dir", "Directory for snapshot copies").no_effect(ONLY_SNAPSHOT),
 ];
 
 const TIERS: &[FlagSpec] = &[

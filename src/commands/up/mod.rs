@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::args::ValueError;
+use crate::commands::data_directory::DataArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::listen::ListenAddress;
 use crate::commands::logging::{self, LogFileOptions};
@@ -68,6 +69,8 @@ pub struct Args {
     sim_port: Option<u16>,
     #[command(flatten)]
     transport: TransportArgs,
+    #[command(flatten)]
+    data: DataArgs,
     /// Exit after the round trip
     #[arg(long)]
     once: bool,
@@ -120,7 +123,7 @@ impl Args {
             let checked = tokio::select! {
                 checked = round_trip::round_trip(&store.config, &store.origins) => checked,
                 signal = signals.next() => {
-                    store.stop().await;
+                    store.stop().await?;
                     return Ok(interrupted(signal));
                 }
             };
@@ -129,14 +132,15 @@ impl Args {
                 failure => failure,
             };
             let printed = checked.and_then(|checked| self.print(&store, &checked));
-            if printed.is_ok() && !self.once {
+            let mut ended = printed;
+            if ended.is_ok() && !self.once {
                 tokio::select! {
                     signal = signals.next() => output::say(format!("{signal}: stopping")),
-                    never = store.master.work() => match never {},
+                    failure = store.master.work() => ended = Err(failure),
                 }
             }
-            store.stop().await;
-            printed.map(|()| Exit::Done)
+            let stopped = store.stop().await;
+            ended.and(stopped).map(|()| Exit::Done)
         })
     }
 
@@ -294,6 +298,7 @@ impl LocalStore {
             admin,
             metadata,
             cleanup: MetadataCleanup::Remove,
+            data: args.data.plan(),
             report: false,
         };
         open_files::raise_limit();
@@ -333,7 +338,7 @@ impl LocalStore {
         match started.map_err(|error| node_failure::service(&service, &origins, (&rest, None), error)) {
             Ok(node) => Ok(LocalStore { master, node, config, origins: origins.client, sim_at, sim: None, notes }),
             Err(failure) => {
-                runtime::stop_in_time("the master", master.stop()).await;
+                let _ = master.stop().await;
                 // All components run in this process, so advice about other addresses does not apply.
                 Err(match failure.exit {
                     Exit::Unreachable => {
@@ -364,14 +369,18 @@ impl LocalStore {
         Ok(())
     }
 
-    async fn stop(self) {
+    /// Stops the store.
+    ///
+    /// # Errors
+    /// The master's data directory cannot be written.
+    async fn stop(self) -> Result<(), Failure> {
         let end = async {
             if let Some(sim) = self.sim {
                 sim.stop().await;
             }
             self.node.stop().await;
-            self.master.stop().await;
         };
-        runtime::stop_in_time("the store", end).await;
+        runtime::stop_in_time("the node", end).await;
+        self.master.stop().await
     }
 }

@@ -21,15 +21,12 @@ const fn refused(name: &'static str, feature: &'static str) -> RefusedFlag {
 }
 
 const HA: &str = "high availability";
-const SNAPSHOTS: &str = "a snapshot of the metadata";
 const SSD: &str = "the SSD tier";
 
 /// Flags that `mcctl serve master` rejects.
 pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
     refused("enable_ha", HA),
     refused("enable_oplog", "the oplog"),
-    refused("enable_snapshot", SNAPSHOTS),
-    refused("enable_snapshot_restore", SNAPSHOTS),
     refused("enable_offload", SSD),
     refused("promotion_on_hit", SSD),
     refused("root_fs_dir", "a shared file system as a tier"),
@@ -47,7 +44,18 @@ pub const REFUSED_BY_NODE: &[RefusedFlag] =
 pub const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
 
 /// Additional flags of `mcctl serve master`, and the logging flags of all services.
-pub const MCCTL_FLAGS: &[&str] = &["log_level", "log_file", "log_file_max_size", "log_file_keep", "log_format"];
+pub const MCCTL_FLAGS: &[&str] = &[
+    "log_level",
+    "log_file",
+    "log_file_max_size",
+    "log_file_keep",
+    "log_format",
+    "data_dir",
+    "fsync",
+    "on_disk_error",
+    "discard_data",
+    "data_format",
+];
 
 /// Flags of `mcctl serve store`, without the logging flags.
 pub const NODE_FLAGS: &[&str] = &[

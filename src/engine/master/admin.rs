@@ -270,9 +270,13 @@ impl<E: Env> AdminService for AdminApi<E> {
                 next = rest;
             }
             tracing::info!(removed, force, "objects removed by /api/v1/remove_all");
-            removed
+            let stored = match view.commit() {
+                Some(stored) => stored.await,
+                None => true,
+            };
+            stored.then_some(removed)
         });
-        walk.await.ok()
+        walk.await.ok().flatten()
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::engine::base::{ClientId, ErrorCode, SegmentId};
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
+use crate::engine::rpc::CommitWait;
 
 /// Access to the master's state for the admin API. No call locks the state for long: lists are returned in pages.
 pub trait AdminView: Send + Sync + 'static {
@@ -44,11 +45,44 @@ pub trait AdminView: Send + Sync + 'static {
     /// well. Each call locks the state for one slice.
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>);
 
+    /// Stores the changes that this thread has made. For use before a response that reports them. See
+    /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    fn commit(&self) -> Option<CommitWait<'_>> {
+        None
+    }
+
+    /// What is known about the log of changes; `None` if the state is only in memory.
+    fn data(&self) -> Option<DataView> {
+        None
+    }
+
     /// Returns the complete memory replicas of `key`.
     ///
     /// # Errors
     /// `OBJECT_NOT_FOUND`, or `REPLICA_IS_NOT_READY` while the object is being written.
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode>;
+}
+
+/// The log of the state's changes, and the snapshots of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataView {
+    /// The number of the newest change.
+    pub appended: u64,
+    /// The number of the newest change that a power loss does not lose.
+    pub durable: u64,
+    /// Size of the changes appended by this process, in bytes.
+    pub appended_bytes: u64,
+    pub syncs: u64,
+    /// Total duration of the syncs.
+    pub sync_time: Duration,
+    pub snapshots: u64,
+    pub snapshot_failures: u64,
+    /// Duration of the last snapshot.
+    pub snapshot_time: Duration,
+    /// Number of objects in the last snapshot.
+    pub snapshot_objects: u64,
+    /// The master continues without the log after an error of the disk.
+    pub memory_only: bool,
 }
 
 /// The run state of the process.

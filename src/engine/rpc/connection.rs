@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tracing::Level;
 
@@ -144,6 +145,12 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                     share = None;
                 }
             }
+            // The calls may have changed the state even if this connection ends here.
+            if let Some(stored) = shared.service.commit()
+                && !stored.await
+            {
+                return tracing::warn!(%peer, "connection closed without a response: the changes cannot be stored");
+            }
             if !output.is_empty() {
                 match deadline(&shared.env, WRITE_DEADLINE, stream.write_all(&output)).await {
                     Ok(Ok(())) => {
@@ -222,7 +229,7 @@ async fn read_large<E: Env>(
 }
 
 /// Processes a long call on a blocking thread. Returns the response bytes, any error decoding the request, and a large response's budget
-/// share; `None` if the service panicked.
+/// share; `None` if the service panicked or the changes cannot be stored.
 async fn run_long_call<'a, E: Env, S: RpcService>(
     shared: &'a ConnectionShared<E, S>,
     call: LongCall,
@@ -231,13 +238,16 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
 ) -> Option<(Vec<u8>, Option<DecodeError>, Option<SemaphorePermit<'a>>)> {
     let permit = shared.long_calls.clone()?.acquire_owned().await.ok()?;
     let (service, env) = (shared.service.clone(), shared.env.clone());
+    let runtime = Handle::current();
     let work = move || {
         let mut output = Vec::new();
         let decode_error = answer(&*service, &env, &peer, call.method, call.seq, &call.body, &mut output).err();
-        (output, decode_error, permit)
+        // This thread may wait.
+        let stored = service.commit().is_none_or(|stored| runtime.block_on(stored));
+        stored.then_some((output, decode_error, permit))
     };
     // A panic in the service ends this connection, just as it would without the thread.
-    let (output, decode_error, permit) = tokio::task::spawn_blocking(work).await.ok()?;
+    let (output, decode_error, permit) = tokio::task::spawn_blocking(work).await.ok()??;
     // The request's memory has been freed. A connection that waits for a share of the budget must not keep another one, or two connections
     // could wait for each other.
     drop(share);

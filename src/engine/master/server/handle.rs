@@ -13,8 +13,8 @@ use crate::engine::master::effect::StateEffect;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
 use crate::engine::master::server::shared::{LockedAccess, MasterShared};
-use crate::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
-use crate::engine::rpc::WorkerPolls;
+use crate::engine::master::view::{AdminView, DataView, ReplicaView, RunState, SegmentView, ServiceView};
+use crate::engine::rpc::{CommitWait, RpcService, WorkerPolls};
 
 /// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
 /// second apart, and no call on a worker takes as long as a second.
@@ -43,7 +43,7 @@ impl<E: Env> MasterHandle<E> {
         self.access().with_state(|state, _, _| state.has_segment_named(name.as_bytes()))
     }
 
-    /// Calls RPC methods without a connection.
+    /// Calls RPC methods without a connection. A caller that reports a change as done calls [`AdminView::commit`] first.
     pub fn call(&self) -> MasterCall<impl StateAccess + '_> {
         MasterCall(self.access())
     }
@@ -90,6 +90,14 @@ impl<E: Env> AdminView for MasterHandle<E> {
         });
         self.access().yield_to_waiters();
         slice
+    }
+
+    fn commit(&self) -> Option<CommitWait<'_>> {
+        self.shared.commit()
+    }
+
+    fn data(&self) -> Option<DataView> {
+        self.shared.log.as_ref().map(|log| log.view())
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {

@@ -1,22 +1,33 @@
-//! Runs a [`MasterState`](crate::engine::master::MasterState): the lock, the clock, the RPC server, and the ticker.
+//! Runs a [`MasterState`]: the lock, the clock, the RPC server, the ticker, the log and the snapshots.
 
+mod data;
 mod effect_log;
 mod handle;
+mod log;
+mod log_thread;
 mod shared;
+mod snapshots;
 mod ticker;
 
-use std::convert::Infallible;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::engine::env::{Env, RealEnv};
+use crate::engine::journal::JournalError;
 use crate::engine::master::config::MasterConfig;
+use crate::engine::master::server::log::MasterLog;
+use crate::engine::master::server::log_thread::run_log;
 use crate::engine::master::server::shared::MasterShared;
+use crate::engine::master::server::snapshots::{SnapshotMark, run_snapshots};
 use crate::engine::master::server::ticker::run_ticker;
+use crate::engine::master::state::MasterState;
 use crate::engine::rpc::{RpcServer, ServerConfig, StartError};
 
+pub use data::{DataOptions, MasterData, MasterDataError};
 pub use handle::{MasterHandle, WORKER_STUCK_AFTER};
 
 /// Why a master could not start.
@@ -25,17 +36,20 @@ pub enum MasterError {
     /// The RPC server could not start.
     #[error(transparent)]
     Rpc(#[from] StartError),
+    /// The state could not be restored from the data directory.
+    #[error(transparent)]
+    Data(#[from] MasterDataError),
 }
 
 impl MasterServer<RealEnv> {
-    /// Calls [`start`](MasterServer::start) on this host. This function is not generic, so the code of the connections is compiled with this
+    /// Calls [`start_with`](MasterServer::start_with) on this host. This function is not generic, so the code of the connections is compiled with this
     /// crate, as one unit. The generic function is compiled with its caller's crate, in many units, and uses up to 40 % more CPU time per
     /// batch.
     ///
     /// # Errors
-    /// Same as [`start`](MasterServer::start).
-    pub fn start_here(config: MasterConfig, env: RealEnv) -> MasterStart {
-        Box::pin(MasterServer::start(config, env))
+    /// Same as [`start_with`](MasterServer::start_with).
+    pub fn start_here(config: MasterConfig, data: Option<MasterData>, env: RealEnv) -> MasterStart {
+        Box::pin(MasterServer::start_with(config, data, env))
     }
 }
 
@@ -47,25 +61,55 @@ pub struct MasterServer<E: Env> {
     handle: MasterHandle<E>,
     rpc: RpcServer,
     stop: watch::Sender<bool>,
-    ticker: tokio::task::JoinHandle<()>,
+    /// The ticker, and the threads for the log and the snapshots.
+    background: JoinSet<()>,
 }
 
 impl<E: Env> MasterServer<E> {
-    /// Starts listening and serving.
+    /// Starts listening and serving, with a state that is only in memory.
     ///
     /// # Errors
     /// The address is not available, or a thread cannot be started.
-    pub async fn start(mut config: MasterConfig, env: E) -> Result<MasterServer<E>, MasterError> {
+    pub async fn start(config: MasterConfig, env: E) -> Result<MasterServer<E>, MasterError> {
+        MasterServer::start_with(config, None, env).await
+    }
+
+    /// Restores the state from `data`, if there is a data directory, and starts listening and serving.
+    ///
+    /// # Errors
+    /// The data is damaged, or the disk reports an error; the address is not available, or a thread cannot be started.
+    pub async fn start_with(
+        mut config: MasterConfig,
+        data: Option<MasterData>,
+        env: E,
+    ) -> Result<MasterServer<E>, MasterError> {
         if config.policy.seed == 0 {
             config.policy.seed = env.rng();
         }
-        let shared = Arc::new(MasterShared::new(config.policy, env.clone()));
+        let (state, log) = match data {
+            None => (MasterState::new(config.policy), None),
+            Some(mut data) => {
+                // Nothing else runs yet, so this may wait for the disk.
+                let restored = data::restore(&mut data, config.policy, &env)?;
+                data::log_restored(&restored.report);
+                let snapshot = SnapshotMark { sequence: restored.snapshot, at: env.now(), log_bytes: 0, bytes: 0 };
+                (restored.state, Some(Arc::new(MasterLog::new(data, restored.writer, snapshot))))
+            }
+        };
+        let shared = Arc::new(MasterShared::new(state, log, env.clone()));
         let server = ServerConfig { listen: config.listen, threads: config.threads, idle_timeout: config.idle_timeout };
         let rpc = RpcServer::start(server, env, shared.clone()).await?;
         let (stop, stopping) = watch::channel(false);
         let handle = MasterHandle { shared, polls: rpc.polls() };
-        let ticker = tokio::spawn(run_ticker(handle.clone(), stopping));
-        Ok(MasterServer { handle, rpc, stop, ticker })
+        let mut background = JoinSet::new();
+        background.spawn(run_ticker(handle.clone(), stopping));
+        if let Some(log) = handle.shared.log.clone() {
+            let (shared, syncing) = (handle.shared.clone(), log.clone());
+            background.spawn_blocking(move || run_log(&shared, &syncing));
+            let shared = handle.shared.clone();
+            background.spawn_blocking(move || run_snapshots(&shared, &log));
+        }
+        Ok(MasterServer { handle, rpc, stop, background })
     }
 
     /// The port that the RPC server listens on.
@@ -83,25 +127,53 @@ impl<E: Env> MasterServer<E> {
         self.handle.clone()
     }
 
-    /// Waits until a panic has made the state unusable, and then resumes the panic. Does not return while the master works.
-    pub async fn failed(&mut self) -> Infallible {
-        match (&mut self.ticker).await {
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            _ => std::future::pending().await,
+    /// Waits until the master cannot continue, and returns the error of the disk that ends it. If a panic has made the state unusable,
+    /// resumes the panic. Does not return while the master works.
+    pub async fn failed(&mut self) -> JournalError {
+        let log = self.handle.shared.log.clone();
+        let failure = async {
+            match &log {
+                Some(log) => log.failure().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = failure => error,
+            () = resume_panics(&mut self.background) => std::future::pending().await,
         }
     }
 
-    /// Stops accepting connections, waits for calls in progress, and stops the ticker. If a panic has made the state unusable, resumes
-    /// the panic.
-    pub async fn stop(self) {
+    /// Stops accepting connections, waits for calls in progress, stops the background work, and writes a last snapshot. If a panic has
+    /// made the state unusable, resumes the panic.
+    ///
+    /// # Errors
+    /// The disk reports an error. Changes that were acknowledged are in the kernel, but may not be durable.
+    pub async fn stop(mut self) -> Result<(), JournalError> {
         self.rpc.stop().await;
         let _ = self.stop.send(true);
-        match self.ticker.await {
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The ticker may have ended without locking the state.
-            _ if self.handle.shared.guarded.is_poisoned() => {
-                std::panic::resume_unwind(Box::new("a panic interrupted a change of the master's state"))
-            }
+        let shared = self.handle.shared;
+        if let Some(log) = &shared.log {
+            log.stop_threads();
+        }
+        resume_panics(&mut self.background).await;
+        // The background work may have ended without locking the state.
+        if shared.guarded.is_poisoned() {
+            resume_unwind(Box::new("a panic interrupted a change of the master's state"));
+        }
+        let Some(log) = shared.log.clone().filter(|log| !log.has_failed()) else { return Ok(()) };
+        match tokio::task::spawn_blocking(move || snapshots::end_log(&shared, &log)).await {
+            Ok(ended) => ended,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Waits until all background work has ended, or resumes its first panic.
+async fn resume_panics(background: &mut JoinSet<()>) {
+    while let Some(ended) = background.join_next().await {
+        match ended {
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
             _ => {}
         }
     }
@@ -109,7 +181,7 @@ impl<E: Env> MasterServer<E> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
     use crate::engine::base::HostPort;

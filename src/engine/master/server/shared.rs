@@ -1,4 +1,4 @@
-//! The lock around the state, and what happens at each acquisition: the clock, the measurement of the time, and the effects.
+//! The lock around the state, and what happens at each acquisition: the clock, the measurement of the time, the log, and the effects.
 //!
 //! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds` measures this), and the ticker lets
 //! waiting callers proceed between its slices.
@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, broadcast};
@@ -17,13 +17,13 @@ use crate::engine::base::Mono;
 use crate::engine::env::Env;
 use crate::engine::master::call::MasterCall;
 use crate::engine::master::call::access::StateAccess;
-use crate::engine::master::config::StorePolicy;
 use crate::engine::master::effect::{Effects, StateEffect};
 use crate::engine::master::metrics::MasterCounters;
 use crate::engine::master::server::effect_log::log_effect;
+use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::stall::StallDetector;
 use crate::engine::master::state::MasterState;
-use crate::engine::rpc::RpcService;
+use crate::engine::rpc::{CommitWait, RpcService};
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method};
 
@@ -55,6 +55,8 @@ pub(super) struct MasterShared<E> {
     pub wake: Notify,
     pub unmount_events: broadcast::Sender<StateEffect>,
     pub env: E,
+    /// The log of the state's changes. `None`: the state is only in memory.
+    pub log: Option<Arc<MasterLog>>,
 }
 
 /// What the lock protects.
@@ -67,18 +69,19 @@ pub(super) struct GuardedState {
 }
 
 impl<E: Env> MasterShared<E> {
-    /// The state of an empty store.
-    pub fn new(policy: StorePolicy, env: E) -> MasterShared<E> {
+    /// Puts `state` behind its lock. If there is a `log`, it continues what the state contains.
+    pub fn new(state: MasterState, log: Option<Arc<MasterLog>>, env: E) -> MasterShared<E> {
         MasterShared {
             guarded: Mutex::new(GuardedState {
-                stalls: StallDetector::new(env.now(), policy.client_ttl),
-                state: MasterState::new(policy),
+                stalls: StallDetector::new(env.now(), state.policy().client_ttl),
+                state,
                 planned: Mono::ZERO,
             }),
             waiting: AtomicUsize::new(0),
             wake: Notify::new(),
             unmount_events: broadcast::Sender::new(EVENTS_KEPT),
             env,
+            log,
         }
     }
 
@@ -122,6 +125,9 @@ impl<E: Env> MasterShared<E> {
             let (mut guard, since) = self.lock(requested_at);
             let now = guard.stalls.latest();
             let result = work(&mut guard, now, &mut effects);
+            if let Some(log) = &self.log {
+                log.close_change(&mut guard.state, || self.env.unix());
+            }
             let wake = guard.state.urgent().is_some_and(|at| at < guard.planned);
             if wake {
                 guard.planned = Mono::ZERO;
@@ -175,6 +181,10 @@ impl<E: Env> MasterShared<E> {
 impl<E: Env> RpcService for MasterShared<E> {
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         dispatch(&mut MasterCall(LockedAccess { shared: self, peer: Some(peer) }), method, body, out)
+    }
+
+    fn commit(&self) -> Option<CommitWait<'_>> {
+        self.log.as_ref()?.commit()
     }
 
     /// Returns true for methods that scan all keys.

@@ -1,0 +1,196 @@
+//! The start from a data directory: reads the newest snapshot and the log behind it, and begins a new log.
+
+use std::time::Duration;
+
+use crate::engine::base::Unix;
+use crate::engine::env::Env;
+use crate::engine::journal::{
+    DataDir, DiskErrorPolicy, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport, SyncMode,
+};
+use crate::engine::master::config::StorePolicy;
+use crate::engine::master::record::{DATA_FORMAT, DataFormat};
+use crate::engine::master::state::MasterState;
+use crate::engine::master::{ApplyError, RecordBuffer, RestoreError, RestoreReport, StandbyState};
+
+/// A data directory that the master uses, and how.
+pub struct MasterData {
+    pub dir: DataDir,
+    pub options: DataOptions,
+}
+
+/// How a master uses its data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataOptions {
+    pub sync: SyncMode,
+    pub on_error: DiskErrorPolicy,
+    /// The format of the records that are written.
+    pub format: DataFormat,
+    /// Time between two snapshots. A snapshot is also written when the log has grown by [`SNAPSHOT_LOG_BYTES`].
+    ///
+    /// [`SNAPSHOT_LOG_BYTES`]: super::snapshots::SNAPSHOT_LOG_BYTES
+    pub snapshot_interval: Duration,
+    pub log: LogConfig,
+}
+
+impl Default for DataOptions {
+    fn default() -> DataOptions {
+        DataOptions {
+            sync: SyncMode::default(),
+            on_error: DiskErrorPolicy::default(),
+            format: DATA_FORMAT,
+            snapshot_interval: Duration::from_secs(600),
+            log: LogConfig::default(),
+        }
+    }
+}
+
+/// Why a master cannot start from its data directory.
+#[derive(Debug, thiserror::Error)]
+pub enum MasterDataError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A change in the log does not fit the state, or was written by an unknown version.
+    #[error("{file}: cannot apply change {sequence} at offset {offset}{}: {source}", Writer(.writer))]
+    Change { file: String, offset: u64, sequence: u64, writer: Option<String>, source: ApplyError },
+    /// The snapshot after change `sequence` has a chunk that does not fit the state.
+    #[error("{file}: cannot apply chunk {chunk}{}: {source}", Writer(.writer))]
+    Chunk { file: String, chunk: u64, writer: Option<String>, source: ApplyError },
+    /// The state in a snapshot differs from the one that was written.
+    #[error("{file}: the snapshot contains {found} objects instead of {expected}, or their digest is different")]
+    Digest { file: String, expected: u64, found: u64 },
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+}
+
+/// ` (written by NAME)`, or nothing.
+struct Writer<'a>(&'a Option<String>);
+
+impl std::fmt::Display for Writer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |writer| write!(f, " (written by {writer})"))
+    }
+}
+
+/// A state read from a data directory, and the log that continues it.
+pub(super) struct RestoredMaster {
+    pub state: MasterState,
+    pub writer: LogWriter,
+    /// The number of the last change that the newest snapshot contains.
+    pub snapshot: u64,
+    pub report: RestoreSummary,
+}
+
+/// What was restored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoreSummary {
+    pub restored: RestoreReport,
+    /// Number of changes read from the log.
+    pub changes: u64,
+    /// How long restored segments accept no new objects.
+    pub hold: Duration,
+    /// How long reading took.
+    pub took: Duration,
+}
+
+/// Restores the state of `data`, and begins a new log whose first change is durable. All wall-clock ages come from `env`.
+///
+/// # Errors
+/// The directory is damaged or of an unknown version, or the disk reports an error.
+pub(super) fn restore<E: Env>(
+    data: &mut MasterData,
+    policy: StorePolicy,
+    env: &E,
+) -> Result<RestoredMaster, MasterDataError> {
+    let began = env.now();
+    let mut standby = StandbyState::new(policy.clone());
+    let recovery = read(&data.dir, &mut standby, env)?;
+    report_damage(&recovery);
+    let writer = data.dir.start_log(&recovery, data.options.log)?;
+    let hold = if recovery.same_boot || standby.is_complete() { Duration::ZERO } else { hold(&policy) };
+    let now = env.now();
+    let (mut state, restored) = standby.activate(now, hold)?;
+    let buffer = RecordBuffer::new(data.options.format, recovery.last_sequence + 1);
+    state.start_recording(now, buffer, data.options.sync == SyncMode::Always);
+    state.close_change(|change| writer.append(change.payload, env.unix())).transpose()?;
+    writer.sync(writer.appended())?;
+    let took = env.now().since(began);
+    let report = RestoreSummary { restored, changes: recovery.records, hold, took };
+    let snapshot = recovery.snapshot.map_or(0, |snapshot| snapshot.sequence);
+    Ok(RestoredMaster { state, writer, snapshot, report })
+}
+
+/// How long restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose start is
+/// missing may still write to memory that is free according to the records, and readers may have leases on removed objects.
+fn hold(policy: &StorePolicy) -> Duration {
+    policy.put_release_after.max(policy.lease_ttl)
+}
+
+fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<RecoveryReport, MasterDataError> {
+    let (now, today) = (env.now(), env.unix());
+    let age = |at: Unix| Duration::from_millis(u64::try_from(today.0.saturating_sub(at.0)).unwrap_or(0));
+    let (mut snapshot_file, mut snapshot_age, mut chunk) = (String::new(), Duration::ZERO, 0);
+    let report = dir.recover(|item| {
+        match item {
+            RecoveredItem::SnapshotBegin { written, file, .. } => {
+                (snapshot_file, snapshot_age) = (file.to_owned(), age(written));
+            }
+            RecoveredItem::SnapshotChunk { payload, .. } => {
+                standby.apply_payload(now, snapshot_age, payload).map_err(|source| {
+                    let (file, writer) = (snapshot_file.clone(), dir.writer_of(&snapshot_file));
+                    MasterDataError::Chunk { file, chunk, writer, source }
+                })?;
+                chunk += 1;
+            }
+            RecoveredItem::SnapshotEnd(summary) => {
+                let found = standby.objects();
+                if (found, standby.digest()) != (summary.items, summary.digest) {
+                    let file = snapshot_file.clone();
+                    return Err(MasterDataError::Digest { file, expected: summary.items, found });
+                }
+            }
+            RecoveredItem::Record { sequence, at, payload, file, offset } => {
+                standby.apply_payload(now, age(at), payload).map_err(|source| {
+                    let (file, writer) = (file.to_owned(), dir.writer_of(file));
+                    MasterDataError::Change { file, offset, sequence, writer, source }
+                })?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(report)
+}
+
+fn report_damage(recovery: &RecoveryReport) {
+    for (sequence, error) in &recovery.damaged_snapshots {
+        tracing::warn!(%error, sequence, "a snapshot is damaged; an older one and the log contain what it contained");
+    }
+    if let Some(torn) = &recovery.torn {
+        tracing::warn!(
+            file = torn.file,
+            offset = torn.offset,
+            bytes = torn.bytes,
+            "the end of the log is incomplete and was ignored: the last process, or its host, ended while writing it"
+        );
+    }
+}
+
+/// Logs what was restored.
+pub(super) fn log_restored(report: &RestoreSummary) {
+    let RestoreSummary { restored, changes, hold, took } = report;
+    tracing::info!(
+        objects = restored.objects,
+        unfinished = restored.writing,
+        segments = restored.segments,
+        clients = restored.clients,
+        log_changes = changes,
+        ?took,
+        "state restored: objects are readable when their owners have sent a heartbeat"
+    );
+    if !hold.is_zero() {
+        tracing::warn!(
+            ?hold,
+            "the host restarted, so the last changes may be missing: restored segments accept no new objects until their memory is \
+             certainly unused"
+        );
+    }
+}

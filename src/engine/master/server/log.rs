@@ -1,0 +1,301 @@
+//! The log of a running master: changes are appended while the state is locked, and responses are sent when their changes are stored.
+//!
+//! A thread that changes the state calls [`MasterLog::close_change`] before it unlocks the state, and [`MasterLog::commit`] before it sends
+//! its responses. In every mode, `commit` passes all changes to the kernel. It waits for the disk only with `--fsync always`, for the few
+//! changes that need it ([`ClosedChange::needs_sync`]), and while no log file has room. `log_thread` does that waiting.
+//!
+//! After an error of the disk, no response is sent until `log_thread` has decided: the master stops, or it continues without a log.
+//!
+//! [`ClosedChange::needs_sync`]: crate::engine::master::ClosedChange
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::engine::base::Unix;
+use crate::engine::journal::{DataDir, JournalError, LogWriter, SyncMode};
+use crate::engine::master::server::data::{DataOptions, MasterData};
+use crate::engine::master::server::snapshots::SnapshotMark;
+use crate::engine::master::state::MasterState;
+use crate::engine::master::view::DataView;
+use crate::engine::rpc::CommitWait;
+
+thread_local! {
+    /// The last change of this thread that must be durable before the response is sent.
+    static NEEDS_SYNC: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The log, and what the threads that use it share.
+pub(super) struct MasterLog {
+    pub dir: DataDir,
+    pub writer: LogWriter,
+    pub options: DataOptions,
+    /// Set by the first error of the disk. No response is sent until the progress is not `Working` any more.
+    failed: AtomicBool,
+    /// The master continues without the log.
+    memory_only: AtomicBool,
+    requests: Mutex<LogRequests>,
+    /// Wakes the log thread.
+    log_wake: Condvar,
+    /// Wakes the snapshot thread.
+    snapshot_wake: Condvar,
+    progress: watch::Sender<LogProgress>,
+    /// Total size of the appended payloads, in bytes. Changed with the state locked.
+    appended_bytes: AtomicU64,
+    pub counts: LogCounts,
+    /// The last snapshot, written or attempted.
+    last_snapshot: Mutex<SnapshotMark>,
+}
+
+/// Counters for the metrics.
+#[derive(Debug, Default)]
+pub(super) struct LogCounts {
+    pub syncs: AtomicU64,
+    pub sync_us: AtomicU64,
+    pub snapshots: AtomicU64,
+    pub snapshot_failures: AtomicU64,
+    pub snapshot_us: AtomicU64,
+    pub snapshot_objects: AtomicU64,
+}
+
+/// What the background threads are asked to do.
+#[derive(Debug, Default)]
+struct LogRequests {
+    /// A response waits until this change is durable.
+    sync: u64,
+    /// A response waits because no log file has room.
+    no_room: bool,
+    failure: Option<JournalError>,
+    stopping: bool,
+}
+
+/// What has been stored.
+#[derive(Clone, Debug)]
+pub(super) struct LogProgress {
+    flushed: u64,
+    durable: u64,
+    outcome: LogOutcome,
+}
+
+/// Whether changes are stored.
+#[derive(Clone, Debug)]
+pub(super) enum LogOutcome {
+    Working,
+    MemoryOnly,
+    /// The master must stop, because of this error.
+    Failed(JournalError),
+}
+
+/// What the log thread does next.
+#[derive(Debug)]
+pub(super) enum LogWork {
+    /// Sync up to this change, because responses wait for it.
+    Sync(u64),
+    /// Responses wait for a log file with room.
+    MakeRoom,
+    /// No request came within the period.
+    Periodic,
+    Fail(JournalError),
+    Stop,
+}
+
+impl MasterLog {
+    /// Uses `data`, whose log is written by `writer`.
+    pub fn new(data: MasterData, writer: LogWriter, last_snapshot: SnapshotMark) -> MasterLog {
+        let MasterData { dir, options } = data;
+        let (flushed, durable, outcome) = (writer.flushed(), writer.durable(), LogOutcome::Working);
+        MasterLog {
+            dir,
+            writer,
+            options,
+            failed: AtomicBool::new(false),
+            memory_only: AtomicBool::new(false),
+            requests: Mutex::default(),
+            log_wake: Condvar::new(),
+            snapshot_wake: Condvar::new(),
+            progress: watch::Sender::new(LogProgress { flushed, durable, outcome }),
+            appended_bytes: AtomicU64::new(0),
+            counts: LogCounts::default(),
+            last_snapshot: Mutex::new(last_snapshot),
+        }
+    }
+
+    /// Appends the change that the state has made since it was locked, if there is one. For use before the state is unlocked.
+    #[inline]
+    pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) {
+        let appended = state.close_change(|change| {
+            if change.needs_sync {
+                NEEDS_SYNC.set(change.sequence);
+            }
+            // The state is locked, so no other thread writes the number.
+            let bytes = self.appended_bytes.load(Ordering::Relaxed) + change.payload.len() as u64;
+            self.appended_bytes.store(bytes, Ordering::Relaxed);
+            self.writer.append(change.payload, now())
+        });
+        if let Some(Err(error)) = appended {
+            // The state contains a change that the log does not.
+            self.fail(error);
+        }
+    }
+
+    /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    pub fn commit(&self) -> Option<CommitWait<'_>> {
+        let needs_sync = NEEDS_SYNC.take();
+        let last = self.writer.appended();
+        let sync = if self.options.sync == SyncMode::Always { last } else { needs_sync };
+        if self.memory_only() {
+            return None;
+        }
+        if !self.failed.load(Ordering::Acquire) {
+            match self.writer.flush(last) {
+                Ok(flushed) if flushed >= last && self.writer.durable() >= sync => return None,
+                Ok(_) => {}
+                Err(error) => self.fail(error),
+            }
+        }
+        Some(Box::pin(self.wait(last, sync)))
+    }
+
+    /// Waits until all changes up to `last` are in the kernel, and those up to `sync` are durable.
+    async fn wait(&self, last: u64, sync: u64) -> bool {
+        let mut progress = self.progress.subscribe();
+        {
+            let mut requests = self.requests();
+            requests.sync = requests.sync.max(sync);
+            requests.no_room |= self.writer.flushed() < last;
+        }
+        self.log_wake.notify_one();
+        let is_stored = |progress: &LogProgress| match progress.outcome {
+            LogOutcome::Working => progress.flushed >= last && progress.durable >= sync,
+            LogOutcome::MemoryOnly | LogOutcome::Failed(_) => true,
+        };
+        let stored = progress.wait_for(is_stored).await;
+        stored.is_ok_and(|progress| !matches!(progress.outcome, LogOutcome::Failed(_)))
+    }
+
+    /// Reports an error after which the log is unusable.
+    #[cold]
+    pub fn fail(&self, error: JournalError) {
+        self.failed.store(true, Ordering::Release);
+        self.requests().failure.get_or_insert(error);
+        self.log_wake.notify_one();
+    }
+
+    /// Waits for work, for at most `period`.
+    pub fn next_work(&self, period: Duration) -> LogWork {
+        let mut requests = self.requests();
+        let mut is_over = false;
+        loop {
+            if let Some(error) = requests.failure.take() {
+                return LogWork::Fail(error);
+            }
+            if requests.sync > self.writer.durable() {
+                return LogWork::Sync(requests.sync);
+            }
+            if std::mem::take(&mut requests.no_room) {
+                return LogWork::MakeRoom;
+            }
+            if requests.stopping {
+                return LogWork::Stop;
+            }
+            if is_over {
+                return LogWork::Periodic;
+            }
+            let (guard, result) = self.log_wake.wait_timeout(requests, period).expect(NO_PANIC);
+            (requests, is_over) = (guard, result.timed_out());
+        }
+    }
+
+    /// Waits for at most `period`. Returns true when the master stops.
+    pub fn wait_to_snapshot(&self, period: Duration) -> bool {
+        let waited = self.snapshot_wake.wait_timeout_while(self.requests(), period, |requests| !requests.stopping);
+        waited.expect(NO_PANIC).0.stopping
+    }
+
+    /// Whether the master stops.
+    pub fn is_stopping(&self) -> bool {
+        self.requests().stopping
+    }
+
+    /// The last snapshot, for the snapshot thread.
+    pub fn last_snapshot(&self) -> MutexGuard<'_, SnapshotMark> {
+        self.last_snapshot.lock().expect(NO_PANIC)
+    }
+
+    /// Ends the background threads.
+    pub fn stop_threads(&self) {
+        self.requests().stopping = true;
+        self.log_wake.notify_one();
+        self.snapshot_wake.notify_one();
+    }
+
+    /// Tells the waiting responses what is stored.
+    pub fn publish_progress(&self) {
+        let (flushed, durable) = (self.writer.flushed(), self.writer.durable());
+        self.progress.send_modify(|progress| (progress.flushed, progress.durable) = (flushed, durable));
+    }
+
+    /// Ends the use of the log.
+    pub fn publish_outcome(&self, outcome: LogOutcome) {
+        if matches!(outcome, LogOutcome::MemoryOnly) {
+            self.memory_only.store(true, Ordering::Release);
+        }
+        self.progress.send_modify(|progress| progress.outcome = outcome);
+    }
+
+    /// Whether the master continues without the log.
+    pub fn memory_only(&self) -> bool {
+        self.memory_only.load(Ordering::Acquire)
+    }
+
+    /// Whether an error of the disk has made the log unusable.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Waits until the master must stop because of an error of the disk.
+    pub async fn failure(&self) -> JournalError {
+        let mut progress = self.progress.subscribe();
+        loop {
+            if let LogOutcome::Failed(error) = &progress.borrow_and_update().outcome {
+                return error.clone();
+            }
+            if progress.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Total size of the changes that this process has appended, in bytes.
+    pub fn appended_bytes(&self) -> u64 {
+        self.appended_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The numbers for the metrics.
+    pub fn view(&self) -> DataView {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let time = |count: &AtomicU64| Duration::from_micros(read(count));
+        let counts = &self.counts;
+        DataView {
+            appended: self.writer.appended(),
+            durable: self.writer.durable(),
+            appended_bytes: self.appended_bytes(),
+            syncs: read(&counts.syncs),
+            sync_time: time(&counts.sync_us),
+            snapshots: read(&counts.snapshots),
+            snapshot_failures: read(&counts.snapshot_failures),
+            snapshot_time: time(&counts.snapshot_us),
+            snapshot_objects: read(&counts.snapshot_objects),
+            memory_only: self.memory_only(),
+        }
+    }
+
+    fn requests(&self) -> MutexGuard<'_, LogRequests> {
+        self.requests.lock().expect(NO_PANIC)
+    }
+}
+
+const NO_PANIC: &str = "no thread panics while it has this locked";

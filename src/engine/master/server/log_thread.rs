@@ -1,0 +1,125 @@
+//! The thread that waits for the disk: it syncs the log, creates the next log file ahead of need, and decides what follows an error.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::env::Env;
+use crate::engine::journal::{DiskErrorPolicy, JournalError, SyncMode};
+use crate::engine::master::server::log::{LogOutcome, LogWork, MasterLog};
+use crate::engine::master::server::shared::MasterShared;
+
+/// Maximum time between two checks whether the log needs another file.
+const PERIOD_MAX: Duration = Duration::from_millis(50);
+/// Time between two syncs while freed memory waits for one, in the mode that has no other syncs.
+const FREED_MEMORY_PERIOD: Duration = Duration::from_secs(1);
+/// Time between two attempts to create the next log file.
+const NEXT_FILE_RETRY: Duration = Duration::from_secs(1);
+
+/// Serves the log until the master stops, or the log is unusable.
+pub(super) fn run_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {
+    let mut thread = LogThread { shared, log, reported: 0, last_sync: shared.env.now(), retry_at: Mono::ZERO };
+    let period = match log.options.sync {
+        SyncMode::Interval(interval) => interval.min(PERIOD_MAX),
+        SyncMode::Always | SyncMode::Never => PERIOD_MAX,
+    };
+    loop {
+        let done = match log.next_work(period) {
+            LogWork::Sync(sequence) => thread.sync(sequence),
+            LogWork::MakeRoom => thread.make_room(),
+            LogWork::Periodic => thread.periodic(),
+            LogWork::Fail(error) => Err(error),
+            LogWork::Stop => return,
+        };
+        if let Err(error) = done {
+            return end_log(shared, log, error);
+        }
+    }
+}
+
+struct LogThread<'a, E> {
+    shared: &'a MasterShared<E>,
+    log: &'a MasterLog,
+    /// The state knows that the changes up to this one are durable.
+    reported: u64,
+    last_sync: Mono,
+    /// When the next log file may be created, after an error.
+    retry_at: Mono,
+}
+
+impl<E: Env> LogThread<'_, E> {
+    fn sync(&mut self, sequence: u64) -> Result<(), JournalError> {
+        let began = self.shared.env.now();
+        let before = self.log.writer.durable();
+        let durable = self.log.writer.sync(sequence)?;
+        self.last_sync = self.shared.env.now();
+        if durable > before {
+            let us = u64::try_from(self.last_sync.since(began).as_micros()).unwrap_or(u64::MAX);
+            self.log.counts.syncs.fetch_add(1, Ordering::Relaxed);
+            self.log.counts.sync_us.fetch_add(us, Ordering::Relaxed);
+        }
+        self.log.publish_progress();
+        self.report_durable();
+        Ok(())
+    }
+
+    /// Tells the state what is durable, so that freed memory becomes available.
+    fn report_durable(&mut self) {
+        let durable = self.log.writer.durable();
+        if durable > self.reported {
+            self.reported = durable;
+            self.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(durable));
+        }
+    }
+
+    fn make_room(&mut self) -> Result<(), JournalError> {
+        let last = self.log.writer.appended();
+        while self.log.writer.flush(last)? < last {
+            self.log.writer.prepare_next()?;
+        }
+        self.log.publish_progress();
+        Ok(())
+    }
+
+    fn periodic(&mut self) -> Result<(), JournalError> {
+        let now = self.shared.env.now();
+        if self.log.writer.needs_next() && now >= self.retry_at {
+            // The log still has room. If the file cannot be created until it is full, the log fails.
+            if let Err(error) = self.log.writer.prepare_next() {
+                tracing::warn!(%error, "cannot create the next log file yet; trying again");
+                self.retry_at = now + NEXT_FILE_RETRY;
+            }
+        }
+        // A snapshot may have synced the log.
+        self.report_durable();
+        let pause = match self.log.options.sync {
+            SyncMode::Interval(interval) => interval,
+            SyncMode::Always => PERIOD_MAX,
+            SyncMode::Never => FREED_MEMORY_PERIOD,
+        };
+        let last = self.log.writer.appended();
+        if last == self.log.writer.durable() || now.since(self.last_sync) < pause {
+            return Ok(());
+        }
+        let is_needed = self.log.options.sync != SyncMode::Never
+            || self.shared.with_guarded(None, |guarded, _, _| guarded.state.has_freed_memory_waiting());
+        if is_needed { self.sync(last) } else { Ok(()) }
+    }
+}
+
+/// Decides what follows an error of the disk.
+fn end_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog, error: JournalError) {
+    if log.options.on_error == DiskErrorPolicy::Stop {
+        return log.publish_outcome(LogOutcome::Failed(error));
+    }
+    if let Err(second) = log.dir.invalidate() {
+        tracing::error!(%error, %second, "the data directory cannot be written, nor marked as invalid: the master stops");
+        return log.publish_outcome(LogOutcome::Failed(error));
+    }
+    tracing::error!(
+        %error,
+        "the data directory cannot be written: it is marked as invalid, and the master continues in memory only"
+    );
+    shared.with_guarded(None, |guarded, _, _| guarded.state.stop_recording());
+    log.publish_outcome(LogOutcome::MemoryOnly);
+}
