@@ -3,6 +3,7 @@
 mod admin;
 mod cli;
 mod cycles;
+mod data_dir;
 mod deploy;
 mod devices;
 mod docs;

@@ -110,7 +110,7 @@ async fn concurrent_puts_never_allocate_a_byte_twice() {
     let ends = found.iter().map(|(at, bytes)| at + bytes);
     assert!(ends.zip(found.keys().skip(1)).all(|(end, next)| end <= *next), "a byte is allocated twice");
     assert!(handle.metrics().0.evicted_keys > 0);
-    server.stop().await;
+    server.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn subscribers_get_the_events_of_an_expired_client() {
     };
     assert!(events.iter().any(unmounted) && events.contains(&StateEffect::ClientExpired { client: ME }), "{events:?}");
     assert!(!handle.has_segment_named("127.0.0.1:1"));
-    server.stop().await;
+    server.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_failed_allocation_triggers_eviction() {
     }
     assert!(nth >= 98);
     wait_until_async("an eviction", PATIENCE, async || put(&handle, ME, "another", KIB)).await;
-    server.stop().await;
+    server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,7 +173,7 @@ async fn no_client_expires_in_a_stall_while_its_ping_is_unread() {
     // Without further pings the client expires after two seconds.
     let gone = in_time("the event", events_receiver.recv()).await.unwrap();
     assert!(matches!(gone, StateEffect::ClientExpired { client: ME }), "{gone:?}");
-    server.stop().await;
+    server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -191,5 +191,5 @@ async fn a_worker_is_stuck_until_it_polls_again() {
     });
     assert!(detected);
     wait_until_async("the worker's next poll", PATIENCE, async || handle.stuck_for().is_none()).await;
-    server.stop().await;
+    server.stop().await.unwrap();
 }

@@ -330,7 +330,7 @@ async fn pages_return_from_a_real_store_also_to_another_simulator() {
     for node in [lender, client] {
         node.stop().await;
     }
-    master.stop().await;
+    master.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -346,7 +346,7 @@ async fn missing_store_does_not_affect_requests() {
     sim.post("/flush_cache", &Value::Null).await;
     assert_eq!(tiers(&sim.generate(&ids(1, 800), 2).await), [0, 0, 0]);
     client.stop().await;
-    master.stop().await;
+    master.stop().await.unwrap();
     sim.post("/flush_cache", &Value::Null).await;
     assert_eq!(tiers(&sim.generate(&ids(1, 800), 2).await), [0, 0, 0]);
     assert_eq!(sim.post("/hicache/storage-backend/clear", &Value::Null).await.status, 400);

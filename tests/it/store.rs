@@ -88,7 +88,7 @@ async fn a_value_round_trips_between_two_pure_clients() {
         node.stop().await;
     }
     assert_eq!(segments(&master), 0);
-    master.stop().await;
+    master.stop().await.unwrap();
 }
 
 fn segments(master: &MasterServer<RealEnv>) -> usize {
@@ -248,7 +248,7 @@ async fn nodes_remount_after_a_restart_of_the_master() {
     let node = node(port, 32).await;
     let config = ReplicateConfig::default();
     node.client().put(&key("before"), slice(vec![1; 100]), &config).await.unwrap();
-    first.stop().await;
+    first.stop().await.unwrap();
     let second = master(port).await;
     until("the segment is remounted", async || segments(&second) == 1).await;
     assert!(node.client().get(&key("before")).await.expect_err("the new master has no objects").is_not_found());
@@ -268,7 +268,7 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     config.client.engine.announce_host = Some("127.0.0.1".to_owned());
     let engine = config.client.engine.clone();
     let node = Node::start(config, RealEnv::new()).await.unwrap();
-    first.stop().await;
+    first.stop().await.unwrap();
     // As if the node had been paused until it expired, and another process had claimed its name.
     let name = node.name().to_string();
     service.remove_segment(&name);
@@ -322,7 +322,7 @@ async fn memory_mounted_at_run_time_is_remounted_and_unmounted_alone() {
     let config = ReplicateConfig::default();
     node.client().put(&key("k"), slice(bytes_of(100)), &config).await.unwrap();
     assert_eq!(node.client().get(&key("k")).await.unwrap(), bytes_of(100));
-    first.stop().await;
+    first.stop().await.unwrap();
     let second = master(port).await;
     until("both segments are remounted", async || segments(&second) == 2).await;
     store.unmount(one, Duration::ZERO).await.expect("mounted");

@@ -19,6 +19,7 @@ use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::http::{BindError, HttpServer, Requests, ResponseBody};
 use crate::engine::master::announcer::Announcer;
+use crate::engine::master::data_metrics::data_exposition;
 use crate::engine::master::metrics::{SegmentUsage, exposition};
 use crate::engine::master::summary::{PERIOD, SummaryBaselines};
 use crate::engine::master::view::{AdminView, LeaderView, ReplicaView, SegmentView, segment_status_name};
@@ -125,6 +126,9 @@ impl<E: Env> AdminService for AdminApi<E> {
         let mut by_name = BTreeMap::<String, SegmentUsage>::new();
         self.each_segment(|segment| add_use(&mut by_name, &segment));
         let mut text = exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)));
+        if let Some(data) = self.view.data() {
+            text.push_str(&data_exposition(&data));
+        }
         text.push_str(&self.requests.exposition());
         if let Some(more) = self.more_metrics.get() {
             text.push_str(&more());

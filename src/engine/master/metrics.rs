@@ -373,6 +373,11 @@ pub fn exposition<'a>(
         "Bytes allocated to displaced unfinished puts and not yet released",
         g.discarded_staging_bytes,
     );
+    out.counter(
+        "mcctl_master_unconfirmed_keys_total",
+        "Restored objects dropped because no client confirmed their memory",
+        c.unconfirmed_keys,
+    );
     for (name, help, kind) in NOT_BUILT {
         out.head(name, help, kind);
         out.value(name, 0);
@@ -400,10 +405,10 @@ pub fn exposition<'a>(
 }
 
 /// Builds the Prometheus text.
-struct ExpositionText(String);
+pub(super) struct ExpositionText(pub String);
 
 impl ExpositionText {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
+    pub fn head(&mut self, name: &str, help: &str, kind: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
@@ -415,12 +420,12 @@ impl ExpositionText {
         let _ = writeln!(self.0, "{name}{{{label}=\"{}\"}} {value}", LabelValue(text));
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+    pub fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "gauge");
         self.value(name, value);
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
+    pub fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "counter");
         self.value(name, value);
     }

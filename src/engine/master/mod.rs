@@ -25,6 +25,7 @@ pub mod view;
 
 mod client;
 mod confirm;
+mod data_metrics;
 mod digest;
 mod discard;
 mod eviction;

@@ -240,6 +240,7 @@ impl MasterLog {
 
     /// Ends the use of the log.
     pub fn publish_outcome(&self, outcome: LogOutcome) {
+        self.failed.store(true, Ordering::Release);
         if matches!(outcome, LogOutcome::MemoryOnly) {
             self.memory_only.store(true, Ordering::Release);
         }

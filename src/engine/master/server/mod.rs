@@ -63,6 +63,18 @@ pub struct MasterServer<E: Env> {
     stop: watch::Sender<bool>,
     /// The ticker, and the threads for the log and the snapshots.
     background: JoinSet<()>,
+    log_threads: LogThreads,
+}
+
+/// Ends the threads for the log and the snapshots when it is dropped.
+struct LogThreads(Option<Arc<MasterLog>>);
+
+impl Drop for LogThreads {
+    fn drop(&mut self) {
+        if let Some(log) = &self.0 {
+            log.stop_threads();
+        }
+    }
 }
 
 impl<E: Env> MasterServer<E> {
@@ -109,7 +121,8 @@ impl<E: Env> MasterServer<E> {
             let shared = handle.shared.clone();
             background.spawn_blocking(move || run_snapshots(&shared, &log));
         }
-        Ok(MasterServer { handle, rpc, stop, background })
+        let log_threads = LogThreads(handle.shared.log.clone());
+        Ok(MasterServer { handle, rpc, stop, background, log_threads })
     }
 
     /// The port that the RPC server listens on.
@@ -151,10 +164,8 @@ impl<E: Env> MasterServer<E> {
     pub async fn stop(mut self) -> Result<(), JournalError> {
         self.rpc.stop().await;
         let _ = self.stop.send(true);
+        drop(self.log_threads);
         let shared = self.handle.shared;
-        if let Some(log) = &shared.log {
-            log.stop_threads();
-        }
         resume_panics(&mut self.background).await;
         // The background work may have ended without locking the state.
         if shared.guarded.is_poisoned() {
