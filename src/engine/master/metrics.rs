@@ -408,6 +408,7 @@ pub fn exposition<'a>(
 pub(super) struct ExpositionText(pub String);
 
 impl ExpositionText {
+    /// Writes the help and the type of a family.
     pub fn head(&mut self, name: &str, help: &str, kind: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -420,11 +421,13 @@ impl ExpositionText {
         let _ = writeln!(self.0, "{name}{{{label}=\"{}\"}} {value}", LabelValue(text));
     }
 
+    /// Writes a gauge without labels.
     pub fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "gauge");
         self.value(name, value);
     }
 
+    /// Writes a counter without labels.
     pub fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "counter");
         self.value(name, value);

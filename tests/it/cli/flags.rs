@@ -11,8 +11,6 @@ fn enabling_an_absent_feature_is_refused() {
     for switch in [
         "--enable_ha=true",
         "--enable-oplog",
-        "--enable_snapshot",
-        "--enable_snapshot_restore",
         "--enable_offload=1",
         "--promotion_on_hit",
         "--root_fs_dir=/mnt/x",

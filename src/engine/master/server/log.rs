@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::base::Unix;
+use crate::engine::base::{Mono, Unix};
 use crate::engine::journal::{DataDir, JournalError, LogWriter, SyncMode};
 use crate::engine::master::server::data::{DataOptions, MasterData};
-use crate::engine::master::server::snapshots::SnapshotMark;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::DataView;
 use crate::engine::rpc::CommitWait;
@@ -59,6 +58,19 @@ pub(super) struct LogCounts {
     pub snapshot_failures: AtomicU64,
     pub snapshot_us: AtomicU64,
     pub snapshot_objects: AtomicU64,
+}
+
+/// The last snapshot, written or attempted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SnapshotMark {
+    /// The last change that it contains.
+    pub sequence: u64,
+    /// When it was attempted.
+    pub at: Mono,
+    /// Size of the changes that this process had appended before it, in bytes.
+    pub log_bytes: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
 }
 
 /// What the background threads are asked to do.

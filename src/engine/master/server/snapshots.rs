@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
 use crate::engine::env::Env;
 use crate::engine::journal::{JournalError, SnapshotSummary as JournalSummary, SnapshotWriter};
-use crate::engine::master::server::log::MasterLog;
+use crate::engine::master::server::log::{MasterLog, SnapshotMark};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 use crate::engine::master::{SnapshotStep, SnapshotSummary};
 
@@ -47,19 +46,6 @@ struct MasterSnapshots<'a, E> {
     log: &'a MasterLog,
     /// The master has stopped. Other snapshots are cancelled when it begins to stop.
     is_final: bool,
-}
-
-/// The last snapshot, written or attempted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SnapshotMark {
-    /// The last change that it contains.
-    pub sequence: u64,
-    /// When it was attempted.
-    pub at: Mono,
-    /// Size of the changes that this process had appended before it, in bytes.
-    pub log_bytes: u64,
-    /// Its size in bytes.
-    pub bytes: u64,
 }
 
 impl<E: Env> MasterSnapshots<'_, E> {
