@@ -179,7 +179,12 @@ fn elsewhere(url: Option<&str>) -> Result<MetadataCleaner, Failure> {
 async fn clean(master: &MasterHandle<RealEnv>, departures: &mut Receiver<StateEffect>, cleaner: &MetadataCleaner) {
     loop {
         let name = match departures.recv().await {
-            Ok(StateEffect::Unmounted { name, reason: UnmountReason::ClientExpired, last_of_name: true, .. }) => name,
+            Ok(StateEffect::Unmounted {
+                name,
+                reason: UnmountReason::ClientExpired | UnmountReason::Unconfirmed,
+                last_of_name: true,
+                ..
+            }) => name,
             Ok(_) => continue,
             Err(RecvError::Lagged(missed)) => {
                 tracing::warn!(

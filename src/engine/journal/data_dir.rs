@@ -246,11 +246,19 @@ impl DataDir {
     /// space on the disk.
     ///
     /// # Errors
-    /// The disk reports an error. Then a later process may recover an old state.
+    /// The disk reports an error. Then the directory is not marked, unless the disk has stored the mark in spite of the error.
     pub fn invalidate(&self) -> Result<(), JournalError> {
         let error = |operation| JournalError::storage(operation, names::INVALID_MARKER, None);
-        self.marker.write_at(0, &[1]).map_err(error(StorageOperation::Write))?;
-        self.marker.sync().map_err(error(StorageOperation::Sync))
+        let marked = self
+            .marker
+            .write_at(0, &[1])
+            .map_err(error(StorageOperation::Write))
+            .and_then(|()| self.marker.sync().map_err(error(StorageOperation::Sync)));
+        if marked.is_err() {
+            // The kernel may keep the mark although the sync failed. The process will stop, and the log is complete.
+            let _ = self.marker.write_at(0, &[0]);
+        }
+        marked
     }
 }
 

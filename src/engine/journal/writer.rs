@@ -35,7 +35,7 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> LogConfig {
-        LogConfig { file_bytes: 64 << 20, buffer_bytes: 64 << 20 }
+        LogConfig { file_bytes: 16 << 20, buffer_bytes: 64 << 20 }
     }
 }
 

@@ -91,6 +91,9 @@ impl MasterState {
             self.clients.refresh(client, now + self.policy.client_ttl);
             return Ok(());
         }
+        if segments.iter().map(text_bytes).sum::<usize>() > REMOUNT_TEXT_BYTES_MAX {
+            return Err(MasterRefusal::BadArguments);
+        }
         for segment in &segments {
             check_segment(segment)?;
             if let Some((_, mounted)) = self.segments.find(segment.id) {
@@ -307,12 +310,25 @@ fn has_port(name: &TextBuf) -> bool {
     std::str::from_utf8(&name.0).is_ok_and(|name| matches!(HostPort::split(name), Ok((_, Some(_)))))
 }
 
+/// The texts in a segment's description.
+fn texts(segment: &Segment) -> [&TextBuf; 4] {
+    [&segment.name, &segment.te_endpoint, &segment.protocol, &segment.host_id]
+}
+
+fn text_bytes(segment: &Segment) -> usize {
+    texts(segment).iter().map(|text| text.0.len()).sum()
+}
+
+/// Maximum total size of the texts in one `ReMountSegment`, so that a log file has room for its records. 100,000 segments with texts of
+/// 80 bytes need this much.
+const REMOUNT_TEXT_BYTES_MAX: usize = 8 << 20;
+
 /// Checks the client's description of a segment.
 ///
 /// # Errors
 /// `BadArguments`.
 pub(super) fn check_segment(segment: &Segment) -> Result<(), MasterRefusal> {
-    let texts = [&segment.name, &segment.te_endpoint, &segment.protocol, &segment.host_id];
+    let texts = texts(segment);
     let fits = segment.base.checked_add(segment.size).is_some() && segment.size <= SEGMENT_BYTES_MAX;
     if segment.base == 0 || segment.size == 0 || !fits || texts.iter().any(|text| text.0.len() > NAME_BYTES_MAX) {
         return Err(MasterRefusal::BadArguments);

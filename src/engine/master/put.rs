@@ -121,7 +121,11 @@ impl<'a> PutSpec<'a> {
             return Err(MasterRefusal::BadArguments);
         }
         let options = options.map_err(|refusal| *refusal)?;
-        Ok(PutSpec { key, bytes, group: options.group(nth), options })
+        let group = options.group(nth);
+        if group.is_some_and(|group| group.len() > KEY_BYTES_MAX) {
+            return Err(MasterRefusal::BadArguments);
+        }
+        Ok(PutSpec { key, bytes, group, options })
     }
 }
 

@@ -75,6 +75,11 @@ impl MasterState {
         self.reclaim_slice();
     }
 
+    /// Size of the records of the change in progress, in bytes.
+    pub(super) fn change_bytes(&self) -> usize {
+        self.records.as_ref().map_or(0, RecordBuffer::bytes)
+    }
+
     /// Whether freed memory waits until its change is durable.
     pub fn has_freed_memory_waiting(&self) -> bool {
         self.freed.bytes() > 0

@@ -16,7 +16,7 @@ use mcctl::engine::master::view::AdminView;
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::rpc::{CallError, RpcClient, master_calls};
 use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, ReplicateConfig, Segment};
-use mcctl::engine::wire::{MasterCalls, Text};
+use mcctl::engine::wire::{MasterApi, MasterCalls, Text};
 
 use crate::peer::process::{PATIENCE, in_time, wait_until_async};
 
@@ -194,6 +194,26 @@ async fn snapshots_are_written_while_calls_are_served() {
 }
 
 #[tokio::test]
+async fn a_batch_with_the_longest_keys_fits_into_the_log() {
+    let disk = SimulatedStorage::new(10);
+    let large = DataOptions { log: LogConfig::default(), ..options(SyncMode::default()) };
+    let master = on(&disk, large).await;
+    master.mount().await;
+    let names: Vec<String> = (10..50).map(|n| format!("{}{n}", "k".repeat((1 << 20) - 2))).collect();
+    let keys: Vec<Text<'_>> = names.iter().map(|name| name.as_str().into()).collect();
+    let started =
+        master.server.handle().call().batch_put_start(NODE, keys, vec![100; 40], ReplicateConfig::default(), T);
+    assert!(started.iter().all(Result::is_ok));
+    assert!(in_time("a put", master.put("k")).await.is_ok());
+    let disk = disk.crash(Crash::Kill);
+    drop(master);
+    let master = on(&disk, large).await;
+    assert_eq!(master.ping().await, ClientStatus::OK);
+    assert_eq!(master.calls.exist_key(names[39].as_str().into(), T).await.unwrap(), Ok(false), "it is not complete");
+    assert_eq!(master.server.handle().metrics().1.keys, 41);
+}
+
+#[tokio::test]
 async fn after_an_error_of_the_disk_nothing_is_acknowledged_and_the_master_ends() {
     for operation in [StorageOperation::Write, StorageOperation::Sync] {
         let disk = SimulatedStorage::new(6);
@@ -242,6 +262,9 @@ async fn a_master_that_cannot_mark_its_directory_ends() {
     disk.set_fault(Some(DiskFault { operation: StorageOperation::Write, after: 0, errno: 5, is_permanent: true }));
     assert!(in_time("the end of the connection", master.put("lost")).await.is_err());
     in_time("the failure", master.server.failed()).await;
+    disk.set_fault(None);
+    let master = on(&disk.crash(Crash::Kill), options(SyncMode::default())).await;
+    assert_eq!(master.ping().await, ClientStatus::OK, "the directory is complete");
 }
 
 /// A disk whose syncs wait until they are permitted.
@@ -328,6 +351,9 @@ async fn responses_wait_for_the_sync_that_their_mode_requires() {
                 done = &mut put => panic!("a response before the sync: {done:?}"),
             }
             assert!(tokio::time::timeout(Duration::from_millis(100), &mut put).await.is_err());
+            let other = master_calls(RealEnv::new(), HostPort::new("127.0.0.1", master.server.rpc_port()), PATIENCE);
+            let read = in_time("a read", other.exist_key("k".into(), T)).await.unwrap();
+            assert_eq!(read, Ok(false), "reads do not wait for a sync");
             may_sync.store(true, Ordering::Relaxed);
             in_time("the put", put).await.unwrap();
         } else {

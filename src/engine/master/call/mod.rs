@@ -25,6 +25,9 @@ use access::StateAccess;
 /// Number of keys in a batch that are processed per lock acquisition.
 const KEYS_PER_LOCK: usize = 64;
 
+/// Size of a change at which a batch ends it, so that a log file has room for the records of one lock acquisition.
+const CHANGE_BYTES_MAX: usize = 1 << 20;
+
 /// Number of lock acquisitions after which a batch lets other callers proceed.
 const LOCKS_BEFORE_YIELD: usize = 16;
 
@@ -81,29 +84,35 @@ impl<A: StateAccess> MasterCall<A> {
         mut each: impl FnMut(&mut MasterState, Mono, &T, usize) -> Result<R, MasterRefusal>,
     ) -> Vec<Expected<R>> {
         let mut answers = Vec::with_capacity(items.len());
-        let mut failed = 0;
+        let (mut failed, mut locks) = (0, 0);
         loop {
             let begin = answers.len();
             let end = items.len().min(begin + KEYS_PER_LOCK);
-            self.0.with_state(|state, now, _| {
+            let end = self.0.with_state(|state, now, _| {
                 state.warm(items[begin..end].iter().filter_map(Keyed::key));
                 for (nth, item) in items.iter().enumerate().take(end).skip(begin) {
                     let answer = each(state, now, item, nth);
                     failed += usize::from(answer.is_err());
                     answers.push(answer.map_err(MasterRefusal::code));
+                    if state.change_bytes() >= CHANGE_BYTES_MAX {
+                        break;
+                    }
                 }
+                let end = answers.len();
                 if end == items.len()
                     && let Some(counter) = counter
                 {
                     counter(&mut state.counters).add(items.len(), failed);
                 }
+                end
             });
             if end == items.len() {
                 return answers;
             }
             // Two or three lock acquisitions in a row delay other callers only briefly. Sleeping would delay the other connections on this
             // thread.
-            if end.is_multiple_of(LOCKS_BEFORE_YIELD * KEYS_PER_LOCK) {
+            locks += 1;
+            if locks % LOCKS_BEFORE_YIELD == 0 {
                 self.0.yield_to_waiters();
             }
         }

@@ -59,6 +59,11 @@ impl RecordBuffer {
         self.sequence
     }
 
+    /// Size of the change in progress, in bytes.
+    pub(in crate::engine::master) fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+
     /// Returns true if nothing has changed since the last change was closed.
     pub(in crate::engine::master) fn is_empty(&self) -> bool {
         self.payload.is_empty()

@@ -23,8 +23,15 @@ use crate::engine::master::view::DataView;
 use crate::engine::rpc::CommitWait;
 
 thread_local! {
-    /// The last change of this thread that must be durable before the response is sent.
-    static NEEDS_SYNC: Cell<u64> = const { Cell::new(0) };
+    /// The last change of this thread since its last commit, and the last one of these that must be durable in every mode.
+    static CHANGED: Cell<ThreadChanges> = const { Cell::new(ThreadChanges { last: 0, needs_sync: 0 }) };
+}
+
+/// Numbers of changes, or 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThreadChanges {
+    last: u64,
+    needs_sync: u64,
 }
 
 /// The log, and what the threads that use it share.
@@ -139,9 +146,12 @@ impl MasterLog {
     #[inline]
     pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) {
         let appended = state.close_change(|change| {
+            let mut changed = CHANGED.get();
+            changed.last = change.sequence;
             if change.needs_sync {
-                NEEDS_SYNC.set(change.sequence);
+                changed.needs_sync = change.sequence;
             }
+            CHANGED.set(changed);
             // The state is locked, so no other thread writes the number.
             let bytes = self.appended_bytes.load(Ordering::Relaxed) + change.payload.len() as u64;
             self.appended_bytes.store(bytes, Ordering::Relaxed);
@@ -154,10 +164,13 @@ impl MasterLog {
     }
 
     /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    ///
+    /// A response may also show what other threads have changed, so it waits until their changes are in the kernel. It waits for a sync only
+    /// if its own changes need one.
     pub fn commit(&self) -> Option<CommitWait<'_>> {
-        let needs_sync = NEEDS_SYNC.take();
+        let own = CHANGED.take();
         let last = self.writer.appended();
-        let sync = if self.options.sync == SyncMode::Always { last } else { needs_sync };
+        let sync = if self.options.sync == SyncMode::Always { own.last } else { own.needs_sync };
         if self.memory_only() {
             return None;
         }
