@@ -14,6 +14,7 @@ pub mod process;
 pub mod wheel;
 
 mod client;
+mod data_dir;
 mod differential;
 mod faults;
 mod hostile;
