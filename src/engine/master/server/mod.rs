@@ -195,8 +195,12 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::engine::base::HostPort;
+    use crate::engine::base::{ClientId, HostPort, SegmentId};
+    use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
     use crate::engine::master::StateAccess;
+    use crate::engine::master::tests::segment;
+    use crate::engine::master::view::AdminView;
+    use crate::engine::wire::MasterApi;
 
     #[tokio::test]
     async fn no_call_uses_the_state_after_a_panic() {
@@ -210,5 +214,41 @@ mod tests {
         assert!(ends(&|| assert!(!handle.has_segment_named("node:1"))));
         let failed = tokio::spawn(async move { server.failed().await }).await;
         assert!(failed.is_err_and(|error| error.is_panic()));
+    }
+
+    #[tokio::test]
+    async fn a_restart_after_a_panic_keeps_what_was_acknowledged() {
+        let disk = SimulatedStorage::new(1);
+        let start = async |disk: &SimulatedStorage| {
+            let (boot_id, existing) = (disk.boot_id(), ExistingData::Keep);
+            let open = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(1), existing };
+            let dir = DataDir::open(Arc::new(disk.clone()), &open).unwrap();
+            let data = MasterData { dir, options: DataOptions::default() };
+            let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
+            config.threads = 1;
+            MasterServer::start_with(config, Some(data), RealEnv::new()).await.unwrap()
+        };
+        let server = start(&disk).await;
+        let handle = server.handle();
+        let mut segment = segment(1, "node:1", 1 << 20);
+        assert_eq!(handle.call().mount_segment(segment.clone(), ClientId(1, 1)), Ok(()));
+        if let Some(stored) = handle.commit() {
+            assert!(stored.await);
+        }
+        let panics = || {
+            handle.access().with_state(|state, now, effects| {
+                // A part of a change.
+                segment.id = SegmentId(2, 2);
+                state.mount(now, segment, ClientId(1, 1), effects).unwrap();
+                resume_unwind(Box::new("on purpose"))
+            })
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        let stopped = tokio::spawn(async move { server.stop().await }).await;
+        assert!(stopped.is_err_and(|error| error.is_panic()));
+        let server = start(&disk.crash(Crash::Kill)).await;
+        let mut ids = Vec::new();
+        server.handle().segments(0, 10, &mut |segment| ids.push(segment.id));
+        assert_eq!(ids, [SegmentId(1, 1)]);
     }
 }

@@ -154,7 +154,7 @@ fn meta(key: &str) -> ObjectMeta<'_> {
 }
 
 /// A segment whose endpoint is also `name`. Segments with different ids do not overlap.
-fn segment(id: u64, name: &str, size: u64) -> Segment {
+pub(in crate::engine::master) fn segment(id: u64, name: &str, size: u64) -> Segment {
     Segment {
         id: SegmentId(id, id),
         name: name.into(),
