@@ -15,6 +15,7 @@ pub mod hicache;
 pub mod host_pool;
 pub mod l2;
 pub mod layout;
+pub mod master_disk;
 pub mod models;
 pub mod need;
 pub mod observed;
