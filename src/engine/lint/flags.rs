@@ -57,6 +57,14 @@ fn split(word: &LocatedValue) -> Option<(&str, Option<LocatedValue>)> {
     }
 }
 
+/// Flags of mcctl's master that take no value.
+const MCCTL_SWITCHES: &[&str] = &["discard_data"];
+
+/// Whether the master's flag `name` takes no value.
+fn is_switch(name: &str) -> bool {
+    master_flag(name).map_or(MCCTL_SWITCHES.contains(&name), |flag| flag.is_switch())
+}
+
 fn gflags(args: &[LocatedValue]) -> Vec<CommandFlag> {
     let mut flags = Vec::new();
     let mut words = args.iter().peekable();
@@ -78,11 +86,11 @@ fn gflags(args: &[LocatedValue]) -> Vec<CommandFlag> {
         let spelled = word.text.split('=').next().unwrap_or_default().to_owned();
         let mut flag = CommandFlag { name: name.clone(), spelled, value, place: word.place.clone(), stray: None };
         if flag.value.is_none() {
-            let positive = name.strip_prefix("no").filter(|n| master_flag(n).is_some_and(|f| f.is_switch()));
+            let positive = name.strip_prefix("no").filter(|n| is_switch(n));
             if let Some(positive) = positive.filter(|_| master_flag(&name).is_none()) {
                 name = positive.to_owned();
                 flag.value = Some(LocatedValue::new("false", word.place.clone()));
-            } else if master_flag(&name).is_some_and(|f| f.is_switch()) {
+            } else if is_switch(&name) {
                 flag.value = Some(LocatedValue::new("true", word.place.clone()));
                 flag.stray = words.next_if(|next| is_false(&next.text) || is_true(&next.text)).cloned();
             } else {

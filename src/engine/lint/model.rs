@@ -205,6 +205,8 @@ pub enum MountSource {
     Host(String),
     /// Memory (`emptyDir` with medium Memory, or tmpfs) and its size limit.
     Memory(Option<String>),
+    /// `emptyDir` on the host's disk. It exists as long as its pod.
+    EmptyDir,
     /// Any other volume: a claim, a named volume, a config map.
     Volume(String),
 }
@@ -285,6 +287,10 @@ pub struct PodSet {
     pub namespace: Option<String>,
     /// Group and role, if the pods belong to a RoleBasedGroup.
     pub group: Option<(String, String)>,
+    /// The pods belong to a Deployment, so they share their volumes.
+    pub is_deployment: bool,
+    /// Location of the strategy with which a Deployment starts a new pod before it stops the old one.
+    pub surge: Option<SourceLocation>,
     pub place: SourceLocation,
 }
 

@@ -36,6 +36,20 @@ pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
     refused("enable_kv_events", "publishing KV events"),
 ];
 
+/// Upstream's flags for the places of snapshots that `mcctl serve master` accepts only with these values, and the place it lacks.
+pub const SNAPSHOT_STORES: &[(&str, &[&str], &str)] = &[
+    ("snapshot_object_store_type", LOCAL, S3),
+    ("snapshot_payload_store_type", LOCAL, S3),
+    ("snapshot_payload_backend_type", LOCAL, S3),
+    ("snapshot_catalog_store_type", EMBEDDED, REDIS),
+    ("snapshot_catalog_backend_type", EMBEDDED, REDIS),
+];
+
+const LOCAL: &[&str] = &["", "local"];
+const S3: &str = "an object store (S3) for snapshots";
+const EMBEDDED: &[&str] = &["", "embedded"];
+const REDIS: &str = "a snapshot catalog in Redis";
+
 /// Setting keys that `mcctl serve store` rejects.
 pub const REFUSED_BY_NODE: &[RefusedFlag] =
     &[RefusedFlag { name: "enable_ssd_offload", default: store_key("enable_ssd_offload").default, feature: SSD }];
@@ -43,7 +57,7 @@ pub const REFUSED_BY_NODE: &[RefusedFlag] =
 /// Transports of `mcctl serve store`.
 pub const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
 
-/// Additional flags of `mcctl serve master`, and the logging flags of all services.
+/// Additional flags of `mcctl serve master`, in the order of its help: the logging flags of all services, and those of the data directory.
 pub const MCCTL_FLAGS: &[&str] = &[
     "log_level",
     "log_file",
@@ -56,6 +70,11 @@ pub const MCCTL_FLAGS: &[&str] = &[
     "discard_data",
     "data_format",
 ];
+
+/// The logging flags of all services.
+pub fn log_flags() -> impl Iterator<Item = &'static str> {
+    MCCTL_FLAGS.iter().copied().filter(|name| name.starts_with("log_"))
+}
 
 /// Flags of `mcctl serve store`, without the logging flags.
 pub const NODE_FLAGS: &[&str] = &[
@@ -105,6 +124,10 @@ pub const UP_FLAGS: &[&str] = &[
     "protocol",
     "device_name",
     "allow_tcp_fallback",
+    "data_dir",
+    "fsync",
+    "on_disk_error",
+    "discard_data",
     "once",
     "json",
     "help",

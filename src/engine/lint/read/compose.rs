@@ -190,10 +190,19 @@ fn limits(node: &YamlNode, file: &Arc<str>, process: &mut Process) {
             }
         };
         let source = match from.starts_with(['/', '.', '~', '$']) {
+            _ if volume.get("type").and_then(YamlNode::text) == Some("tmpfs") => MountSource::Memory(None),
             true => MountSource::Host(from),
             false => MountSource::Volume(from),
         };
         process.limits.mounts.push(ContainerMount { path: to, source, place: place(volume.line) });
+    }
+    for mount in node.get("tmpfs").map_or(&[][..], |tmpfs| match tmpfs.items() {
+        [] => std::slice::from_ref(tmpfs),
+        items => items,
+    }) {
+        let path = mount.text().and_then(|text| text.split(':').next()).unwrap_or_default().to_owned();
+        let place = place(mount.line);
+        process.limits.mounts.push(ContainerMount { path, source: MountSource::Memory(None), place });
     }
     for port in node.get("ports").map_or(&[][..], YamlNode::items) {
         let inner = port.text().and_then(|text| text.rsplit(':').next()?.split('/').next()?.parse().ok());

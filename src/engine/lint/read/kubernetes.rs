@@ -111,12 +111,32 @@ fn add(
     }
     let namespace = owner.path(&["metadata", "namespace"]).and_then(YamlNode::text).map(str::to_owned);
     let index = deployment.pods.len();
-    deployment.pods.push(PodSet { name: name.clone(), labels, namespace, group, place: place(template.line) });
+    let is_deployment = owner.get("kind").and_then(YamlNode::text) == Some("Deployment");
+    deployment.pods.push(PodSet {
+        name: name.clone(),
+        labels,
+        namespace,
+        group,
+        is_deployment,
+        surge: surge(owner).filter(|_| is_deployment).map(place),
+        place: place(template.line),
+    });
     let replicas = replicas.and_then(|node| Some(LocatedValue::new(node.text()?, place(node.line))));
     let context = PodContext { name, pod: index, replicas, data, file };
     if let Some(spec) = template.get("spec") {
         pod::read(spec, &context, &mut deployment.processes);
     }
+}
+
+/// The line that lets a Deployment start new pods before it stops the old ones, which is the default.
+fn surge(owner: &YamlNode) -> Option<u32> {
+    let spec = owner.entry("spec")?;
+    let Some(strategy) = spec.value.entry("strategy") else { return Some(spec.line) };
+    if strategy.value.get("type").and_then(YamlNode::text) == Some("Recreate") {
+        return None;
+    }
+    let surge = strategy.value.path(&["rollingUpdate", "maxSurge"]).and_then(YamlNode::text);
+    (!matches!(surge, Some("0" | "0%"))).then_some(strategy.line)
 }
 
 fn service(node: &YamlNode, name: &str, file: &Arc<str>) -> KubeService {

@@ -397,12 +397,33 @@ fn option(
                 limits.mounts.push(ContainerMount { path: to, source, place: value.place });
             }
         }
+        "--tmpfs" => {
+            let path = value.text.split(':').next().unwrap_or_default().to_owned();
+            limits.mounts.push(ContainerMount { path, source: MountSource::Memory(None), place: value.place });
+        }
+        "--mount" => limits.mounts.extend(long_mount(value)),
         "-p" | "--publish" => {
             let inner = value.text.rsplit(':').next().and_then(|p| p.split('/').next()?.parse().ok());
             process.ports.extend(inner.map(|number: u16| DeclaredPort { number, name: None, place: value.place }));
         }
         _ => {}
     }
+}
+
+/// Parses `docker run --mount type=volume,source=NAME,target=PATH`.
+fn long_mount(value: LocatedValue) -> Option<ContainerMount> {
+    let part = |names: &[&str]| {
+        let mut parts = value.text.split(',').filter_map(|part| part.split_once('='));
+        parts.find(|(name, _)| names.contains(name)).map(|(_, text)| text.to_owned())
+    };
+    let path = part(&["target", "destination", "dst"])?;
+    let from = part(&["source", "src"]).unwrap_or_default();
+    let source = match part(&["type"]).as_deref() {
+        Some("tmpfs") => MountSource::Memory(None),
+        Some("bind") => MountSource::Host(from),
+        _ => MountSource::Volume(from),
+    };
+    Some(ContainerMount { path, source, place: value.place })
 }
 
 /// `words` with the known variables from `env` substituted as a shell does (or Kubernetes, for `$(NAME)`).

@@ -133,6 +133,7 @@ fn container_context(
                 let size = volume.path(&["emptyDir", "sizeLimit"]).and_then(YamlNode::text);
                 MountSource::Memory(size.map(str::to_owned))
             }
+            Some(volume) if volume.get("emptyDir").is_some() => MountSource::EmptyDir,
             _ => MountSource::Volume(name.to_owned()),
         };
         let path_text = path.text().unwrap_or_default().to_owned();

@@ -4,6 +4,7 @@ mod client;
 mod connectors;
 mod container;
 mod cross_process;
+mod data_dir;
 mod kubernetes;
 mod master;
 mod names;
@@ -65,6 +66,9 @@ pub const RULES: &[LintRule] = &[
     rule("ha-clients", &[20], "clients of HA masters follow the leader", master::ha_clients),
     rule("master-replicas", &[20], "there is a single master, or a leader election", master::replicas),
     rule("master-switches", &[11, 21, 26], "the master's switches take effect and do not conflict", master::switches),
+    rule("data-dir", &[21], "the master's data directory outlives its pod, container and host", data_dir::outlives),
+    rule("data-dir-flags", &[21], "the flags of the master's data directory keep the data", data_dir::flags),
+    rule("data-dir-sharing", &[], "no two masters use one data directory at the same time", data_dir::sharing),
     rule("ha-readiness", &[20], "a standby master is not ready", master::ha_readiness),
     rule("size-grammar", &[8], "sizes use the syntax of the program that reads them", sizes::grammar),
     rule("rank-segment", &[8], "each rank contributes nothing or at least 16 MiB", sizes::rank_segment),

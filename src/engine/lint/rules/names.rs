@@ -7,6 +7,7 @@ use crate::engine::lint::flags::is_true;
 use crate::engine::lint::model::{Implementation, ProcessRole, SettingsFileKind, Variable};
 use crate::engine::lint::nearest::nearest;
 use crate::engine::lint::programs::MCCTL_FLAGS;
+use crate::engine::lint::rules::data_dir::{is_sync_mode, mcctl_flag};
 use crate::engine::lint::settings::ProcessView;
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::lint::yaml::{ScalarKind, YamlEntry, YamlValue};
@@ -155,6 +156,7 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
 /// Values that make the master exit, or that it parses in an unexpected way.
 pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
+        let is_mcctl = member.process.implementation == Implementation::Mcctl;
         for flag in &member.flags {
             if let Some(stray) = &flag.stray {
                 let off = !is_true(&stray.text);
@@ -168,11 +170,11 @@ pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
                     );
                 }
             }
-            let (Some(known), Some(value)) = (master_flag(&flag.name), flag.value.as_ref().filter(|v| v.is_known()))
-            else {
-                continue;
-            };
-            check_value(known.name, known.kind, &value.text, &value.place, out);
+            let Some(value) = flag.value.as_ref().filter(|value| value.is_known()) else { continue };
+            let own = || mcctl_flag(&flag.name).filter(|_| is_mcctl);
+            if let Some(kind) = master_flag(&flag.name).map(|known| known.kind).or_else(own) {
+                check_value(&flag.name, kind, &value.text, &value.place, out);
+            }
         }
         let Some(document) = member.process.config.and_then(|at| view.deployment.documents.get(at)) else { continue };
         for entry in document.node.entries() {
@@ -180,6 +182,9 @@ pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
             if let (Some(known), Some(text)) = (master_flag(&entry.key), entry.value.text()) {
                 check_value(known.name, known.kind, text, &place, out);
                 check_type(entry, known.kind, document.json, &place, out);
+            } else if let (Some(kind), Some(text)) = (mcctl_flag(&entry.key).filter(|_| is_mcctl), entry.value.text()) {
+                check_value(&entry.key, kind, text, &place, out);
+                check_type(entry, kind, document.json, &place, out);
             } else if Some(entry.key.as_str()) == CLIENT_TTL.key && entry.value.whole().is_none() {
                 let text = entry.value.text().unwrap_or("a missing number");
                 check_value(&entry.key, CLIENT_TTL.kind, text, &place, out);
@@ -203,6 +208,8 @@ fn check_value(name: &str, kind: FlagKind, text: &str, place: &SourceLocation, o
                 || matches!(trimmed.to_ascii_lowercase().as_str(), "0" | "f" | "false" | "n" | "no" | "off");
             (!known).then_some("true or false".to_owned())
         }
+        FlagKind::Text if name == "fsync" => (!is_sync_mode(trimmed))
+            .then_some("always, never, interval, or interval=TIME such as interval=50ms".to_owned()),
         FlagKind::Word { words, fallback: None } => (!words.contains(&trimmed)).then(|| words.join(" or ")),
         _ => None,
     };
@@ -255,9 +262,15 @@ fn is_duration(text: &str) -> bool {
 
 /// Keys of settings files that no program reads and that cause no error.
 pub fn config_keys(view: &DeploymentView<'_>, out: &mut Findings) {
-    for document in &view.deployment.documents {
+    for (document, at) in view.deployment.documents.iter().zip(0..) {
         let known: Vec<&str> = match document.kind {
-            SettingsFileKind::Master => MASTER_FLAGS.iter().filter_map(|flag| flag.key).collect(),
+            SettingsFileKind::Master => {
+                let is_ours = |member: &ProcessView<'_>| {
+                    member.process.implementation == Implementation::Mcctl && member.process.config == Some(at)
+                };
+                let own = if view.masters().any(is_ours) { MCCTL_FLAGS } else { &[] };
+                MASTER_FLAGS.iter().filter_map(|flag| flag.key).chain(own.iter().copied()).collect()
+            }
             // Three programs read the file named by MOONCAKE_CONFIG_PATH: the store service, vLLM and LMCache.
             SettingsFileKind::Store | SettingsFileKind::Vllm => {
                 let service = STORE_KEYS.iter().map(|row| row.key);

@@ -4,7 +4,8 @@ use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, ProcessRole, RuntimeKind};
 use crate::engine::lint::nearest::nearest;
 use crate::engine::lint::programs::{
-    MCCTL_FLAGS, METADATA_FLAGS, NODE_FLAGS, NODE_TRANSPORTS, REFUSED_BY_MASTER, REFUSED_BY_NODE, UP_FLAGS,
+    METADATA_FLAGS, NODE_FLAGS, NODE_TRANSPORTS, REFUSED_BY_MASTER, REFUSED_BY_NODE, SNAPSHOT_STORES, UP_FLAGS,
+    log_flags,
 };
 use crate::engine::lint::read::launch::assignment;
 use crate::engine::lint::settings::{ProcessView, SettingValue};
@@ -14,7 +15,10 @@ use crate::engine::lint::view::DeploymentView;
 pub fn unsupported(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.implementation == Implementation::Mcctl) {
         match member.process.role {
-            ProcessRole::Master => master(member, out),
+            ProcessRole::Master => {
+                master(member, out);
+                snapshot_stores(member, out);
+            }
             ProcessRole::Store => node(member, out),
             _ => {}
         }
@@ -30,6 +34,20 @@ fn master(member: &ProcessView<'_>, out: &mut Findings) {
                 format!("mcctl serve master rejects --{}", refused.name),
                 format!("{} is not supported by mcctl", refused.feature),
                 format!("remove --{}, or run mooncake_master", refused.name),
+            );
+        }
+    }
+}
+
+fn snapshot_stores(member: &ProcessView<'_>, out: &mut Findings) {
+    for (name, accepted, lacking) in SNAPSHOT_STORES {
+        let SettingValue::Is(located) = member.master(name) else { continue };
+        if !accepted.contains(&located.text.trim()) {
+            out.error(
+                &located.place,
+                format!("mcctl serve master rejects --{name}={}", located.text),
+                format!("{lacking} is not supported by mcctl"),
+                format!("remove --{name}, or run mooncake_master"),
             );
         }
     }
@@ -84,7 +102,7 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
             ProcessRole::Metadata => ("mcctl serve metadata", METADATA_FLAGS),
             _ => continue,
         };
-        let known = || own.iter().chain(MCCTL_FLAGS).copied();
+        let known = || own.iter().copied().chain(log_flags());
         for flag in member.flags.iter().filter(|flag| !flag.spelled.contains('$')) {
             let name = flag.name.strip_prefix("no").filter(|name| known().any(|known| known == *name));
             if known().any(|known| known == name.unwrap_or(&flag.name)) {

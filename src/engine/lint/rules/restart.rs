@@ -2,6 +2,7 @@
 
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, RuntimeKind};
+use crate::engine::lint::rules::data_dir::{MasterData, data_of};
 use crate::engine::lint::settings::{ProcessView, SettingValue};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::upstream::{MASTER_FLAGS, UNTESTED_SINCE, find, is_older};
@@ -17,12 +18,13 @@ pub fn has_oplog(release: Option<&str>) -> bool {
 /// Restarting the master loses all keys, or nearly all of them.
 pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Findings) {
     if member.process.implementation == Implementation::Mcctl {
-        if member.process.runtime != RuntimeKind::File {
+        // `data-dir` and `data-dir-flags` check the directory.
+        if member.process.runtime != RuntimeKind::File && matches!(data_of(member), MasterData::Memory) {
             out.info(
                 &member.process.place,
                 "restarting the master empties the store: metadata is in memory only",
-                "mcctl serve master supports neither snapshots nor high availability",
-                "no fix yet: restart the master only when an empty cache is acceptable",
+                "data_dir is not set",
+                "set --data-dir to a directory on a local disk",
             );
         }
         return;
@@ -34,10 +36,15 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
     let release = view.release(member);
     let remedy = match has_oplog(release.as_deref()) {
         true => {
-            "no fix for a single master; two masters with --enable_ha=true, --enable_oplog=true and etcd preserve the keys \
-              that the standby has replicated"
+            "run mcctl serve master --data-dir=DIR, which keeps the keys; two masters with --enable_ha=true, --enable_oplog=true and etcd \
+             preserve those that the standby has replicated"
         }
-        false => "no fix in this release: restart the master only when an empty cache is acceptable",
+        false => "run mcctl serve master --data-dir=DIR, which keeps the keys",
+    };
+    let snapshots = member.master_switch("enable_snapshot");
+    let place = match member.master("enable_snapshot") {
+        SettingValue::Is(located) => located.place,
+        _ => member.process.place.clone(),
     };
     // Observed with 0.3.13.post1, see kvcache-ai/Mooncake#3761.
     let is_lossy = release.as_deref().is_none_or(|release| is_older(release, UNTESTED_SINCE));
@@ -46,6 +53,12 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
             &located.place,
             "a restart loses nearly all keys: the restore drops every object whose read lease has expired",
             "enable_snapshot_restore; a read lease lasts default_kv_lease_ttl (10 s) after the last read",
+            remedy,
+        ),
+        (_, Some(false)) if is_lossy && snapshots == Some(true) => out.warning(
+            &place,
+            "a restart loses all keys although the master writes snapshots",
+            "enable_snapshot without enable_snapshot_restore; a restore would drop every object whose read lease has expired",
             remedy,
         ),
         (_, Some(true) | None) => {}
