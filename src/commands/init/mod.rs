@@ -61,6 +61,9 @@ pub struct Args {
     /// Master host; with --etcd, several hosts
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     master: Vec<String>,
+    /// Directory for the log and snapshots of mcctl's master; '' for none: a restart empties the store [default: /var/lib/mcctl/NAME-master]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
     /// Server hosts (with --mode pd: prefill server hosts)
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     hosts: Vec<String>,
@@ -344,6 +347,11 @@ impl Args {
         if !given.master.is_empty() {
             spec.master.hosts = given.master;
         }
+        // The file names the directory even if it is the default, so that an operator finds it.
+        spec.master.data_dir = match (spec.programs, given.data_dir) {
+            (Programs::Mcctl, None) => Some(spec.default_data_dir()),
+            (_, path) => path,
+        };
         if !given.etcd.is_empty() {
             let replicas = u32::try_from(spec.master.hosts.len()).unwrap_or(u32::MAX);
             spec.master.ha = Some(HighAvailability { etcd: given.etcd, replicas, ..HighAvailability::default() });

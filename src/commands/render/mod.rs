@@ -47,6 +47,15 @@ pub struct Args {
     /// RoleBasedGroup API version: v1alpha2, or v1alpha1 for RBG up to 0.6
     #[arg(long, value_name = "VERSION", value_parser = ["v1alpha1", "v1alpha2"])]
     rbg_api: Option<String>,
+    /// Kubernetes: storage class of the volume for the master's data directory [default: the cluster's default class]
+    #[arg(long, value_name = "NAME")]
+    storage_class: Option<String>,
+    /// Kubernetes: size of that volume, e.g. 10Gi [default: computed from master.memory]
+    #[arg(long, value_name = "SIZE")]
+    master_storage: Option<String>,
+    /// Run mcctl's master without a data directory: a restart empties the store
+    #[arg(long, conflicts_with_all = ["storage_class", "master_storage"])]
+    no_master_data: bool,
     /// Print all files as one JSON document
     #[arg(long, conflicts_with = "out")]
     json: bool,
@@ -70,8 +79,14 @@ impl Args {
     /// # Errors
     /// The deployment file is invalid, or a file cannot be written.
     pub fn run(mut self) -> Outcome {
-        if let Some(version) = &self.rbg_api {
-            self.set.push(format!("kubernetes.rbg_api={version}"));
+        for (key, value) in [
+            ("kubernetes.rbg_api", self.rbg_api.as_deref()),
+            ("kubernetes.storage_class", self.storage_class.as_deref()),
+            ("kubernetes.master_storage", self.master_storage.as_deref()),
+            ("master.data_dir", self.no_master_data.then_some("")),
+        ] {
+            // JSON, so that any value is a string.
+            self.set.extend(value.map(|value| format!("{key}={}", json!(value))));
         }
         let spec = read(&self.file, &self.set)?;
         let source = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();

@@ -1,6 +1,7 @@
 //! Validation of a deployment file before processes are planned.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::Quoted;
@@ -9,6 +10,7 @@ use crate::engine::deploy::{
     DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, ServingMode, StoreProtocol,
 };
 use crate::engine::kube::grammar;
+use crate::engine::plan::master_disk::{LOG_FILES_BYTES, volatile_folder};
 use crate::engine::upstream::sglang::{IO_BACKENDS, LAYOUTS, PREFETCH_POLICIES, WRITE_POLICIES};
 use crate::engine::upstream::{MASTER_FLAGS, find};
 
@@ -19,6 +21,8 @@ const COUNT_MAX: usize = 4096;
 const NAME_MAX: usize = 40;
 /// Minimum memory for a master: its memory usage when no keys are stored.
 const MASTER_MEMORY_MIN: DeploySize = DeploySize(64 << 20);
+/// Minimum size of the volume for a master's data directory: its size when no keys are stored.
+const MASTER_STORAGE_MIN: DeploySize = DeploySize(LOG_FILES_BYTES);
 
 /// Validates `spec` for `platform`.
 ///
@@ -29,6 +33,7 @@ pub(crate) fn check(spec: &DeploymentSpec, platform: Platform) -> Result<(), Dep
     numbers(spec)?;
     master(spec)?;
     programs(spec)?;
+    data_dir(spec)?;
     transfer(spec)?;
     contributed_memory(spec, platform)?;
     serving(spec)?;
@@ -262,6 +267,41 @@ fn programs(spec: &DeploymentSpec) -> Result<(), DeployError> {
     unsupported.map_or(Ok(()), |(key, what)| Err(invalid_value(key, what)))
 }
 
+fn data_dir(spec: &DeploymentSpec) -> Result<(), DeployError> {
+    let key = "master.data_dir";
+    if let (Programs::Upstream, Some(path)) = (spec.programs, &spec.master.data_dir)
+        && !path.is_empty()
+    {
+        let what = "mooncake_master has no data directory: remove it, or set programs = \"mcctl\"";
+        return Err(invalid_value(key, what));
+    }
+    let Some(path) = spec.data_dir() else {
+        let volume = [
+            ("kubernetes.storage_class", !spec.kubernetes.storage_class.is_empty()),
+            ("kubernetes.master_storage", spec.kubernetes.master_storage.is_some()),
+        ];
+        let set = volume.iter().find(|(_, is_set)| *is_set);
+        return set
+            .map_or(Ok(()), |(key, _)| Err(invalid_value(key, "has no effect: the master has no data directory")));
+    };
+    let parts = || path.split('/').filter(|part| !part.is_empty());
+    if !is_path(&path) || parts().count() == 0 || parts().any(|part| part == ".." || part == ".") {
+        let what = format!("{} must be the absolute path of a directory, without '..'", Quoted(&path));
+        return Err(invalid_value(key, what));
+    }
+    if let Some(folder) = volatile_folder(Path::new(&path)) {
+        let what = format!("{} is below {folder}, which a reboot empties", Quoted(&path));
+        return Err(invalid_value(key, what));
+    }
+    match spec.kubernetes.master_storage {
+        Some(size) if size < MASTER_STORAGE_MIN => {
+            let what = format!("{size} is too small: the log files alone need {MASTER_STORAGE_MIN}");
+            Err(invalid_value("kubernetes.master_storage", what))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn transfer(spec: &DeploymentSpec) -> Result<(), DeployError> {
     let transfer = &spec.transfer;
     match transfer.protocol {
@@ -418,6 +458,10 @@ fn cluster(spec: &DeploymentSpec) -> Result<(), DeployError> {
             ));
         }
     }
+    let class = &kubernetes.storage_class;
+    if let Some(what) = grammar::dns_subdomain(class).filter(|_| !class.is_empty()) {
+        return Err(invalid_value("kubernetes.storage_class", format!("{} is {what}", Quoted(class))));
+    }
     model_volume(spec)?;
     if spec.master.ha.as_ref().is_some_and(|ha| ha.replicas < 2) {
         return Err(invalid_value("master.ha.replicas", "high availability requires at least two masters"));
@@ -447,7 +491,7 @@ fn model_volume(spec: &DeploymentSpec) -> Result<(), DeployError> {
             format!("{} must be the absolute path of a directory", Quoted(mount)),
         ));
     }
-    if model.starts_with('/') && !std::path::Path::new(model).starts_with(mount) {
+    if model.starts_with('/') && !Path::new(model).starts_with(mount) {
         let what = format!("{} is not under the model mount {}", Quoted(model), Quoted(mount));
         return Err(invalid_value("kubernetes.model_mount", what));
     }

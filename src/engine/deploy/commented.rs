@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::engine::deploy::keys::KEYS;
-use crate::engine::deploy::{DeploymentSpec, FileFormat, HighAvailability};
+use crate::engine::deploy::{DeploySize, DeploymentSpec, FileFormat, HighAvailability};
+use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
 
 /// Keys that are never commented out, because most users change or look for them.
 const ALWAYS: &[(&str, &str)] = &[("", "version"), ("", "name"), ("", "programs"), ("model", "path"), ("model", "tp")];
@@ -16,6 +17,8 @@ pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
     example.model.hicache_ratio = Some(2.0);
     example.model.device_tokens = Some(500_000);
     example.transfer.gid_index = Some(3);
+    example.master.data_dir = Some(spec.default_data_dir());
+    example.kubernetes.master_storage = Some(DeploySize(VOLUME_BYTES_MIN));
     let etcd = vec!["10.0.0.9:2379".to_owned()];
     example.master.ha = Some(HighAvailability { etcd, ..HighAvailability::default() });
     let (now, plain, example) = (tree(spec), tree(&DeploymentSpec::default()), tree(&example));

@@ -22,8 +22,8 @@ pub use error::DeployError;
 pub use parse::{FileFormat, SizeNote, parse, size_notes};
 pub use plans::plan_processes;
 pub use process_plan::{
-    ComponentRole, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
-    ProcessResources, StartupWait,
+    ComponentRole, DataVolume, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
+    ProcessPlan, ProcessResources, StartupWait,
 };
 pub use schema::{
     ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,

@@ -187,7 +187,14 @@ fn key_paths() -> impl Iterator<Item = String> {
 }
 
 /// The keys whose values are sizes.
-const SIZE_KEYS: [&str; 5] = ["segment.engines", "nodes.segment", "nodes.local_buffer", "serving.shm", "master.memory"];
+const SIZE_KEYS: [&str; 6] = [
+    "segment.engines",
+    "nodes.segment",
+    "nodes.local_buffer",
+    "serving.shm",
+    "master.memory",
+    "kubernetes.master_storage",
+];
 
 /// The sizes in `text` and `sets` that have an ambiguous unit. Empty if parsing fails.
 pub fn size_notes(text: &str, format: FileFormat, sets: &[String]) -> Vec<SizeNote> {

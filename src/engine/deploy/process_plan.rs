@@ -120,6 +120,18 @@ pub struct HostMount {
     pub writes: bool,
 }
 
+/// A directory whose contents outlive the process. In containers, a volume of its own is mounted there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataVolume {
+    /// Name of the volume: a DNS label, unique in the deployment.
+    pub name: String,
+    pub path: String,
+    /// Disk space that the contents may need, in bytes.
+    pub bytes: u64,
+    /// Size of the volume in Kubernetes, in bytes.
+    pub volume_bytes: u64,
+}
+
 /// Addresses to wait for before a process starts. An empty list means no wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartupWait {
@@ -167,11 +179,12 @@ pub struct ProcessPlan {
     pub ports: Vec<NamedPort>,
     pub resources: ProcessResources,
     pub mounts: Vec<HostMount>,
+    pub data: Option<DataVolume>,
     pub probes: ProbeSet,
     /// Names of the processes (plain hosts) or workloads (Kubernetes) that start earlier.
     pub after: Vec<String>,
     pub wait: StartupWait,
-    /// Seconds between SIGTERM and SIGKILL, including the drain.
+    /// Seconds between SIGTERM and SIGKILL, including the drain and a final snapshot.
     pub stop_s: u32,
     pub drain: Option<DrainHook>,
 }
@@ -255,6 +268,7 @@ pub(crate) mod tests {
             ports: Vec::new(),
             resources: ProcessResources::default(),
             mounts: Vec::new(),
+            data: None,
             probes: ProbeSet { startup: probe.clone(), readiness: probe.clone(), liveness: probe },
             after: Vec::new(),
             wait: StartupWait::default(),

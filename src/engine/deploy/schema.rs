@@ -59,6 +59,22 @@ impl Default for DeploymentSpec {
     }
 }
 
+impl DeploymentSpec {
+    /// The data directory of mcctl's master if the file does not set one.
+    pub fn default_data_dir(&self) -> String {
+        format!("/var/lib/mcctl/{}-master", self.name)
+    }
+
+    /// The master's data directory. `None` if its state is in memory only. Upstream's master has no such directory.
+    pub fn data_dir(&self) -> Option<String> {
+        match (self.programs, &self.master.data_dir) {
+            (Programs::Upstream, _) => None,
+            (Programs::Mcctl, None) => Some(self.default_data_dir()),
+            (Programs::Mcctl, Some(path)) => Some(path.clone()).filter(|path| !path.is_empty()),
+        }
+    }
+}
+
 /// The platform that runs the processes. It determines how they address each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
@@ -192,6 +208,9 @@ pub struct MasterSection {
     pub client_ttl_s: u64,
     /// Memory of the process: about 1 GiB per million keys.
     pub memory: DeploySize,
+    /// Directory for the log and the snapshots of mcctl's master. Unset uses [`DeploymentSpec::default_data_dir`]; empty keeps the state in
+    /// memory only.
+    pub data_dir: Option<String>,
     /// Additional master flags, passed unchanged.
     pub extra_flags: Vec<String>,
     /// Settings for more than one master.
@@ -209,6 +228,7 @@ impl Default for MasterSection {
             high_watermark: 0.9,
             client_ttl_s: 30,
             memory: DeploySize(4 << 30),
+            data_dir: None,
             extra_flags: Vec::new(),
             ha: None,
         }
@@ -526,6 +546,10 @@ pub struct KubernetesSection {
     pub gpu_resource: String,
     /// Run pods in the host network.
     pub host_network: bool,
+    /// Storage class of the volume for the master's data directory. Empty uses the cluster's default class.
+    pub storage_class: String,
+    /// Size of that volume. Unset computes it from the master's memory.
+    pub master_storage: Option<DeploySize>,
     /// Node labels for serving and store pods.
     pub node_selector: BTreeMap<String, String>,
     /// PersistentVolumeClaim that contains the model; empty if there is none.
@@ -545,6 +569,8 @@ impl Default for KubernetesSection {
             rdma_count: 1,
             gpu_resource: "nvidia.com/gpu".to_owned(),
             host_network: false,
+            storage_class: String::new(),
+            master_storage: None,
             node_selector: BTreeMap::new(),
             model_claim: String::new(),
             model_host_path: String::new(),

@@ -86,6 +86,19 @@ fn set_overrides_values_and_ambiguous_sizes_are_echoed() {
 }
 
 #[test]
+fn the_volume_of_the_master_is_set_by_flags() {
+    let k8s = |flags: &[&str]| mcctl(&[&["render", "k8s", &fixture("mcctl.toml")], flags].concat());
+    let set = k8s(&["--storage-class", "fast-ssd", "--master-storage", "20Gi"]);
+    assert!(set.succeeds().contains("storageClassName: fast-ssd") && set.stdout.contains("storage: 20Gi"), "{set:?}");
+    let standard = k8s(&[]);
+    assert!(standard.succeeds().contains("storage: 10Gi") && !standard.stdout.contains("storageClassName"));
+    assert!(!k8s(&["--no-master-data"]).succeeds().contains("PersistentVolumeClaim"));
+    assert!(k8s(&["--master-storage", "20xb"]).fails(2).contains("kubernetes.master_storage"));
+    assert!(k8s(&["--storage-class", "A b"]).fails(2).contains("kubernetes.storage_class"));
+    k8s(&["--no-master-data", "--storage-class", "a"]).fails(2);
+}
+
+#[test]
 fn changed_files_are_kept_unless_forced() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");

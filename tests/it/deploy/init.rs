@@ -99,6 +99,20 @@ fn mcctl_programs_are_the_default_and_upstream_replaces_them_where_needed() {
 }
 
 #[test]
+fn the_file_names_the_data_directory_of_a_master_of_mcctl() {
+    let line = |flags: &[&str]| {
+        let run = mcctl(&[&["init", "--model", "m"], flags].concat());
+        run.succeeds().lines().find(|line| line.contains("data_dir = ")).expect("the key").to_owned()
+    };
+    assert!(line(&["--name", "kv"]).starts_with("data_dir = \"/var/lib/mcctl/kv-master\""));
+    assert!(line(&["--data-dir", "/mnt/kv"]).starts_with("data_dir = \"/mnt/kv\""));
+    assert!(line(&["--data-dir", ""]).starts_with("data_dir = \"\""));
+    assert!(line(&["--programs", "upstream"]).starts_with("# data_dir"));
+    let upstream = mcctl(&["init", "--model", "m", "--programs", "upstream", "--data-dir", "/mnt/kv"]);
+    assert!(upstream.fails(2).contains("master.data_dir"));
+}
+
+#[test]
 fn sizes_have_the_spellings_of_other_flags_and_ambiguous_ones_are_echoed() {
     for (text, is_echoed) in [("64gb", true), ("64GB", true), ("64g", true), ("64GiB", false), ("64Gi", false)] {
         let run = mcctl(&["init", "--model", "m", "--segment", text]);

@@ -101,6 +101,14 @@ fn environment_files_and_scripts_set_the_same_variables() {
 struct Compose {
     name: String,
     services: BTreeMap<String, Service>,
+    #[serde(default)]
+    volumes: BTreeMap<String, Volume>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Volume {
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -141,13 +149,43 @@ fn compose_files_have_known_keys_and_valid_dependencies() {
             for (service, found) in &compose.services {
                 assert_eq!(service, &found.container_name);
                 assert!(found.depends_on.keys().all(|other| compose.services.contains_key(other)), "{file}");
+                let named = found.volumes.iter().filter(|volume| !volume.starts_with('/'));
+                assert!(named.clone().all(|volume| compose.volumes.contains_key(volume.split(':').next().unwrap())));
                 assert!(found.image.contains(':') && found.network_mode == "host", "{file}");
                 let words = found.entrypoint.iter().chain(&found.command).chain(&found.environment);
+                assert_eq!(
+                    found.command.iter().any(|word| word.starts_with("--data-dir=")),
+                    named.count() == 1,
+                    "{file}"
+                );
                 // Compose would substitute a single $.
                 assert!(words.into_iter().all(|word| !word.replace("$$", "").contains('$')), "{file}");
             }
         }
     }
+}
+
+#[test]
+fn the_master_has_a_directory_that_outlives_it() {
+    let unit = |flags: &[&str]| {
+        let run = mcctl(&[&["render", "systemd", &fixture("mcctl.toml")], flags].concat());
+        let text = run.succeeds().to_owned();
+        text.split("# ---- ").find(|file| file.contains("ours-master.service")).expect("a unit").to_owned()
+    };
+    let has = |text: &str, lines: &[&str]| lines.iter().all(|line| text.lines().any(|found| found == *line));
+    let standard = unit(&[]);
+    assert!(standard.contains(" --data-dir=/var/lib/mcctl/ours-master"), "{standard}");
+    let lines = ["StateDirectory=mcctl/ours-master", "StateDirectoryMode=0700", "TimeoutStopSec=69"];
+    assert!(has(&standard, &lines), "{standard}");
+    let elsewhere = unit(&["--set", "master.data_dir=/mnt/kv", "--set", "host.user=kv"]);
+    let lines = ["RequiresMountsFor=/mnt/kv", "ExecStartPre=+/usr/bin/install -d -m 0700 -o kv /mnt/kv"];
+    assert!(has(&elsewhere, &lines) && !elsewhere.contains("StateDirectory"), "{elsewhere}");
+    let without = unit(&["--no-master-data"]);
+    assert!(!without.contains("data-dir") && !without.contains("StateDirectory"), "{without}");
+    assert!(has(&without, &["TimeoutStopSec=30"]), "{without}");
+    let docker = mcctl(&["render", "docker", &fixture("mcctl.toml")]);
+    let volume = "--volume ours-master-data:/var/lib/mcctl/ours-master";
+    assert!(docker.succeeds().lines().any(|line| line.trim().starts_with(volume)), "{docker:?}");
 }
 
 #[test]

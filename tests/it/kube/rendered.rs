@@ -29,7 +29,13 @@ const MORE: &[(&str, &str)] = &[
         "host network and host folder",
         "programs = 'mcctl'\n[model]\npath = 'Qwen/Qwen3-0.6B'\nhicache_ratio = 2.0\nextra_args = ['--x=$(HOME) $$']\n\
          [metadata]\nkind = 'http'\n[nodes]\nreplicas = 1\n[images]\nmcctl = 'registry.example/mcctl:0.1.0'\n\
-         [kubernetes]\nhost_network = true\nmodel_host_path = '/data/models'\n",
+         [kubernetes]\nhost_network = true\nmodel_host_path = '/data/models'\nstorage_class = 'fast'\n\
+         master_storage = '20GiB'\n",
+    ),
+    (
+        "memory only",
+        "programs = 'mcctl'\n[model]\npath = 'Qwen/Qwen3-0.6B'\nhicache_ratio = 2.0\n[master]\ndata_dir = ''\n\
+         [images]\nmcctl = 'registry.example/mcctl:0.1.0'\n",
     ),
 ];
 
@@ -101,6 +107,8 @@ fn manifests_match_their_snapshots() {
     for (name, to, word) in [
         ("store-nodes", Target::K8s, "k8s"),
         ("ha", Target::K8s, "k8s"),
+        ("mcctl", Target::K8s, "k8s"),
+        ("mcctl", Target::Rbg, "rbg"),
         ("pd", Target::Rbg, "rbg"),
         ("distributed", Target::Rbg, "rbg"),
         ("distributed", Target::OldRbg, "rbg-v1alpha1"),
@@ -192,6 +200,59 @@ fn requests_equal_limits_and_clients_have_their_settings() {
             }
         }
     }
+}
+
+/// The documents of `kind` whose names begin with `name`.
+fn of_kind<'d>(documents: &'d [Value], kind: &str, name: &str) -> Vec<&'d Value> {
+    let is_named = |document: &&Value| document["metadata"]["name"].as_str().is_some_and(|text| text.starts_with(name));
+    documents.iter().filter(|document| document["kind"] == kind).filter(is_named).collect()
+}
+
+#[test]
+fn a_master_with_a_data_directory_is_a_stateful_set_with_a_claim() {
+    let all = documents(&named("mcctl", Target::K8s));
+    let sets = of_kind(&all, "StatefulSet", "ours-master");
+    let [set] = sets[..] else { panic!("{all:#?}") };
+    let spec = &set["spec"];
+    assert_eq!((spec["replicas"].as_u64(), spec["updateStrategy"]["type"].as_str()), (Some(1), Some("RollingUpdate")));
+    let claim = &spec["volumeClaimTemplates"][0];
+    assert_eq!(claim["spec"]["accessModes"], serde_json::json!(["ReadWriteOnce"]));
+    let pod = &spec["template"]["spec"];
+    assert!(pod["securityContext"]["fsGroup"].is_u64() && pod["terminationGracePeriodSeconds"].as_u64() > Some(60));
+    let container = &pod["containers"][0];
+    let mount = &container["volumeMounts"][0];
+    assert_eq!(mount["name"], claim["metadata"]["name"]);
+    let flag = format!("--data-dir={}", mount["mountPath"].as_str().unwrap());
+    assert!(container["args"].as_array().unwrap().iter().any(|arg| *arg == flag.as_str()), "{container:#?}");
+    // Clients connect to an address that does not change with the pod.
+    let services = of_kind(&all, "Service", "ours-master");
+    let is_headless = |service: &&&Value| service["spec"]["clusterIP"] == "None";
+    let [governing] = services.iter().filter(is_headless).collect::<Vec<_>>()[..] else { panic!("{services:#?}") };
+    assert_eq!(governing["metadata"]["name"], spec["serviceName"]);
+    assert_eq!(services.len(), 2, "and one with an address");
+}
+
+#[test]
+fn a_group_refers_to_the_claim_of_its_master() {
+    for to in [Target::Rbg, Target::OldRbg] {
+        let all = documents(&named("mcctl", to));
+        let claims = of_kind(&all, "PersistentVolumeClaim", "ours-master-data");
+        assert_eq!(claims.len(), 1, "{all:#?}");
+        let pods = pods(&all[0]);
+        let volumes = pods.iter().flat_map(|pod| pod["spec"]["volumes"].as_array().into_iter().flatten());
+        let claimed: Vec<_> =
+            volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str()).collect();
+        assert_eq!(claimed, ["ours-master-data"]);
+    }
+}
+
+#[test]
+fn a_master_without_a_data_directory_has_no_volume() {
+    let all = documents(&named("memory only", Target::K8s));
+    assert!(of_kind(&all, "StatefulSet", "hicache-master").is_empty());
+    assert_eq!(of_kind(&all, "Deployment", "hicache-master")[0]["spec"]["strategy"]["type"], "Recreate");
+    let group = documents(&named("memory only", Target::Rbg));
+    assert!(of_kind(&group, "PersistentVolumeClaim", "").is_empty());
 }
 
 #[test]

@@ -4,9 +4,17 @@ use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
-    ComponentRole, DeployError, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
-    ProcessResources, StartupWait,
+    ComponentRole, DataVolume, DeployError, DeploymentSpec, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
+    ProcessPlan, ProcessResources, StartupWait,
 };
+use crate::engine::plan::master_disk;
+
+/// Seconds in which a master without data stops. mcctl's needs half a second. Upstream's HA master terminates immediately on SIGTERM.
+const STOP_S: u32 = 30;
+/// Seconds in which a master without data starts.
+const START_S: u32 = 120;
+/// Seconds for a million keys that a master reads from its data directory: twice what a slow host needs.
+const RESTORE_S_PER_MILLION: u64 = 4;
 
 /// Plans a single master, or one per host.
 pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, DeployError> {
@@ -54,6 +62,10 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
     if !spec.nodes.ssd_path.is_empty() {
         flag("enable_offload", "true".to_owned());
     }
+    let data = data_volume(spec);
+    if let Some(data) = &data {
+        flag("data-dir", data.path.clone());
+    }
     add_extra_flags(context, &mut argv)?;
     let mut ports = vec![
         NamedPort { name: "rpc", number: master.rpc_port },
@@ -79,13 +91,32 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
             ..ProcessResources::default()
         },
         mounts: Vec::new(),
-        probes: probes(context),
+        probes: probes(context, data.is_some()),
         after: Vec::new(),
         wait: etcd(context),
-        // mcctl's master stops within half a second. Upstream's HA master terminates immediately on SIGTERM.
-        stop_s: 30,
+        // The log already has every key. The final snapshot makes the next start faster.
+        stop_s: STOP_S + data.as_ref().map_or(0, |_| STOP_S + master_disk::snapshot_seconds(keys(spec))),
+        data,
         drain: None,
         name,
+    })
+}
+
+/// Number of keys that fit into the master's memory.
+fn keys(spec: &DeploymentSpec) -> u64 {
+    master_disk::keys_in(spec.master.memory.0)
+}
+
+/// The volume for the master's data directory.
+fn data_volume(spec: &DeploymentSpec) -> Option<DataVolume> {
+    let path = spec.data_dir()?;
+    let keys = keys(spec);
+    let volume_bytes = spec.kubernetes.master_storage.map_or_else(|| master_disk::volume_bytes(keys), |size| size.0);
+    Some(DataVolume {
+        name: format!("{}-master-data", spec.name),
+        path,
+        bytes: master_disk::disk_bytes(keys),
+        volume_bytes,
     })
 }
 
@@ -103,6 +134,11 @@ fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<
         };
         if set.contains(&name) {
             return Err(invalid_value(key, format!("--{name} is already set by another key")));
+        }
+        if ["enable_snapshot", "enable_snapshot_restore"].contains(&name.as_str()) && context.spec.data_dir().is_some()
+        {
+            let what = format!("--{name} conflicts with master.data_dir; to use it, set data_dir = \"\"");
+            return Err(invalid_value(key, what));
         }
         if !context.has_flag(&name) {
             return Err(invalid_value(
@@ -122,7 +158,7 @@ fn etcd(context: &PlanContext<'_>) -> StartupWait {
     StartupWait { any_of, seconds: super::WAIT_S }
 }
 
-fn probes(context: &PlanContext<'_>) -> ProbeSet {
+fn probes(context: &PlanContext<'_>, restores: bool) -> ProbeSet {
     let port = context.spec.master.admin_port;
     let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
     let health = || ProbeAction::Http { port, path: "/health" };
@@ -139,5 +175,7 @@ fn probes(context: &PlanContext<'_>) -> ProbeSet {
     } else {
         health()
     };
-    ProbeSet { startup: ask(health(), 1, 120), readiness: ask(ready, 5, 2), liveness: ask(health(), 10, 6) }
+    let restore_s = if restores { (keys(context.spec) / 1_000_000).saturating_mul(RESTORE_S_PER_MILLION) } else { 0 };
+    let start_s = START_S.saturating_add(u32::try_from(restore_s).unwrap_or(u32::MAX));
+    ProbeSet { startup: ask(health(), 1, start_s), readiness: ask(ready, 5, 2), liveness: ask(health(), 10, 6) }
 }

@@ -95,6 +95,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
             memlock: true,
         },
         mounts,
+        data: None,
         // The REST port opens once the segment is mounted. If the master is unreachable, the node becomes unready but is not restarted,
         // because a restart would lose its objects.
         probes: ProbeSet {

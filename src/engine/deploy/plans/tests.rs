@@ -113,6 +113,33 @@ fn flags_depend_on_release_and_implementation() {
 }
 
 #[test]
+fn a_master_of_mcctl_has_a_data_directory_unless_it_is_empty() {
+    let ours = "programs = \"mcctl\"\nname = \"a\"\n[model]\npath = \"m\"\n";
+    let plan = |text: &str| one(text).remove(0);
+    let path = |text: &str| plan(text).data.map(|data| data.path);
+    assert_eq!(path(ours).as_deref(), Some("/var/lib/mcctl/a-master"));
+    assert!(plan(ours).argv.contains(&"--data-dir=/var/lib/mcctl/a-master".to_owned()));
+    assert_eq!(path(&format!("{ours}[master]\ndata_dir = \"/mnt/kv\"\n")).as_deref(), Some("/mnt/kv"));
+    let none = plan(&format!("{ours}[master]\ndata_dir = \"\"\nextra_flags = [\"--enable_snapshot=true\"]\n"));
+    assert_eq!((none.data, none.stop_s), (None, 30));
+    let upstream = plan(&ours.replace("mcctl", "upstream"));
+    assert!(upstream.data.is_none() && !upstream.argv.iter().any(|arg| arg.contains("data-dir")));
+}
+
+#[test]
+fn volume_and_times_grow_with_the_memory_of_the_master() {
+    let plan = |more: &str| one(&format!("programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\n{more}\n")).remove(0);
+    let (small, large) = (plan("memory = \"4GiB\""), plan("memory = \"64GiB\""));
+    let sizes = |plan: &ProcessPlan| plan.data.as_ref().map(|data| (data.bytes, data.volume_bytes >> 30)).unwrap();
+    assert_eq!(sizes(&small), (4_000_000 * 440 + (128 << 20), 10));
+    assert_eq!(sizes(&large), (64_000_000 * 440 + (128 << 20), 53));
+    assert_eq!((small.stop_s, large.stop_s), (69, 196));
+    assert_eq!([&small, &large].map(|plan| plan.probes.startup.failures), [136, 376]);
+    let set = plan("[kubernetes]\nmaster_storage = \"200GiB\"");
+    assert_eq!(sizes(&set).1, 200);
+}
+
+#[test]
 fn the_ssd_tier_is_on_at_both_ends_and_drains_before_the_stop() {
     let all = one("[model]\npath = \"m\"\n[nodes]\nhosts = [\"127.0.0.1\"]\nnuma = [0, 1]\nssd_path = \"/ssd\"\n");
     assert!(all[0].argv.contains(&"--enable_offload=true".to_owned()));
@@ -155,6 +182,19 @@ fn invalid_values_are_refused_by_key() {
         ("host.user", "[model]\npath = \"m\"\n[host]\nuser = \"a b\"\n"),
         ("host.python", "[model]\npath = \"m\"\n[host]\npython = \"\"\n"),
         ("master.memory", "[model]\npath = \"m\"\n[master]\nmemory = 0\n"),
+        ("master.data_dir", "[model]\npath = \"m\"\n[master]\ndata_dir = \"/var/lib/a\"\n"),
+        ("master.data_dir", "programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\ndata_dir = \"data\"\n"),
+        ("master.data_dir", "programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\ndata_dir = \"/a/../b\"\n"),
+        ("master.data_dir", "programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\ndata_dir = \"/run/mcctl\"\n"),
+        ("master.data_dir", "programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\ndata_dir = \"/\"\n"),
+        (
+            "master.extra_flags",
+            "programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\nextra_flags = [\"--enable_snapshot=true\"]\n",
+        ),
+        (
+            "master.extra_flags",
+            "programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\nextra_flags = [\"--data_dir=/a\"]\n",
+        ),
         ("master.hosts", "[model]\npath = \"m\"\n[master]\nhosts = [\"..\"]\n[serving]\nhosts = [\"..\"]\n"),
         ("master.hosts", "[model]\npath = \"m\"\n[master]\nhosts = [\"a\", \"b\"]\n[serving]\nhosts = [\"c\"]\n"),
     ] {
@@ -170,6 +210,7 @@ fn invalid_cluster_values_are_refused_by_key() {
     let mut texts = String::new();
     for (key, text) in [
         ("kubernetes.namespace", "[kubernetes]\nnamespace = \"A b\"\n"),
+        ("kubernetes.storage_class", "[master]\ndata_dir = \"\"\n[kubernetes]\nstorage_class = \"fast\"\n"),
         ("kubernetes.rdma_resource", "[kubernetes]\nrdma_resource = \"a b\"\n"),
         ("kubernetes.gpu_resource", "[kubernetes]\ngpu_resource = \"\"\n"),
         ("kubernetes.node_selector", "[kubernetes]\nnode_selector = {\"a b\" = \"c\"}\n"),
@@ -182,6 +223,14 @@ fn invalid_cluster_values_are_refused_by_key() {
         ("port", "[serving]\nmode = \"pd\"\nbootstrap_port = 30000\n"),
     ] {
         let error = error_of(&format!("{LAPTOP}{text}"), Platform::Kubernetes);
+        assert_eq!(error_key(&error), key, "{text}: {error}");
+        texts.push_str(&format!("{error}\n"));
+    }
+    for (key, text) in [
+        ("kubernetes.storage_class", "storage_class = \"A b\"\n"),
+        ("kubernetes.master_storage", "master_storage = \"1MiB\"\n"),
+    ] {
+        let error = error_of(&format!("programs = \"mcctl\"\n{LAPTOP}[kubernetes]\n{text}"), Platform::Kubernetes);
         assert_eq!(error_key(&error), key, "{text}: {error}");
         texts.push_str(&format!("{error}\n"));
     }
@@ -202,6 +251,7 @@ prop_compose! {
         tp in prop_oneof![Just(1u64), Just(2), Just(4), Just(8)],
         nodes in 0usize..4, numa in 0u32..3, servers in 1usize..4,
         gb in 1u64..200, segment in 0u64..100, ssd in any::<bool>(), old in any::<bool>(), known in any::<bool>(),
+        memory_only in any::<bool>(),
     ) -> DeploymentSpec {
         let mut spec = DeploymentSpec::default();
         let hosts = |from: usize, n: usize| -> Vec<String> { (0..n).map(|i| format!("10.0.{from}.{i}")).collect() };
@@ -215,6 +265,7 @@ prop_compose! {
             spec.master.ha = Some(HighAvailability { etcd, oplog: !old, ..HighAvailability::default() });
         }
         if ours { spec.programs = Programs::Mcctl; }
+        if memory_only { spec.master.data_dir = Some(String::new()); }
         if old { spec.mooncake = Release::V0_3_12Post1; }
         if http { spec.metadata.kind = MetadataKind::Http; }
         if rdma {
@@ -286,6 +337,9 @@ fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPl
         }
         if plan.role == ComponentRole::Master {
             let has = |flag: &str| plan.argv.iter().any(|arg| arg.starts_with(flag));
+            assert_eq!(has("--data-dir="), plan.data.is_some());
+            let is_memory_only = spec.master.data_dir.as_ref().is_some_and(String::is_empty);
+            assert_eq!(plan.data.is_some(), spec.programs == Programs::Mcctl && !is_memory_only);
             assert_eq!(has("--enable_offload=true"), !spec.nodes.ssd_path.is_empty());
             assert_eq!(has("--enable_oplog"), spec.master.ha.as_ref().is_some_and(|ha| ha.oplog));
             let embedded = spec.metadata.kind == MetadataKind::Http;

@@ -11,6 +11,14 @@ use crate::engine::deploy::{DeployError, ProcessPlan};
 struct ComposeFile<'a> {
     name: &'a str,
     services: BTreeMap<&'a str, ComposeService>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    volumes: BTreeMap<&'a str, ComposeVolume<'a>>,
+}
+
+#[derive(Serialize)]
+struct ComposeVolume<'a> {
+    /// Without it, Compose adds the project's name.
+    name: &'a str,
 }
 
 #[derive(Serialize)]
@@ -92,7 +100,9 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
         for plan in &plans {
             services.insert(plan.name.as_str(), service(context, plan, &plans)?);
         }
-        let compose = ComposeFile { name: &context.spec.name, services };
+        let volumes = plans.iter().filter_map(|plan| plan.data.as_ref());
+        let volumes = volumes.map(|data| (data.name.as_str(), ComposeVolume { name: &data.name })).collect();
+        let compose = ComposeFile { name: &context.spec.name, services, volumes };
         let yaml = serde_yaml_ng::to_string(&compose).expect("strings, numbers and lists");
         let text = format!("# {}\n# docker compose up -d, on {host}.\n{yaml}", context.head);
         files.push(RenderedFile { name: format!("{host}/compose.yaml"), text });
@@ -153,7 +163,12 @@ fn service(
         ulimits,
         cap_add,
         devices: if resources.rdma { vec!["/dev/infiniband:/dev/infiniband"] } else { Vec::new() },
-        volumes: plan.mounts.iter().map(|found| mount(&found.path, found.writes)).collect(),
+        volumes: plan
+            .mounts
+            .iter()
+            .map(|found| mount(&found.path, found.writes))
+            .chain(plan.data.iter().map(|data| format!("{}:{}", data.name, data.path)))
+            .collect(),
         shm_size: (resources.shm > 0).then_some(resources.shm),
         healthcheck: readiness_command(plan).map(health),
         deploy: (resources.gpus > 0).then(|| ComposeDeploy {

@@ -60,6 +60,9 @@ fn run(context: &RenderContext<'_>, plan: &ProcessPlan) -> Result<String, Deploy
         let mode = if mount.writes { "" } else { ":ro" };
         flag(&["--volume", &format!("{0}:{0}{mode}", mount.path)]);
     }
+    if let Some(data) = &plan.data {
+        flag(&["--volume", &format!("{}:{}", data.name, data.path)]);
+    }
     for (name, value) in &plan.env {
         flag(&["--env", &format!("{name}={value}")]);
     }

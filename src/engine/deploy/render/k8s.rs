@@ -1,14 +1,18 @@
 //! Renders Deployments, StatefulSets, Services and disruption budgets.
 //!
 //! Pods that are addressed individually (store nodes, elected masters, servers of a disaggregated or distributed deployment) form a
-//! StatefulSet behind a headless Service of the same name. Other pods form a Deployment behind a ClusterIP Service of the same name.
+//! StatefulSet behind a headless Service of the same name. Other pods form a Deployment behind a ClusterIP Service of the same name. A
+//! master with a data directory is a StatefulSet with a volume claim. Its clients use a ClusterIP Service, whose address does not change
+//! when the pod is replaced; a second, headless Service belongs to the StatefulSet.
 
 use serde_yaml_ng::Value;
 
-use crate::engine::deploy::render::pod::{POD_INDEX_LABEL, PodWorkload, startup_probe};
+use crate::engine::base::ByteSize;
+use crate::engine::deploy::render::pod::{DATA_VOLUME, POD_INDEX_LABEL, PodWorkload, startup_probe};
 use crate::engine::deploy::render::yaml::{self, map, pairs};
 use crate::engine::deploy::render::{RenderContext, RenderedFile, requirements};
 use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, ServingMode};
+use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
 
 /// A document and the comment above it.
 type CommentedDocument = (String, Value);
@@ -18,7 +22,8 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
     let mut documents = Vec::new();
     for workload in PodWorkload::all(context) {
         documents.push((String::new(), service(context, &workload)));
-        documents.push(match has_stable_pods(context, &workload) {
+        documents.extend(governing_service(context, &workload));
+        documents.push(match has_stable_pods(context, &workload) || workload.data().is_some() {
             true => stateful_set(context, &workload)?,
             false => deployment(context, &workload)?,
         });
@@ -63,6 +68,12 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
                 .to_owned(),
         );
     }
+    if workload.data().is_some() {
+        if context.spec.kubernetes.master_storage.is_none() {
+            lines.push(format!("The claim is twice that disk space, and at least {}.", ByteSize(VOLUME_BYTES_MIN)));
+        }
+        lines.push("The grace period includes the time for a final snapshot.".to_owned());
+    }
     if workload.plans.iter().any(|plan| plan.resources.memlock) {
         lines.push("Runs as root, because IPC_LOCK takes effect only for root.".to_owned());
     }
@@ -83,6 +94,28 @@ fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
             "ports": workload.service_ports(context),
         },
     }
+}
+
+/// The name of the headless Service that a StatefulSet with a volume refers to.
+fn governing_name(workload: &PodWorkload<'_>) -> String {
+    format!("{}-pods", workload.name)
+}
+
+/// The headless Service that gives the pod of a StatefulSet with a volume its DNS name.
+fn governing_service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<CommentedDocument> {
+    workload.data()?;
+    let document = map! {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(context, &governing_name(workload), pairs(workload.labels(context))),
+        "spec": map! {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": workload.selector(),
+            "ports": workload.service_ports(context),
+        },
+    };
+    Some((format!("The DNS name of the pod. Clients use {}.", workload.name), document))
 }
 
 fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
@@ -130,17 +163,19 @@ fn stateful_set(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Resu
     } else {
         map! { "type": "RollingUpdate" }
     };
+    let claim = workload.claim(context, map! { "name": DATA_VOLUME, "labels": workload.labels(context) });
     let document = map! {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": metadata(context, workload.name, pairs(workload.labels(context))),
         "spec": map! {
             "replicas": workload.replicas * workload.size,
-            "serviceName": workload.name,
+            "serviceName": if claim.is_some() { governing_name(workload) } else { workload.name.to_owned() },
             "podManagementPolicy": "Parallel",
             "updateStrategy": update,
             "selector": map! { "matchLabels": workload.selector() },
             "template": workload.template(context)?,
+            "volumeClaimTemplates": claim.map(|claim| vec![claim]),
         },
     };
     Ok((comment, document))

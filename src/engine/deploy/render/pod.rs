@@ -5,7 +5,8 @@ use serde_yaml_ng::Value;
 use crate::engine::deploy::render::RenderContext;
 use crate::engine::deploy::render::yaml::{ToYaml, map, pairs};
 use crate::engine::deploy::{
-    ComponentRole, DeployError, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSpec, ProcessPlan,
+    ComponentRole, DataVolume, DeployError, HostMount, ImageSource, NamedPort, Platform, ProbeAction, ProbeSpec,
+    ProcessPlan,
 };
 
 /// How long upstream's store ignores signals during setup, in seconds (0.3.13: 20 attempts of 4.4 s).
@@ -14,6 +15,10 @@ const SETUP_S: u32 = 90;
 pub(crate) const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 /// Variables that this writer or a controller defines. Any other `$(NAME)` is literal.
 const OURS: &[&str] = &["POD_IP", "NODE_RANK", "RBG_LWP_LEADER_ADDRESS", "RBG_LWP_WORKER_INDEX"];
+/// Name of the volume with a workload's data.
+pub(crate) const DATA_VOLUME: &str = "data";
+/// Group that owns the files of a data volume. The image's user may be any unprivileged one.
+const DATA_GROUP: u32 = 65532;
 const MIB: u64 = 1 << 20;
 
 /// The containers of a pod, and the number of identical pods.
@@ -56,6 +61,25 @@ impl<'a> PodWorkload<'a> {
     /// Whether the workload consists of masters that elect a leader.
     pub fn is_elected(&self, context: &RenderContext<'_>) -> bool {
         self.role == ComponentRole::Master && context.spec.master.ha.is_some()
+    }
+
+    /// The volume that keeps the workload's data, if it has one. Then it consists of a single pod.
+    pub fn data(&self) -> Option<&DataVolume> {
+        self.plans.iter().find_map(|plan| plan.data.as_ref())
+    }
+
+    /// The claim for [`PodWorkload::data`], without `apiVersion` and `kind`.
+    pub fn claim(&self, context: &RenderContext<'_>, metadata: Value) -> Option<Value> {
+        let class = &context.spec.kubernetes.storage_class;
+        let data = self.data()?;
+        Some(map! {
+            "metadata": metadata,
+            "spec": map! {
+                "accessModes": vec!["ReadWriteOnce"],
+                "storageClassName": (!class.is_empty()).then_some(class),
+                "resources": map! { "requests": map! { "storage": quantity(data.volume_bytes) } },
+            },
+        })
     }
 
     /// Whether the workload gets a disruption budget. Elected masters do not: only one pod is ready, so a budget would block node drains.
@@ -121,6 +145,7 @@ impl<'a> PodWorkload<'a> {
             "hostNetwork": host_network.then_some(true),
             "dnsPolicy": host_network.then_some("ClusterFirstWithHostNet"),
             "terminationGracePeriodSeconds": self.stop_s(),
+            "securityContext": self.data().map(|_| pod_security()),
             "nodeSelector": on_own_nodes.then(|| pairs(kubernetes.node_selector.iter().map(|(key, value)| (key.as_str(), value)))).flatten(),
             "affinity": alone.then(|| self.anti_affinity()),
             "containers": containers?,
@@ -165,6 +190,9 @@ impl<'a> PodWorkload<'a> {
             let read_only = (!mount.writes).then_some(true);
             mounts.push(map! { "name": self.volume_name(mount), "mountPath": &mount.path, "readOnly": read_only });
         }
+        if let Some(data) = &plan.data {
+            mounts.push(map! { "name": DATA_VOLUME, "mountPath": &data.path });
+        }
         let name = match plan.numa {
             Some(node) => format!("{}-numa{node}", plan.role.word()),
             None => plan.role.word().to_owned(),
@@ -203,6 +231,11 @@ impl<'a> PodWorkload<'a> {
             let kind = if whole { "Directory" } else { "DirectoryOrCreate" };
             let source = map! { "path": &mount.path, "type": kind };
             volumes.push(map! { "name": self.volume_name(mount), "hostPath": source });
+        }
+        // A StatefulSet creates the claim from its template. A RoleBasedGroup has no such templates.
+        if let Some(data) = self.data().filter(|_| context.platform == Platform::Rbg) {
+            let claim = map! { "claimName": &data.name };
+            volumes.push(map! { "name": DATA_VOLUME, "persistentVolumeClaim": claim });
         }
         volumes
     }
@@ -314,6 +347,11 @@ fn quantity(bytes: u64) -> String {
     } else {
         format!("{}Mi", bytes.div_ceil(MIB))
     }
+}
+
+/// The security context of a pod with a data volume: the group of its processes may write to the volume.
+fn pod_security() -> Value {
+    map! { "fsGroup": DATA_GROUP, "fsGroupChangePolicy": "OnRootMismatch" }
 }
 
 /// The security context. Only root can lock memory; IPC_LOCK takes effect only for root. Other processes drop all capabilities.

@@ -32,6 +32,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
         rename_variables(&mut group);
     }
     let mut documents = vec![(comment(context, &workloads, old), group)];
+    documents.extend(workloads.iter().filter_map(|workload| claim(context, workload)));
     documents.extend(workloads.iter().filter_map(|workload| entry(context, workload, old)));
     documents.extend(workloads.iter().filter_map(|workload| disruption_budget(context, workload)));
     let head = format!("{}\n# kubectl apply -f rbg.yaml", context.head);
@@ -149,6 +150,18 @@ fn entry(context: &RenderContext<'_>, workload: &PodWorkload<'_>, old: bool) -> 
         },
     };
     Some(("Client entry point.".to_owned(), service))
+}
+
+/// The claim for a workload's data, which RoleBasedGroups cannot contain.
+fn claim(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<(String, Value)> {
+    let data = workload.data()?;
+    let metadata = map! { "name": &data.name, "namespace": &context.spec.kubernetes.namespace };
+    let mut document = map! { "apiVersion": "v1", "kind": "PersistentVolumeClaim" };
+    if let (Value::Mapping(document), Value::Mapping(claim)) = (&mut document, workload.claim(context, metadata)?) {
+        document.extend(claim);
+    }
+    let comment = format!("The log and snapshots of {}. kubectl delete -f rbg.yaml deletes them, too.", workload.name);
+    Some((comment, document))
 }
 
 /// A disruption budget that allows one disrupted pod at a time. For pods without a scale subresource, only an absolute number is supported.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::deploy::render::{RenderContext, RenderedFile, env, quoting, requirements};
-use crate::engine::deploy::{ComponentRole, ProcessPlan};
+use crate::engine::deploy::{ComponentRole, DataVolume, ProcessPlan};
 use crate::engine::plan::client::{GIB1, MIB2};
 
 /// Renders the files of all hosts.
@@ -62,6 +62,9 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     for mount in &plan.mounts {
         line(format!("RequiresMountsFor={}", quoting::unit(&mount.path)));
     }
+    if let Some(data) = plan.data.as_ref().filter(|data| state_directory(data).is_none()) {
+        line(format!("RequiresMountsFor={}", quoting::unit(&data.path)));
+    }
     // With the default limit, systemd stops restarting a unit after five failures until an operator intervenes.
     line("StartLimitIntervalSec=0".to_owned());
     line(String::new());
@@ -74,10 +77,20 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
         line(format!("EnvironmentFile=/etc/{folder}/{}.env", plan.name));
     }
     // The store fails if its directory is missing. Create the process's subdirectory, but not its parent.
+    let owner = if spec.host.user.is_empty() { "root" } else { &spec.host.user };
     for mount in plan.mounts.iter().filter(|mount| mount.writes && mount.path != spec.nodes.ssd_path) {
-        let owner = if spec.host.user.is_empty() { "root" } else { &spec.host.user };
         let argv = ["/usr/bin/install", "-d", "-o", owner, &mount.path].map(str::to_owned);
         line(format!("ExecStartPre=+{}", quoting::unit_line(&argv)));
+    }
+    if let Some(data) = &plan.data {
+        // systemd creates directories below /var/lib, and changes their owner to the unit's user.
+        if let Some(below) = state_directory(data) {
+            line(format!("StateDirectory={}", quoting::unit(below)));
+            line("StateDirectoryMode=0700".to_owned());
+        } else {
+            let argv = ["/usr/bin/install", "-d", "-m", "0700", "-o", owner, &data.path].map(str::to_owned);
+            line(format!("ExecStartPre=+{}", quoting::unit_line(&argv)));
+        }
     }
     if let Some(script) = plan.wait_script() {
         line(format!("ExecStartPre={}", quoting::unit_line(&["/bin/bash".to_owned(), "-c".to_owned(), script])));
@@ -103,7 +116,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     line("LimitNOFILE=1048576".to_owned());
     line("TasksMax=infinity".to_owned());
     if plan.role == ComponentRole::Master {
-        // If the master is killed, the whole cache is lost.
+        // Without the master, no request is served. Without a data directory, the whole cache is lost with it.
         line("OOMScoreAdjust=-500".to_owned());
     }
     if let Some(node) = plan.numa {
@@ -115,6 +128,11 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     line("[Install]".to_owned());
     line("WantedBy=multi-user.target".to_owned());
     text
+}
+
+/// The value of `StateDirectory` for the directory, if it is below /var/lib.
+fn state_directory(data: &DataVolume) -> Option<&str> {
+    data.path.strip_prefix("/var/lib/").map(|below| below.trim_end_matches('/')).filter(|below| !below.is_empty())
 }
 
 /// Huge pages of all processes on a host, by page size and NUMA node. `None` means the whole host.
