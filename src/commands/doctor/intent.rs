@@ -10,10 +10,11 @@ use crate::commands::doctor::{Args, running};
 use crate::commands::error::Failure;
 use crate::commands::master_target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
-use crate::engine::doctor::host::{DataProtocol, HugePageDemand, Intent};
+use crate::engine::doctor::host::{DataProtocol, HugePageDemand, Intent, PlannedData};
 use crate::engine::doctor::wheel::WheelSearch;
 use crate::engine::plan::size_text;
 use crate::engine::sys::FileTree;
+use crate::engine::upstream::{MASTER_FLAGS, find};
 
 /// The default huge page size, in bytes.
 const PAGE_BYTES: u64 = 2 << 20;
@@ -64,6 +65,9 @@ struct PlanGuard {
 struct PlanRank {
     memlock_bytes: PlanRange,
 }
+
+/// The variable with the directory of upstream's snapshots.
+const SNAPSHOT_PATH: &str = "MOONCAKE_SNAPSHOT_LOCAL_PATH";
 
 const SCHEMA: &str = "mcctl.size-hugepages/1";
 
@@ -118,8 +122,25 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
         Some((origin, text)) => master_target::address(&text, &origin, RPC_PORT).ok(),
         None => None,
     };
+    intent.data = data_directory(args, &environment);
     intent.environment = environment;
     Ok(intent)
+}
+
+/// The planned data directory: that of the flag, or mcctl's directory below that of upstream's snapshots.
+fn data_directory(args: &Args, environment: &BTreeMap<String, String>) -> Option<PlannedData> {
+    let set = |name: &str| environment.get(name).filter(|text| !text.is_empty());
+    let cluster_id = args.cluster_id.as_ref().or_else(|| set("MC_STORE_CLUSTER_ID")).cloned();
+    let keys = args.expect_keys;
+    if let Some(path) = &args.data_dir {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned();
+        let origin = format!("--data-dir {path}");
+        return Some(PlannedData { path, origin, cluster_id, keys, may_write: true });
+    }
+    let parent = set(SNAPSHOT_PATH)?;
+    let id = cluster_id.as_deref().unwrap_or(find(MASTER_FLAGS, "cluster_id").default);
+    let path = format!("{}/mcctl/{id}", parent.trim_end_matches('/'));
+    Some(PlannedData { path, origin: format!("{SNAPSHOT_PATH}={parent}"), cluster_id, keys, may_write: false })
 }
 
 /// Checks that `bytes` is a plausible huge page size.

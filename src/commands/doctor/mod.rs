@@ -45,7 +45,8 @@ const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
       cluster    with --master or MOONCAKE_MASTER: one object of --probe-bytes per node, then four on one node, with keys mcctl-doctor-*; all are force-removed \
     afterward. Nothing is written to a master found at the default address 127.0.0.1:50051; pass --master to probe it.\n  \
       serving    with --probe-serving: two prompts per run; this empties the first server's L1 and L2 caches.\n  \
-      peer       with --rdma-peer: zero-byte RDMA writes and one read per path.\n\n\
+      peer       with --rdma-peer: zero-byte RDMA writes and one read per path.\n  \
+      host       with --data-dir: a temporary file of up to 128 KiB, which is removed.\n\n\
     The peer for --rdma-peer is any Mooncake engine that uses rdma (mcctl serve store, a node, an SGLang server). If none is running yet, \
     mcctl bench transfer --mode target --protocol rdma --local-server-name HOST prints the name to pass.\n\n\
     Environment variables, the same as for Mooncake and SGLang: MC_*, MOONCAKE_*, SGLANG_*. A problem that affects only a deployment that was not requested is reported as info: \
@@ -96,6 +97,16 @@ pub struct Args {
     /// Planned ports; a port already in use is an error [default: checks 50051, 9003, 8080, 8081, 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Option<Vec<u16>>,
+    /// Planned data directory of the master: checks its disk and its contents, and times syncs of a temporary file
+    /// [environment: MOONCAKE_SNAPSHOT_LOCAL_PATH, whose mcctl/ID is only read]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Cluster that the data directory must belong to [environment: MC_STORE_CLUSTER_ID]
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<String>,
+    /// Planned number of keys, for the size of the data directory [default: 1000000]
+    #[arg(long, value_name = "N")]
+    expect_keys: Option<u64>,
     /// Interpreter or virtual environment to search for the wheel [default: from PATH, VIRTUAL_ENV, CONDA_PREFIX,
     /// PYTHONPATH]
     #[arg(long, value_name = "PATH")]

@@ -311,6 +311,78 @@ fn numa_nodes_and_disks_are_checked() {
 }
 
 #[test]
+fn the_data_directory_of_the_master_is_checked() {
+    let mounts = |kind: &str| format!("/dev/a / ext4 rw 0 0\n/dev/b /var/lib/kv {kind} rw 0 0\n");
+    let identity = r#"{"format":1,"cluster_id":"a","uuid":"0","writer":"mcctl 0.1.0","started":true}"#;
+    let host = |kind: &str| {
+        let host = Host::healthy().with("/proc/self/mounts", mounts(kind));
+        host.with("/var/lib/kv/identity.json", identity).with("/var/lib/kv/log-0000000001", "")
+    };
+    let data = |host: &Host, flags: &[&str]| host.verdict("data-directory", &[], flags);
+    let local = host("ext4");
+    assert_eq!(data(&local, &[]), "skipped");
+    assert_eq!(data(&local, &["--data-dir=/var/lib/kv"]), "passed");
+    assert_eq!(data(&local, &["--data-dir=/var/lib/new/kv"]), "passed");
+    assert_eq!(data(&local, &["--data-dir=/var/lib/kv", "--cluster-id=a"]), "passed");
+    assert_eq!(data(&local, &["--data-dir=/var/lib/kv", "--cluster-id=b"]), "error");
+    assert_eq!(data(&local, &["--data-dir=/var/lib/kv/identity.json"]), "error");
+    for kind in ["tmpfs", "nfs4", "fuse.s3fs", "overlay"] {
+        assert_eq!(data(&host(kind), &["--data-dir=/var/lib/kv"]), "warning", "{kind}");
+    }
+    assert_eq!(data(&local, &["--data-dir=/run/kv"]), "warning");
+    let upstream = [("MOONCAKE_SNAPSHOT_LOCAL_PATH", "/var/lib/mooncake"), ("MC_STORE_CLUSTER_ID", "b")];
+    let local = local.with("/var/lib/mooncake/mcctl/b/identity.json", identity);
+    assert_eq!(local.verdict("data-directory", &upstream[..1], &[]), "passed");
+    assert_eq!(local.verdict("data-directory", &upstream, &[]), "error");
+}
+
+/// The findings and the observation of the check on this host's directory `path`.
+fn data_directory(path: &std::path::Path) -> (Vec<String>, String) {
+    let path = path.to_str().unwrap();
+    let run = mcctl(&["doctor", "--json", "--only=data-directory", "--data-dir", path, "--cluster-id=a"]);
+    let document: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let findings = document["findings"].as_array().unwrap().iter().map(|finding| text(&finding["finding"])).collect();
+    (findings, document["checks"][0].to_string())
+}
+
+#[test]
+fn a_data_directory_of_the_journal_is_recognized() {
+    use mcctl::engine::journal::{DataDir, DataDirOptions, DiskStorage, ExistingData, Uuid};
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let has = |path: &std::path::Path, part: &str| {
+        let (findings, seen) = data_directory(path);
+        assert!(findings.iter().any(|finding| finding.contains(part)), "{part}: {findings:?}, {seen}");
+    };
+    let not = |path: &std::path::Path, part: &str| {
+        let (findings, _) = data_directory(path);
+        assert!(!findings.iter().any(|finding| finding.contains(part)), "{part}: {findings:?}");
+    };
+    let open = |path: &std::path::Path, cluster_id| {
+        let options = DataDirOptions { cluster_id, boot_id: Uuid(1), new_uuid: Uuid(2), existing: ExistingData::Keep };
+        DataDir::open(std::sync::Arc::new(DiskStorage::open(path).unwrap()), &options).unwrap()
+    };
+    let [ours, other, damaged] = ["ours", "other", "damaged"].map(|name| folder.path().join(name));
+    let opened = open(&ours, "a");
+    has(&ours, "in use");
+    not(&ours, "unusable");
+    drop(opened);
+    not(&ours, "in use");
+    drop(open(&other, "b"));
+    has(&other, "another cluster");
+    let opened = open(&damaged, "a");
+    opened.invalidate().unwrap();
+    drop(opened);
+    has(&damaged, "marked as incomplete");
+    std::fs::write(damaged.join("identity.json"), "{").unwrap();
+    std::fs::write(damaged.join("invalid"), [0]).unwrap();
+    has(&damaged, "cannot be read");
+    // The temporary file is removed.
+    let names = std::fs::read_dir(&ours).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.map(|name| name.into_string().unwrap()).all(|name| !name.contains("doctor")));
+}
+
+#[test]
 fn running_processes_are_checked_with_the_rules_of_lint() {
     let host = Host::healthy().with("/proc/77/cmdline", "/usr/bin/mooncake_master\0--rpc_thred_num=4\0");
     assert_eq!(host.verdict("master-flag", &[], &[]), "error");

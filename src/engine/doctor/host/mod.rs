@@ -6,6 +6,8 @@
 mod cgroup;
 mod clock;
 mod cpu;
+mod data_directory;
+mod data_facts;
 mod disk;
 mod hugepages;
 mod limits;
@@ -60,8 +62,25 @@ pub struct Intent {
     /// Ports that services will listen on; `None` means the ports of a default deployment.
     pub ports: Option<Vec<u16>>,
     pub master: Option<HostPort>,
+    /// The data directory of the master.
+    pub data: Option<PlannedData>,
     /// Environment variables that Mooncake and SGLang read.
     pub environment: BTreeMap<String, String>,
+}
+
+/// The data directory with which a master will be started.
+#[derive(Clone, Debug)]
+pub struct PlannedData {
+    /// Absolute path.
+    pub path: String,
+    /// The flag or variable that specifies the path.
+    pub origin: String,
+    /// The cluster that the directory must belong to, if it is known.
+    pub cluster_id: Option<String>,
+    /// Planned number of keys.
+    pub keys: Option<u64>,
+    /// Whether a temporary file may be written, to time syncs.
+    pub may_write: bool,
 }
 
 impl Intent {
@@ -86,6 +105,7 @@ pub struct HostFacts {
     intent: Intent,
     host: topology::HostTopology,
     choice: DeviceChoice,
+    data: Option<data_facts::DataFacts>,
     now: crate::engine::base::Unix,
 }
 
@@ -174,6 +194,14 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
     ),
     (
         entry(
+            DATA_DIRECTORY,
+            "the master's data directory is writable, on a local disk with enough space, and belongs to its cluster",
+            &[21],
+        ),
+        data_directory::check,
+    ),
+    (
+        entry(
             "rdma-devices",
             "an RDMA device exists if the protocol is rdma: without one, Mooncake silently uses TCP",
             &[2],
@@ -215,6 +243,9 @@ pub const CHECKS: &[CheckEntry<HostFacts>] = &[
     (entry("odd-text", "the kernel's sysfs files for RDMA devices have the expected format", &[]), rdma::finding),
 ];
 
+/// The check of the data directory.
+const DATA_DIRECTORY: &str = "data-directory";
+
 const fn entry(id: &'static str, about: &'static str, problems: &'static [u8]) -> Check {
     Check { id, group: CheckGroup::Host, about, problems }
 }
@@ -233,6 +264,8 @@ pub fn run(env: &impl Env, tree: &FileTree, intent: &Intent, selection: &Selecti
     let (selection_from_env, _) = topology::DeviceSelection::from_env(&|name| intent.environment.get(name).cloned());
     let (choice, warnings) = DeviceChoice::of(&host, &selection_from_env);
     host.findings.extend(warnings);
-    let facts = HostFacts { tree: tree.clone(), intent: intent.clone(), host, choice, now: env.unix() };
+    let planned = intent.data.as_ref().filter(|_| selection.includes_id(DATA_DIRECTORY));
+    let data = planned.map(|planned| data_facts::gather(env, tree, planned));
+    let facts = HostFacts { tree: tree.clone(), intent: intent.clone(), host, choice, data, now: env.unix() };
     each(env, CHECKS, &facts, selection)
 }

@@ -304,21 +304,27 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
     if let Some((made, bad)) = snapshots
         && bad > made
     {
-        findings.push(finding(
-            "metadata-survives",
-            Severity::Warning,
-            "the master's snapshots fail: a restart restores old keys or none",
-            format!("Snapshots: Success={made}, Fail={bad}"),
-            "check the master's log, free space in MOONCAKE_SNAPSHOT_LOCAL_PATH and --snapshot_child_timeout_seconds",
-        ));
+        let (what, remedy) = match serving.is_mcctl {
+            Some(true) => (
+                "the master's snapshots fail: its log grows, and a restart takes longer",
+                "check the master's log, and its disk with mcctl doctor --data-dir DIR",
+            ),
+            _ => (
+                "the master's snapshots fail: a restart restores old keys or none",
+                "check the master's log, free space in MOONCAKE_SNAPSHOT_LOCAL_PATH and --snapshot_child_timeout_seconds",
+            ),
+        };
+        let evidence = format!("Snapshots: Success={made}, Fail={bad}");
+        findings.push(finding("metadata-survives", Severity::Warning, what, evidence, remedy));
     }
-    let is_kept = standbys.iter().any(follows);
+    let has_directory = serving.is_mcctl == Some(true) && snapshots.is_some_and(|(made, _)| made > 0);
+    let is_kept = has_directory || standbys.iter().any(follows);
     if findings.is_empty() && keys >= KEYS_WORTH && !is_kept && !is_ha {
         let (severity, what, remedy) = match (serving.is_mcctl, snapshots) {
             (Some(true), _) => (
                 Severity::Info,
-                EMPTIES,
-                "mcctl does not persist metadata yet: restart only when an empty cache is acceptable",
+                "restarting the master empties the cache, unless it has a data directory",
+                "start it with --data-dir=DIR",
             ),
             // Observed with 0.3.13.post1; see kvcache-ai/Mooncake#3761.
             (_, Some((1.., _))) => (
@@ -334,6 +340,7 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding("metadata-survives", severity, what, evidence, remedy));
     }
     status(findings, || match (is_kept, is_ha) {
+        (true, _) if has_directory => format!("{keys} keys, and the master writes snapshots"),
         (true, _) => "a standby replicates the metadata".to_owned(),
         (false, true) => "nothing is stored yet".to_owned(),
         (false, false) => format!("one master, {keys} keys"),
@@ -343,8 +350,8 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
 /// The effect of restarting a master that keeps its metadata in memory only.
 const EMPTIES: &str = "restarting the master empties the cache: its metadata is in memory only";
 /// The remedy for a single upstream master.
-const NO_REMEDY: &str = "no fix for a single 0.3.13 master (a restore drops objects without a read lease); two masters with \
-     --enable_ha=true, --enable_oplog=true and etcd keep the keys that the standby has applied";
+const NO_REMEDY: &str = "run mcctl serve master --data-dir=DIR, which keeps the keys; two masters with --enable_ha=true, \
+     --enable_oplog=true and etcd keep those that the standby has applied";
 
 /// Maximum number of entries that a standby may lag behind.
 const LAG_MAX: f64 = 1000.0;
@@ -549,6 +556,10 @@ mod tests {
         facts.admins[0].is_mcctl = Some(true);
         let CheckStatus::Found(findings) = survives(&facts) else { panic!("found") };
         assert_eq!(findings[0].severity, Severity::Info);
-        assert!(!findings[0].remedy.contains("--"), "{findings:?}");
+        assert!(findings[0].remedy.contains("--data-dir") && !findings[0].remedy.contains("--enable"), "{findings:?}");
+        facts.admins[0].summary = Some("x | Snapshots: Success=3, Fail=0}".to_owned());
+        assert!(matches!(survives(&facts), CheckStatus::Passed(_)), "{:?}", survives(&facts));
+        facts.admins[0].summary = Some("x | Snapshots: Success=0, Fail=4}".to_owned());
+        assert_found(&survives(&facts), Severity::Warning, "snapshots fail");
     }
 }
