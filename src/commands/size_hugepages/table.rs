@@ -5,6 +5,7 @@ use crate::commands::size_hugepages::summary::gib_up;
 use crate::commands::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
+use crate::engine::plan::master_disk;
 
 fn range(range: RangeRow, show: impl Fn(u64) -> String) -> String {
     if range.least == range.most { show(range.most) } else { format!("{} to {}", show(range.least), show(range.most)) }
@@ -22,6 +23,7 @@ pub fn render(report: &SizingReport) -> String {
             text.push_str(&format!("{}\n", table.render(table::width())));
         }
     }
+    text.push_str(&master(report));
     text.push_str(&beside(report));
     match report.pasteable {
         true => text.push_str("Commands:\n"),
@@ -161,6 +163,19 @@ fn tiers(report: &SizingReport) -> ReportTable {
         ]);
     }
     table
+}
+
+/// What the master needs for the keys in L3. It is not part of the calculation, because it usually runs on another host.
+fn master(report: &SizingReport) -> String {
+    let keys = report.tiers.iter().map(|tier| tier.keys).max().unwrap_or(0);
+    if keys == 0 {
+        return String::new();
+    }
+    format!(
+        "The master is not included. For the keys in L3, it needs about {} of memory, and {} of disk space with --data-dir.\n\n",
+        size(master_disk::memory_bytes(keys)),
+        size(master_disk::disk_bytes(keys))
+    )
 }
 
 /// Comparisons with other sources.

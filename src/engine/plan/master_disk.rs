@@ -30,6 +30,12 @@ pub fn keys_in(memory: u64) -> u64 {
     u64::try_from(keys).unwrap_or(u64::MAX)
 }
 
+/// Memory that a master needs for `keys` keys, in bytes.
+pub fn memory_bytes(keys: u64) -> u64 {
+    let bytes = u128::from(keys) * (1 << 30) / u128::from(KEYS_PER_GIB);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 /// Disk space for `keys` keys, in bytes: `GENERATIONS` x `keys` x (`SNAPSHOT_KEY_BYTES` + `LOG_KEY_BYTES`) + `LOG_FILES_BYTES`.
 pub fn disk_bytes(keys: u64) -> u64 {
     let per_key = GENERATIONS * (SNAPSHOT_KEY_BYTES + LOG_KEY_BYTES);
@@ -67,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_volume_has_room_for_twice_the_keys_of_the_memory() {
-        assert_eq!(keys_in(4 << 30), 4_000_000);
+        assert_eq!((keys_in(4 << 30), memory_bytes(4_000_000)), (4_000_000, 4 << 30));
         assert_eq!(volume_bytes(keys_in(4 << 30)), 10 << 30, "the minimum");
         assert_eq!(volume_bytes(keys_in(64 << 30)), 53 << 30);
         assert_eq!(volume_bytes(u64::MAX), u64::MAX, "saturates");

@@ -58,6 +58,18 @@ fn the_report_ends_with_the_answer_in_three_lines() {
 }
 
 #[test]
+fn the_keys_in_l3_determine_the_masters_needs() {
+    let line = |more: &str| {
+        let run = ask(&format!("{more} --available-hugetlb 0"));
+        run.stdout.lines().find(|line| line.starts_with("The master is not included")).map(str::to_owned)
+    };
+    // 460 pages with 8 objects each, at 440 bytes, and two log files.
+    let found = line(EXAMPLE).expect("the line");
+    assert!(found.contains("3.77 MiB of memory") && found.contains("129.54 MiB of disk"), "{found}");
+    assert_eq!(line("--tp-size 4 --hicache-size 64 --page-size 64"), None, "without a segment, there are no keys");
+}
+
+#[test]
 fn a_host_without_enough_memory_gets_comments_only() {
     // This host, a described one, and this host with more memory than it has.
     for more in ["", "--available-hugetlb 1tb", "--available-memory 100000tb"] {
