@@ -13,8 +13,9 @@ pub const SNAPSHOT_KEY_BYTES: u64 = 106;
 pub const LOG_KEY_BYTES: u64 = 114;
 /// Number of snapshots that are kept, each with the log behind it.
 pub const GENERATIONS: u64 = 2;
-/// Bytes of the log files that exist without any key: the one that is written, and the next one, which is allocated ahead.
-pub const LOG_FILES_BYTES: u64 = 2 * (64 << 20);
+/// Bytes of the log without regard to the number of keys: 128 MiB between two snapshots, for each of the two that are kept; the file that is
+/// written, and the next one, which is allocated ahead.
+pub const LOG_FILES_BYTES: u64 = 2 * (128 << 20) + 2 * (16 << 20);
 /// Smallest volume that [`volume_bytes`] recommends. Many providers of block storage have no smaller ones.
 pub const VOLUME_BYTES_MIN: u64 = 10 << 30;
 
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_key_needs_two_snapshots_and_their_log() {
-        assert_eq!(disk_bytes(0), 128 << 20);
+        assert_eq!(disk_bytes(0), 288 << 20);
         assert_eq!(disk_bytes(1_000_000) - disk_bytes(0), 440_000_000);
     }
 
@@ -75,7 +76,7 @@ mod tests {
     fn a_volume_has_room_for_twice_the_keys_of_the_memory() {
         assert_eq!((keys_in(4 << 30), memory_bytes(4_000_000)), (4_000_000, 4 << 30));
         assert_eq!(volume_bytes(keys_in(4 << 30)), 10 << 30, "the minimum");
-        assert_eq!(volume_bytes(keys_in(64 << 30)), 53 << 30);
+        assert_eq!(volume_bytes(keys_in(64 << 30)), 54 << 30);
         assert_eq!(volume_bytes(u64::MAX), u64::MAX, "saturates");
     }
 

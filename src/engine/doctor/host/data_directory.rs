@@ -82,7 +82,7 @@ fn judge(planned: &PlannedData, data: &DataFacts, check: &Check) -> CheckStatus 
         Some(Err(error)) => findings.push(report(
             Severity::Error,
             "the disk of the master's data directory fails: a file cannot be written and synced",
-            error.clone(),
+            error.to_string(),
             "check the kernel's log (dmesg), or use another disk",
         )),
         Some(Ok(times)) if median(times) > SYNC_SLOW => {
@@ -199,6 +199,7 @@ fn observed(planned: &PlannedData, data: &DataFacts) -> String {
 mod tests {
     use super::*;
     use crate::engine::check::CheckGroup;
+    use crate::engine::doctor::host::data_facts::IdentityReadError;
 
     const CHECK: Check = Check { id: "data-directory", group: CheckGroup::Host, about: "a", problems: &[] };
 
@@ -249,7 +250,7 @@ mod tests {
         let denied = || Some("Permission denied".to_owned());
         found(DataFacts { unwritable: denied(), ..healthy() }, Severity::Error, "cannot write");
         found(DataFacts { exists: false, unwritable: denied(), ..healthy() }, Severity::Error, "cannot create");
-        let failed = Some(Err("Input/output error".to_owned()));
+        let failed = Some(Err(std::io::Error::from_raw_os_error(5)));
         found(DataFacts { syncs: failed, ..healthy() }, Severity::Error, "fails");
     }
 
@@ -260,7 +261,8 @@ mod tests {
         };
         found(DataFacts { identity: of(9, ""), ..healthy() }, Severity::Error, "format is unknown");
         found(DataFacts { identity: of(1, "b"), ..healthy() }, Severity::Error, "another cluster");
-        found(DataFacts { identity: Some(Err("no JSON".to_owned())), ..healthy() }, Severity::Error, "cannot be read");
+        let invalid = serde_json::from_str::<DataIdentity>("{").map_err(IdentityReadError::from);
+        found(DataFacts { identity: Some(invalid), ..healthy() }, Severity::Error, "cannot be read");
         found(DataFacts { identity: None, ..healthy() }, Severity::Error, "identity is missing");
         found(DataFacts { is_invalid: true, ..healthy() }, Severity::Error, "incomplete");
     }

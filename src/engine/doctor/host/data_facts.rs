@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use crate::engine::doctor::host::PlannedData;
 use crate::engine::env::Env;
-use crate::engine::sys::FileTree;
 use crate::engine::sys::host::file_system;
 use crate::engine::sys::procfs;
+use crate::engine::sys::{FileReadError, FileTree};
 
 /// Number of syncs that are timed, and the time after which no further one begins.
 const SYNCS: usize = 32;
@@ -40,9 +40,9 @@ pub(super) struct DataFacts {
     /// The directory's last process marked it as incomplete.
     pub is_invalid: bool,
     /// The identity file; `None` if it does not exist. The error states why it cannot be used.
-    pub identity: Option<Result<DataIdentity, String>>,
+    pub identity: Option<Result<DataIdentity, IdentityReadError>>,
     /// Durations of the syncs, sorted, or why they failed. `None` if the directory must not be written to.
-    pub syncs: Option<Result<Vec<Duration>, String>>,
+    pub syncs: Option<io::Result<Vec<Duration>>>,
 }
 
 /// The fields of the identity file that all its formats have, and the cluster. `DirectoryIdentity` in the journal defines the file.
@@ -53,6 +53,15 @@ pub(super) struct DataIdentity {
     /// The cluster that the data belongs to. Format 1 has it.
     #[serde(default)]
     pub cluster_id: String,
+}
+
+/// Why an identity file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum IdentityReadError {
+    #[error("{}", .0.source)]
+    File(#[from] FileReadError),
+    #[error(transparent)]
+    Syntax(#[from] serde_json::Error),
 }
 
 /// Reads the directory `planned` of the host `tree`.
@@ -67,8 +76,8 @@ pub(super) fn gather(env: &impl Env, tree: &FileTree, planned: &PlannedData) -> 
     let names = names.ok().flatten().unwrap_or_default();
     facts.has_data = names.iter().any(|name| name.starts_with("log-") || name.starts_with("snapshot-"));
     facts.identity = match tree.text(&format!("{path}/identity.json")) {
-        Ok(text) => text.map(|text| serde_json::from_str(&text).map_err(|error| error.to_string())),
-        Err(error) => Some(Err(error.source.to_string())),
+        Ok(text) => text.map(|text| serde_json::from_str(&text).map_err(IdentityReadError::from)),
+        Err(error) => Some(Err(error.into())),
     };
     facts.is_invalid =
         tree.text(&format!("{path}/invalid")).is_ok_and(|text| text.is_some_and(|t| t != "\0" && !t.is_empty()));
@@ -81,7 +90,7 @@ pub(super) fn gather(env: &impl Env, tree: &FileTree, planned: &PlannedData) -> 
         facts.used = names.iter().map(size).sum();
         facts.is_locked = facts.is_directory && is_locked(&folder.join("lock"));
         facts.syncs = (planned.may_write && facts.unwritable.is_none() && (facts.is_directory || !facts.exists))
-            .then(|| time_syncs(env, folder).map_err(|error| error.to_string()));
+            .then(|| time_syncs(env, folder));
     }
     facts.existing = existing;
     facts
