@@ -66,7 +66,7 @@ async fn store() -> Result<(), Box<dyn Error>> {
     client.stop().await;
     node.stop().await;
     admin.stop().await;
-    master.stop().await;
+    master.stop().await?;
     Ok(())
 }
 
