@@ -1,4 +1,4 @@
-//! The master's log and snapshots on disk. Payloads are opaque bytes.
+//! Logs and snapshots on disk: of the master's state, and of the metadata service's records. Payloads are opaque bytes.
 //!
 //! A [`DataDir`] is one directory, used by one process. [`DataDir::recover`] delivers the newest valid snapshot and the log behind it.
 //! [`DataDir::start_log`] begins a [`LogWriter`], which appends frames to preallocated files. [`DataDir::begin_snapshot`] and

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use crate::engine::alloc::placement::Rng;
+use crate::engine::base::Rng;
 use crate::engine::journal::simulated_inode::SimulatedInode;
 use crate::engine::journal::storage::StorageOperation;
 

@@ -5,6 +5,7 @@ pub mod engine {
     pub mod base;
     pub mod env;
     pub mod http;
+    pub mod journal;
     pub mod sys;
     pub mod upstream;
 }

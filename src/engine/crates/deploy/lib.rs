@@ -2,7 +2,7 @@
 
 #[path = "../.."]
 pub mod engine {
-    pub use mcctl_common::engine::{base, env, http, sys, upstream};
+    pub use mcctl_common::engine::{base, env, http, journal, sys, upstream};
 
     pub mod check;
     pub mod deploy;

@@ -1,11 +1,10 @@
-//! The master: objects, segments, leases, the log of their changes, and the servers around them. Used through `mcctl::engine`.
+//! The master: objects, segments, leases, and the servers around them. Used through `mcctl::engine`.
 
 #[path = "../.."]
 pub mod engine {
-    pub use mcctl_common::engine::{base, env, http, sys, upstream};
+    pub use mcctl_common::engine::{base, env, http, journal, sys, upstream};
     pub use mcctl_store::engine::{admin, metadata, rpc, store, topology, transfer, wire};
 
     pub mod alloc;
-    pub mod journal;
     pub mod master;
 }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::alloc::placement::Rng;
-use crate::engine::base::Unix;
+use crate::engine::base::{Rng, Unix};
 use crate::engine::journal::tests::{Entry, RecoveredEntries, SMALL, encode, open, recover, summary};
 use crate::engine::journal::{
     Crash, DataDir, DiskFault, JournalError, JournalStorage, LogConfig, LogWriter, SimulatedStorage, StorageOperation,
