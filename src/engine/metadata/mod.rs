@@ -6,6 +6,7 @@
 //! Start with [`MetadataClient`], or with the service in `service.rs`. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata
 //! servers.
 
+pub mod change;
 mod client;
 pub mod discovery;
 mod key;

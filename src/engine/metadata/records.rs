@@ -9,19 +9,24 @@
 //!
 //! A name that changes owners loses its old segment descriptor. This is necessary because a starting engine appends its buffers to the
 //! existing descriptor under its name: if the old descriptor remained, the new engine would announce the dead engine's memory as its own.
+//!
+//! A write is decided first ([`MetadataTable::plan_put`] and the other plans), and its changes are then applied
+//! ([`MetadataTable::apply`]), so that they can be stored in between. The same changes in the same order lead to the same decisions.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::engine::base::HostPort;
+use crate::engine::metadata::change::MetadataChange;
 use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX};
 use crate::engine::wire::json::RpcMeta;
 
 #[derive(Debug, Default)]
 pub struct MetadataTable {
-    records: HashMap<Box<[u8]>, MetadataRecord, foldhash::fast::FixedState>,
+    records: HashMap<Bytes, MetadataRecord, foldhash::fast::FixedState>,
     /// Total size of keys and values.
     bytes: usize,
     /// For each endpoint: the write numbers ([`MetadataRecord::written`]) of the `rpc_meta` records with this endpoint. Not counted in
@@ -48,7 +53,7 @@ struct MetadataRecord {
     value: Bytes,
     /// Number of the write that created the record. The number increases with every write to the table.
     written: u64,
-    /// The owner is known to be dead (`rpc_meta` only).
+    /// The owner is known to be dead (`rpc_meta` only). Not stored: without the mark, the owner is probed, which costs time, but no name.
     expired: bool,
 }
 
@@ -68,6 +73,32 @@ pub enum WriteOutcome {
     Full,
 }
 
+/// A decision about a write: its result, and the changes that lead to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedWrite<'a> {
+    pub outcome: WriteOutcome,
+    pub changes: Vec<MetadataChange<'a>>,
+}
+
+impl PlannedWrite<'_> {
+    fn without_changes(outcome: WriteOutcome) -> Self {
+        PlannedWrite { outcome, changes: Vec::new() }
+    }
+}
+
+/// All records at one moment.
+#[derive(Debug, Default)]
+pub struct TableImage(Vec<(u64, Bytes, Bytes)>);
+
+impl TableImage {
+    /// The keys and values, in the order in which they were written.
+    pub fn into_records(self) -> Vec<(Bytes, Bytes)> {
+        let TableImage(mut records) = self;
+        records.sort_unstable_by_key(|(written, ..)| *written);
+        records.into_iter().map(|(_, key, value)| (key, value)).collect()
+    }
+}
+
 /// The records that [`MetadataTable::remove_segment`] removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovedRecords {
@@ -83,51 +114,104 @@ impl MetadataTable {
 
     /// Writes `value` under `key`, unless `key` may belong to a live owner.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> WriteOutcome {
-        if rpc_meta_name(key).is_some()
-            && let Some(record) = self.records.get_mut(key)
-        {
-            if record.value == value {
-                record.expired = false;
-                return WriteOutcome::Unchanged;
-            }
-            if !record.expired && !is_reassigned(&self.announced, record) {
-                return WriteOutcome::Conflict { owner: endpoint(&record.value), current: record.value.clone() };
-            }
-            self.drop_descriptor_of(key);
+        let planned = self.plan_put(key, value);
+        self.perform(planned)
+    }
+
+    /// Decides on a [`MetadataTable::put`]. Changes no record, but an owner that writes the same value again is not expired any more.
+    pub fn plan_put<'a>(&mut self, key: &'a [u8], value: &'a [u8]) -> PlannedWrite<'a> {
+        let Some(record) = self.records.get_mut(key) else { return self.plan_write(key, value, false) };
+        let is_same = record.value == value;
+        if rpc_meta_name(key).is_none() {
+            // The order of these records decides nothing.
+            return match is_same {
+                true => PlannedWrite::without_changes(WriteOutcome::Updated),
+                false => self.plan_write(key, value, false),
+            };
         }
-        self.write(key, value)
+        if is_same {
+            record.expired = false;
+            return PlannedWrite::without_changes(WriteOutcome::Unchanged);
+        }
+        if !record.expired && !is_reassigned(&self.announced, record) {
+            let (owner, current) = (endpoint(&record.value), record.value.clone());
+            return PlannedWrite::without_changes(WriteOutcome::Conflict { owner, current });
+        }
+        self.plan_write(key, value, true)
     }
 
     /// Writes `value` once the owner of `key` has failed to respond to a probe, and removes the owner's segment descriptor. If the record is no
     /// longer `current`, another write came first, and this becomes a normal [`MetadataTable::put`].
     pub fn take_over(&mut self, key: &[u8], current: &[u8], value: &[u8]) -> WriteOutcome {
+        let planned = self.plan_take_over(key, current, value);
+        self.perform(planned)
+    }
+
+    /// Decides on a [`MetadataTable::take_over`], like [`MetadataTable::plan_put`].
+    pub fn plan_take_over<'a>(&mut self, key: &'a [u8], current: &[u8], value: &'a [u8]) -> PlannedWrite<'a> {
         match self.records.get(key) {
-            Some(record) if record.value == *current => {
-                self.drop_descriptor_of(key);
-                self.write(key, value)
-            }
-            _ => self.put(key, value),
+            Some(record) if record.value == *current && value != current => self.plan_write(key, value, true),
+            _ => self.plan_put(key, value),
         }
     }
 
     /// Removes the record under `key`. Returns false if it did not exist.
     pub fn remove(&mut self, key: &[u8]) -> bool {
-        match self.records.remove(key) {
-            Some(record) => {
-                self.bytes -= key.len() + record.value.len();
-                self.withdraw(key, &record);
+        self.plan_remove(key).is_some_and(|change| self.apply(&change))
+    }
+
+    /// The change that removes the record under `key`, if it exists.
+    pub fn plan_remove<'a>(&self, key: &'a [u8]) -> Option<MetadataChange<'a>> {
+        self.records.contains_key(key).then_some(MetadataChange::Remove { key: Cow::Borrowed(key) })
+    }
+
+    /// Applies a change, without a check of rules and limits. Returns false if it removes a record that does not exist.
+    pub fn apply(&mut self, change: &MetadataChange<'_>) -> bool {
+        match change {
+            MetadataChange::Put { key, value } => {
+                self.store(key, value);
                 true
             }
-            None => false,
+            MetadataChange::Remove { key } => match self.records.remove(&**key) {
+                Some(record) => {
+                    self.bytes -= key.len() + record.value.len();
+                    self.withdraw(key, &record);
+                    true
+                }
+                None => false,
+            },
         }
+    }
+
+    fn perform(&mut self, planned: PlannedWrite<'_>) -> WriteOutcome {
+        for change in &planned.changes {
+            self.apply(change);
+        }
+        planned.outcome
+    }
+
+    /// Copies all records. The copy shares their bytes.
+    pub fn image(&self) -> TableImage {
+        let copy = |(key, record): (&Bytes, &MetadataRecord)| (record.written, key.clone(), record.value.clone());
+        TableImage(self.records.iter().map(copy).collect())
     }
 
     /// Removes all records that belong to the owner of `name`.
     pub fn remove_segment(&mut self, keys: &KeySpace, name: &str) -> RemovedRecords {
-        RemovedRecords {
-            ram: self.remove(keys.ram_key(name).as_bytes()),
-            rpc_meta: self.remove(keys.rpc_meta_key(name).as_bytes()),
+        let (removed, changes) = self.plan_remove_segment(keys, name);
+        for change in &changes {
+            self.apply(change);
         }
+        removed
+    }
+
+    /// Decides on a [`MetadataTable::remove_segment`].
+    pub fn plan_remove_segment(&self, keys: &KeySpace, name: &str) -> (RemovedRecords, Vec<MetadataChange<'static>>) {
+        let keys = [keys.ram_key(name), keys.rpc_meta_key(name)];
+        let [ram, rpc_meta] = keys.each_ref().map(|key| self.records.contains_key(key.as_bytes()));
+        let removed = keys.into_iter().zip([ram, rpc_meta]).filter(|(_, exists)| *exists);
+        let changes = removed.map(|(key, _)| MetadataChange::Remove { key: Cow::Owned(key.into_bytes()) });
+        (RemovedRecords { ram, rpc_meta }, changes.collect())
     }
 
     /// Marks the owner of `name` as expired: the owner's records remain, but the next process that requests the name gets it without a
@@ -148,28 +232,36 @@ impl MetadataTable {
         self.records.is_empty()
     }
 
-    fn write(&mut self, key: &[u8], value: &[u8]) -> WriteOutcome {
-        let current = self.records.get(key);
-        let bytes = match current {
-            Some(record) => self.bytes - record.value.len() + value.len(),
-            None => self.bytes + key.len() + value.len(),
-        };
-        let one_more = usize::from(current.is_none());
+    /// Decides on a write that the rules allow. If `key` changes owners, the segment descriptor of the previous one is removed.
+    fn plan_write<'a>(&self, key: &'a [u8], value: &'a [u8], changes_owner: bool) -> PlannedWrite<'a> {
+        let bytes_of = |key: &[u8]| self.records.get(key).map(|record| key.len() + record.value.len());
+        let descriptor = changes_owner.then(|| descriptor_key(key)).flatten();
+        let descriptor = descriptor.and_then(|key| bytes_of(&key).map(|bytes| (key, bytes)));
+        let replaced = bytes_of(key);
+        let freed = replaced.unwrap_or(0) + descriptor.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let removed = usize::from(replaced.is_some()) + usize::from(descriptor.is_some());
+        let bytes = self.bytes - freed + key.len() + value.len();
         let too_long = key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX;
-        if too_long || bytes > self.limits.bytes || self.len() + one_more > self.limits.records {
-            return WriteOutcome::Full;
+        if too_long || bytes > self.limits.bytes || self.len() - removed + 1 > self.limits.records {
+            return PlannedWrite::without_changes(WriteOutcome::Full);
         }
-        self.bytes = bytes;
+        let remove = descriptor.map(|(key, _)| MetadataChange::Remove { key: Cow::Owned(key) });
+        let put = MetadataChange::Put { key: Cow::Borrowed(key), value: Cow::Borrowed(value) };
+        PlannedWrite { outcome: WriteOutcome::Updated, changes: remove.into_iter().chain([put]).collect() }
+    }
+
+    fn store(&mut self, key: &[u8], value: &[u8]) {
         self.writes += 1;
+        self.bytes += key.len() + value.len();
         // Copied, because a value from a connection shares the connection's read buffer.
         let record = MetadataRecord { value: Bytes::copy_from_slice(value), written: self.writes, expired: false };
         if let Some(endpoint) = announced_by(key, value) {
             self.announced.entry(endpoint).or_default().insert(record.written);
         }
-        if let Some(before) = self.records.insert(key.into(), record) {
+        if let Some(before) = self.records.insert(Bytes::copy_from_slice(key), record) {
+            self.bytes -= key.len() + before.value.len();
             self.withdraw(key, &before);
         }
-        WriteOutcome::Updated
     }
 
     /// Removes the endpoint of a replaced or removed record.
@@ -182,13 +274,13 @@ impl MetadataTable {
             }
         }
     }
+}
 
-    /// Removes the segment descriptor that belongs to the `rpc_meta` record `key`.
-    fn drop_descriptor_of(&mut self, key: &[u8]) {
-        let Some((prefix, name)) = rpc_meta_name(key) else { return };
-        let folder: &[u8] = if name.contains(&b'/') { b"" } else { b"ram/" };
-        self.remove(&[prefix, folder, name].concat());
-    }
+/// The key of the segment descriptor that belongs to the `rpc_meta` record `key`.
+fn descriptor_key(key: &[u8]) -> Option<Vec<u8>> {
+    let (prefix, name) = rpc_meta_name(key)?;
+    let folder: &[u8] = if name.contains(&b'/') { b"" } else { b"ram/" };
+    Some([prefix, folder, name].concat())
 }
 
 /// Splits the key of an `rpc_meta` record into prefix and name; `None` for any other key. Upstream searches for `rpc_meta` anywhere in the
@@ -229,171 +321,4 @@ const HOST_BYTES_MAX: usize = 255;
 pub const TABLE_BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RPC: &[u8] = b"mooncake/rpc_meta/a";
-    const RAM: &[u8] = b"mooncake/ram/a";
-
-    fn meta(port: u16) -> Bytes {
-        format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{port}}}").into()
-    }
-
-    fn owned_by(port: u16) -> MetadataTable {
-        let mut table = MetadataTable::default();
-        assert_eq!(table.put(RPC, &meta(port)), WriteOutcome::Updated);
-        assert_eq!(table.put(RAM, b"descriptor"), WriteOutcome::Updated);
-        table
-    }
-
-    fn conflict(port: u16) -> WriteOutcome {
-        WriteOutcome::Conflict { owner: Some(HostPort::new("127.0.0.1", port)), current: meta(port) }
-    }
-
-    #[test]
-    fn other_records_are_overwritten_and_an_equal_rpc_meta_is_unchanged() {
-        let mut table = owned_by(1);
-        assert_eq!(table.put(RAM, b"other"), WriteOutcome::Updated);
-        assert_eq!(table.get(RAM), Some("other".into()));
-        assert_eq!(table.put(RPC, &meta(1)), WriteOutcome::Unchanged);
-    }
-
-    #[test]
-    fn a_name_is_not_reassigned_without_probing_its_owner() {
-        let mut table = owned_by(1);
-        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
-        assert_eq!((table.get(RPC), table.get(RAM)), (Some(meta(1)), Some("descriptor".into())));
-    }
-
-    #[test]
-    fn a_name_that_changes_owners_loses_its_old_descriptor() {
-        let mut table = owned_by(1);
-        assert_eq!(table.take_over(RPC, &meta(1), &meta(2)), WriteOutcome::Updated);
-        assert_eq!((table.get(RPC), table.get(RAM)), (Some(meta(2)), None));
-        let mut slashed = MetadataTable::default();
-        slashed.put(b"mooncake/x/rpc_meta/n/v", &meta(1));
-        slashed.put(b"mooncake/x/n/v", b"descriptor");
-        slashed.take_over(b"mooncake/x/rpc_meta/n/v", &meta(1), &meta(2));
-        assert_eq!(slashed.get(b"mooncake/x/n/v"), None);
-    }
-
-    #[test]
-    fn only_one_of_two_concurrent_take_overs_succeeds() {
-        let mut table = owned_by(1);
-        assert_eq!(table.take_over(RPC, &meta(1), &meta(2)), WriteOutcome::Updated);
-        table.put(RAM, b"of the second");
-        assert_eq!(table.take_over(RPC, &meta(1), &meta(3)), conflict(2));
-        assert_eq!(table.get(RAM), Some("of the second".into()));
-    }
-
-    #[test]
-    fn an_expired_owner_is_not_probed_unless_it_returns() {
-        let keys = KeySpace::default();
-        let mut table = owned_by(1);
-        table.mark_owner_expired(&keys, "a");
-        table.mark_owner_expired(&keys, "never seen");
-        assert_eq!(table.put(RPC, &meta(1)), WriteOutcome::Unchanged);
-        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
-        table.mark_owner_expired(&keys, "a");
-        assert_eq!(table.put(RPC, &meta(2)), WriteOutcome::Updated);
-        assert_eq!(table.get(RAM), None);
-        assert_eq!(table.put(RPC, &meta(3)), conflict(2));
-    }
-
-    #[test]
-    fn a_later_announcement_of_the_endpoint_frees_only_the_older_name() {
-        let mut table = owned_by(1);
-        table.put(b"mooncake/rpc_meta/b", &meta(1));
-        assert_eq!(table.put(RPC, &meta(2)), WriteOutcome::Updated);
-        // In the other direction, b announced later, so it must be probed.
-        assert_eq!(table.put(b"mooncake/rpc_meta/b", &meta(3)), conflict(1));
-    }
-
-    #[test]
-    fn only_current_records_determine_which_endpoints_were_reassigned() {
-        let (b, c) = (b"mooncake/rpc_meta/b".as_slice(), b"mooncake/rpc_meta/c".as_slice());
-        let mut table = owned_by(1);
-        // Announced, then withdrawn in each possible way.
-        table.put(b, &meta(1));
-        table.remove(b);
-        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
-        table.put(c, &meta(1));
-        table.take_over(c, &meta(1), &meta(9));
-        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
-        // Not an announcement: the key is not an `rpc_meta` key.
-        table.put(b"mooncake/ram/b", &meta(1));
-        assert_eq!(table.put(RPC, &meta(2)), conflict(1));
-        table.put(b, &meta(1));
-        assert_eq!(table.put(RPC, &meta(2)), WriteOutcome::Updated);
-        for key in [RPC, b, c] {
-            table.remove(key);
-        }
-        assert!(table.announced.is_empty());
-    }
-
-    #[test]
-    fn announced_endpoints_are_remembered_only_with_a_plausible_host() {
-        let at = |host_bytes: usize| {
-            let host = "h".repeat(host_bytes);
-            format!("{{\"ip_or_host_name\":\"{host}\",\"rpc_port\":1}}").into_bytes()
-        };
-        let (b, c) = (b"mooncake/rpc_meta/b", b"mooncake/rpc_meta/c");
-        let mut table = MetadataTable::default();
-        for key in [RPC, b] {
-            assert_eq!(table.put(key, &at(HOST_BYTES_MAX + 1)), WriteOutcome::Updated);
-        }
-        assert!(table.announced.is_empty());
-        // The owner must therefore be probed, although another name has since announced the endpoint.
-        assert!(matches!(table.put(RPC, &at(1)), WriteOutcome::Conflict { owner: Some(_), .. }));
-        assert_eq!(table.put(c, &at(HOST_BYTES_MAX)), WriteOutcome::Updated);
-        assert_eq!(table.announced.len(), 1);
-        for key in [RPC, b, c] {
-            assert!(table.remove(key));
-        }
-        assert!(table.announced.is_empty());
-    }
-
-    #[test]
-    fn an_owner_without_an_address_keeps_the_name() {
-        let mut table = MetadataTable::default();
-        table.put(RPC, b"{\"x\":1}");
-        let current = Bytes::from("{\"x\":1}");
-        assert_eq!(table.put(RPC, b"{\"x\":2}"), WriteOutcome::Conflict { owner: None, current });
-    }
-
-    #[test]
-    fn removing_a_segment_removes_exactly_its_two_records() {
-        let mut table = owned_by(1);
-        table.put(b"mooncake/ram/b", b"b");
-        assert_eq!(table.remove_segment(&KeySpace::default(), "a"), RemovedRecords { ram: true, rpc_meta: true });
-        assert_eq!(table.remove_segment(&KeySpace::default(), "a"), RemovedRecords::default());
-        assert_eq!((table.len(), table.bytes), (1, "mooncake/ram/b".len() + 1));
-    }
-
-    #[test]
-    fn a_segment_named_rpc_meta_can_update_its_descriptor() {
-        let mut table = MetadataTable::default();
-        for key in [b"mooncake/ram/rpc_meta".as_slice(), b"mooncake/my_rpc_meta/x"] {
-            assert_eq!(table.put(key, b"1"), WriteOutcome::Updated);
-            assert_eq!(table.put(key, b"2"), WriteOutcome::Updated);
-        }
-    }
-
-    #[test]
-    fn a_write_beyond_the_limits_is_refused_without_a_trace() {
-        let mut table = MetadataTable { limits: TableBounds { records: 3, bytes: 100 }, ..MetadataTable::default() };
-        assert_eq!(table.put(&[b'k'; KEY_BYTES_MAX + 1], b""), WriteOutcome::Full);
-        assert_eq!(table.put(b"k", &[0; 100]), WriteOutcome::Full);
-        assert!(table.is_empty());
-        for key in [b"a", b"b", b"c"] {
-            assert_eq!(table.put(key, &[0; 9]), WriteOutcome::Updated);
-        }
-        assert_eq!(table.put(b"d", b""), WriteOutcome::Full);
-        // Existing records may still be changed, within the byte limit.
-        assert_eq!(table.put(b"a", &[0; 79]), WriteOutcome::Updated);
-        assert_eq!(table.put(b"b", &[0; 10]), WriteOutcome::Full);
-        assert_eq!((table.len(), table.bytes), (3, 100));
-        assert!(table.remove(b"a"));
-        assert_eq!(table.put(b"d", b""), WriteOutcome::Updated);
-    }
-}
+mod tests;
