@@ -9,13 +9,16 @@
 pub mod change;
 mod client;
 pub mod discovery;
+mod journal;
 mod key;
 pub mod probe;
 pub mod records;
 mod service;
+mod store;
 mod uri;
 
 pub use client::{CallLimits, MetadataClient};
+pub use journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
 pub use key::KeySpace;
 pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
@@ -94,6 +97,9 @@ impl MetadataError {
         }
     }
 }
+
+/// The directory of the metadata records in the data directory of a master with an embedded metadata service.
+pub const METADATA_DIRECTORY: &str = "metadata";
 
 /// Maximum size of a record in bytes. A descriptor with 10,000 RDMA buffers on 16 devices takes about 5 MiB.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;

@@ -3,10 +3,13 @@
 //! Response bodies and status codes match the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`), with four
 //! fixes. Keys are decoded, so two spellings of a key refer to the same key. The server binds to the configured host. A dead owner's name
 //! can be taken over. A dead client's records are actually removed. A stand-alone service parses keys like the Python server in the wheel
-//! ([`KeyParsing::Trimmed`]). Records are kept only in memory.
+//! ([`KeyParsing::Trimmed`]).
+//!
+//! Records are kept in memory, and with [`MetadataService::restored`] also in a data directory. Then a write is in the kernel before its
+//! response leaves, so a crash of the process loses no acknowledged write. See `store.rs`.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -17,7 +20,11 @@ use crate::engine::http::{
     self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response, StatusCode,
     answer, decode, no_such_route,
 };
-use crate::engine::metadata::records::{MetadataTable, RemovedRecords, WriteOutcome};
+use crate::engine::journal::{DataDir, JournalError};
+use crate::engine::metadata::journal::worker::JournalWorker;
+use crate::engine::metadata::journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
+use crate::engine::metadata::records::{RemovedRecords, WriteOutcome};
+use crate::engine::metadata::store::RecordStore;
 use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX, probe};
 
 /// The records, and the operations on them within this process. Cheap to clone; clones share the records.
@@ -41,7 +48,9 @@ struct MetadataShared<E> {
     env: E,
     parsing: KeyParsing,
     keys: KeySpace,
-    table: Mutex<MetadataTable>,
+    store: Arc<RecordStore>,
+    /// The thread of the data directory, if there is one.
+    worker: Option<JournalWorker>,
     /// Limits concurrent owner probes. Above the limit, a conflicting write is refused without a probe.
     probes: Semaphore,
     requests: OnceLock<Arc<Requests>>,
@@ -61,16 +70,63 @@ impl<E: Env> MetadataService<E> {
 
     /// Creates an empty service that parses keys according to `parsing`.
     pub fn with_parsing(env: E, keys: KeySpace, parsing: KeyParsing) -> MetadataService<E> {
-        let probes = Semaphore::new(PROBES_MAX);
-        MetadataService {
-            shared: Arc::new(MetadataShared {
-                env,
-                parsing,
-                keys,
-                table: Mutex::default(),
-                probes,
-                requests: OnceLock::new(),
-            }),
+        MetadataService::of(env, keys, parsing, Arc::new(RecordStore::in_memory()), None)
+    }
+
+    /// Creates a service with the records in `dir`, which keeps all changes from now on. The directory must be one of its own
+    /// ([`METADATA_DIRECTORY`]). Waits for the disk.
+    ///
+    /// Marks of [`MetadataService::mark_owner_expired`] are not kept.
+    ///
+    /// # Errors
+    /// The directory is damaged or of an unknown version, the disk reports an error, or the host cannot start a thread.
+    ///
+    /// [`METADATA_DIRECTORY`]: crate::engine::metadata::METADATA_DIRECTORY
+    pub fn restored(
+        env: E,
+        keys: KeySpace,
+        parsing: KeyParsing,
+        dir: DataDir,
+        options: MetadataJournalOptions,
+    ) -> Result<(MetadataService<E>, MetadataRestoreReport), MetadataJournalError> {
+        let (store, report) = RecordStore::restored(dir, options)?;
+        let store = Arc::new(store);
+        let worker = JournalWorker::start(store.clone(), env.clone())?;
+        report.log();
+        Ok((MetadataService::of(env, keys, parsing, store, Some(worker)), report))
+    }
+
+    fn of(
+        env: E,
+        keys: KeySpace,
+        parsing: KeyParsing,
+        store: Arc<RecordStore>,
+        worker: Option<JournalWorker>,
+    ) -> MetadataService<E> {
+        let (probes, requests) = (Semaphore::new(PROBES_MAX), OnceLock::new());
+        MetadataService { shared: Arc::new(MetadataShared { env, parsing, keys, store, worker, probes, requests }) }
+    }
+
+    /// Waits until the process must stop, because the data directory cannot be written. Writes are refused from then on. Never returns
+    /// without a data directory.
+    pub async fn failed(&self) -> JournalError {
+        match self.shared.store.journal() {
+            Some(journal) => journal.failure().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Makes all changes durable and writes a last snapshot. For use before the process ends, when no server runs any more. Does nothing
+    /// without a data directory.
+    ///
+    /// # Errors
+    /// The disk reports an error, now or before, and the service does not continue without it.
+    pub async fn close(&self) -> Result<(), JournalError> {
+        let shared = self.shared.clone();
+        let close = move || shared.worker.as_ref().map_or(Ok(()), JournalWorker::close);
+        match tokio::task::spawn_blocking(close).await {
+            Ok(closed) => closed,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
 
@@ -87,24 +143,28 @@ impl<E: Env> MetadataService<E> {
         http::start(self.shared.env.clone(), at, LIMITS, self.shared.clone()).await
     }
 
-    /// Removes both records of `name`, whose owner is permanently gone.
+    /// Removes both records of `name`, whose owner is permanently gone. If the data directory does not accept the removal, they remain.
     pub fn remove_segment(&self, name: &str) -> RemovedRecords {
-        self.shared.table().remove_segment(&self.shared.keys, name)
+        let removed = self.shared.store.remove_segment(&self.shared.keys, name, self.shared.env.unix());
+        removed.unwrap_or_else(|error| {
+            tracing::warn!(%error, name, "cannot remove the metadata records of a segment");
+            RemovedRecords::default()
+        })
     }
 
     /// Marks the owner of `name` as expired. The owner's records remain, but the next process that requests the name gets it.
     pub fn mark_owner_expired(&self, name: &str) {
-        self.shared.table().mark_owner_expired(&self.shared.keys, name);
+        self.shared.store.mark_owner_expired(&self.shared.keys, name);
     }
 
     /// Returns true if `name` has a segment descriptor.
     pub fn has_segment(&self, name: &str) -> bool {
-        self.shared.table().get(self.shared.keys.ram_key(name).as_bytes()).is_some()
+        self.shared.store.get(self.shared.keys.ram_key(name).as_bytes()).is_some()
     }
 
     /// Returns the number of records.
     pub fn records(&self) -> usize {
-        self.shared.table().len()
+        self.shared.store.len()
     }
 }
 
@@ -142,22 +202,40 @@ impl<E: Env> Handler for MetadataShared<E> {
             };
         }
         match request.method {
-            Method::GET => match self.table().get(&key) {
+            Method::GET => match self.store.get(&key) {
                 Some(value) => answer(StatusCode::OK, "application/json", value),
                 None => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
             },
             Method::PUT => match self.put(&key, &request.body).await {
-                WriteOutcome::Updated => answer(StatusCode::OK, "", "metadata updated"),
-                WriteOutcome::Unchanged => answer(StatusCode::OK, "", "metadata unchanged"),
-                WriteOutcome::Conflict { .. } => {
+                Ok(WriteOutcome::Updated) => answer(StatusCode::OK, "", "metadata updated"),
+                Ok(WriteOutcome::Unchanged) => answer(StatusCode::OK, "", "metadata unchanged"),
+                Ok(WriteOutcome::Conflict { .. }) => {
                     answer(StatusCode::BAD_REQUEST, "", "Duplicate rpc_meta key not allowed")
                 }
-                WriteOutcome::Full => answer(StatusCode::INSUFFICIENT_STORAGE, "", "metadata table is full"),
+                Ok(WriteOutcome::Full) => answer(StatusCode::INSUFFICIENT_STORAGE, "", "metadata table is full"),
+                Err(error) => not_stored(&error),
             },
-            _ if self.table().remove(&key) => answer(StatusCode::OK, "", "metadata deleted"),
-            _ => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
+            _ => match self.remove(&key).await {
+                Ok(true) => answer(StatusCode::OK, "", "metadata deleted"),
+                Ok(false) => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
+                Err(error) => not_stored(&error),
+            },
         }
     }
+}
+
+/// Why a write was not stored.
+#[derive(Debug, thiserror::Error)]
+enum NotStored {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("the service is stopping")]
+    Stopping,
+}
+
+/// A status that clients retry.
+fn not_stored(error: &NotStored) -> Response {
+    answer(StatusCode::SERVICE_UNAVAILABLE, "", format!("metadata not stored: {error}"))
 }
 
 /// Decodes a key like a form field: `+` means a space, and surrounding whitespace (by Python's definition) is removed.
@@ -172,19 +250,36 @@ fn trimmed(given: &str) -> Cow<'_, [u8]> {
 }
 
 impl<E: Env> MetadataShared<E> {
-    fn table(&self) -> MutexGuard<'_, MetadataTable> {
-        // A panic while the table is locked leaves no partial change that matters: each record is written in one step.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn put(&self, key: &[u8], value: &[u8]) -> Result<WriteOutcome, NotStored> {
+        let put = self.store.put(key, value, self.env.unix())?;
+        let put = match &put {
+            WriteOutcome::Conflict { owner: Some(owner), current } => {
+                let Ok(_turn) = self.probes.try_acquire() else { return Ok(put) };
+                if probe::is_alive(&self.env, owner).await {
+                    return Ok(put);
+                }
+                self.store.take_over(key, current, value, self.env.unix())?
+            }
+            _ => put,
+        };
+        self.commit().await?;
+        Ok(put)
     }
 
-    async fn put(&self, key: &[u8], value: &[u8]) -> WriteOutcome {
-        let put = self.table().put(key, value);
-        let WriteOutcome::Conflict { owner: Some(owner), current } = &put else { return put };
-        let Ok(_turn) = self.probes.try_acquire() else { return put };
-        if probe::is_alive(&self.env, owner).await {
-            return put;
+    async fn remove(&self, key: &[u8]) -> Result<bool, NotStored> {
+        let removed = self.store.remove(key, self.env.unix())?;
+        self.commit().await?;
+        Ok(removed)
+    }
+
+    /// Waits until all writes are stored, on another thread: the disk may be slow.
+    async fn commit(&self) -> Result<(), NotStored> {
+        if !self.store.needs_commit() {
+            return Ok(());
         }
-        self.table().take_over(key, current, value)
+        let store = self.store.clone();
+        let committed = tokio::task::spawn_blocking(move || store.commit()).await;
+        committed.map_err(|_| NotStored::Stopping)?.map_err(NotStored::Journal)
     }
 }
 

@@ -1,0 +1,142 @@
+//! Reads the records from a data directory: the newest snapshot, and the changes behind it.
+
+use std::fmt;
+
+use bytes::Bytes;
+use crc32c::crc32c_append;
+
+use crate::engine::journal::{DataDir, JournalError, RecoveredItem, RecoveryReport};
+use crate::engine::metadata::change::{ChangeReader, MetadataChangeError, MetadataChangeProblem};
+use crate::engine::metadata::journal::RECORDS_CHUNK;
+use crate::engine::metadata::records::MetadataTable;
+
+/// Why a metadata service cannot start from its data directory.
+#[derive(Debug, thiserror::Error)]
+pub enum MetadataJournalError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A change in the log does not fit the records, or an unknown program wrote it.
+    #[error("{file}: cannot apply change {sequence} at offset {offset}{}: {source}", WrittenBy(.writer))]
+    Change { file: String, offset: u64, sequence: u64, writer: Option<String>, source: MetadataChangeError },
+    /// A chunk of a snapshot does not contain records, or an unknown program wrote it.
+    #[error("{file}: cannot apply chunk {chunk}{}: {source}", WrittenBy(.writer))]
+    Chunk { file: String, chunk: u64, writer: Option<String>, source: MetadataChangeError },
+    /// The thread of the journal cannot be started.
+    #[error("cannot start a thread for the log of the metadata records: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The records in a snapshot differ from those that were written.
+    #[error("{file}: the snapshot contains {found} records instead of {expected}, or their digest is different")]
+    Digest { file: String, expected: u64, found: u64 },
+}
+
+/// ` (written by NAME)`, or nothing.
+struct WrittenBy<'a>(&'a Option<String>);
+
+impl fmt::Display for WrittenBy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |writer| write!(f, " (written by {writer})"))
+    }
+}
+
+/// What a metadata service was restored from.
+#[derive(Clone, Debug)]
+pub struct MetadataRestoreReport {
+    /// Number of records.
+    pub records: usize,
+    pub recovery: RecoveryReport,
+}
+
+impl MetadataRestoreReport {
+    /// Logs what was restored, and what could not be.
+    pub(in crate::engine::metadata) fn log(&self) {
+        for (sequence, error) in &self.recovery.damaged_snapshots {
+            tracing::warn!(
+                %error,
+                sequence,
+                "a snapshot of the metadata records is damaged; an older one and the log contain what it contained"
+            );
+        }
+        if let Some(torn) = &self.recovery.torn {
+            tracing::warn!(
+                file = torn.file,
+                offset = torn.offset,
+                bytes = torn.bytes,
+                "the end of the log of the metadata records is incomplete and was ignored: the last process, or its host, ended while \
+                 writing it"
+            );
+        }
+        tracing::info!(records = self.records, log_changes = self.recovery.records, "metadata records restored");
+    }
+}
+
+/// The records of a data directory.
+#[derive(Debug)]
+pub(in crate::engine::metadata) struct RestoredTable {
+    pub table: MetadataTable,
+    pub recovery: RecoveryReport,
+    /// Total size of the changes that were read from the log.
+    pub log_bytes: u64,
+}
+
+/// Reads the records. Changes nothing on the disk.
+///
+/// # Errors
+/// The directory is damaged or of an unknown version, or the disk reports an error.
+pub(in crate::engine::metadata) fn restore(dir: &DataDir) -> Result<RestoredTable, MetadataJournalError> {
+    let (mut table, mut log_bytes) = (MetadataTable::default(), 0);
+    let (mut snapshot, mut chunk) = (String::new(), 0);
+    let recovery = dir.recover(|item| {
+        match item {
+            RecoveredItem::SnapshotBegin { file, .. } => file.clone_into(&mut snapshot),
+            RecoveredItem::SnapshotChunk { kind, payload } => {
+                let applied = check_kind(kind).and_then(|()| apply(&mut table, payload));
+                applied.map_err(|source| {
+                    let (file, writer) = (snapshot.clone(), dir.writer_of(&snapshot));
+                    MetadataJournalError::Chunk { file, chunk, writer, source }
+                })?;
+                chunk += 1;
+            }
+            RecoveredItem::SnapshotEnd(summary) => {
+                let records = table.image().into_records();
+                let found = records.len() as u64;
+                if (found, digest(&records)) != (summary.items, summary.digest) {
+                    let file = snapshot.clone();
+                    return Err(MetadataJournalError::Digest { file, expected: summary.items, found });
+                }
+            }
+            RecoveredItem::Record { sequence, payload, file, offset, .. } => {
+                apply(&mut table, payload).map_err(|source| {
+                    let (file, writer) = (file.to_owned(), dir.writer_of(file));
+                    MetadataJournalError::Change { file, offset, sequence, writer, source }
+                })?;
+                log_bytes += payload.len() as u64;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(RestoredTable { table, recovery, log_bytes })
+}
+
+fn check_kind(kind: u8) -> Result<(), MetadataChangeError> {
+    let problem = MetadataChangeProblem::UnknownChunk(kind);
+    if kind == RECORDS_CHUNK { Ok(()) } else { Err(MetadataChangeError { position: 0, problem }) }
+}
+
+/// Applies the changes of a payload.
+fn apply(table: &mut MetadataTable, payload: &[u8]) -> Result<(), MetadataChangeError> {
+    let mut reader = ChangeReader::new(payload)?;
+    loop {
+        let position = reader.position();
+        let Some(change) = reader.next()? else { return Ok(()) };
+        if !table.apply(&change) {
+            return Err(MetadataChangeError { position, problem: MetadataChangeProblem::NoRecord });
+        }
+    }
+}
+
+/// The digest of records in the order in which they were written, because later decisions depend on the order.
+pub(super) fn digest(records: &[(Bytes, Bytes)]) -> u64 {
+    let parts = records.iter().flat_map(|(key, value)| [key, value]);
+    let crc = parts.fold(0, |crc, part| crc32c_append(crc32c_append(crc, &(part.len() as u64).to_le_bytes()), part));
+    u64::from(crc)
+}
