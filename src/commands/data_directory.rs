@@ -227,7 +227,7 @@ fn snapshot_directory(cluster_id: &str, env: &impl Fn(&str) -> Option<String>) -
 const SNAPSHOT_PATH: &str = "MOONCAKE_SNAPSHOT_LOCAL_PATH";
 
 /// The kernel's boot ID.
-fn boot_id() -> Result<Uuid, Failure> {
+pub fn boot_id() -> Result<Uuid, Failure> {
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
     let failed = |error: String| {
         Failure::host("cannot read this host's boot ID, which tells whether the last master's data is complete")
@@ -240,7 +240,7 @@ fn boot_id() -> Result<Uuid, Failure> {
 }
 
 /// A time as part of a file name, like `2026-11-21T20-31-00`.
-fn file_name_of(at: Unix) -> String {
+pub fn file_name_of(at: Unix) -> String {
     let text = timestamp(at);
     text.split('.').next().unwrap_or_default().replace(' ', "T").replace(':', "-")
 }

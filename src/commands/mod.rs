@@ -28,6 +28,7 @@ pub mod man;
 pub mod master_process;
 pub mod master_target;
 pub mod memory_failure;
+pub mod metadata_directory;
 pub mod node_failure;
 pub mod open_files;
 pub mod origin;

@@ -16,6 +16,7 @@ mod lint;
 mod load;
 mod master;
 mod metadata;
+mod metadata_restart;
 mod model;
 mod peer;
 mod peer_transfer;

@@ -5,6 +5,7 @@ use crate::commands::gflags::ParsedFlags;
 use crate::commands::key_space::key_space;
 use crate::commands::listen::ListenAddress;
 use crate::commands::logging;
+use crate::commands::metadata_directory::{self, MetadataDataPlan};
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::{settings_of, start_logging};
 use crate::commands::service_flags::metadata_flags;
@@ -15,10 +16,11 @@ use crate::engine::metadata::{KeyParsing, MetadataService};
 /// Runs the service until it receives SIGINT or SIGTERM.
 ///
 /// # Errors
-/// The flags are invalid, or the port cannot be bound.
+/// The flags are invalid, the port cannot be bound, or the data directory cannot be used.
 pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let settings = settings_of(&metadata_flags::TABLE, parsed)?;
     start_logging(&settings, log, None)?;
+    let data = MetadataDataPlan::of(&settings)?;
     let listen = ListenAddress {
         what: "the metadata service",
         at: HostPort::new(settings.text("host"), settings.whole("port")),
@@ -28,12 +30,22 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     // One thread serves about 100,000 requests per second, which is enough.
     runtime::block_on(0, async {
         let mut signals = Signals::take_for_service()?;
-        let service = MetadataService::with_parsing(RealEnv::new(), key_space(), KeyParsing::Trimmed);
+        let (env, keys, parsing) = (RealEnv::new(), key_space(), KeyParsing::Trimmed);
+        let service = match &data {
+            Some(data) => data.restore(&env, keys, parsing)?,
+            None => MetadataService::with_parsing(env, keys, parsing),
+        };
         let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
         tracing::info!("metadata service ready: http://{}/metadata", running.at());
-        let signal = signals.next().await;
-        tracing::info!("{signal}: stopping; {} records are lost", service.records());
+        tokio::select! {
+            signal = signals.next() => {
+                let end = if data.is_some() { "" } else { " are lost" };
+                tracing::info!("{signal}: stopping; {} records{end}", service.records());
+            }
+            // `close` returns the same error.
+            _ = service.failed() => {}
+        }
         running.stop().await;
-        Ok(Exit::Done)
+        service.close().await.map(|()| Exit::Done).map_err(|error| metadata_directory::stopped(&error))
     })
 }

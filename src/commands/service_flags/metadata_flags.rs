@@ -1,6 +1,6 @@
-//! The flags of `mooncake_http_metadata_server` (`src/engine/upstream/service_flags.rs`), and mcctl's log flags.
+//! The flags of `mooncake_http_metadata_server` (`src/engine/upstream/service_flags.rs`), and mcctl's own.
 
-use crate::commands::flags::{FileKey, FlagSpec, FlagTable, upstream_flag};
+use crate::commands::flags::{FileKey, FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
 use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::engine::upstream::{METADATA_SERVER_FLAGS, find, mooncake_series};
 
@@ -12,19 +12,45 @@ pub static TABLE: FlagTable = FlagTable {
         mooncake_series!(),
         "."
     ),
-    groups: &[(
-        "Service",
-        &[
-            service("port", "Port to listen on; 0 means any free port"),
-            service("host", "Address to listen on"),
-            LOG_LEVEL,
-            LOG_FILE,
-            LOG_FILE_MAX_SIZE,
-            LOG_FILE_KEEP,
-            LOG_FORMAT,
-        ],
-    )],
+    groups: &[
+        (
+            "Service",
+            &[
+                service("port", "Port to listen on; 0 means any free port"),
+                service("host", "Address to listen on"),
+                LOG_LEVEL,
+                LOG_FILE,
+                LOG_FILE_MAX_SIZE,
+                LOG_FILE_KEEP,
+                LOG_FORMAT,
+            ],
+        ),
+        ("Data directory", DATA),
+    ],
 };
+
+const DATA: &[FlagSpec] = &[
+    flag(
+        "data_dir",
+        ValueKind::Text,
+        "",
+        "Keep the records in this directory, as a log and snapshots, so that a restart keeps them; without it, they are only in memory",
+    ),
+    flag(
+        "fsync",
+        ValueKind::Text,
+        "interval=50ms",
+        "When the log is synced: always (before each response), interval=TIME, or never (when the kernel decides). A crash of the service \
+         loses nothing in any mode; a power loss may lose the writes since the last sync",
+    ),
+    flag(
+        "on_disk_error",
+        ValueKind::Word(&["stop", "continue-memory-only"]),
+        "stop",
+        "After an error of the disk: stop with exit code 4, or mark the directory as invalid and continue in memory",
+    ),
+    flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at the start"),
+];
 
 /// The flag `name` of `mooncake_http_metadata_server`, with mcctl's description. `serve metadata` reads no settings file.
 const fn service(name: &'static str, help: &'static str) -> FlagSpec {

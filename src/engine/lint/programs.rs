@@ -108,7 +108,8 @@ pub const NODE_FLAGS: &[&str] = &[
 ];
 
 /// Flags of `mcctl serve metadata`, without the logging flags.
-pub const METADATA_FLAGS: &[&str] = &["port", "host", "flagfile", "help", "h"];
+pub const METADATA_FLAGS: &[&str] =
+    &["port", "host", "data_dir", "fsync", "on_disk_error", "discard_data", "flagfile", "help", "h"];
 
 /// Flags of `mcctl up`, without the logging flags.
 pub const UP_FLAGS: &[&str] = &[
