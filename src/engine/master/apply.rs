@@ -111,6 +111,16 @@ impl StandbyState {
         match *record {
             MasterRecord::SegmentMounted { slot, client, ref segment } => self.mount(slot, client, segment),
             MasterRecord::SegmentClosed { slot, remaining_ms } => self.close(slot, clock.after(remaining_ms)),
+            MasterRecord::SegmentHeld { slot, remaining_ms } => {
+                self.check_segment_slot(slot)?;
+                self.state.set_hold(slot, clock.in_full(remaining_ms));
+                Ok(())
+            }
+            MasterRecord::SegmentHoldEnded { slot } => {
+                self.check_segment_slot(slot)?;
+                self.state.clear_hold(slot);
+                Ok(())
+            }
             MasterRecord::SegmentRetired { slot } => self.retire(slot),
             MasterRecord::ClientMarked { client, ok } => {
                 self.admit(client)?;
@@ -234,6 +244,7 @@ impl StandbyState {
         if let Some(until) = mounted.grace_until {
             self.state.grace.remove(&(until, mounted.segment.id));
         }
+        self.state.clear_hold(slot);
         let retired = self.state.segments.retire(slot, &mut Vec::new()).ok_or(ApplyError::NoSegment(slot.0))?;
         if let Some(client) = self.state.clients.get_mut(retired.client) {
             client.segments.retain(|other| *other != slot);
@@ -280,6 +291,10 @@ impl StandbyState {
             state.groups.join(&mut state.objects, slot, group);
         }
         Ok(slot)
+    }
+
+    fn check_segment_slot(&self, slot: SegmentSlot) -> Result<(), ApplyError> {
+        self.state.segments.get(slot).map(|_| ()).ok_or(ApplyError::NoSegment(slot.0))
     }
 
     /// Checks that the slot contains an object, and whether a write is in progress.

@@ -76,7 +76,8 @@ pub(super) fn segment_digest(slot: SegmentSlot, mounted: &MountedSegment) -> u64
     let hash = ElementHash::new(2).number(slot.0.into()).client(mounted.client);
     let hash = hash.number(id.0).number(id.1).bytes(name).number(base).number(size);
     let hash = hash.bytes(te_endpoint).bytes(protocol).bytes(host_id);
-    hash.number(mounted.status.0.cast_unsigned().into()).finish()
+    let hash = hash.number(mounted.status.0.cast_unsigned().into());
+    if mounted.held_until.is_some() { hash.number(1).finish() } else { hash.finish() }
 }
 
 /// The hash of a client.

@@ -1,5 +1,7 @@
 //! The actions that the state requests from its environment, represented as values. The server performs them after unlocking the state.
 
+use std::time::Duration;
+
 use crate::engine::alloc::OffsetAllocator;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::wire::TextBuf;
@@ -14,6 +16,8 @@ pub enum StateEffect {
         client: ClientId,
         /// Size of the segment in bytes.
         bytes: u64,
+        /// How long the segment accepts no new objects, because it was mounted before.
+        held_for: Duration,
     },
     /// A segment was removed, together with all replicas in it.
     Unmounted {

@@ -32,6 +32,7 @@ mod eviction;
 mod freed;
 mod group;
 mod hash_index;
+mod hold;
 mod long_keys;
 mod mount;
 mod object;

@@ -16,7 +16,10 @@
 //! segment. Upstream keeps both segments until the old client's time to live has passed. One client may mount many segments under one name,
 //! as upstream's client does for large memory sizes. These segments never conflict.
 //!
-//! Segments that were restored after a restart must be confirmed first: see `confirm`.
+//! Segments that were restored after a restart must be confirmed first: see `confirm`. Segments that are mounted again accept no objects at
+//! first: see `hold`.
+
+use std::time::Duration;
 
 use crate::engine::base::{ClientId, HostPort, Mono, SegmentId};
 use crate::engine::master::client::ClientRecord;
@@ -76,7 +79,8 @@ impl MasterState {
         Ok(())
     }
 
-    /// Mounts all of a client's segments and marks the client as ok.
+    /// Mounts all of a client's segments and marks the client as ok. A segment that is not mounted yet was mounted before, and accepts no
+    /// new objects at first.
     ///
     /// # Errors
     /// `BadArguments` for a segment that is already mounted with other properties or by another client; `SegmentBusy`; `Full`.
@@ -156,17 +160,22 @@ impl MasterState {
         for slot in rivals {
             self.supersede(slot, client, out);
         }
+        let held_for = if kind == MountKind::Remount { self.remount_hold(now) } else { Duration::ZERO };
         out.list.push(StateEffect::Mounted {
             segment: segment.id,
             name: segment.name.clone(),
             client,
             bytes: segment.size,
+            held_for,
         });
         let slot = self.segments.mount(segment, client);
         self.clients.admit(client, now + self.policy.client_ttl).segments.push(slot);
         if let Some((records, mounted)) = self.records.as_mut().zip(self.segments.get(slot)) {
             let segment = SegmentContent::of(&mounted.segment);
             records.add(&MasterRecord::SegmentMounted { slot, client, segment });
+        }
+        if !held_for.is_zero() {
+            self.hold(now, slot, now + held_for);
         }
     }
 
@@ -220,7 +229,7 @@ impl MasterState {
         if let Some(before) = mounted.grace_until {
             self.grace.remove(&(before, segment));
         }
-        let until = now + std::time::Duration::from_millis(grace_ms);
+        let until = now + Duration::from_millis(grace_ms);
         // The call proves that the client still holds the memory.
         self.segments.confirm(slot);
         self.segments.close(slot, until);
@@ -270,6 +279,7 @@ impl MasterState {
         if let Some(until) = mounted.grace_until {
             self.grace.remove(&(until, mounted.segment.id));
         }
+        self.clear_hold(slot);
         let Some(departed) = self.segments.retire(slot, &mut out.waste) else { return };
         if let Some(client) = self.clients.get_mut(departed.client) {
             client.segments.retain(|other| *other != slot);
@@ -302,7 +312,7 @@ impl MasterState {
 enum MountKind {
     /// `MountSegment`: the process has just created the segment.
     New,
-    /// `ReMountSegment`: the segment was mounted before.
+    /// `ReMountSegment`: the segment was mounted before, and its memory may still be in use.
     Remount,
 }
 

@@ -7,4 +7,6 @@ pub enum PlantedMistake {
     RangeFreedBeforeItsRecord,
     /// After a restart, objects do not count as leased.
     LeaseAssumedEnded,
+    /// A segment that is mounted again accepts new objects at once.
+    RemountWithoutHold,
 }

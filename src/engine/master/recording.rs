@@ -49,8 +49,7 @@ impl MasterState {
     /// The record that states how long leases last, whether restored segments are held, and whether the records are complete.
     pub(super) fn process_record(&self, now: Mono) -> MasterRecord<'static> {
         // Before a restored object's lease has ended, a reader may have a lease that an earlier process granted.
-        let own = self.policy.lease_ttl;
-        let lease = if now < self.earlier_leases_until { own.max(self.earlier_lease) } else { own };
+        let lease = self.longest_lease(now);
         let hold_ms = self.open_at.map_or(0, |until| remaining_ms(now, until));
         let lease_ms = remaining_ms(Mono::ZERO, Mono::ZERO + lease);
         MasterRecord::ProcessTerms { lease_ms, hold_ms, complete: self.complete_records }

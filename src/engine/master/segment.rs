@@ -48,6 +48,8 @@ pub(super) struct MountedSegment {
     pub confirmed: bool,
     /// The segment is offered for new objects.
     open: bool,
+    /// The segment is mounted again and accepts no new objects until then: see `hold`.
+    pub held_until: Option<Mono>,
     pub grace_until: Option<Mono>,
     /// Sum of the requested sizes of the objects in the segment, in bytes.
     pub used: u64,
@@ -176,8 +178,9 @@ impl SegmentTable {
         self.by_endpoint.entry(segment.te_endpoint.0.clone()).or_default().push(at);
         *self.of_name.entry(segment.name.0.clone()).or_default() += 1;
         self.capacity += segment.size;
-        let (status, grace_until, used, open) = (SegmentStatus::OK, None, 0, confirmed);
-        let mounted = MountedSegment { segment, client, status, confirmed, open, grace_until, used, memory };
+        let (status, open, held_until, grace_until, used) = (SegmentStatus::OK, confirmed, None, None, 0);
+        let mounted =
+            MountedSegment { segment, client, status, confirmed, open, held_until, grace_until, used, memory };
         let entry = &mut self.slots[at.index()];
         entry.mounted = Some(Box::new(mounted));
         entry.never_confirmed = false;

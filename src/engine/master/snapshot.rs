@@ -167,6 +167,9 @@ impl MasterState {
                 }
                 let segment = SegmentContent::of(&mounted.segment);
                 walk.add(&MasterRecord::SegmentMounted { slot, client: mounted.client, segment });
+                if let Some(until) = mounted.held_until {
+                    walk.add(&MasterRecord::SegmentHeld { slot, remaining_ms: remaining_ms(now, until) });
+                }
                 if is_condemned && owners.last() != Some(&mounted.client) {
                     owners.push(mounted.client);
                 }

@@ -20,8 +20,8 @@
 //!
 //! If the state has a [`RecordBuffer`], the functions that make these changes also record them (`record`, `recording`). The records are
 //! added next to the change: in `create`, `upsert_start` and `put_end` for writes; in `erase`, `discard` and `keep_replicas` for removals;
-//! in `add_segment`, `remount`, `unmount_gracefully`, `retire` and `expire` for segments and clients; in `release_slice` for quarantined
-//! memory. Nothing else changes what a record describes. Leases, the eviction order and the end of a soft pin are not recorded.
+//! in `add_segment`, `remount`, `unmount_gracefully`, `retire`, `expire` and `end_holds_slice` for segments and clients; in `release_slice`
+//! for quarantined memory. Nothing else changes what a record describes. Leases, the eviction order and the end of a soft pin are not recorded.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -61,6 +61,8 @@ pub struct MasterState {
     pub(super) eviction: EvictionProgress,
     /// Segments in their grace period, ordered by its end.
     pub(super) grace: BTreeSet<(Mono, SegmentId)>,
+    /// Segments that accept no new objects because they were mounted again, ordered by the end of their hold.
+    pub(super) holds: BTreeSet<(Mono, SegmentId)>,
     /// Slots of expired clients' segments that have not been retired yet.
     pub(super) condemned: VecDeque<SegmentSlot>,
     /// State of the search for records that refer to removed segments: the number of object slots left to inspect, and the next slot.
@@ -106,6 +108,7 @@ impl MasterState {
             discards: Discards::default(),
             eviction: EvictionProgress::default(),
             grace: BTreeSet::new(),
+            holds: BTreeSet::new(),
             condemned: VecDeque::new(),
             sweep_left: 0,
             sweep_at: 0,

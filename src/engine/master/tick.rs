@@ -40,10 +40,12 @@ enum Timer {
     UnconfirmedEnd,
     /// Restored segments accept new objects.
     RestoredOpen,
+    /// Segments that were mounted again accept new objects.
+    HoldEnd,
 }
 
 impl Timer {
-    const ALL: [Timer; 9] = [
+    const ALL: [Timer; 10] = [
         Timer::ClientExpiry,
         Timer::GraceEnd,
         Timer::QuarantineEnd,
@@ -53,6 +55,7 @@ impl Timer {
         Timer::Sweep,
         Timer::UnconfirmedEnd,
         Timer::RestoredOpen,
+        Timer::HoldEnd,
     ];
 }
 
@@ -68,6 +71,7 @@ impl MasterState {
             more = self.drop_unconfirmed_slice(now.min(answered_until), out);
         }
         self.open_restored(now);
+        more |= self.end_holds_slice(now);
         more |= self.retire_slice(now, out);
         more |= self.reclaim_slice();
         let released = self.release_slice(now);
@@ -108,6 +112,7 @@ impl MasterState {
             Timer::Sweep => self.is_work_left().then_some(Mono::ZERO),
             Timer::UnconfirmedEnd => self.confirm_until,
             Timer::RestoredOpen => self.open_at,
+            Timer::HoldEnd => self.holds.first().map(|(at, _)| *at),
         }
     }
 

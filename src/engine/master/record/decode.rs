@@ -50,6 +50,8 @@ fn record_v1<'a>(input: &mut RecordReader<'a>) -> Result<MasterRecord<'a>, Recor
         tag::SEGMENT_CLOSED => {
             MasterRecord::SegmentClosed { slot: segment_slot(input)?, remaining_ms: input.number()? }
         }
+        tag::SEGMENT_HELD => MasterRecord::SegmentHeld { slot: segment_slot(input)?, remaining_ms: input.number()? },
+        tag::SEGMENT_HOLD_ENDED => MasterRecord::SegmentHoldEnded { slot: segment_slot(input)? },
         tag::SEGMENT_RETIRED => MasterRecord::SegmentRetired { slot: segment_slot(input)? },
         tag::CLIENT_MARKED => MasterRecord::ClientMarked { client: input.client()?, ok: boolean(input)? },
         tag::CLIENT_EXPIRED => MasterRecord::ClientExpired { client: input.client()? },

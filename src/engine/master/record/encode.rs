@@ -12,6 +12,8 @@ pub(super) mod tag {
     pub const SEGMENT_RETIRED: u8 = 3;
     pub const CLIENT_MARKED: u8 = 4;
     pub const CLIENT_EXPIRED: u8 = 5;
+    pub const SEGMENT_HELD: u8 = 6;
+    pub const SEGMENT_HOLD_ENDED: u8 = 7;
     pub const OBJECT_STARTED: u8 = 16;
     pub const OBJECT_REWRITTEN: u8 = 17;
     pub const OBJECT_COMPLETED: u8 = 18;
@@ -60,6 +62,15 @@ impl MasterRecord<'_> {
                 out.byte(tag::SEGMENT_CLOSED);
                 out.number(slot.0.into());
                 out.number(remaining_ms);
+            }
+            MasterRecord::SegmentHeld { slot, remaining_ms } => {
+                out.byte(tag::SEGMENT_HELD);
+                out.number(slot.0.into());
+                out.number(remaining_ms);
+            }
+            MasterRecord::SegmentHoldEnded { slot } => {
+                out.byte(tag::SEGMENT_HOLD_ENDED);
+                out.number(slot.0.into());
             }
             MasterRecord::SegmentRetired { slot } => {
                 out.byte(tag::SEGMENT_RETIRED);

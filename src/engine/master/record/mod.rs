@@ -63,6 +63,10 @@ pub(super) enum MasterRecord<'a> {
     SegmentMounted { slot: SegmentSlot, client: ClientId, segment: SegmentContent<'a> },
     /// The segment accepts no new objects. It will be unmounted after `remaining_ms`.
     SegmentClosed { slot: SegmentSlot, remaining_ms: u64 },
+    /// The segment was mounted again. It accepts no new objects for `remaining_ms`.
+    SegmentHeld { slot: SegmentSlot, remaining_ms: u64 },
+    /// The segment accepts new objects from now on, unless it is being unmounted.
+    SegmentHoldEnded { slot: SegmentSlot },
     /// The segment was removed. Records may still refer to its slot.
     SegmentRetired { slot: SegmentSlot },
     /// The client has registered its segments (`ok`), or must do so again. The client exists from then on.

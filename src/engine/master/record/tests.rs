@@ -44,6 +44,8 @@ fn samples() -> Vec<MasterRecord<'static>> {
     vec![
         MasterRecord::SegmentMounted { slot, client: CLIENT, segment },
         MasterRecord::SegmentClosed { slot, remaining_ms: u64::MAX },
+        MasterRecord::SegmentHeld { slot, remaining_ms: 30_000 },
+        MasterRecord::SegmentHoldEnded { slot },
         MasterRecord::SegmentRetired { slot },
         MasterRecord::ClientMarked { client: CLIENT, ok: true },
         MasterRecord::ClientMarked { client: CLIENT, ok: false },

@@ -1,9 +1,9 @@
-//! Segment tables that are filled from records, and the confirmation of restored segments.
+//! Segment tables that are filled from records, the confirmation of restored segments, and holds.
 //!
 //! A table that is being filled has no allocators and no list of free slots until [`SegmentTable::rebuild`]. Its segments are unconfirmed.
 
 use crate::engine::alloc::OffsetAllocator;
-use crate::engine::base::ClientId;
+use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::object::ReplicaRecord;
 use crate::engine::master::segment::{SEGMENTS_MAX, SegmentEntry, SegmentTable, share_protocol};
 use crate::engine::master::slots::SegmentSlot;
@@ -24,10 +24,27 @@ impl SegmentTable {
         }
     }
 
-    /// Offers a confirmed segment for new objects, unless it is being unmounted or already open.
+    /// Closes a segment to new objects until [`end_hold`](Self::end_hold) is called.
+    pub fn hold(&mut self, slot: SegmentSlot, until: Mono) {
+        if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
+            mounted.held_until = Some(until);
+            mounted.open = false;
+            let segment = mounted.segment.clone();
+            self.shut(slot, &segment);
+        }
+    }
+
+    /// Ends a hold. The segment is not offered for new objects yet.
+    pub fn end_hold(&mut self, slot: SegmentSlot) {
+        if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
+            mounted.held_until = None;
+        }
+    }
+
+    /// Offers a confirmed segment for new objects, unless it is held, being unmounted, or already open.
     pub fn open_confirmed(&mut self, slot: SegmentSlot) {
         let Some(mounted) = self.slots[slot.index()].mounted.as_mut() else { return };
-        if mounted.confirmed && !mounted.open && mounted.status == SegmentStatus::OK {
+        if mounted.confirmed && mounted.held_until.is_none() && !mounted.open && mounted.status == SegmentStatus::OK {
             mounted.open = true;
             let segment = mounted.segment.clone();
             self.open(slot, &segment);

@@ -9,9 +9,18 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
     let shown = |name: &TextBuf| escaped(&name.to_string_lossy());
     let peer = peer.unwrap_or("this process");
     match effect {
-        StateEffect::Mounted { segment, name, client, bytes } => {
+        StateEffect::Mounted { segment, name, client, bytes, held_for } if held_for.is_zero() => {
             tracing::info!(%segment, name = %shown(name), %client, %peer, bytes, "segment mounted");
         }
+        StateEffect::Mounted { segment, name, client, bytes, held_for } => tracing::info!(
+            %segment,
+            name = %shown(name),
+            %client,
+            %peer,
+            bytes,
+            ?held_for,
+            "segment mounted again; it accepts new objects after this time, when no transfer to its earlier objects is left"
+        ),
         StateEffect::Unmounted { segment, name, client, reason, .. } => {
             let name = shown(name);
             match reason {
@@ -46,6 +55,7 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use super::*;
     use crate::engine::base::{ClientId, SegmentId};
@@ -93,7 +103,8 @@ mod tests {
     #[test]
     fn a_client_name_cannot_forge_log_lines_or_control_a_terminal() {
         let name = TextBuf::from("a\n2026-01-01 WARN forged\u{1b}]0;title\u{7}\u{1b}[2J");
-        let effect = StateEffect::Mounted { segment: SegmentId(1, 1), name, client: OLD, bytes: 1 };
+        let effect =
+            StateEffect::Mounted { segment: SegmentId(1, 1), name, client: OLD, bytes: 1, held_for: Duration::ZERO };
         let text = logged(&effect, None);
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end().contains(|c: char| c.is_control()), "{text:?}");

@@ -4,6 +4,7 @@ mod apply;
 mod crash;
 mod evict;
 mod follow;
+mod hold;
 mod lease;
 mod put;
 mod remove;

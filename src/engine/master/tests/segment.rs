@@ -89,8 +89,7 @@ fn a_restarted_master_gets_its_segments_back_from_the_clients() {
     let segments = [segment(1, "a:1", MIB), segment(2, "a:1", MIB)];
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
     assert_eq!(remount(&mut m, A, &segments), Ok(()));
-    assert_eq!(m.state.gauges().capacity_bytes, 2 * MIB);
-    m.put("k", 10);
+    assert_eq!((ping(&mut m, A), m.state.gauges().capacity_bytes), (ClientStatus::OK, 2 * MIB));
 }
 
 #[test]

@@ -88,7 +88,11 @@ fn damaged_records_cause_no_panic() {
 #[test]
 fn planted_mistakes_are_found() {
     use crate::engine::master::planted::PlantedMistake;
-    for mistake in [PlantedMistake::RangeFreedBeforeItsRecord, PlantedMistake::LeaseAssumedEnded] {
+    for mistake in [
+        PlantedMistake::RangeFreedBeforeItsRecord,
+        PlantedMistake::LeaseAssumedEnded,
+        PlantedMistake::RemountWithoutHold,
+    ] {
         let failure = first_failure(0..200, |world| world.plant(mistake));
         let failure = failure.unwrap_or_else(|| panic!("{mistake:?} was not found"));
         assert!(failure.contains("bytes of"), "{mistake:?}: {failure}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::memory::{LeasedReader, NodeMemory, SlowWriter, ValueId};
+use super::memory::{AddressRange, LeasedReader, NodeMemory, SlowWriter, ValueId};
 use crate::engine::alloc::placement::Rng;
 use crate::engine::master::record::buffer::RecordBuffer;
 use crate::engine::master::tests::*;
@@ -10,7 +10,7 @@ use crate::engine::master::{DATA_FORMAT, StandbyState};
 
 pub const LEASE: u64 = 1_000;
 const CLIENT_TTL: u64 = 5_000;
-const DISCARD: u64 = 3_000;
+const DISCARD: u64 = 1_500;
 pub const RELEASE: u64 = 8_000;
 const KEYS: usize = 24;
 pub const NODES: usize = 4;
@@ -48,6 +48,9 @@ impl StepCounts {
             "dropped unconfirmed keys",
             "remounts",
             "expired clients",
+            "readers of removed segments",
+            "writers of removed segments",
+            "ended holds",
         ];
         all.into_iter().map(|what| (what, self.0.get(what).copied().unwrap_or(0)))
     }
@@ -216,7 +219,9 @@ impl World {
             }
         }
         self.master.now = Mono::from_ms(10 + self.wall - self.started);
+        let held = self.master.state.holds.len();
         self.master.settle();
+        (self.master.state.holds.len()..held).for_each(|_| self.counts.count("ended holds"));
         self.close();
         self.continue_snapshot();
         self.follow();
@@ -229,8 +234,7 @@ impl World {
         let change = state.close_change(|change| (change.sequence, change.payload.to_vec(), change.needs_sync));
         for effect in self.master.effects() {
             match effect {
-                // Transfers to a segment that is mounted again are the subject of other tests.
-                StateEffect::Unmounted { segment, .. } => self.dismiss(segment),
+                StateEffect::Unmounted { segment, .. } => self.unmounted(segment),
                 StateEffect::ClientExpired { .. } => self.counts.count("expired clients"),
                 StateEffect::Evicted { .. } => self.counts.count("evicted objects"),
                 StateEffect::Mounted { .. } => {}
@@ -257,12 +261,28 @@ impl World {
         self.make_durable(sequence);
     }
 
-    /// Ends readers and writers of a segment that was unmounted.
-    pub(super) fn dismiss(&mut self, segment: SegmentId) {
-        let is_there = |range: &(u64, u64)| (range.0 >> 20) & 0xf_ffff == segment.0;
-        self.readers.iter_mut().for_each(|reader| reader.ranges.retain(|range| !is_there(range)));
-        self.writers.iter_mut().for_each(|writer| writer.ranges.retain(|range| !is_there(range)));
+    /// Ends readers and writers of a segment that was unmounted, unless its process still serves the memory, and will mount it again.
+    fn unmounted(&mut self, segment: SegmentId) {
+        if !self.nodes.iter().any(|node| node.segments.iter().any(|held| held.id == segment)) {
+            return self.dismiss(segment);
+        }
+        for writer in self.writers.iter_mut().filter(|writer| writer.ranges.iter().any(is_in(segment))) {
+            // Its put cannot end any more. A write in progress ends within the discard time.
+            writer.until = writer.until.min(self.wall + DISCARD);
+            self.counts.count("writers of removed segments");
+        }
+        let readers = self.readers.iter().filter(|reader| reader.ranges.iter().any(is_in(segment))).count();
+        (0..readers).for_each(|_| self.counts.count("readers of removed segments"));
     }
+
+    fn dismiss(&mut self, segment: SegmentId) {
+        self.readers.iter_mut().for_each(|reader| reader.ranges.retain(|range| !is_in(segment)(range)));
+        self.writers.iter_mut().for_each(|writer| writer.ranges.retain(|range| !is_in(segment)(range)));
+    }
+}
+
+fn is_in(segment: SegmentId) -> impl Fn(&AddressRange) -> bool {
+    move |range| (range.0 >> 20) & 0xf_ffff == segment.0
 }
 
 pub(super) fn node_name(node: usize) -> String {
