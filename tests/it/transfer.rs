@@ -2,6 +2,7 @@
 
 mod connections;
 mod faulty_peers;
+mod inbound;
 mod metadata_records;
 
 use std::collections::HashMap;

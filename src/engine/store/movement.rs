@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::engine::sys::memory::Slice;
-use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError};
+use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError, WriteRetry};
 use crate::engine::wire::types::BufferDescriptor;
 
 /// A transfer between local memory and one replica.
@@ -24,7 +24,8 @@ impl Movement {
     }
 }
 
-/// Runs all transfers within `limit`. Returns their results in order.
+/// Runs all transfers within `limit`. Returns their results in order. A write is not repeated after its connection was lost: a node closes its
+/// connections before it mounts its memory again, and the memory of the object is then assigned to others.
 pub async fn run_transfers(
     engine: &TransferEngine,
     movements: Vec<Movement>,
@@ -39,7 +40,7 @@ pub async fn run_transfers(
         ops.push(movement.op);
     }
     let batches = by_endpoint.into_iter().map(|(endpoint, (indices, ops))| async move {
-        (indices, engine.submit(&endpoint, ops, limit).finish().await)
+        (indices, engine.submit(&endpoint, ops, limit).write_retry(WriteRetry::Forbidden).finish().await)
     });
     for (indices, moved) in join_all(batches).await {
         for (index, moved) in indices.into_iter().zip(moved) {

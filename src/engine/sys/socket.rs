@@ -197,6 +197,21 @@ pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
 /// # Errors
 /// Fails with the error from `getsockopt`.
 pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
+    let info = tcp_info(stream)?;
+    Ok(Duration::from_millis(u64::from(info.tcpi_last_data_recv.min(info.tcpi_last_data_sent))))
+}
+
+/// The time since the kernel established `stream`, which a listener has accepted, and on which nothing has been sent. The kernel measures it
+/// in ticks of up to 10 ms.
+///
+/// # Errors
+/// Fails with the error from `getsockopt`.
+pub fn established_for(stream: &TcpStream) -> io::Result<Duration> {
+    // The kernel initializes this time when it establishes the connection (`tcp_create_openreq_child`).
+    Ok(Duration::from_millis(u64::from(tcp_info(stream)?.tcpi_last_data_sent)))
+}
+
+fn tcp_info(stream: &TcpStream) -> io::Result<libc::tcp_info> {
     // SAFETY: an all-zero tcp_info is valid, because it contains only integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
@@ -207,7 +222,15 @@ pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
     if failed != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Duration::from_millis(u64::from(info.tcpi_last_data_recv.min(info.tcpi_last_data_sent))))
+    Ok(info)
+}
+
+/// Returns true if the peer has closed `stream`, or has sent bytes. For a connection on which no bytes are expected.
+pub fn is_closed_by_peer(stream: &TcpStream) -> bool {
+    let mut byte = [0; 1];
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    let seen = nix::sys::socket::recv(stream.as_raw_fd(), &mut byte, flags).map_err(io::Error::from);
+    !seen.is_err_and(|error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted))
 }
 
 /// Enables kernel timestamps for bytes that arrive on `socket`, for [`receive_with_age`].
@@ -363,6 +386,30 @@ mod tests {
         assert_eq!(questions, (true, 60, 10, 6, 120_000));
         assert_eq!(accepted.read_timeout().unwrap(), Some(Duration::from_secs(7)));
         assert_eq!(accepted.write_timeout().unwrap(), Some(Duration::from_secs(7)));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the kernel's clock")]
+    fn a_connection_ages_while_it_waits_to_be_accepted() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 16).unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        std::thread::sleep(Duration::from_millis(80));
+        peer.write_all(b"x").unwrap();
+        let accepted = listener.accept().unwrap().0;
+        assert!(established_for(&accepted).unwrap() >= Duration::from_millis(60));
+    }
+
+    #[test]
+    fn a_closed_peer_is_noticed_without_reading() {
+        let (a, mut b) = pair();
+        assert!(!is_closed_by_peer(&a));
+        b.write_all(b"x").unwrap();
+        (&a).read_exact(&mut [0]).unwrap();
+        assert!(!is_closed_by_peer(&a));
+        drop(b);
+        // The kernel delivers the end of the stream asynchronously.
+        assert_eq!((&a).read(&mut [0]).unwrap(), 0);
+        assert!(is_closed_by_peer(&a));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::remote::{PendingTransfer, RemoteContext, RemoteSegment};
 use crate::engine::transfer::remote_table::{REMOTES_MAX, RemoteTable, TableFull};
 use crate::engine::transfer::transport::TransportDevices;
-use crate::engine::transfer::types::{Access, Deadline, Op};
+use crate::engine::transfer::types::{Access, BatchRules, Deadline, Op};
 use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
 
 /// Timeout for opening a segment.
@@ -180,6 +180,26 @@ impl TransferEngine {
         self.inner.context.directory.publish().await
     }
 
+    /// Ends all transfers to and from our memory that peers and this process itself have begun so far, so that the memory can be used for
+    /// something else. Closes the connections that peers have opened, and waits until requests in progress have ended. Connections that are
+    /// opened afterward are served, and transfers that are submitted afterward are carried out. Returns the number of closed connections.
+    ///
+    /// # Errors
+    /// [`TransferError::StillInUse`] if a request has not ended within `limit`.
+    pub async fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError> {
+        let context = Arc::clone(&self.inner.context);
+        let ending = move || {
+            context.eras.end();
+            context.transport.end_inbound(limit)
+        };
+        tokio::task::spawn_blocking(ending).await.unwrap_or(Err(TransferError::Stopped))
+    }
+
+    /// How often [`end_inbound`](TransferEngine::end_inbound) was called.
+    pub fn era(&self) -> u64 {
+        self.inner.context.eras.current()
+    }
+
     /// Returns the descriptor of `segment`, from the cache if possible.
     ///
     /// # Errors
@@ -204,7 +224,8 @@ impl TransferEngine {
     /// Reads and writes `segment`'s memory; see [`PendingTransfer`]. `limit` applies to the whole batch.
     pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> PendingTransfer {
         let now = (self.inner.context.clock)();
-        PendingTransfer { remote: self.inner.remote(segment, now), ops, deadline: Deadline::after(now, limit) }
+        let (era, rules) = (self.era(), BatchRules::until(Deadline::after(now, limit)));
+        PendingTransfer { remote: self.inner.remote(segment, now), ops, rules, era }
     }
 
     /// Runs a batch from async code.
@@ -387,7 +408,8 @@ impl EngineInner {
         }
         let own = || {
             let is_own = segment == self.names.segment || segment == self.names.endpoint;
-            is_own.then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions)))
+            let eras = Arc::clone(&self.context.eras);
+            is_own.then(|| LocalPeer::new(segment.to_owned(), Arc::clone(&self.regions), eras))
         };
         let make = || RemoteSegment::new(segment.to_owned(), Arc::clone(&self.context), own());
         // Dropped after the lock is released, because dropping a segment closes its connections.

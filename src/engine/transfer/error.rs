@@ -162,6 +162,9 @@ pub enum TransferError {
         /// The error that marked the peer as down.
         first_error: String,
     },
+    /// Requests of peers have not ended although their connections are closed.
+    #[error("{connections} closed data connections still access this process's memory after {limit:?}")]
+    StillInUse { connections: usize, limit: Duration },
     #[error("the transfer engine has been shut down")]
     Stopped,
 }

@@ -49,7 +49,7 @@ pub use error::{TransferError, TransferStep};
 pub use options::TransportOptions;
 pub use remote::PendingTransfer;
 pub use transports::{TransferProtocol, TransportSettings};
-pub use types::{Access, Op, OpKind, RemoteAddr};
+pub use types::{Access, Op, OpKind, RemoteAddr, WriteRetry};
 
 /// The `Env`'s monotonic clock, for blocking code.
 pub type MonoClock = Arc<dyn Fn() -> Mono + Send + Sync>;

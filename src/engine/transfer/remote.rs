@@ -11,9 +11,9 @@ use crate::engine::base::Mono;
 use crate::engine::transfer::breaker::{Breaker, BreakerDecision};
 use crate::engine::transfer::counters::FlowMeter;
 use crate::engine::transfer::directory::SegmentDirectory;
-use crate::engine::transfer::local::LocalPeer;
+use crate::engine::transfer::local::{LocalPeer, TransferEra};
 use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, FaultClass, TransferFault};
-use crate::engine::transfer::types::{Deadline, Op, OpKind};
+use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind, WriteRetry};
 use crate::engine::transfer::{MonoClock, PeerCounters, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -36,6 +36,7 @@ pub(super) struct RemoteContext {
     pub(super) stopped: AtomicBool,
     pub(super) issued: FlowMeter,
     pub(super) local: FlowMeter,
+    pub(super) eras: Arc<TransferEra>,
 }
 
 impl RemoteContext {
@@ -55,6 +56,7 @@ impl RemoteContext {
             stopped: AtomicBool::new(false),
             issued: FlowMeter::default(),
             local: FlowMeter::default(),
+            eras: Arc::default(),
         }
     }
 }
@@ -63,7 +65,7 @@ impl RemoteContext {
 pub(super) struct RemoteSegment {
     name: String,
     context: Arc<RemoteContext>,
-    own: Option<Arc<LocalPeer>>,
+    own: Option<LocalPeer>,
     state: Mutex<RemoteState>,
     /// Signals that a fetch or a probe has ended.
     settled: Condvar,
@@ -88,7 +90,7 @@ struct ResolvedPeer {
 
 impl RemoteSegment {
     /// `own` is set if the segment belongs to this process.
-    pub(super) fn new(name: String, context: Arc<RemoteContext>, own: Option<Arc<LocalPeer>>) -> Arc<RemoteSegment> {
+    pub(super) fn new(name: String, context: Arc<RemoteContext>, own: Option<LocalPeer>) -> Arc<RemoteSegment> {
         Arc::new(RemoteSegment {
             name,
             context,
@@ -122,23 +124,28 @@ impl RemoteSegment {
         }
     }
 
-    /// Runs `ops` until they complete or `deadline` passes. Returns their results in the order of `ops`.
-    pub(super) fn transfer(self: &Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Vec<Result<(), TransferError>> {
+    /// Runs `ops`, which were submitted in `era`, until they complete or their deadline passes. Returns their results in the order of `ops`.
+    pub(super) fn transfer(
+        self: &Arc<Self>,
+        ops: Vec<Op>,
+        rules: BatchRules,
+        era: u64,
+    ) -> Vec<Result<(), TransferError>> {
         if self.context.stopped.load(Ordering::Relaxed) {
             return vec![Err(TransferError::Stopped); ops.len()];
         }
         if let Some(own) = &self.own {
-            let own: Arc<dyn DataPeer> = Arc::clone(own) as _;
-            let (results, _) = self.run_once(&own, ops, deadline, &self.context.local);
+            let own: Arc<dyn DataPeer> = own.in_era(era);
+            let (results, _) = self.run_once(&own, ops, rules, &self.context.local);
             return results.into_iter().map(|r| r.map_err(|failed| failed.1.error)).collect();
         }
-        let (known, fresh) = match self.resolve(deadline) {
+        let (known, fresh) = match self.resolve(rules.deadline) {
             Ok(found) => found,
             Err(error) => return vec![Err(error); ops.len()],
         };
-        let (mut results, faults) = self.run_once(&known.peer, ops, deadline, &self.context.issued);
+        let (mut results, faults) = self.run_once(&known.peer, ops, rules, &self.context.issued);
         if faults > 0 {
-            self.retry_failed(&known, fresh, &mut results, deadline);
+            self.retry_failed(&known, fresh, &mut results, rules);
             self.record_failures(&known, &results);
         }
         results.into_iter().map(|r| r.map_err(|failed| failed.1.error)).collect()
@@ -149,10 +156,10 @@ impl RemoteSegment {
         &self,
         peer: &Arc<dyn DataPeer>,
         ops: Vec<Op>,
-        deadline: Deadline,
+        rules: BatchRules,
         total: &FlowMeter,
     ) -> (Vec<OpAttempt>, usize) {
-        let done = Arc::clone(peer).submit(ops, deadline).wait();
+        let done = Arc::clone(peer).submit(ops, rules).wait();
         let (mut reads, mut read, mut writes, mut written, mut faults) = (0, 0, 0, 0, 0);
         let results = done.into_iter().map(|done| {
             let bytes = done.op.local.len() as u64;
@@ -188,8 +195,9 @@ impl RemoteSegment {
         known: &ResolvedPeer,
         fresh: bool,
         results: &mut [OpAttempt],
-        deadline: Deadline,
+        rules: BatchRules,
     ) {
+        let deadline = rules.deadline;
         let now = (self.context.clock)();
         let stale = |fault: &TransferFault| fault.class == FaultClass::Stale;
         let elsewhere = |fault: &TransferFault| match fault.class {
@@ -207,6 +215,7 @@ impl RemoteSegment {
         for (index, result) in results.iter().enumerate() {
             if let Err(failed) = result
                 && (stale(&failed.1) || (moved && elsewhere(&failed.1)))
+                && (rules.may_send_again(failed.0.kind) || !failed.1.error.may_still_land())
             {
                 again.push((index, failed.0.clone()));
             }
@@ -216,7 +225,7 @@ impl RemoteSegment {
         }
         tracing::debug!(segment = %self.name, operations = again.len(), moved, "retrying with a new connection");
         let (indices, ops): (Vec<usize>, Vec<Op>) = again.into_iter().unzip();
-        let (outcomes, _) = self.run_once(&newer.peer, ops, deadline, &self.context.issued);
+        let (outcomes, _) = self.run_once(&newer.peer, ops, rules, &self.context.issued);
         for (index, outcome) in indices.into_iter().zip(outcomes) {
             let first = std::mem::replace(&mut results[index], outcome);
             if let (Err(failed), Err(first)) = (&mut results[index], first) {
@@ -393,15 +402,23 @@ type OpAttempt = Result<(), Box<(Op, TransferFault)>>;
 pub struct PendingTransfer {
     pub(super) remote: Result<Arc<RemoteSegment>, TransferError>,
     pub(super) ops: Vec<Op>,
-    pub(super) deadline: Deadline,
+    pub(super) rules: BatchRules,
+    /// The era in which the batch was submitted.
+    pub(super) era: u64,
 }
 
 impl PendingTransfer {
+    /// Sets whether writes may be sent again.
+    pub fn write_retry(mut self, write_retry: WriteRetry) -> PendingTransfer {
+        self.rules.write_retry = write_retry;
+        self
+    }
+
     /// Blocks until every operation has ended, then returns the results in submission order. No byte moves after that.
     /// In async code, use [`finish`](PendingTransfer::finish).
     pub fn wait(self) -> Vec<Result<(), TransferError>> {
         match self.remote {
-            Ok(remote) => remote.transfer(self.ops, self.deadline),
+            Ok(remote) => remote.transfer(self.ops, self.rules, self.era),
             Err(error) => vec![Err(error); self.ops.len()],
         }
     }

@@ -13,7 +13,7 @@ use crate::engine::transfer::counters::{RailCounters, TargetCounters};
 use crate::engine::transfer::options::TransportOptions;
 use crate::engine::transfer::path_probe::PathProbes;
 use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::types::{Access, Deadline, Op, RegionKeys};
+use crate::engine::transfer::types::{Access, BatchRules, Deadline, Op, RegionKeys};
 use crate::engine::transfer::variables::VariableReader;
 use crate::engine::transfer::{MonoClock, RandomSource, TransferError};
 use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor};
@@ -62,6 +62,13 @@ pub trait DataTransport: Send + Sync {
     /// [`describe`](DataTransport::describe) changes on its own, for example because a device is lost or its address
     /// changes. A transport that never changes ignores the callback.
     fn on_change(&self, _callback: Box<dyn Fn() + Send + Sync>) {}
+
+    /// Ends the connections over which peers have accessed our memory so far. After that, no request that was sent over one of them accesses
+    /// it. Connections that are opened afterward are served. Blocks for at most about `limit`. Returns the number of connections.
+    ///
+    /// # Errors
+    /// [`TransferError::StillInUse`] if a request has not ended within `limit`.
+    fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError>;
 
     /// Counters for peers' requests to our memory. All zero for a transport whose hardware does not count requests.
     fn counters(&self) -> TargetCounters;
@@ -157,7 +164,7 @@ pub trait ControlPlane: Send + Sync {
 pub trait DataPeer: Send + Sync {
     /// Submits `ops`. They have ended when [`PendingOps::wait`] returns. A transport whose callers do the work (TCP)
     /// does not start them until `wait` is called. A hardware transport (RDMA) posts them here.
-    fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn PendingOps>;
+    fn submit(self: Arc<Self>, ops: Vec<Op>, rules: BatchRules) -> Box<dyn PendingOps>;
 
     /// Whether this peer still matches `descriptor`.
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool;

@@ -48,6 +48,35 @@ impl Deadline {
     }
 }
 
+/// Whether a write may be sent again over another connection after some of its bytes have been sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteRetry {
+    #[default]
+    Allowed,
+    /// The peer may close its connections because it uses its memory for something else from then on. RDMA still sends a write again over
+    /// another path.
+    Forbidden,
+}
+
+/// The rules for a batch of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchRules {
+    pub deadline: Deadline,
+    pub write_retry: WriteRetry,
+}
+
+impl BatchRules {
+    /// Rules without restrictions on retries.
+    pub fn until(deadline: Deadline) -> BatchRules {
+        BatchRules { deadline, write_retry: WriteRetry::default() }
+    }
+
+    /// Whether an operation of this kind may be sent again after some of its bytes have been sent.
+    pub fn may_send_again(&self, kind: OpKind) -> bool {
+        kind == OpKind::Read || self.write_retry == WriteRetry::Allowed
+    }
+}
+
 /// Which processes may access a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

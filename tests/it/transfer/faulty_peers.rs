@@ -3,12 +3,12 @@
 use super::*;
 
 /// A peer that answers its handshake with a descriptor, and runs `serve` on the data port.
-struct Fake {
-    name: String,
+pub struct Fake {
+    pub name: String,
 }
 
 impl Fake {
-    fn start(version: u64, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Fake {
+    pub fn start(version: u64, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Fake {
         let data = TcpListener::bind("127.0.0.1:0").unwrap();
         let handshake = TcpListener::bind("127.0.0.1:0").unwrap();
         let name = handshake.local_addr().unwrap().to_string();

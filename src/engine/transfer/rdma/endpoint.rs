@@ -177,6 +177,18 @@ impl Endpoint {
         state.retired.is_some() && state.qps.is_empty()
     }
 
+    /// Waits until all queue pairs of the retired endpoint are destroyed, or no time is `left`.
+    pub(super) fn await_destruction(&self, left: impl Fn() -> Duration) {
+        let mut state = self.state();
+        while !state.qps.is_empty() {
+            let left = left();
+            if left.is_zero() {
+                return;
+            }
+            state = self.await_change(state, left);
+        }
+    }
+
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.state().qps.iter().map(|qp| qp.qp.number()).collect()
     }
@@ -291,6 +303,7 @@ impl Endpoint {
             }
             busy
         });
+        self.notify_waiters();
     }
 
     /// Withdraws `batch` after its deadline has passed: takes back its pending requests, and retires the endpoint if

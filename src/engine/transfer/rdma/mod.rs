@@ -228,6 +228,10 @@ impl DataTransport for RdmaTransport {
         TargetCounters::default()
     }
 
+    fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError> {
+        Ok(self.shared.end_endpoints(limit))
+    }
+
     fn devices(&self) -> Option<&dyn TransportDevices> {
         Some(self)
     }

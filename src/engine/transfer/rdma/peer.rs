@@ -14,7 +14,7 @@ use crate::engine::transfer::rdma::registry::{RegisteredMemory, RegisteredPiece}
 use crate::engine::transfer::rdma::shared::{LINK_REMEDY, RdmaShared};
 use crate::engine::transfer::rdma::slices::{SliceCuts, Span, UnregisteredAddress};
 use crate::engine::transfer::transport::{ControlPlane, DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
-use crate::engine::transfer::types::{Deadline, Op, OpKind, RemoteAddr};
+use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind, RemoteAddr};
 use crate::engine::transfer::{TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -65,8 +65,8 @@ impl RdmaPeer {
 }
 
 impl DataPeer for RdmaPeer {
-    fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn PendingOps> {
-        let view = self.view();
+    fn submit(self: Arc<Self>, ops: Vec<Op>, rules: BatchRules) -> Box<dyn PendingOps> {
+        let (view, deadline) = (self.view(), rules.deadline);
         let deadline = match self.shared.settings.slice_limit {
             Some(limit) if limit < deadline.allowed => {
                 let until = deadline.until.min((self.shared.clock)() + limit);
@@ -94,7 +94,7 @@ impl DataPeer for RdmaPeer {
         let Some(remote) = view.readable_address() else { return Ok(()) };
         let peer = RdmaPeer::new(Arc::clone(&self.shared), Arc::clone(&self.control), view);
         let op = Op { kind: OpKind::Read, local: self.shared.scratch.clone(), remote: RemoteAddr(remote) };
-        let done = peer.submit(vec![op], deadline).wait();
+        let done = peer.submit(vec![op], BatchRules::until(deadline)).wait();
         done.into_iter().try_for_each(|done| done.result.map_err(|fault| fault.error))
     }
 

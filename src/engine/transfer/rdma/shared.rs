@@ -287,6 +287,27 @@ impl RdmaShared {
         }
     }
 
+    /// Retires the endpoints of all devices. Peers can use the queue pairs of each, whichever side has connected it. Our own requests on them
+    /// are posted again on new endpoints. Queue pairs that the device has not drained within `limit` are destroyed. Returns the number of
+    /// endpoints.
+    pub(super) fn end_endpoints(&self, limit: Duration) -> usize {
+        let mut ended: Vec<(&Nic, Arc<Endpoint>)> = Vec::new();
+        for nic in &self.nics {
+            for endpoint in nic.all_endpoints() {
+                endpoint.retire(nic, &WorkError::Dropped);
+                ended.push((nic, endpoint));
+            }
+        }
+        let until = (self.clock)() + limit;
+        for (nic, endpoint) in &ended {
+            // A queue pair with posted requests is in the error state, in which it ignores its peer. The threads that wait for the requests
+            // fetch their completions and destroy it.
+            endpoint.await_destruction(|| until.since((self.clock)()));
+            endpoint.abandon(nic);
+        }
+        ended.len()
+    }
+
     /// Withdraws `batch`'s pending requests from `ends`, and retires the endpoints on which its requests are posted.
     /// Returns the failed fragments. None of their bytes move after that.
     pub(super) fn withdraw_batch<'a>(

@@ -76,6 +76,11 @@ impl DataConnection {
         DataConnection { stream, version, limits, names, served: false }
     }
 
+    /// Whether the peer has closed the connection since the last request.
+    pub(super) fn is_closed_by_peer(&self) -> bool {
+        self.served && socket::is_closed_by_peer(&self.stream)
+    }
+
     /// Sends the requests in `run`, with the bytes of writes. All must have the same direction, and there may be at
     /// most [`RUN_MAX`].
     ///

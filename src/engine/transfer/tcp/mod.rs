@@ -11,6 +11,7 @@
 //! Bytes move between the socket and registered memory without another copy (`sys::socket`). Unlike the control plane,
 //! this module opens sockets and threads without `Env`. It still gets the time from `Env`.
 
+mod acceptors;
 mod batch_requests;
 mod codec;
 mod connect;
@@ -113,6 +114,10 @@ impl DataTransport for TcpTransport {
 
     fn counters(&self) -> TargetCounters {
         self.target.counters()
+    }
+
+    fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError> {
+        self.target.end_inbound(limit)
     }
 
     fn shutdown(&self) {

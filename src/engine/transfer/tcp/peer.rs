@@ -25,7 +25,7 @@ use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, DataConn
 use crate::engine::transfer::tcp::progress::ProgressMonitor;
 use crate::engine::transfer::tcp::settings::TcpSettings;
 use crate::engine::transfer::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
-use crate::engine::transfer::types::{Deadline, Op, OpKind};
+use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind};
 use crate::engine::transfer::{MonoClock, TransferError, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
@@ -81,7 +81,7 @@ impl TcpPeer {
     }
 
     /// Runs `ops` and returns the faults of the operations that failed, with their indices.
-    fn run(&self, ops: &[Op], deadline: Deadline) -> Vec<(usize, TransferFault)> {
+    fn run(&self, ops: &[Op], rules: BatchRules) -> Vec<(usize, TransferFault)> {
         let bytes: usize = ops.iter().map(|op| op.local.len()).sum();
         let movers =
             self.settings.movers_per_batch.min(self.settings.connections_per_peer).min(bytes / MOVER_BYTES_MIN);
@@ -91,11 +91,11 @@ impl TcpPeer {
                 true => ops.len().div_ceil(connections.max(1)).clamp(1, RUN_MAX),
                 false => 1,
             };
-            return self.carry(&BatchRequests::whole(ops), connections, most, deadline);
+            return self.carry(&BatchRequests::whole(ops), connections, most, rules);
         }
         let work = BatchRequests::cut(ops, CUT_BYTES);
         thread::scope(|scope| {
-            let carry = || self.carry(&work, 1, 1, deadline);
+            let carry = || self.carry(&work, 1, 1, rules);
             // If a thread cannot be started, the other threads do its work.
             let others: Vec<_> = (1..movers)
                 .map_while(|_| thread::Builder::new().name("te-mover".into()).spawn_scoped(scope, carry).ok())
@@ -126,8 +126,9 @@ impl TcpPeer {
         work: &BatchRequests<'_>,
         mut connections_max: usize,
         most: usize,
-        deadline: Deadline,
+        rules: BatchRules,
     ) -> Vec<(usize, TransferFault)> {
+        let deadline = rules.deadline;
         let mut monitor = ProgressMonitor::new(&self.clock, deadline, &self.hung);
         let mut left = BatchProgress { work, retries: Vec::new(), faults: Vec::new() };
         let mut ready: Vec<ConnectionLease<'_>> = Vec::new();
@@ -152,16 +153,16 @@ impl TcpPeer {
                     continue;
                 }
                 monitor.begin();
-                match self.start(&mut lease, &run, deadline, &mut monitor) {
+                match self.start(&mut lease, &run, rules, &mut monitor) {
                     Ok(()) => flying.push_back((lease, run)),
-                    Err(failed) => self.note(&mut left, run, failed),
+                    Err(failed) => self.note(&mut left, run, failed, rules),
                 }
             }
             let Some((mut lease, run)) = flying.pop_front() else { if left.has_more() { continue } else { break } };
             monitor.begin();
             match self.finish(&mut lease, &run, &mut monitor) {
                 Ok(()) => ready.push(lease),
-                Err(failed) => self.note(&mut left, run, failed),
+                Err(failed) => self.note(&mut left, run, failed, rules),
             }
         }
         left.faults
@@ -169,9 +170,9 @@ impl TcpPeer {
 
     /// Handles a run that failed at request `at`: decides which requests to retry and which have failed. If the
     /// remaining work would fail the same way, it fails too.
-    fn note(&self, left: &mut BatchProgress<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure) {
+    fn note(&self, left: &mut BatchProgress<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure, rules: BatchRules) {
         debug_assert!(at < run.len(), "an index in the run");
-        let alone = run.len() == 1;
+        let (alone, kind) = (run.len() == 1, run[at].kind);
         let unreached =
             matches!(&fault.error, TransferError::Lost { step: TransferStep::Resolve | TransferStep::Connect, .. });
         let undone = run.split_off(at);
@@ -188,7 +189,7 @@ impl TcpPeer {
             // After rejecting a request, a target closes the connection, and resets it if more requests follow. The
             // reset may discard the rejection and earlier responses before they are read. Retrying the requests one by one shows which one
             // is at fault.
-            FaultClass::Gone if !alone && !unreached => {
+            FaultClass::Gone if !alone && !unreached && rules.may_send_again(kind) => {
                 let one = |request: RangeRequest| vec![RangeRequest { before: Some(fault.clone()), ..request }];
                 left.retries.extend(undone.into_iter().map(one));
             }
@@ -241,12 +242,15 @@ impl TcpPeer {
         &self,
         lease: &mut ConnectionLease<'_>,
         run: &[RangeRequest],
-        deadline: Deadline,
+        rules: BatchRules,
         monitor: &mut ProgressMonitor<'_>,
     ) -> Result<(), RunFailure> {
-        let mut connection = match lease.connection.take() {
+        let kept = lease.connection.take();
+        // If the run cannot be sent again, a connection that the peer has closed since its last run must be found before it is used.
+        let is_usable = |kept: &DataConnection| rules.may_send_again(run[0].kind) || !kept.is_closed_by_peer();
+        let mut connection = match kept.filter(is_usable) {
             Some(connection) => connection,
-            None => self.open(deadline).map_err(|fault| (0, fault))?,
+            None => self.open(rules.deadline).map_err(|fault| (0, fault))?,
         };
         match connection.start(run, monitor) {
             Ok(()) => lease.connection = Some(connection),
@@ -349,8 +353,8 @@ impl BatchProgress<'_> {
 }
 
 impl DataPeer for TcpPeer {
-    fn submit(self: Arc<Self>, ops: Vec<Op>, deadline: Deadline) -> Box<dyn PendingOps> {
-        Box::new(TcpPendingOps { peer: self, ops, deadline })
+    fn submit(self: Arc<Self>, ops: Vec<Op>, rules: BatchRules) -> Box<dyn PendingOps> {
+        Box::new(TcpPendingOps { peer: self, ops, rules })
     }
 
     fn reaches(&self, descriptor: &SegmentDescriptor) -> bool {
@@ -387,12 +391,12 @@ impl DataPeer for TcpPeer {
 struct TcpPendingOps {
     peer: Arc<TcpPeer>,
     ops: Vec<Op>,
-    deadline: Deadline,
+    rules: BatchRules,
 }
 
 impl PendingOps for TcpPendingOps {
     fn wait(self: Box<Self>) -> Vec<OpCompletion> {
-        let faults = self.peer.run(&self.ops, self.deadline);
+        let faults = self.peer.run(&self.ops, self.rules);
         let mut done: Vec<OpCompletion> = self.ops.into_iter().map(|op| OpCompletion { op, result: Ok(()) }).collect();
         for (op, fault) in faults {
             // An operation that was split into chunks may have several faults.

@@ -5,7 +5,6 @@
 //! new thread. The target never closes a well-behaved peer's connection first, because a 0.3.13 initiator would then
 //! fail its next request.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
@@ -22,6 +21,7 @@ use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{FlowMeter, TargetCounters};
 use crate::engine::transfer::ports::{draw, no_port};
 use crate::engine::transfer::region::Regions;
+use crate::engine::transfer::tcp::acceptors::AcceptorPool;
 use crate::engine::transfer::tcp::codec::{DONE, FramingVersion, REFUSED, RequestFrame, STATUS_BYTES, encode_status};
 use crate::engine::transfer::tcp::connection::RUN_MAX;
 use crate::engine::transfer::tcp::receive_buffer::ReceiveBuffer;
@@ -59,7 +59,10 @@ struct TargetState {
     port: u16,
     regions: Arc<RwLock<Regions>>,
     acceptors: Mutex<AcceptorPool>,
+    /// Signals that a thread, or a connection that is waited for, has ended.
     ended: Condvar,
+    /// Number of callers that wait for connections to end.
+    awaited: AtomicU64,
     meter: FlowMeter,
     rejected: AtomicU64,
     accepted: AtomicU64,
@@ -68,17 +71,6 @@ struct TargetState {
     displaced: AtomicU64,
     connections_max: usize,
     silent_min: Duration,
-}
-
-/// The serving threads and their connections.
-#[derive(Default)]
-struct AcceptorPool {
-    threads: usize,
-    accepting: usize,
-    open: HashMap<u64, Arc<TcpStream>>,
-    /// Threads that have not ended yet although their connection was closed to admit another.
-    displaced: usize,
-    stopping: bool,
 }
 
 impl TcpTarget {
@@ -116,8 +108,9 @@ impl TcpTarget {
             listener,
             port,
             regions,
-            acceptors: Mutex::new(AcceptorPool { threads: 1, accepting: 1, ..AcceptorPool::default() }),
+            acceptors: Mutex::new(AcceptorPool::with_one_thread()),
             ended: Condvar::new(),
+            awaited: AtomicU64::new(0),
             meter: FlowMeter::default(),
             rejected: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
@@ -141,8 +134,33 @@ impl TcpTarget {
             flow: self.shared.meter.flow(),
             rejected: self.shared.rejected.load(Ordering::Relaxed),
             accepted: self.shared.accepted.load(Ordering::Relaxed),
-            open: self.shared.acceptors().open.len() as u64,
+            open: self.shared.acceptors().open() as u64,
             refused: self.shared.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Closes the connections that peers have opened so far, and waits up to `limit` until the requests in progress on them have ended.
+    /// Bytes that the kernel has received are still written; later bytes are not. Connections that are opened afterward are served. Returns
+    /// the number of closed connections.
+    ///
+    /// A connection that a peer opens less than twice the kernel's tick (10 ms) after this call may be closed, too.
+    ///
+    /// # Errors
+    /// [`TransferError::StillInUse`]. Peers cannot delay a thread whose connection is closed, so this indicates a problem of this host.
+    pub fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError> {
+        let mut acceptors = self.shared.acceptors();
+        acceptors.refuse_established();
+        let (closed, end) = acceptors.close_all();
+        self.shared.awaited.fetch_add(1, Ordering::Relaxed);
+        let (acceptors, _) = self
+            .shared
+            .ended
+            .wait_timeout_while(acceptors, limit, |acceptors| acceptors.ending(end) > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        self.shared.awaited.fetch_sub(1, Ordering::Relaxed);
+        match acceptors.ending(end) {
+            0 => Ok(closed),
+            connections => Err(TransferError::StillInUse { connections, limit }),
         }
     }
 
@@ -150,10 +168,7 @@ impl TcpTarget {
     pub fn stop(&self) {
         let mut acceptors = self.shared.acceptors();
         acceptors.stopping = true;
-        for stream in acceptors.open.values() {
-            // Fails only if the connection is already closed.
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        acceptors.close_all();
         let _ = socket::stop_listening(&self.shared.listener);
         let (acceptors, waited) = self
             .shared
@@ -215,8 +230,9 @@ impl TargetState {
         loop {
             match self.listener.accept() {
                 Ok((stream, from)) => {
-                    let Some((id, stream)) = self.enter(stream, from) else { continue };
-                    if let Err(end) = self.serve(&stream) {
+                    let Some(accepted) = self.enter(stream, from) else { continue };
+                    let AcceptedConnection { id, stream, is_served } = accepted;
+                    if is_served && let Err(end) = self.serve(&stream) {
                         tracing::debug!(peer = %from, %end, "data connection closed");
                     }
                     if !self.leave(id) {
@@ -248,14 +264,14 @@ impl TargetState {
 
     /// Registers an accepted connection, so that the calling thread can serve it. Starts another thread if none is left
     /// to accept. If that fails, refuses the connection, and the caller continues to accept.
-    fn enter(self: &Arc<TargetState>, stream: TcpStream, from: SocketAddr) -> Option<(u64, Arc<TcpStream>)> {
+    fn enter(self: &Arc<TargetState>, stream: TcpStream, from: SocketAddr) -> Option<AcceptedConnection> {
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
         let mut acceptors = self.acceptors();
         if acceptors.stopping {
             return None;
         }
         let alone = acceptors.accepting == 1;
-        if alone && acceptors.threads.saturating_sub(acceptors.displaced) >= self.connections_max {
+        if alone && acceptors.busy_threads() >= self.connections_max {
             drop(acceptors);
             if !self.displace_silent(from) {
                 self.refuse(from, &"connection limit reached");
@@ -277,27 +293,17 @@ impl TargetState {
             acceptors.accepting -= 1;
         }
         let stream = Arc::new(stream);
-        acceptors.open.insert(id, Arc::clone(&stream));
-        if acceptors.stopping {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
-        Some((id, stream))
+        let is_served = acceptors.enter(id, &stream);
+        Some(AcceptedConnection { id, stream, is_served })
     }
 
     /// Closes the connection that has been silent longest, if it has been silent long enough. The kernel records the
     /// times, so the connections need no bookkeeping.
     fn displace_silent(&self, from: SocketAddr) -> bool {
-        let open: Vec<(u64, Arc<TcpStream>)> =
-            self.acceptors().open.iter().map(|(id, stream)| (*id, Arc::clone(stream))).collect();
+        let open = self.acceptors().streams();
         let silent = open.into_iter().filter_map(|(id, stream)| Some((socket::silent_for(&stream).ok()?, id)));
         let Some((silent, id)) = silent.max().filter(|(silent, _)| *silent >= self.silent_min) else { return false };
-        let mut acceptors = self.acceptors();
-        // If the connection has ended in the meantime, nothing needs to be closed.
-        if let Some(stream) = acceptors.open.remove(&id) {
-            acceptors.displaced += 1;
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
-        drop(acceptors);
+        self.acceptors().close(id);
         let displaced = self.displaced.fetch_add(1, Ordering::Relaxed) + 1;
         if displaced.is_power_of_two() {
             tracing::warn!(
@@ -321,8 +327,9 @@ impl TargetState {
     /// Unregisters a connection that has ended. Returns whether the calling thread should accept again.
     fn leave(&self, id: u64) -> bool {
         let mut acceptors = self.acceptors();
-        if acceptors.open.remove(&id).is_none() {
-            acceptors.displaced = acceptors.displaced.saturating_sub(1);
+        acceptors.leave(id);
+        if self.awaited.load(Ordering::Relaxed) > 0 {
+            self.ended.notify_all();
         }
         if acceptors.stopping || acceptors.accepting >= ACCEPTING_MAX {
             acceptors.threads -= 1;
@@ -394,6 +401,13 @@ impl TargetState {
         answers.bytes = 0;
         Ok(())
     }
+}
+
+/// A connection that the calling thread has accepted.
+struct AcceptedConnection {
+    id: u64,
+    stream: Arc<TcpStream>,
+    is_served: bool,
 }
 
 /// Responses to send together.
