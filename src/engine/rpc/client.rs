@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -114,6 +114,8 @@ struct RpcClientInner<E: Env> {
     address: HostPort,
     timeouts: Timeouts,
     connection: tokio::sync::Mutex<Option<Arc<ClientConnection>>>,
+    /// Number of connections that broke.
+    losses: Arc<AtomicU64>,
 }
 
 /// A live connection. Its two tasks end when the connection breaks or its last owner is dropped.
@@ -128,21 +130,29 @@ type RpcAnswer = (RpcErrc, Bytes);
 type CallSenders = HashMap<u32, oneshot::Sender<Result<RpcAnswer, ConnectionError>>>;
 
 /// Calls that are waiting for their responses.
-#[derive(Default)]
 struct WaitingCalls {
     broken: AtomicBool,
+    /// The client's number of connections that broke.
+    losses: Arc<AtomicU64>,
     calls: Mutex<CallSenders>,
 }
 
 impl<E: Env> RpcClient<E> {
     /// Creates a client for the server at `address`. It connects on first use.
     pub fn new(env: E, address: HostPort, timeouts: Timeouts) -> RpcClient<E> {
-        RpcClient(Arc::new(RpcClientInner { env, address, timeouts, connection: tokio::sync::Mutex::new(None) }))
+        let (connection, losses) = (tokio::sync::Mutex::new(None), Arc::default());
+        RpcClient(Arc::new(RpcClientInner { env, address, timeouts, connection, losses }))
     }
 
     /// Returns the address of the server.
     pub fn address(&self) -> &HostPort {
         &self.0.address
+    }
+
+    /// Number of connections that broke. If it is the same before a call and later, the server that answered the call has not restarted in
+    /// between, as far as this process has noticed.
+    pub fn losses(&self) -> u64 {
+        self.0.losses.load(Ordering::Acquire)
     }
 
     /// Returns the connection, establishing it if necessary. Concurrent callers wait for the same attempt, each for at most the connect
@@ -155,7 +165,7 @@ impl<E: Env> RpcClient<E> {
                 return Ok(live.clone());
             }
             let stream = inner.env.net().connect(&inner.address).await?;
-            let connection = Arc::new(ClientConnection::over(stream));
+            let connection = Arc::new(ClientConnection::over(stream, inner.losses.clone()));
             *slot = Some(connection.clone());
             Ok(connection)
         };
@@ -190,7 +200,7 @@ impl<E: Env> RpcClient<E> {
             Err(_) => {
                 // The connection may be dead without having been closed, so the next call uses a new one. Other calls waiting on this
                 // connection still get their responses.
-                connection.waiting.broken.store(true, Ordering::Release);
+                connection.waiting.set_broken();
                 Err(CallError::Timeout { address: address(), method, limit })
             }
         }
@@ -211,10 +221,11 @@ impl<E: Env> Channel for RpcClient<E> {
 }
 
 impl ClientConnection {
-    fn over<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> ClientConnection {
+    /// Serves calls over `stream`. When the connection breaks, `losses` increases.
+    fn over<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S, losses: Arc<AtomicU64>) -> ClientConnection {
         let (reader, writer) = tokio::io::split(stream);
         let (requests, queue) = mpsc::channel(WRITE_QUEUE);
-        let waiting = Arc::new(WaitingCalls::default());
+        let waiting = Arc::new(WaitingCalls { broken: AtomicBool::new(false), losses, calls: Mutex::default() });
         let (reading, writing) = (waiting.clone(), waiting.clone());
         let read = tokio::spawn(async move {
             let why = read_answers(reader, &reading).await;
@@ -245,9 +256,16 @@ impl WaitingCalls {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Later calls open a new connection.
+    fn set_broken(&self) {
+        if !self.broken.swap(true, Ordering::AcqRel) {
+            self.losses.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     /// Fails all waiting calls. Later calls open a new connection.
     fn fail_all(&self, why: ConnectionError) {
-        self.broken.store(true, Ordering::Release);
+        self.set_broken();
         for (_, call) in self.lock().drain() {
             let _ = call.send(Err(why.clone()));
         }

@@ -58,12 +58,14 @@ async fn a_client_reconnects_to_a_restarted_server() {
     let port = first.port();
     let client = client(port);
     client.service_ready().await.unwrap().unwrap();
+    assert_eq!(client.0.losses(), 0);
     first.stop().await;
     let error = client.service_ready().await.expect_err("the server is stopped");
-    assert_eq!(error.code(), ErrorCode::RPC_FAIL);
+    assert_eq!((error.code(), client.0.losses()), (ErrorCode::RPC_FAIL, 1));
     let config = ServerConfig { listen: HostPort::new("127.0.0.1", port), threads: 1, idle_timeout: None };
     let _second = RpcServer::start(config, RealEnv::new(), Arc::new(Ready("2.0.0"))).await.unwrap();
     client.service_ready().await.unwrap().unwrap();
+    assert_eq!(client.0.losses(), 1);
 }
 
 #[tokio::test]
