@@ -213,6 +213,13 @@ pub struct MasterChannel<E: Env> {
     metrics: Option<Arc<ClientMetrics>>,
 }
 
+impl<E: Env> MasterChannel<E> {
+    /// Number of connections to the master that were lost ([`RpcClient::losses`]).
+    pub(in crate::engine::store) fn losses(&self) -> u64 {
+        self.rpc.losses()
+    }
+}
+
 impl<E: Env> Channel for MasterChannel<E> {
     type Error = CallError;
 

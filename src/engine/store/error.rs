@@ -53,6 +53,16 @@ pub enum StoreError {
     /// The bytes were read too late: in the meantime, the master may have reused their memory for another object.
     #[error("reading object {key} took longer than its lease of {lease:?}")]
     LeaseExpired { key: ObjectKey, lease: Duration },
+    /// The connection to the master was lost during a read: in the meantime, a restarted master may have assigned the memory to another
+    /// object.
+    #[error("the connection to the master was lost while object {key} was being read")]
+    LookupLost { key: ObjectKey },
+    /// The connection to the master was lost before a write began. Nothing was written.
+    #[error("the connection to the master was lost before object {key} was written")]
+    AllocationLost { key: ObjectKey },
+    /// The node cannot mount its memory again, because transfers of its peers have not ended.
+    #[error("cannot mount the memory again: {0}")]
+    StillInUse(TransferError),
     /// The number of results returned by the master differs from the number of keys.
     #[error("the master returned {found} results for a batch of {requested} keys")]
     BatchLength { requested: usize, found: usize },
@@ -89,9 +99,9 @@ impl StoreError {
             StoreError::Empty { .. } | StoreError::TooSmall { .. } => ErrorCode::INVALID_PARAMS,
             StoreError::NoReplica { .. } => ErrorCode::INVALID_REPLICA,
             StoreError::Transfer { .. } => ErrorCode::TRANSFER_FAIL,
-            StoreError::LeaseExpired { .. } => ErrorCode::LEASE_EXPIRED,
-            StoreError::BatchLength { .. } => ErrorCode::RPC_FAIL,
-            StoreError::NoMemory { .. } | StoreError::Name(_) => ErrorCode::INTERNAL_ERROR,
+            StoreError::LeaseExpired { .. } | StoreError::LookupLost { .. } => ErrorCode::LEASE_EXPIRED,
+            StoreError::BatchLength { .. } | StoreError::AllocationLost { .. } => ErrorCode::RPC_FAIL,
+            StoreError::NoMemory { .. } | StoreError::Name(_) | StoreError::StillInUse(_) => ErrorCode::INTERNAL_ERROR,
         }
     }
 

@@ -1,4 +1,5 @@
-//! Reads objects: looks up the replicas, reads one, tries the next one after a failure, and checks that the lease was still valid.
+//! Reads objects: looks up the replicas, reads one, tries the next one after a failure, and checks that the lookup was still valid: its lease
+//! had not ended, and the connection to the master had not been lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +7,7 @@ use std::time::Duration;
 use crate::engine::base::{Mono, ObjectKey};
 use crate::engine::env::Env;
 use crate::engine::store::client::{ObjectStat, one};
+use crate::engine::store::fence::MasterFence;
 use crate::engine::store::movement::Movement;
 use crate::engine::store::replica::reading_order;
 use crate::engine::store::{StoreClient, StoreError};
@@ -15,6 +17,16 @@ use crate::engine::wire::types::BufferDescriptor;
 
 /// If memory for an object is granted within this time, the object is read under the lease granted by the lookup that returned its size.
 const LEASE_REUSED_FOR: Duration = Duration::from_millis(500);
+/// Maximum number of reads of an object, each with its own lookup, if the connection to the master is lost during the read.
+const READS_MAX: u32 = 3;
+
+/// What the master has reported about the objects to read.
+struct Lookup {
+    /// When the request was sent. The leases begin then at the earliest.
+    started: Mono,
+    fence: MasterFence,
+    stats: Vec<Result<ObjectStat, StoreError>>,
+}
 
 /// A read in progress.
 struct PendingRead {
@@ -36,10 +48,28 @@ impl<E: Env> StoreClient<E> {
         &self,
         objects: &[(ObjectKey, Slice)],
     ) -> Result<Vec<Result<usize, StoreError>>, StoreError> {
-        let started = self.inner.env.now();
+        let mut results = self.look_up_and_read(&objects.iter().collect::<Vec<_>>()).await?;
+        for _ in 1..READS_MAX {
+            let lost: Vec<usize> = (0..results.len()).filter(|at| is_lost(&results[*at])).collect();
+            if lost.is_empty() {
+                break;
+            }
+            let again: Vec<_> = lost.iter().map(|at| &objects[*at]).collect();
+            for (at, result) in lost.into_iter().zip(self.look_up_and_read(&again).await?) {
+                results[at] = result;
+            }
+        }
+        Ok(results)
+    }
+
+    async fn look_up_and_read(
+        &self,
+        objects: &[&(ObjectKey, Slice)],
+    ) -> Result<Vec<Result<usize, StoreError>>, StoreError> {
         let keys: Vec<ObjectKey> = objects.iter().map(|(key, _)| key.clone()).collect();
-        let stats = self.batch_stat(&keys).await?;
-        let buffers: Vec<_> = stats
+        let lookup = self.look_up(&keys).await?;
+        let buffers: Vec<_> = lookup
+            .stats
             .iter()
             .zip(objects)
             .map(|(stat, (key, buffer))| match stat {
@@ -47,7 +77,12 @@ impl<E: Env> StoreClient<E> {
                 Err(error) => Err(error.clone()),
             })
             .collect();
-        Ok(self.read(&keys, &stats, buffers, started).await)
+        Ok(self.read(&keys, &lookup, buffers).await)
+    }
+
+    async fn look_up(&self, keys: &[ObjectKey]) -> Result<Lookup, StoreError> {
+        let (started, fence) = (self.inner.env.now(), self.fence());
+        Ok(Lookup { started, fence, stats: self.batch_stat(keys).await? })
     }
 
     /// [`StoreClient::batch_get_into`] for one object.
@@ -66,7 +101,8 @@ impl<E: Env> StoreClient<E> {
         self.get_within(key, |_| std::future::ready(())).await.map(|(value, ())| value)
     }
 
-    /// Reads an object into newly allocated memory, once `admit` has granted memory of its size. Also returns the result of `admit`.
+    /// Reads an object into newly allocated memory, once `admit` has granted memory of its size. Also returns the result of `admit`. If the
+    /// connection to the master is lost in between, `admit` is called again.
     ///
     /// # Errors
     /// The object was not read.
@@ -75,24 +111,36 @@ impl<E: Env> StoreClient<E> {
         key: &ObjectKey,
         admit: impl Fn(u64) -> F,
     ) -> Result<(Vec<u8>, T), StoreError> {
+        for _ in 1..READS_MAX {
+            let result = self.get_once(key, &admit).await;
+            if !is_lost(&result) {
+                return result;
+            }
+        }
+        self.get_once(key, &admit).await
+    }
+
+    async fn get_once<T, F: Future<Output = T>>(
+        &self,
+        key: &ObjectKey,
+        admit: impl Fn(u64) -> F,
+    ) -> Result<(Vec<u8>, T), StoreError> {
         let keys = [key.clone()];
-        let (started, stats, size, admitted) = loop {
-            let started = self.inner.env.now();
-            let stats = self.batch_stat(&keys).await?;
-            let size = one(stats.clone())?.size;
+        let (lookup, size, admitted) = loop {
+            let lookup = self.look_up(&keys).await?;
+            let size = one(lookup.stats.clone())?.size;
             let admitted = admit(size).await;
-            if self.inner.env.now().since(started) < LEASE_REUSED_FOR {
-                break (started, stats, size, admitted);
+            if self.inner.env.now().since(lookup.started) < LEASE_REUSED_FOR {
+                break (lookup, size, admitted);
             }
             // The lease may have expired. The granted memory still fits if the object's size has not changed.
-            let started = self.inner.env.now();
-            let stats = self.batch_stat(&keys).await?;
-            if one(stats.clone())?.size == size {
-                break (started, stats, size, admitted);
+            let lookup = self.look_up(&keys).await?;
+            if one(lookup.stats.clone())?.size == size {
+                break (lookup, size, admitted);
             }
         };
         let memory = Arc::new(Memory::from_vec(zeroed(key, size)?));
-        one(self.read(&keys, &stats, vec![Ok(memory.whole())], started).await)?;
+        one(self.read(&keys, &lookup, vec![Ok(memory.whole())]).await)?;
         let value = Arc::try_unwrap(memory).map_or_else(
             |shared| {
                 let mut copy = vec![0; shared.len()];
@@ -107,10 +155,10 @@ impl<E: Env> StoreClient<E> {
     async fn read(
         &self,
         keys: &[ObjectKey],
-        stats: &[Result<ObjectStat, StoreError>],
+        lookup: &Lookup,
         buffers: Vec<Result<Slice, StoreError>>,
-        started: Mono,
     ) -> Vec<Result<usize, StoreError>> {
+        let Lookup { started, fence, stats } = lookup;
         let mut results: Vec<Result<usize, StoreError>> = Vec::with_capacity(keys.len());
         let mut reads = Vec::new();
         let own: Vec<&str> = self.inner.own_endpoints.iter().map(String::as_str).collect();
@@ -130,11 +178,15 @@ impl<E: Env> StoreClient<E> {
         while !reads.is_empty() {
             reads = self.read_round(keys, reads, &mut results).await;
         }
-        let now = self.inner.env.now();
+        let (now, is_lost) = (self.inner.env.now(), self.fence() != *fence);
         for ((key, stat), result) in keys.iter().zip(stats).zip(&mut results) {
-            if let (Ok(stat), Ok(_)) = (stat, &result) {
+            let Ok(stat) = stat else { continue };
+            if is_lost {
+                // A node that mounts its memory again also ends the transfers in progress, so a failed read counts as lost, too.
+                *result = Err(StoreError::LookupLost { key: key.clone() });
+            } else if result.is_ok() {
                 let lease = Duration::from_millis(stat.found.lease_ttl_ms);
-                if now > started + lease {
+                if now > *started + lease {
                     *result = Err(StoreError::LeaseExpired { key: key.clone(), lease });
                 }
             }
@@ -171,6 +223,11 @@ impl<E: Env> StoreClient<E> {
         }
         again
     }
+}
+
+/// Whether a read may succeed after another lookup.
+fn is_lost<T>(result: &Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::LookupLost { .. }))
 }
 
 /// Returns the part of `buffer` that the object fills.

@@ -69,7 +69,14 @@ impl<E: Env> StoreClient<E> {
         objects: &[(ObjectKey, Slice)],
         config: &ReplicateConfig,
     ) -> Result<Vec<Result<PutOutcome, StoreError>>, StoreError> {
-        let allocated = self.start(family, objects, config).await?;
+        let fence = self.fence();
+        let mut allocated = self.start(family, objects, config).await?;
+        if self.fence() != fence {
+            // A master without its records may assign the memory to other objects.
+            for (allocated, (key, _)) in allocated.iter_mut().zip(objects).filter(|(allocated, _)| allocated.is_ok()) {
+                *allocated = Err(StoreError::AllocationLost { key: key.clone() });
+            }
+        }
         let mut outcomes = self.write_replicas(objects, allocated).await;
         self.finish(family, objects, &mut outcomes).await;
         Ok(outcomes)
@@ -155,7 +162,9 @@ impl<E: Env> StoreClient<E> {
         outcomes
     }
 
-    /// Completes the written objects and revokes the failed ones. If the response to a completion is lost, the state of the object is
+    /// Completes the written objects and revokes the failed ones. This also applies if the connection to the master was lost during the
+    /// writes. A master that has kept its records, or recovered them, completes the put: the node did not have to mount its memory again, so
+    /// the bytes are in place. Any other master has no such put and returns an error. If the response to a completion is lost, the state of the object is
     /// unknown, and an error is reported. A lost response to a revocation is harmless, because the master drops unfinished objects
     /// automatically. If the bytes of a write may still arrive, the put is not revoked, because its memory would be allocated to another
     /// object immediately. The master keeps that memory until its longer timeout for unfinished puts expires.
@@ -172,7 +181,7 @@ impl<E: Env> StoreClient<E> {
         let written = indices(|outcome| matches!(outcome, Ok(PutOutcome::Stored { .. })));
         let failed = indices(|outcome| match outcome {
             Err(error @ StoreError::Transfer { .. }) => !error.may_still_land(),
-            Err(StoreError::NoReplica { .. } | StoreError::Empty { .. }) => true,
+            Err(StoreError::NoReplica { .. } | StoreError::Empty { .. } | StoreError::AllocationLost { .. }) => true,
             _ => false,
         });
         let key = |index: &usize| Text(objects[*index].0.as_bytes());

@@ -17,6 +17,7 @@ use crate::engine::rpc::CallError;
 use crate::engine::store::client::refused;
 use crate::engine::store::heartbeat_status::HeartbeatStatus;
 use crate::engine::store::object_store::StoreRefusal;
+use crate::engine::store::registration::MasterRegistration;
 use crate::engine::store::{StoreClient, StoreError, StoreStartError};
 use crate::engine::sys::host;
 use crate::engine::sys::memory::Memory;
@@ -33,6 +34,13 @@ const RELEASE_AFTER: Duration = Duration::from_secs(2);
 /// whatever is mounted there now. A descriptor is used for at most a read lease (10 s by default) plus the longest transfer (60 s).
 const ADDRESS_QUARANTINE: Duration = Duration::from_secs(90);
 
+/// Timeout for transfers in progress to end after their connections have been closed. They usually end within a millisecond.
+const TRANSFERS_END_LIMIT: Duration = Duration::from_secs(2);
+/// Time in which a peer whose connection was closed repeats its transfer over another one.
+const RECONNECT_TIME: Duration = Duration::from_millis(100);
+/// Connections that are opened this soon after the others have been closed may be closed, too. See `TcpTarget::end_inbound`.
+const KERNEL_TICKS: Duration = Duration::from_millis(25);
+
 /// Mounts, remounts and unmounts the segments of a node.
 pub(in crate::engine::store) struct SegmentManager<E: Env> {
     client: StoreClient<E>,
@@ -40,7 +48,7 @@ pub(in crate::engine::store) struct SegmentManager<E: Env> {
     name: String,
     source: MemorySource,
     heartbeat_status: HeartbeatStatus,
-    segments: Mutex<Vec<ManagedSegment>>,
+    segments: Mutex<SegmentList>,
     /// Total size of all segments in bytes.
     bytes: AtomicU64,
     /// Allocated bytes: mounted segments, segments about to be mounted, and unmounted segments that have not been
@@ -51,6 +59,13 @@ pub(in crate::engine::store) struct SegmentManager<E: Env> {
     heartbeat: BlockingMutex<Option<JoinHandle<()>>>,
     /// Set once no more segments may be mounted. Read and written with `segments` locked.
     stopped: AtomicBool,
+}
+
+/// The mounted segments.
+#[derive(Default)]
+struct SegmentList {
+    all: Vec<ManagedSegment>,
+    registration: MasterRegistration,
 }
 
 /// A mounted segment and its resources.
@@ -200,6 +215,7 @@ impl<E: Env> SegmentManager<E> {
             self.release(managed).await;
             return Err(StoreStartError::Stopped);
         }
+        let losses = self.client.master().0.losses();
         let answer = self.client.master().mount_segment(segment.clone(), self.client.id()).await;
         if answer.is_err() {
             // The master may have mounted the segment anyway, and would keep it as long as this node sends heartbeats.
@@ -212,7 +228,8 @@ impl<E: Env> SegmentManager<E> {
             self.release(managed).await;
             return Err(error.into());
         }
-        segments.push(managed);
+        segments.all.push(managed);
+        segments.registration.mounted(losses);
         self.bytes.fetch_add(segment.size, Ordering::Relaxed);
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         if heartbeat.is_none() {
@@ -234,7 +251,7 @@ impl<E: Env> SegmentManager<E> {
 
     async fn unmount_now(self: &Arc<Self>, id: SegmentId, grace: Duration) -> Result<(), StoreRefusal> {
         let mut segments = self.segments.lock().await;
-        let Some(at) = segments.iter().position(|managed| managed.at_run_time && managed.segment.id == id) else {
+        let Some(at) = segments.all.iter().position(|managed| managed.at_run_time && managed.segment.id == id) else {
             return Err(StoreRefusal {
                 code: ErrorCode::INTERNAL_ERROR,
                 reason: format!("segment {id} was not mounted at runtime by this node"),
@@ -251,7 +268,7 @@ impl<E: Env> SegmentManager<E> {
             .map_err(StoreError::from)
             .and_then(|answer| refused("UnmountSegment", answer))
             .map_err(|error| StoreRefusal { code: error.code(), reason: error.to_string() })?;
-        let managed = segments.remove(at);
+        let managed = segments.all.remove(at);
         self.bytes.fetch_sub(managed.segment.size, Ordering::Relaxed);
         drop(segments);
         let manager = Arc::clone(self);
@@ -274,7 +291,7 @@ impl<E: Env> SegmentManager<E> {
         self.end_heartbeat();
         let mut segments = self.segments.lock().await;
         self.stopped.store(true, Ordering::Relaxed);
-        let all = std::mem::take(&mut *segments);
+        let all = std::mem::take(&mut segments.all);
         drop(segments);
         // A mount may have restarted the heartbeat before it saw `stopped`.
         self.end_heartbeat();
@@ -329,10 +346,13 @@ impl<E: Env> SegmentManager<E> {
 
     /// Remounts all segments on a master that has no record of this client.
     ///
+    /// Unless this is the registration that follows the first mount, the memory may contain objects that the master does not know any more,
+    /// and will contain new ones. Transfers in progress belong to the former, and are ended first.
+    ///
     /// # Errors
-    /// The master does not respond, or another engine uses this node's name.
+    /// The master does not respond, another engine uses this node's name, or transfers have not ended.
     pub async fn remount(&self) -> Result<(), StoreError> {
-        let segments = self.segments.lock().await;
+        let mut segments = self.segments.lock().await;
         // A master that lost its state may be a new instance with a new metadata service.
         match self.client.engine().republish().await {
             Ok(()) => {}
@@ -340,8 +360,24 @@ impl<E: Env> SegmentManager<E> {
             Err(error @ TransferError::NameTaken { .. }) => return Err(StoreError::Name(error)),
             Err(error) => tracing::warn!(%error, "cannot republish the segment's metadata record"),
         }
-        let all = segments.iter().map(|managed| managed.segment.clone()).collect();
+        // This is the last step before the call, because it does not affect connections that peers open afterward.
+        if !segments.registration.register(self.client.master().0.losses()) {
+            self.end_transfers().await.map_err(StoreError::StillInUse)?;
+        }
+        let all = segments.all.iter().map(|managed| managed.segment.clone()).collect();
         refused("ReMountSegment", self.client.master().remount_segment(all, self.client.id()).await?)
+    }
+
+    /// Ends all transfers to and from this node's memory. A peer whose connection is closed may open another one at once and repeat its
+    /// transfer, so the connections are closed twice.
+    async fn end_transfers(&self) -> Result<(), TransferError> {
+        let (engine, env) = (self.client.engine(), &self.client.inner.env);
+        let mut connections = engine.end_inbound(TRANSFERS_END_LIMIT).await?;
+        env.sleep(RECONNECT_TIME).await;
+        connections += engine.end_inbound(TRANSFERS_END_LIMIT).await?;
+        env.sleep(KERNEL_TICKS).await;
+        tracing::info!(connections, "closed the data connections of peers before mounting the memory again");
+        Ok(())
     }
 }
 

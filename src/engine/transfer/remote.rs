@@ -190,13 +190,7 @@ impl RemoteSegment {
 
     /// Retries failed operations that may succeed with a newer descriptor or a new connection: the peer may have
     /// restarted since the descriptor was fetched.
-    fn retry_failed(
-        self: &Arc<Self>,
-        known: &ResolvedPeer,
-        fresh: bool,
-        results: &mut [OpAttempt],
-        rules: BatchRules,
-    ) {
+    fn retry_failed(self: &Arc<Self>, known: &ResolvedPeer, fresh: bool, results: &mut [OpAttempt], rules: BatchRules) {
         let deadline = rules.deadline;
         let now = (self.context.clock)();
         let stale = |fault: &TransferFault| fault.class == FaultClass::Stale;

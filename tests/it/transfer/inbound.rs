@@ -29,7 +29,8 @@ async fn a_write_in_progress_ends_and_later_connections_are_served() {
     let begun = async || memory.slice(999, 1).unwrap().to_vec() == [7];
     wait_until_async("the first half to be written", PATIENCE, begun).await;
     let silent = raw(&theirs, &ours).await.0;
-    wait_until_async("the connections to be accepted", PATIENCE, async || theirs.counters().connections_open == 2).await;
+    wait_until_async("the connections to be accepted", PATIENCE, async || theirs.counters().connections_open == 2)
+        .await;
     assert_eq!(end_inbound(&theirs).await, 2);
     assert_eq!(theirs.counters().connections_open, 0);
     memory.fill(0, memory.len(), 5).unwrap();
@@ -142,8 +143,7 @@ async fn a_write_that_was_cut_off_is_repeated_only_if_allowed() {
             ours.transfer(&fake.name, one(), LIMIT).await.unwrap();
         }
         let before = begun.lock().unwrap().len();
-        let results =
-            ours.submit(&fake.name, ops.clone(), LIMIT).write_retry(WriteRetry::Forbidden).finish().await;
+        let results = ours.submit(&fake.name, ops.clone(), LIMIT).write_retry(WriteRetry::Forbidden).finish().await;
         let (failed, count) = (results.iter().filter(|result| result.is_err()).count(), ops.len());
         let expected = if count == 1 { 1 } else { count - served };
         assert_eq!(failed, expected, "{results:?}");

@@ -170,7 +170,13 @@ impl TcpPeer {
 
     /// Handles a run that failed at request `at`: decides which requests to retry and which have failed. If the
     /// remaining work would fail the same way, it fails too.
-    fn note(&self, left: &mut BatchProgress<'_>, mut run: Vec<RangeRequest>, (at, fault): RunFailure, rules: BatchRules) {
+    fn note(
+        &self,
+        left: &mut BatchProgress<'_>,
+        mut run: Vec<RangeRequest>,
+        (at, fault): RunFailure,
+        rules: BatchRules,
+    ) {
         debug_assert!(at < run.len(), "an index in the run");
         let (alone, kind) = (run.len() == 1, run[at].kind);
         let unreached =

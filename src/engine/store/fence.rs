@@ -1,0 +1,26 @@
+//! Detects that an answer of the master no longer holds, although its lease has not ended.
+//!
+//! The master's answers to a lookup and to the start of a put name memory of nodes. They hold as long as the master keeps its records, and
+//! as long as the node keeps its memory mounted. A master that restarts without its records assigns the memory to other objects. It also
+//! closes its connections. So an answer holds until the connection over which it came is lost.
+//!
+//! If a master's host loses power, nothing reports that the connection is lost. The client then notices it only at the next call.
+
+use crate::engine::env::Env;
+use crate::engine::store::StoreClient;
+
+/// The time before a call to the master. Two of them are equal if answers from then still hold, as far as this process has noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine::store) struct MasterFence {
+    /// Number of connections to the master that were lost before.
+    losses: u64,
+    /// How often this process has mounted its own memory again.
+    era: u64,
+}
+
+impl<E: Env> StoreClient<E> {
+    /// Returns the fence for answers of the master from now on.
+    pub(in crate::engine::store) fn fence(&self) -> MasterFence {
+        MasterFence { losses: self.inner.master.0.losses(), era: self.engine().era() }
+    }
+}
