@@ -1,6 +1,6 @@
 //! A client and nodes with a master, all in this process over loopback sockets.
 
-mod remount;
+pub(crate) mod remount;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -35,7 +35,7 @@ async fn master(port: u16) -> MasterServer<RealEnv> {
     }
 }
 
-fn config(master: u16, segment_mib: u64) -> NodeConfig {
+pub(crate) fn config(master: u16, segment_mib: u64) -> NodeConfig {
     let timeouts = Timeouts { connect: PATIENCE, call: PATIENCE };
     let client = StoreClient::builder(HostPort::new("127.0.0.1", master))
         .local_hostname("127.0.0.1")
@@ -45,19 +45,19 @@ fn config(master: u16, segment_mib: u64) -> NodeConfig {
     NodeConfig { client, segment_bytes: ByteSize(segment_mib * ByteSize::MIB) }
 }
 
-async fn node(master: u16, segment_mib: u64) -> Node<RealEnv> {
+pub(crate) async fn node(master: u16, segment_mib: u64) -> Node<RealEnv> {
     Node::start(config(master, segment_mib), RealEnv::new()).await.unwrap()
 }
 
-fn key(text: &str) -> ObjectKey {
+pub(crate) fn key(text: &str) -> ObjectKey {
     ObjectKey::from(text)
 }
 
-fn bytes(len: usize, seed: usize) -> Vec<u8> {
+pub(crate) fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 131) ^ (i >> 8) ^ seed) as u8).collect()
 }
 
-fn slice(value: Vec<u8>) -> mcctl::engine::sys::memory::Slice {
+pub(crate) fn slice(value: Vec<u8>) -> mcctl::engine::sys::memory::Slice {
     Arc::new(Memory::from_vec(value)).whole()
 }
 

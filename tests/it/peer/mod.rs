@@ -21,4 +21,5 @@ mod hostile;
 mod metadata;
 mod metrics;
 mod own_client;
+mod remount;
 mod service;

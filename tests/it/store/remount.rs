@@ -36,11 +36,14 @@ async fn careless_master(port: u16) -> MasterServer<RealEnv> {
 }
 
 /// Starts a put without writing anything. Returns the memory that it was assigned.
-async fn put_start(node: &Node<RealEnv>, name: &str, bytes: usize) -> BufferDescriptor {
-    let (client, config) = (node.client(), ReplicateConfig::default());
-    let sizes = vec![bytes as u64];
+pub(crate) async fn put_start(client: &StoreClient<RealEnv>, name: &str, bytes: usize) -> BufferDescriptor {
+    let (sizes, config) = (vec![bytes as u64], ReplicateConfig::default());
     let started = client.master().batch_put_start(client.id(), vec![name.into()], sizes, config, "default".into());
-    let replicas: Vec<ReplicaDescriptor> = started.await.unwrap().pop().unwrap().unwrap();
+    memory_of(&started.await.unwrap().pop().unwrap().unwrap())
+}
+
+/// The memory of an object's first replica.
+pub(crate) fn memory_of(replicas: &[ReplicaDescriptor]) -> BufferDescriptor {
     match &replicas[0].location {
         ReplicaLocation::Memory(buffer) => buffer.clone(),
         other => panic!("{other:?}"),
@@ -48,26 +51,37 @@ async fn put_start(node: &Node<RealEnv>, name: &str, bytes: usize) -> BufferDesc
 }
 
 /// A write that stops half way.
-struct StalledWrite {
+pub(crate) struct StalledWrite {
     stream: TcpStream,
     left: Vec<u8>,
 }
 
 impl StalledWrite {
     /// Sends half of `value`, and waits until it has arrived.
-    async fn start(node: &Node<RealEnv>, at: &BufferDescriptor, value: &[u8]) -> StalledWrite {
-        let mut stream = TcpStream::connect(("127.0.0.1", node.client().engine().data_port())).unwrap();
+    pub(crate) async fn start(
+        client: &StoreClient<RealEnv>,
+        at: &BufferDescriptor,
+        value: &[u8],
+    ) -> StalledWrite {
+        let descriptor = client.engine().open(&at.transport_endpoint.to_string_lossy()).await.unwrap();
+        let port = u16::try_from(descriptor.tcp_data_port).unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let (address, size) = (at.buffer_address, value.len() as u64);
         let header = RequestFrame { kind: OpKind::Write, version: FramingVersion::V2, address, size };
         let (first, left) = value.split_at(value.len() / 2);
         stream.write_all(&[&header.encode()[..], first].concat()).unwrap();
-        until("the first half to arrive", async || read(node, at).await[..first.len()] == *first).await;
+        until("the first half to arrive", async || read(client, at).await[..first.len()] == *first).await;
         StalledWrite { stream, left: left.to_vec() }
     }
 
-    /// Sends the other half. It may be refused. Waits until the node has closed the connection.
-    fn finish(mut self) {
+    /// Sends the other half. It may be refused.
+    pub(crate) fn send_rest(&mut self) {
         let _ = self.stream.write_all(&self.left);
+    }
+
+    /// Sends the other half. Waits until the node has closed the connection.
+    fn finish(mut self) {
+        self.send_rest();
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut answer = Vec::new();
         let end = self.stream.read_to_end(&mut answer);
@@ -77,16 +91,15 @@ impl StalledWrite {
     }
 }
 
-async fn transfer(node: &Node<RealEnv>, kind: OpKind, at: &BufferDescriptor, local: &Arc<Memory>) {
+async fn transfer(client: &StoreClient<RealEnv>, kind: OpKind, at: &BufferDescriptor, local: &Arc<Memory>) {
     let op = Op { kind, local: local.whole(), remote: RemoteAddr(at.buffer_address) };
-    let engine = node.client().engine();
-    engine.transfer(&at.transport_endpoint.to_string_lossy(), vec![op], PATIENCE).await.unwrap();
+    client.engine().transfer(&at.transport_endpoint.to_string_lossy(), vec![op], PATIENCE).await.unwrap();
 }
 
 /// The bytes of an object, without regard to leases.
-async fn read(node: &Node<RealEnv>, at: &BufferDescriptor) -> Vec<u8> {
+pub(crate) async fn read(client: &StoreClient<RealEnv>, at: &BufferDescriptor) -> Vec<u8> {
     let memory = Arc::new(Memory::from_vec(vec![0; at.size as usize]));
-    transfer(node, OpKind::Read, at, &memory).await;
+    transfer(client, OpKind::Read, at, &memory).await;
     memory.whole().to_vec()
 }
 
@@ -94,17 +107,17 @@ async fn read(node: &Node<RealEnv>, at: &BufferDescriptor) -> Vec<u8> {
 async fn a_stalled_write_does_not_reach_an_object_of_the_restarted_master() {
     let first = careless_master(free_port()).await;
     let port = first.rpc_port();
-    let (node, client) = (node(port, 32).await, node(port, 0).await);
-    let at = put_start(&client, "old", MIB).await;
-    let old = StalledWrite::start(&node, &at, &bytes(MIB, 1)).await;
+    let (_node, client) = (node(port, 32).await, node(port, 0).await);
+    let at = put_start(client.client(), "old", MIB).await;
+    let old = StalledWrite::start(client.client(), &at, &bytes(MIB, 1)).await;
     first.stop().await;
     let second = careless_master(port).await;
     until("the segment is remounted", async || segments(&second) == 1).await;
-    let again = put_start(&client, "new", MIB).await;
+    let again = put_start(client.client(), "new", MIB).await;
     assert_eq!(again, at, "the same memory");
-    transfer(&client, OpKind::Write, &at, &Arc::new(Memory::from_vec(bytes(MIB, 2)))).await;
+    transfer(client.client(), OpKind::Write, &at, &Arc::new(Memory::from_vec(bytes(MIB, 2)))).await;
     old.finish();
-    assert_eq!(read(&client, &at).await, bytes(MIB, 2));
+    assert_eq!(read(client.client(), &at).await, bytes(MIB, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,14 +129,14 @@ async fn a_stalled_write_does_not_survive_the_expiry_of_its_node() {
         config.policy.lease_ttl = Duration::ZERO;
     })
     .await;
-    let (node, client) = (node(master.rpc_port(), 32).await, node(master.rpc_port(), 0).await);
-    let at = put_start(&client, "old", MIB).await;
-    let old = StalledWrite::start(&node, &at, &bytes(MIB, 1)).await;
+    let (_node, client) = (node(master.rpc_port(), 32).await, node(master.rpc_port(), 0).await);
+    let at = put_start(client.client(), "old", MIB).await;
+    let old = StalledWrite::start(client.client(), &at, &bytes(MIB, 1)).await;
     until("the node's client expires", async || segments(&master) == 0).await;
     until("the segment is remounted", async || segments(&master) == 1).await;
-    transfer(&client, OpKind::Write, &at, &Arc::new(Memory::from_vec(bytes(MIB, 2)))).await;
+    transfer(client.client(), OpKind::Write, &at, &Arc::new(Memory::from_vec(bytes(MIB, 2)))).await;
     old.finish();
-    assert_eq!(read(&client, &at).await, bytes(MIB, 2));
+    assert_eq!(read(client.client(), &at).await, bytes(MIB, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
