@@ -11,14 +11,16 @@ use crate::commands::data_directory::{self, DataPlan, STOP_WITH_DATA_MAX};
 use crate::commands::error::Failure;
 use crate::commands::key_space::key_space;
 use crate::commands::listen::ListenAddress;
+use crate::commands::metadata_directory::MetadataDataPlan;
 use crate::commands::runtime;
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::http::HttpServer;
+use crate::engine::journal::JournalError;
 use crate::engine::master::admin::AdminApi;
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::{MasterConfig, MasterError, MasterHandle, MasterServer, StateEffect, UnmountReason};
-use crate::engine::metadata::{KeySpace, MetadataClient, MetadataService};
+use crate::engine::metadata::{KeyParsing, KeySpace, MetadataClient, MetadataService};
 use crate::engine::rpc::StartError;
 use crate::engine::sys::process_metrics;
 
@@ -77,11 +79,16 @@ impl MasterProcess {
     pub async fn start(plan: &MasterPlan) -> Result<MasterProcess, Failure> {
         let env = RealEnv::new();
         let mut http = Vec::new();
+        // First, so that the message is the master's if another process uses the directory.
+        let data = plan.data.as_ref().map(|data| data.open(&env)).transpose()?;
         // The master starts last: clients must not connect to a master that stops again because another port is in use.
         let mut cleaner = MetadataCleaner::None;
         let (mut metadata_at, mut embedded) = (None, None);
         if let Some(listen) = &plan.metadata {
-            let service = MetadataService::new(env.clone(), key_space());
+            let service = match &plan.data {
+                Some(data) => MetadataDataPlan::embedded(data).restore(&env, key_space(), KeyParsing::Plain)?,
+                None => MetadataService::new(env.clone(), key_space()),
+            };
             let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
             metadata_at = Some(running.at().clone());
             embedded = Some((running.at().clone(), service.clone()));
@@ -91,7 +98,6 @@ impl MasterProcess {
         if let MetadataCleanup::Elsewhere(url) = &plan.cleanup {
             cleaner = elsewhere(url.as_deref())?;
         }
-        let data = plan.data.as_ref().map(|data| data.open(&env)).transpose()?;
         let started = MasterServer::start_here(plan.config.clone(), data, env.clone()).await;
         let master = started.map_err(|error| match (error, &plan.data) {
             (MasterError::Rpc(StartError::Listen { source, .. }), _) => plan.rpc.failure(&source),
@@ -136,6 +142,7 @@ impl MasterProcess {
         let cleaned = clean(&handle, &mut self.departures, &self.cleaner);
         let error = tokio::select! {
             error = self.master.failed() => error,
+            error = self.cleaner.failed() => error,
             ((), ()) = async { tokio::join!(report, cleaned) } => std::future::pending().await,
         };
         data_directory::stopped(&error)
@@ -151,10 +158,24 @@ impl MasterProcess {
             for server in self.http {
                 server.stop().await;
             }
-            self.master.stop().await
+            let records = match &self.cleaner {
+                MetadataCleaner::Here { service, .. } => service.close().await,
+                MetadataCleaner::None | MetadataCleaner::Elsewhere { .. } => Ok(()),
+            };
+            self.master.stop().await.and(records)
         };
         let stopped = runtime::stop_within(self.stop_max, "the master", stop).await;
         stopped.unwrap_or(Ok(())).map_err(|error| data_directory::stopped(&error))
+    }
+}
+
+impl MetadataCleaner {
+    /// Waits until the embedded metadata service cannot write its data directory.
+    async fn failed(&self) -> JournalError {
+        match self {
+            MetadataCleaner::Here { service, .. } => service.failed().await,
+            MetadataCleaner::None | MetadataCleaner::Elsewhere { .. } => std::future::pending().await,
+        }
     }
 }
 

@@ -58,11 +58,7 @@ pub(crate) struct StalledWrite {
 
 impl StalledWrite {
     /// Sends half of `value`, and waits until it has arrived.
-    pub(crate) async fn start(
-        client: &StoreClient<RealEnv>,
-        at: &BufferDescriptor,
-        value: &[u8],
-    ) -> StalledWrite {
+    pub(crate) async fn start(client: &StoreClient<RealEnv>, at: &BufferDescriptor, value: &[u8]) -> StalledWrite {
         let descriptor = client.engine().open(&at.transport_endpoint.to_string_lossy()).await.unwrap();
         let port = u16::try_from(descriptor.tcp_data_port).unwrap();
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -110,7 +106,7 @@ async fn a_stalled_write_does_not_reach_an_object_of_the_restarted_master() {
     let (_node, client) = (node(port, 32).await, node(port, 0).await);
     let at = put_start(client.client(), "old", MIB).await;
     let old = StalledWrite::start(client.client(), &at, &bytes(MIB, 1)).await;
-    first.stop().await;
+    first.stop().await.unwrap();
     let second = careless_master(port).await;
     until("the segment is remounted", async || segments(&second) == 1).await;
     let again = put_start(client.client(), "new", MIB).await;
@@ -164,7 +160,7 @@ async fn objects_are_stored_again_when_the_hold_ends() {
     let node = node(port, 32).await;
     let config = ReplicateConfig::default();
     node.client().put(&key("before"), slice(vec![1; 100]), &config).await.unwrap();
-    first.stop().await;
+    first.stop().await.unwrap();
     let hold = Duration::from_secs(2);
     let second = master_with(port, |config| {
         config.policy.put_discard_after = hold;
@@ -279,7 +275,7 @@ async fn with_slow_node() -> (MasterServer<RealEnv>, SlowNode, Node<RealEnv>, No
 /// Restarts the master. Both clients notice it.
 async fn restarted(first: MasterServer<RealEnv>, clients: [&Node<RealEnv>; 2]) -> MasterServer<RealEnv> {
     let port = first.rpc_port();
-    first.stop().await;
+    first.stop().await.unwrap();
     let second = master(port).await;
     for client in clients {
         until("the client reaches the new master", async || client.client().exists(&key("none")).await.is_ok()).await;
@@ -325,7 +321,7 @@ async fn a_read_fails_if_the_master_is_gone_at_its_end() {
     let (first, slow, client, _other) = with_slow_node().await;
     let get = start_get(&client, "k");
     let request = slow.request(OpKind::Read);
-    first.stop().await;
+    first.stop().await.unwrap();
     until("the client notices it", async || client.client().exists(&key("k")).await.is_err()).await;
     request.answer(b"late");
     let error = in_time("the read", get).await.unwrap().expect_err("the lookup does not hold any more");
