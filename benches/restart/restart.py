@@ -164,7 +164,7 @@ def restart(cluster, how, seconds):
     cluster.listener.clear()
     process = master.start()
     port_s, c = exec_to_port(process, master.rpc, seconds)
-    out["port_s"] = round(port_s, 4)
+    out.update(port_s=round(port_s, 4), start_cpu_s=round(common.cpu_s(process.pid), 4))
     try:
         # one key of each node, until the first answer with replicas
         samples = {"wheel": [n for n in k.sample if n < k.half], "own": [n for n in k.sample if n >= k.half]}
@@ -272,7 +272,7 @@ def summary(rows):
         if not row["counted"]:
             continue
         g = out.setdefault(f"{row['mode']} {row['signal']}", {})
-        for name in ("port_s", "sampled_s", "all_s", "verified_s", "stop_s", "exist_pass_s"):
+        for name in ("port_s", "start_cpu_s", "sampled_s", "all_s", "verified_s", "stop_s", "exist_pass_s"):
             g.setdefault(name, []).append(row[name])
         gets = row["first_get_s"]
         g.setdefault("first_get_s", []).append(min(gets.values(), default=None))
@@ -284,6 +284,7 @@ def summary(rows):
         g.setdefault("wrong_values", []).append(row["load_by_value"]["wrong"] + row["pinned_by_value"]["wrong"] + row["load"]["wrong"])
         g.setdefault("load_longest_gap_s", []).append(max(row["load"]["longest_gap_s"].values()))
         g.setdefault("memory_ratio", []).append(round(row["rss_after_kb"] / row["rss_before_kb"], 3))
+        g.setdefault("highest_memory_ratio", []).append(round(row["high_water_after_kb"] / row["rss_before_kb"], 3))
     return {name: {k: median_worst(v) for k, v in g.items()} for name, g in out.items()}
 
 

@@ -7,9 +7,11 @@
 The load generator fills N keys on paper segments, and then sends one kind of call for some seconds per phase. Snapshots are frequent. A
 request belongs to a snapshot if it was in flight at any time between the creation of the temporary file and its rename, plus a margin. Pairs
 are a snapshot and the gap behind it: neighbours in time, so that a busy machine affects both.
+`--control` measures a master without a data directory, and a process that only spins for 0.5 s at the same spacing: what any other use of a
+processor costs on this machine.
 A few puts and removes per second make sure that there is something new to write.
 """
-import argparse, bisect, json, os, statistics, struct, subprocess, threading, time
+import argparse, bisect, json, os, statistics, struct, subprocess, sys, threading, time
 
 import common, rpc
 from common import Master, Result, SnapshotWatch, log, peer, quantile
@@ -29,10 +31,32 @@ def parse():
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--fsync", default="interval")
     ap.add_argument("--margin-ms", type=float, default=20, help="added to both ends of a snapshot")
-    ap.add_argument("--no-data-dir", action="store_true", help="to test this program: no snapshots")
+    ap.add_argument("--control", action="store_true", help="a spinning process instead of snapshots")
     ap.add_argument("--dir")
     ap.add_argument("--json")
     return ap.parse_args()
+
+
+class Spinner:
+    """the control: uses a processor for 0.5 s, again and again; like SnapshotWatch"""
+
+    def __init__(self, every):
+        self.every, self.windows, self.running = every, [], True
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        code = "import time, sys\nend = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass"
+        while self.running:
+            time.sleep(self.every)
+            begin = time.monotonic()
+            subprocess.run([sys.executable, "-S", "-E", "-c", code], timeout=30)
+            self.windows.append((begin, time.monotonic()))
+
+    def stop(self):
+        self.running = False
+        self.thread.join()
+        return self.windows
 
 
 class Trickle:
@@ -108,10 +132,10 @@ def holds(before, after):
 
 def one_round(args, root, number):
     data = os.path.join(root, f"data-{number}")
-    master = Master(args.binary, root, [] if args.no_data_dir else common.data_flags(data, args.fsync, args.snapshot_seconds))
+    master = Master(args.binary, root, [] if args.control else common.data_flags(data, args.fsync, args.snapshot_seconds))
     process = master.start_ready()
     samples = os.path.join(root, f"samples-{number}")
-    watch = None if args.no_data_dir else SnapshotWatch(data)
+    watch = Spinner(args.snapshot_seconds) if args.control else SnapshotWatch(data)
     trickle = Trickle(master.rpc)
     phases = [f"bput:4:1:{args.keys}", "sleep:3"] + [f"{op}:{args.conns}:1:{args.secs}s" for op in args.ops.split(",")]
     out = dict(round=number, phases=[])
@@ -133,7 +157,7 @@ def one_round(args, root, number):
         p.kill()
         p.wait()
         trickle.stop()
-        windows = watch.stop() if watch else []
+        windows = watch.stop()
         process.stop()
     out["windows"] = windows
     out["snapshots"] = dict(count=len(windows), median_s=statistics.median(e - b for b, e in windows) if windows else None,
