@@ -70,7 +70,8 @@ class Process:
     def stop(self):
         atexit.unregister(self.stop)
         self.end(signal.SIGTERM, 30)
-        self.log.close()
+        if not self.log.closed:
+            self.log.close()
 
 
 class Master:

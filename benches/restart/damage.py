@@ -1,5 +1,5 @@
 """Damage to the files of a data directory, for faults.py."""
-import os, random, shutil, signal, subprocess, time
+import errno, os, random, shutil, signal, subprocess, time
 
 import common, recovered
 from common import Master, log, wait
@@ -140,6 +140,7 @@ def whole_directory(args, root, bases, wanted, add):
                                ("all snapshots missing", lambda path: [os.unlink(os.path.join(os.path.dirname(path), n)) for n in snapshots(base.path)], newest)):
         if wanted(case):
             judge(args, root, base, case, change, file, add)
+    invalidated(args, root, wanted, add)
     foreign = next(n for n in bases[0].files() if n.startswith("log-"))
     if wanted("log of another directory"):
         own = next((n for n in names if n.startswith("log-")), foreign)
@@ -151,6 +152,29 @@ def whole_directory(args, root, bases, wanted, add):
         add("damage", "other cluster", recovered.start_and_judge(args.binary, root, work, base.store, None, ["--cluster_id=other"]))
     if wanted("in use"):
         add("damage", "directory in use", in_use(args, root, base))
+
+
+def invalidated(args, root, wanted, add):
+    """A directory that its master left with continue-memory-only. Its state is old, so no damage to the marker may make it valid again."""
+    import live_faults
+    if not wanted("invalidated marker"):
+        return
+    r = live_faults.Running(args, root, "invalidated", fsync="always", flags=["--on-disk-error", "continue-memory-only"])
+    r.control.set(write=errno.ENOSPC, allocate=errno.ENOSPC, only_log=1)
+    time.sleep(2)
+    r.process.end(signal.SIGKILL)
+    r.settle()
+    base = Base("invalidated", r.data, r.store)
+    size = os.path.getsize(os.path.join(r.data, "invalid"))
+    cases = [("unchanged", lambda path: None), ("missing", os.unlink), ("empty", cut(0)), ("100 bytes appended", extend)]
+    cases += [(f"bit flip in content at {o}, bit {b}", flip(o, b)) for o in range(min(size, 16)) for b in range(8)]
+
+    def record(part, case, outcome):
+        if not outcome["outcome"].startswith(("exit 4", "expected: exit 4")):
+            outcome["outcome"] = f"VIOLATION: a directory that was invalidated is used again ({outcome['outcome'][:60]})"
+        add(part, case, outcome)
+    for case, change in cases:
+        judge(args, root, base, case, change, "invalid", record)
 
 
 def remove_logs(folder):

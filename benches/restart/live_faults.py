@@ -38,6 +38,8 @@ def shim(folder):
 class Running:
     """a master with a store and a writer, on a directory with a fault to come"""
 
+    all = []
+
     def __init__(self, args, root, name, data=None, fsync="interval", flags=(), preload=True, snapshot_seconds=3600, **options):
         self.args, self.root, self.name = args, root, name
         self.data = data or os.path.join(root, "live")
@@ -47,10 +49,12 @@ class Running:
         env = dict(LD_PRELOAD=shim(root), FAULT_DIRECTORY=self.data, FAULT_CONTROL=self.control.path) if preload else None
         self.master = Master(args.binary, root, common.data_flags(self.data, fsync, snapshot_seconds, flags), env=env, name="live")
         self.process = self.master.start_ready(**options)
+        Running.all.append(self)
         self.store = recovered.Store(self.master)
         self.store.mount()
         self.store.fill(200, "before")
         self.writer = recovered.Writer(self.store, "live")
+        self.must_exist = set()
         time.sleep(args.fill_seconds)
 
     def wait_end(self, seconds):
@@ -70,7 +74,7 @@ class Running:
                 s.disconnect()
                 s.pings()
                 s.keys.update((n, r) for n, r in zip(names, s.found(names)) if r is not None)
-        self.must_exist = set(self.writer.acked)
+        self.must_exist |= set(self.writer.acked)
         s.removed |= set(self.writer.removed) - set(self.writer.in_flight)
         s.disconnect()
 
@@ -222,6 +226,9 @@ def tmpfs(folder, size):
     try:
         yield folder
     finally:
+        for r in Running.all:  # a case that failed has left its master
+            r.writer.running = False
+            r.process.stop()
         subprocess.run(["umount", folder], check=True, timeout=20)
 
 
@@ -253,7 +260,7 @@ def full_file_system(args, root, add):
         data = os.path.join(mounted, "data")
         r = Running(args, root, "full", data=data, preload=False)
         r.settle()
-        r.writer = recovered.Churn(r.store)
+        r.writer = recovered.Churn(r.store, "churn")
         fill_up(mounted)
         out = judged(r, r.wait_end(300), 300, lambda: os.unlink(os.path.join(mounted, "filler")))
         add("live", "full file system: at the next log file", out)

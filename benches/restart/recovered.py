@@ -182,7 +182,7 @@ def start_and_judge(binary, folder, data, store, file=None, flags=(), seconds=30
 
     full              every key at its place, no removed key back, new ranges free, and the same after another kill and start
     cut, reported     the same, but the changes at the end of the log are missing, and the master reports it with file and offset
-    exit 4            exit code 4; the message names the file and an offset
+    exit 4            exit code 4; the message names the file and an offset; or another file that contradicts it, or the directory
     exit 4, no offset / exit 4, no file     exit code 4 with an incomplete message
     expected: ...     a refusal that is not about a damaged file: a directory of another cluster, in use, or invalidated
     anything else is described, and is a violation
@@ -236,12 +236,16 @@ def exit_outcome(process, file, took):
         out["outcome"] = f"expected: exit {code}, '{refusal[0]}'"
     elif code != 4:
         out["outcome"] = f"VIOLATION: exit code {code}"
-    elif file and file not in text:
-        out["outcome"] = "exit 4, no file"
     elif not re.search(r"(?i)offset \d+", text):
-        out["outcome"] = "exit 4, no offset"
+        out["outcome"] = "exit 4 (error of the disk)" if re.search(r"(log-|snapshot-|identity|invalid|lock).*os error", text) else "exit 4, no offset"
+    elif file and file not in text:
+        # a damaged identity contradicts the log; a log that is missing is a matter of the directory
+        names = re.search(r"found: \S*?((?:log|snapshot)-\d+|identity\.json|/\S+) is corrupt", text)
+        out["outcome"] = f"exit 4 (names {'the directory' if names and names[1].startswith('/') else 'another file'})" if names else "exit 4, no file"
     else:
         out["outcome"] = "exit 4"
+    if file == "identity.json" and code == 2:
+        out["outcome"] = "VIOLATION: exit code 2: a damaged identity is taken for that of another cluster"
     return out
 
 
