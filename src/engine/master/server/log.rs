@@ -83,10 +83,10 @@ pub(super) struct SnapshotMark {
 /// What the background threads are asked to do.
 #[derive(Debug, Default)]
 struct LogRequests {
-    /// A response waits until this change is durable.
+    /// A response waits until the progress shows that this change is durable.
     sync: u64,
-    /// A response waits because no log file has room.
-    no_room: bool,
+    /// A response waits until the progress shows that this change is in the kernel. No log file had room for it.
+    flush: u64,
     failure: Option<JournalError>,
     stopping: bool,
 }
@@ -190,7 +190,7 @@ impl MasterLog {
         {
             let mut requests = self.requests();
             requests.sync = requests.sync.max(sync);
-            requests.no_room |= self.writer.flushed() < last;
+            requests.flush = requests.flush.max(last);
         }
         self.log_wake.notify_one();
         let is_stored = |progress: &LogProgress| match progress.outcome {
@@ -217,10 +217,12 @@ impl MasterLog {
             if let Some(error) = requests.failure.take() {
                 return LogWork::Fail(error);
             }
-            if requests.sync > self.writer.durable() {
+            // A snapshot, or the commit of another thread, may have stored the changes. The responses still wait for the progress.
+            let (flushed, durable) = self.published();
+            if requests.sync > durable {
                 return LogWork::Sync(requests.sync);
             }
-            if std::mem::take(&mut requests.no_room) {
+            if requests.flush > flushed {
                 return LogWork::MakeRoom;
             }
             if requests.stopping {
@@ -261,6 +263,12 @@ impl MasterLog {
     pub fn publish_progress(&self) {
         let (flushed, durable) = (self.writer.flushed(), self.writer.durable());
         self.progress.send_modify(|progress| (progress.flushed, progress.durable) = (flushed, durable));
+    }
+
+    /// The last changes that the waiting responses see as flushed and as durable.
+    fn published(&self) -> (u64, u64) {
+        let progress = self.progress.borrow();
+        (progress.flushed, progress.durable)
     }
 
     /// Ends the use of the log.
