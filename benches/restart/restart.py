@@ -6,7 +6,7 @@
 
 Nodes: the wheel's Python client with a segment, and `mcctl serve store`; each holds half of the keys. Values are real (64 to 512 bytes) and
 name their key. Every 50th key is hard-pinned, and the segments are so large that nothing is evicted: a missing key is lost.
-Load during each restart: the wheel's client puts new keys and reads them. Whatever it was told to be stored must be readable afterwards.
+Load during each restart: the wheel's client puts new keys and reads them. Every acknowledged put must be readable afterwards.
 
 Times count from the start of the new process (exec):
   port          a TCP connection is accepted, and ServiceReady answered
@@ -15,7 +15,8 @@ Times count from the start of the new process (exec):
   all           a complete pass of BatchExistKey over all keys has found every key
   verified      the wheel's client has read all hard-pinned keys and compared the values (includes the time that reading takes)
 
-Part `memory` compares the master's memory with and without a data directory. Part `real` restarts the real master with its snapshots. `--no-data-dir` measures a master without a data directory, to test this program: all keys are lost.
+Part `memory` compares the master's memory with and without a data directory. Part `real` restarts the real master with its snapshots.
+`--no-data-dir` measures a master without a data directory, to test this program: all keys are lost.
 """
 import argparse, json, os, shutil, subprocess, sys, threading, time
 
