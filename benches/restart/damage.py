@@ -165,7 +165,7 @@ def invalidated(args, root, wanted, add):
     r.process.end(signal.SIGKILL)
     r.settle()
     base = Base("invalidated", r.data, r.store)
-    size = os.path.getsize(os.path.join(r.data, "invalid"))
+    size = os.path.getsize(os.path.join(r.data, "validity"))
     cases = [("unchanged", lambda path: None), ("missing", os.unlink), ("empty", cut(0)), ("100 bytes appended", extend)]
     cases += [(f"bit flip in content at {o}, bit {b}", flip(o, b)) for o in range(min(size, 16)) for b in range(8)]
 
@@ -174,7 +174,7 @@ def invalidated(args, root, wanted, add):
             outcome["outcome"] = f"VIOLATION: a directory that was invalidated is used again ({outcome['outcome'][:60]})"
         add(part, case, outcome)
     for case, change in cases:
-        judge(args, root, base, case, change, "invalid", record)
+        judge(args, root, base, case, change, "validity", record)
 
 
 def remove_logs(folder):

@@ -156,7 +156,7 @@ async fn a_service_may_continue_in_memory_and_its_directory_is_refused_later() {
     disk.set_fault(Some(DiskFault { operation: StorageOperation::Write, after: 0, errno: 5, is_permanent: false }));
     running.client.put(RAM, "1".into()).await.unwrap();
     assert_eq!(running.client.get(RAM).await.unwrap(), Some("1".into()));
-    assert_eq!(disk.contents("invalid"), Some(vec![1]));
+    assert_eq!(disk.contents("validity"), Some(b"invalid\n".to_vec()));
     running.stop().await;
 }
 

@@ -8,11 +8,12 @@ use crate::engine::journal::error::{Corruption, JournalError};
 use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader, FileKind, writer_of};
 use crate::engine::journal::identity::DirectoryIdentity;
 use crate::engine::journal::log_end::UnprovedRange;
+use crate::engine::journal::marker::ValidityMarker;
 use crate::engine::journal::names;
 use crate::engine::journal::planted::{JournalMistake, is_planted};
 use crate::engine::journal::recovery::{RecoveredItem, RecoveryReport, RecoverySource};
 use crate::engine::journal::snapshot::{SnapshotSummary, SnapshotWriter};
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
+use crate::engine::journal::storage::{JournalStorage, StorageOperation, read_full};
 use crate::engine::journal::uuid::Uuid;
 use crate::engine::journal::writer::{LogConfig, LogWriter};
 
@@ -50,7 +51,7 @@ pub struct DataDir {
     identity: DirectoryIdentity,
     directory: Uuid,
     boot: Uuid,
-    marker: Arc<dyn JournalFile>,
+    marker: ValidityMarker,
     set_aside: Option<String>,
     /// Sequence numbers of the snapshots that are kept, oldest first.
     generations: Mutex<Vec<u64>>,
@@ -87,11 +88,12 @@ impl DataDir {
             ExistingData::Keep | ExistingData::SetAside { .. } => None,
         };
         remove_temporary(&*storage)?;
-        let marker = open_marker(&*storage)?;
-        if is_set(&*marker)? {
-            return Err(JournalError::Invalidated { directory });
-        }
-        let identity = match load_identity(&*storage)? {
+        let identity = load_identity(&*storage)?;
+        let has_marker = list(&*storage)?.iter().any(|name| name == names::VALIDITY);
+        let is_new = identity.is_none() && !has_data(&*storage)?;
+        // It exists before the identity.
+        let marker = ValidityMarker::open(&*storage, has_marker, is_new)?;
+        let identity = match identity {
             Some(identity) => identity,
             None if has_data(&*storage)? => {
                 return Err(JournalError::corrupt(names::IDENTITY, 0, Corruption::NoIdentity));
@@ -248,17 +250,7 @@ impl DataDir {
     /// # Errors
     /// The disk reports an error. Then the directory is not marked, unless the disk has stored the mark in spite of the error.
     pub fn invalidate(&self) -> Result<(), JournalError> {
-        let error = |operation| JournalError::storage(operation, names::INVALID_MARKER, None);
-        let marked = self
-            .marker
-            .write_at(0, &[1])
-            .map_err(error(StorageOperation::Write))
-            .and_then(|()| self.marker.sync().map_err(error(StorageOperation::Sync)));
-        if marked.is_err() {
-            // The kernel may keep the mark although the sync failed. The process will stop, and the log is complete.
-            let _ = self.marker.write_at(0, &[0]);
-        }
-        marked
+        self.marker.invalidate()
     }
 }
 
@@ -284,34 +276,6 @@ fn has_data(storage: &dyn JournalStorage) -> Result<bool, JournalError> {
 fn remove_temporary(storage: &dyn JournalStorage) -> Result<(), JournalError> {
     let is_temporary = |name: &&String| names::is_of_journal(name) && name.ends_with(names::TEMPORARY);
     list(storage)?.iter().filter(is_temporary).try_for_each(|name| remove(storage, name))
-}
-
-/// Opens the marker that [`DataDir::invalidate`] writes to. Creates it if it does not exist.
-fn open_marker(storage: &dyn JournalStorage) -> Result<Arc<dyn JournalFile>, JournalError> {
-    let error = |operation| JournalError::storage(operation, names::INVALID_MARKER, None);
-    let exists = list(storage)?.iter().any(|name| name == names::INVALID_MARKER);
-    let marker = if exists {
-        storage.open(names::INVALID_MARKER).map_err(error(StorageOperation::Open))?
-    } else {
-        storage.create(names::INVALID_MARKER, 1).map_err(error(StorageOperation::Create))?
-    };
-    // A power loss may have left an empty file.
-    if !exists || marker.size().map_err(error(StorageOperation::Read))? == 0 {
-        marker.write_at(0, &[0]).map_err(error(StorageOperation::Write))?;
-        marker.sync().map_err(error(StorageOperation::Sync))?;
-        sync_directory(storage)?;
-    }
-    Ok(marker)
-}
-
-fn is_set(marker: &dyn JournalFile) -> Result<bool, JournalError> {
-    let mut byte = [0];
-    marker.read_at(0, &mut byte).map_err(JournalError::storage(
-        StorageOperation::Read,
-        names::INVALID_MARKER,
-        Some(0),
-    ))?;
-    Ok(byte != [0])
 }
 
 fn remove(storage: &dyn JournalStorage, name: &str) -> Result<(), JournalError> {

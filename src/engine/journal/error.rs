@@ -90,6 +90,12 @@ pub enum Corruption {
     /// The identity file cannot be parsed.
     #[error("the file is not a valid identity: {0}")]
     Identity(String),
+    /// The file that states whether the directory is valid has other contents.
+    #[error("the file states neither 'valid' nor 'invalid'")]
+    Marker,
+    /// The directory was used before, and the file that states whether it is valid is missing.
+    #[error("the file is missing")]
+    NoMarker,
     /// The directory has data, and the file that identifies it is missing.
     #[error("the identity file is missing")]
     NoIdentity,

@@ -1,5 +1,6 @@
 //! The file that identifies a data directory: its UUID, and the cluster that it belongs to.
 
+use crc32c::crc32c;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::journal::error::{Corruption, JournalError};
@@ -25,6 +26,14 @@ pub(super) struct DirectoryIdentity {
     pub started: bool,
 }
 
+/// Size of the end of the file: the checksum's field and the closing brace.
+const CHECKSUM_BYTES: usize = r#","checksum":"00000000"}"#.len();
+
+/// The end of the file for these fields.
+fn checksum_field(fields: &[u8]) -> String {
+    format!(r#","checksum":"{:08x}"}}"#, crc32c(fields))
+}
+
 /// The fields that all formats have.
 #[derive(Deserialize)]
 struct IdentityFormat {
@@ -36,6 +45,13 @@ impl DirectoryIdentity {
     pub(super) fn new(cluster_id: &str, uuid: Uuid) -> DirectoryIdentity {
         let (cluster_id, uuid, writer) = (cluster_id.to_owned(), uuid.to_string(), WRITER.to_owned());
         DirectoryIdentity { format: IDENTITY_FORMAT, cluster_id, uuid, writer, started: false }
+    }
+
+    /// The contents of the file.
+    fn encode(&self) -> String {
+        let fields = serde_json::to_string(self).expect("strings and numbers are valid JSON");
+        let fields = fields.trim_end_matches('}');
+        format!("{fields}{}\n", checksum_field(fields.as_bytes()))
     }
 
     /// Reads the file.
@@ -64,12 +80,19 @@ impl DirectoryIdentity {
             let offset = offset_of(bytes, error.line(), error.column());
             JournalError::corrupt(names::IDENTITY, offset, Corruption::Identity(error.to_string()))
         };
-        let format: IdentityFormat = serde_json::from_slice(bytes).map_err(invalid)?;
+        let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let format: IdentityFormat = serde_json::from_slice(text).map_err(invalid)?;
+        // All formats end with the checksum of what precedes it.
+        let (fields, checksum) = text.split_at(text.len().saturating_sub(CHECKSUM_BYTES));
+        if checksum != checksum_field(fields).as_bytes() {
+            let what = Corruption::Identity("the checksum is wrong".to_owned());
+            return Err(JournalError::corrupt(names::IDENTITY, 0, what));
+        }
         if format.format != IDENTITY_FORMAT {
             let (file, writer) = (names::IDENTITY.to_owned(), format.writer);
             return Err(JournalError::UnknownFormat { file, found: format.format, writer });
         }
-        serde_json::from_slice(bytes).map_err(invalid)
+        serde_json::from_slice(&[fields, b"}"].concat()).map_err(invalid)
     }
 
     /// The directory's UUID.
@@ -88,11 +111,11 @@ impl DirectoryIdentity {
     /// # Errors
     /// The disk reports an error. Then the file is unchanged or replaced.
     pub(super) fn store(&self, storage: &dyn JournalStorage) -> Result<(), JournalError> {
-        let text = serde_json::to_vec(self).expect("strings and numbers are valid JSON");
+        let text = self.encode();
         let temporary = names::temporary(names::IDENTITY);
         let error = |operation| JournalError::storage(operation, &temporary, None);
         let file = storage.create(&temporary, 0).map_err(error(StorageOperation::Create))?;
-        file.write_at(0, &[&text[..], b"\n"].concat()).map_err(error(StorageOperation::Write))?;
+        file.write_at(0, text.as_bytes()).map_err(error(StorageOperation::Write))?;
         file.sync().map_err(error(StorageOperation::Sync))?;
         storage.rename(&temporary, names::IDENTITY).map_err(error(StorageOperation::Rename))?;
         let sync = JournalError::storage(StorageOperation::SyncDirectory, &storage.path(), None);
@@ -117,8 +140,7 @@ mod tests {
     #[test]
     fn an_identity_round_trips() {
         let identity = DirectoryIdentity::new("cluster \"a\"", Uuid(7));
-        let text = serde_json::to_string(&identity).unwrap();
-        assert_eq!(parse(&text).unwrap(), identity);
+        assert_eq!(parse(&identity.encode()).unwrap(), identity);
         assert_eq!(identity.uuid().unwrap(), Uuid(7));
     }
 
@@ -136,8 +158,20 @@ mod tests {
     }
 
     #[test]
+    fn every_flipped_bit_of_an_identity_is_detected() {
+        let text = DirectoryIdentity::new("cluster", Uuid(7)).encode();
+        for bit in 0..(text.len() - 1) * 8 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let error = DirectoryIdentity::parse(&bytes).unwrap_err();
+            assert!(matches!(&error, JournalError::Corrupt { file, .. } if file == names::IDENTITY), "{bit}: {error}");
+        }
+    }
+
+    #[test]
     fn an_identity_of_an_unknown_format_names_its_writer() {
-        match parse(r#"{"format":9,"writer":"mcctl 8.0.0","shards":[]}"#).unwrap_err() {
+        let fields = r#"{"format":9,"writer":"mcctl 8.0.0","shards":[]"#;
+        match parse(&format!("{fields}{}", checksum_field(fields.as_bytes()))).unwrap_err() {
             JournalError::UnknownFormat { found, writer, .. } => assert_eq!((found, &*writer), (9, "mcctl 8.0.0")),
             other => panic!("{other}"),
         }

@@ -16,6 +16,7 @@ mod identity;
 mod log_end;
 mod log_file;
 mod log_reader;
+mod marker;
 mod names;
 mod options;
 mod planted;

@@ -2,8 +2,8 @@
 
 /// The file that identifies the directory.
 pub(super) const IDENTITY: &str = "identity.json";
-/// The file whose first byte is not zero if the directory is invalid.
-pub(super) const INVALID_MARKER: &str = "invalid";
+/// The file that states whether the directory is valid.
+pub(super) const VALIDITY: &str = "validity";
 /// The file that the operating system's lock is on.
 pub(super) const LOCK: &str = "lock";
 /// The end of the name of a file that is not complete.
@@ -47,7 +47,7 @@ pub(super) fn temporary(name: &str) -> String {
 /// Whether the name is that of a file that contains the journal's data. The lock and markers are not.
 pub(super) fn is_of_journal(name: &str) -> bool {
     let complete = name.strip_suffix(TEMPORARY).unwrap_or(name);
-    is_data(complete) || [IDENTITY, INVALID_MARKER].contains(&complete)
+    is_data(complete) || [IDENTITY, VALIDITY].contains(&complete)
 }
 
 /// Whether the name is that of a log file or a snapshot.
@@ -68,7 +68,7 @@ mod tests {
         for other in ["log-7", "log-+000000007", "log-0000000007.tmp", "snapshot-0000000007", "lock"] {
             assert_eq!((log_number(other), snapshot_sequence(other)), (None, None), "{other}");
         }
-        assert!(["log-0000000007.tmp", "identity.json", "invalid"].iter().all(|name| is_of_journal(name)));
+        assert!(["log-0000000007.tmp", "identity.json", "validity"].iter().all(|name| is_of_journal(name)));
         assert!(!["lock", "notes.txt", "emptying-to-"].iter().any(|name| is_of_journal(name)));
     }
 }

@@ -375,7 +375,7 @@ fn a_data_directory_of_the_journal_is_recognized() {
     drop(opened);
     has(&damaged, "marked as incomplete");
     std::fs::write(damaged.join("identity.json"), "{").unwrap();
-    std::fs::write(damaged.join("invalid"), [0]).unwrap();
+    std::fs::write(damaged.join("validity"), "valid  \n").unwrap();
     has(&damaged, "cannot be read");
     // The temporary file is removed.
     let names = std::fs::read_dir(&ours).unwrap().map(|entry| entry.unwrap().file_name());

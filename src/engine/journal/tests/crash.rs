@@ -299,8 +299,6 @@ impl CrashRun<'_> {
                 self.counts.damaged_refused += 1;
                 Ok(())
             }
-            Err(JournalError::Invalidated { .. }) if name == "invalid" => Ok(()),
-            Err(JournalError::OtherCluster { .. }) if name == "identity.json" => Ok(()),
             Err(error) => Err(BrokenPromise::NoPosition(error)),
         }
     }

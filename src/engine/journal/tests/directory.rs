@@ -76,7 +76,7 @@ fn a_failed_invalidation_is_reported() {
         storage.set_fault(Some(DiskFault { operation, after: 0, errno: 5, is_permanent: false }));
         match dir.invalidate() {
             Err(JournalError::Storage { operation: found, file, .. }) => {
-                assert_eq!((found, &*file), (operation, "invalid"));
+                assert_eq!((found, &*file), (operation, "validity"));
             }
             other => panic!("{other:?}"),
         }
@@ -89,8 +89,8 @@ fn existing_data_is_set_aside_complete() {
     let dir = open_with(&storage, ExistingData::SetAside { date: "20261123" }).unwrap();
     assert_eq!(dir.set_aside(), Some("20261123"));
     assert_eq!(recover(&dir).unwrap().entries, []);
-    assert_eq!(storage.list().unwrap(), ["identity.json", "invalid"]);
-    let names = ["identity.json", "invalid", "log-0000000001", "snapshot-00000000000000000004"];
+    assert_eq!(storage.list().unwrap(), ["identity.json", "validity"]);
+    let names = ["identity.json", "validity", "log-0000000001", "snapshot-00000000000000000004"];
     assert!(names.iter().all(|name| storage.contents(&format!("20261123/{name}")).is_some()));
 
     let (_dir, log, found) = start(&storage, SMALL);

@@ -53,7 +53,7 @@ fn a_service_that_continues_in_memory_marks_its_directory_first() {
         fill(&store, 0..1).unwrap();
         storage.set_fault(Some(DiskFault { operation: broken, after: 0, errno: EIO, is_permanent: false }));
         fill(&store, 1..4).unwrap();
-        assert_eq!(storage.contents("invalid").unwrap(), [1]);
+        assert_eq!(storage.contents("validity").unwrap(), b"invalid\n");
         assert!(!store.needs_commit());
         assert_eq!(store.len(), 4);
         store.write_snapshot(AT).unwrap();
@@ -78,10 +78,10 @@ fn a_write_after_an_unnoticed_error_waits_for_the_decision() {
     let journal = store.journal().unwrap();
     assert!(store.write_snapshot(AT).is_err());
     store.put(RAM, b"2", AT).unwrap();
-    assert_eq!((store.needs_commit(), storage.contents("invalid").unwrap()), (true, vec![0]));
+    assert_eq!((store.needs_commit(), storage.contents("validity").unwrap()), (true, b"valid  \n".to_vec()));
     assert_eq!(journal.appended(), None, "a snapshot would contain a change that is not in the log");
     store.commit().unwrap();
-    assert_eq!((store.get(RAM), storage.contents("invalid").unwrap()), (Some("2".into()), vec![1]));
+    assert_eq!((store.get(RAM), storage.contents("validity").unwrap()), (Some("2".into()), b"invalid\n".to_vec()));
 }
 
 #[test]
