@@ -134,7 +134,7 @@ fn put_and_remove(bencher: Bencher, keys: u64) {
 #[divan::bench(args = [20_000, 1_000_000])]
 fn put_and_remove_with_records(bencher: Bencher, keys: u64) {
     let mut pool = SegmentPool::new(keys);
-    pool.state.start_recording(pool.now, RecordBuffer::new(DATA_FORMAT, 1));
+    pool.state.start_recording(pool.now, RecordBuffer::new(DATA_FORMAT, 1), false);
     measure_put_and_remove(bencher, pool, keys);
 }
 
