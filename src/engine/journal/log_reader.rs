@@ -153,6 +153,9 @@ impl<'a> LogReader<'a> {
                     // The previous snapshot may need this file.
                     end.kept = index;
                 }
+                if !is_needed && at.frame(needed).is_some() {
+                    end.same_boot = at.file.header.boot == self.boot;
+                }
                 let Some(file) = self.load(index, &mut durable)? else { break };
                 let expected = at.expected.filter(|_| is_needed);
                 at = LogPosition { index, file, offset: FILE_HEADER_BYTES, expected };

@@ -118,3 +118,22 @@ fn a_snapshot_that_was_not_published_leaves_nothing() {
     assert_eq!((found.entries, found.report.snapshot), (entries, None));
     assert!(storage.list().unwrap().iter().all(|name| !name.starts_with("snapshot-")));
 }
+
+#[test]
+fn an_interrupted_start_does_not_hide_that_the_host_has_restarted() {
+    let storage = SimulatedStorage::new(1);
+    let (dir, log, _) = start(&storage, SMALL);
+    let entries = append(&log, 3);
+    snapshot(&dir, &log, &entries, 2).unwrap();
+    let mut storage = storage.crash(Crash::Power);
+    for _ in 0..3 {
+        assert!(!recover(&open(&storage).unwrap()).unwrap().report.same_boot);
+        // The process ends before it writes a frame to its file.
+        start(&storage, SMALL);
+        storage = storage.crash(Crash::Kill);
+    }
+    let (_dir, log, _) = start(&storage, SMALL);
+    append(&log, 1);
+    log.sync(4).unwrap();
+    assert!(recover(&open(&storage.crash(Crash::Kill)).unwrap()).unwrap().report.same_boot);
+}
