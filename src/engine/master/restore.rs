@@ -87,6 +87,23 @@ impl StandbyState {
     }
 }
 
+/// Number of restored writes that are discarded per change.
+const WRITES_PER_CHANGE: usize = 4096;
+
+impl MasterState {
+    /// Discards some unfinished writes of a restored state, and quarantines their memory. Returns true if there are more.
+    ///
+    /// For use if the last changes may be missing. The client of such a write may have revoked it and started another one of the same key,
+    /// to other memory. The end of that write would complete this one, whose memory may contain any bytes.
+    pub fn discard_restored_writes(&mut self, now: Mono) -> bool {
+        for _ in 0..WRITES_PER_CHANGE {
+            let Some(at) = self.order.first_writing() else { return false };
+            self.discard(at, now, now + self.policy.put_release_after);
+        }
+        true
+    }
+}
+
 /// Builds the allocators of all segments from the objects and the quarantined replicas.
 fn rebuild_memory(state: &mut MasterState) -> Result<(), RestoreError> {
     let mut by_segment: Vec<Vec<RestoredRange>> = Vec::new();

@@ -14,7 +14,7 @@
 //! * leases: `exist`, `replica_list`, `lease_replicas`
 //! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`, `extend_client_deadlines`
 //! * the passage of time: `tick`
-//! * records and snapshots: `start_recording`, `end_recording`, `stop_recording`, `close_change`, `durable`, `begin_snapshot`, `snapshot_slice`, `cancel_snapshot`
+//! * records and snapshots: `start_recording`, `discard_restored_writes`, `end_recording`, `stop_recording`, `close_change`, `durable`, `begin_snapshot`, `snapshot_slice`, `cancel_snapshot`
 //!
 //! Several of them, and `contains_key`, also drop the replicas that they find on removed segments (`find`).
 //!

@@ -111,7 +111,13 @@ pub(super) fn restore<E: Env>(
     let (mut state, restored) = standby.activate(now, hold)?;
     let buffer = RecordBuffer::new(data.options.format, recovery.last_sequence + 1);
     state.start_recording(now, buffer, data.options.sync == SyncMode::Always);
-    state.close_change(|change| writer.append(change.payload, env.unix())).transpose()?;
+    loop {
+        let more = !hold.is_zero() && state.discard_restored_writes(now);
+        state.close_change(|change| writer.append(change.payload, env.unix())).transpose()?;
+        if !more {
+            break;
+        }
+    }
     writer.sync(writer.appended())?;
     let took = env.now().since(began);
     let report = RestoreSummary { restored, changes: recovery.records, hold, took };
@@ -189,8 +195,8 @@ pub(super) fn log_restored(report: &RestoreSummary) {
     if !hold.is_zero() {
         tracing::warn!(
             ?hold,
-            "the host restarted, so the last changes may be missing: restored segments accept no new objects until their memory is \
-             certainly unused"
+            "the host restarted, so the last changes may be missing: unfinished writes were discarded, and restored segments accept no new \
+             objects until their memory is certainly unused"
         );
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::base::ClientId;
 use crate::engine::master::object::ReplicaRecord;
 use crate::engine::master::record::MasterRecord;
 use crate::engine::master::slots::SegmentSlot;
-use crate::engine::master::{RestoreError, UnmountReason};
+use crate::engine::master::{DATA_FORMAT, RecordBuffer, RestoreError, UnmountReason};
 use crate::engine::wire::types::ClientStatus;
 
 const OK: ClientStatus = ClientStatus::OK;
@@ -344,4 +344,21 @@ fn freed_memory_of_an_unmounted_segment_is_dropped() {
     m.put("other", 600);
     m.state.durable(sequence);
     assert_eq!((m.state.gauges().allocated_bytes, m.has_object("other")), (600, true));
+}
+
+#[test]
+fn a_discarded_restored_write_cannot_end() {
+    let mut f = Followed::of(MIB);
+    f.master.put("complete", 100);
+    f.master.start(A, "k", 50).expect("room");
+    f.follow();
+    let sequence = f.log.len() as u64 + 1;
+    let mut m = f.restart_after(Duration::from_secs(1), Duration::from_secs(600));
+    m.state.start_recording(m.now, RecordBuffer::new(DATA_FORMAT, sequence), false);
+    assert!(!m.state.discard_restored_writes(m.now));
+    assert_eq!((ping(&mut m, A), m.has_object("complete")), (OK, true));
+    // The client may have revoked that write and started another, and both records may be missing.
+    assert_eq!(m.end(A, "k"), Err(NOT_FOUND));
+    let gauges = m.state.gauges();
+    assert_eq!((gauges.allocated_bytes, gauges.discarded_staging_bytes), (150, 50));
 }
