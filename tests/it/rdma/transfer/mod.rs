@@ -4,6 +4,7 @@
 mod doctor;
 mod faults;
 mod handshake;
+mod inbound;
 mod leaks;
 mod process;
 mod retry;
