@@ -1,4 +1,4 @@
-//! Objects keep their bytes if memory is mounted again while transfers of before are in progress: a master without records, a suspended node.
+//! Objects keep their bytes if memory is mounted again during earlier transfers: a master without records, a suspended node.
 //!
 //! Each scenario is a function of the node's implementation. The master is mcctl's. A write that was stopped half way goes on after the
 //! remount, while another client puts an object of the same size.

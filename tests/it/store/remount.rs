@@ -1,4 +1,4 @@
-//! Memory that is mounted again: transfers of before do not reach its new objects, and clients do not use answers of a master that is gone.
+//! Memory that is mounted again: earlier transfers do not reach its new objects, and clients do not use answers of a master that is gone.
 
 use std::net::TcpStream;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use mcctl::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLoc
 
 use super::*;
 
-/// A master whose segments are held for `hold` when they are mounted again.
+/// A master with other settings.
 async fn master_with(port: u16, change: impl Fn(&mut MasterConfig)) -> MasterServer<RealEnv> {
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", port));
     change(&mut config);
