@@ -96,34 +96,34 @@ async fn a_lease_outlives_the_master(make: Make) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_outlives_the_master_changes_no_later_object() {
+async fn a_write_outlives_the_master_harmlessly() {
     a_write_outlives_the_master(Make::Ours).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
-async fn a_write_to_a_real_node_that_outlives_the_master_changes_no_later_object() {
+async fn a_write_to_a_real_node_outlives_the_master_harmlessly() {
     a_write_outlives_the_master(Make::Real).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_outlives_the_expiry_of_its_node_changes_no_later_object() {
+async fn a_write_outlives_the_expiry_of_its_node_harmlessly() {
     a_write_outlives_its_node(Make::Ours).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
-async fn a_write_that_outlives_the_expiry_of_a_real_node_changes_no_later_object() {
+async fn a_write_outlives_the_expiry_of_a_real_node_harmlessly() {
     a_write_outlives_its_node(Make::Real).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_outlives_the_master_protects_the_bytes() {
+async fn a_lease_protects_bytes_after_the_master_is_gone() {
     a_lease_outlives_the_master(Make::Ours).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
-async fn a_lease_on_a_real_node_that_outlives_the_master_protects_the_bytes() {
+async fn a_lease_on_a_real_node_outlives_the_master() {
     a_lease_outlives_the_master(Make::Real).await;
 }

@@ -177,7 +177,7 @@ async fn objects_are_stored_again_when_the_hold_ends() {
     assert_eq!(node.client().get(&key("after")).await.unwrap(), vec![2; 100]);
 }
 
-/// A node that answers each request when the test says so.
+/// A node whose answers the test controls.
 struct SlowNode {
     name: String,
     requests: Mutex<Receiver<SlowRequest>>,

@@ -105,7 +105,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn connections_that_wait_to_be_accepted_are_refused_with_those_that_are_open() {
+    fn connections_that_wait_to_be_accepted_are_refused_too() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let accept = || Arc::new(listener.accept().unwrap().0);
