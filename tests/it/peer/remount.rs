@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::store::{Node, StoreClient};
-use mcctl::engine::wire::types::{BufferDescriptor, ReplicateConfig};
+use mcctl::engine::wire::types::{BufferDescriptor, ObjectMeta, ReplicaType, ReplicateConfig};
 
 use super::cluster::{Cluster, Make, Metadata};
 use super::process::{PATIENCE, wait_until_async};
@@ -93,6 +93,34 @@ async fn a_lease_outlives_the_master(make: Make) {
     .await;
     assert!(looked_up.elapsed() >= HOLD);
     assert_eq!(memory_of(&client.stat(&key("other")).await.unwrap().found.replicas), at, "the same memory");
+}
+
+/// The master keeps its records. The node does not mount its memory again, and the put succeeds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_continues_at_a_master_that_recovers_its_records() {
+    let mut cluster = Cluster::with_flags(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 << 20, &["--data-dir=data"]);
+    let client = node(cluster.master.rpc, 0).await;
+    let client = client.client();
+    wait_until_async("the registration of the node", PATIENCE, async || {
+        cluster.master.metric("master_remount_segment_requests_total") > 0.0
+    })
+    .await;
+    let at = put_start(client, "k", MIB).await;
+    let mut write = StalledWrite::start(client, &at, &bytes(MIB, 1)).await;
+    cluster.master.kill();
+    cluster.master.restart();
+    let pings = async || cluster.master.metric("master_ping_requests_total") >= 2.0;
+    wait_until_async("the node's heartbeats", PATIENCE, pings).await;
+    write.send_rest();
+    assert_eq!(write.status(), *b"\0\0\0\0VTCM", "success");
+    let end = async || {
+        let object = vec![ObjectMeta { key: "k".into(), object_checksum: None }];
+        let ended = client.master().batch_put_end(client.id(), object, ReplicaType::ALL, "default".into()).await;
+        ended.is_ok_and(|ends| ends == [Ok(())])
+    };
+    wait_until_async("the client's new connection", PATIENCE, end).await;
+    assert!(client.get(&key("k")).await.unwrap() == bytes(MIB, 1));
+    assert_eq!(cluster.master.metric("master_remount_segment_requests_total"), 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -75,6 +75,14 @@ impl StalledWrite {
         let _ = self.stream.write_all(&self.left);
     }
 
+    /// Receives the status of the write.
+    pub(crate) fn status(&mut self) -> [u8; 8] {
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut status = [1; 8];
+        self.stream.read_exact(&mut status).unwrap();
+        status
+    }
+
     /// Sends the other half. Waits until the node has closed the connection.
     fn finish(mut self) {
         self.send_rest();
