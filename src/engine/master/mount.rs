@@ -24,6 +24,7 @@ use std::time::Duration;
 use crate::engine::base::{ClientId, HostPort, Mono, SegmentId};
 use crate::engine::master::client::ClientRecord;
 use crate::engine::master::effect::{Effects, StateEffect, UnmountReason};
+use crate::engine::master::record::buffer::RepeatedCall;
 use crate::engine::master::record::{MasterRecord, SegmentContent};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::segment::{NAME_BYTES_MAX, SEGMENT_BYTES_MAX};
@@ -68,6 +69,7 @@ impl MasterState {
             if confirmed || matches {
                 self.confirm_segment(now, slot);
                 self.clients.refresh(client, now + self.policy.client_ttl);
+                self.repeat(RepeatedCall { needs_sync: true });
                 return Ok(());
             }
             self.supersede(slot, client, out);
@@ -93,6 +95,7 @@ impl MasterState {
     ) -> Result<(), MasterRefusal> {
         if self.clients.get(client).is_some_and(|client| client.ok && !client.restored) {
             self.clients.refresh(client, now + self.policy.client_ttl);
+            self.repeat(RepeatedCall { needs_sync: true });
             return Ok(());
         }
         if segments.iter().map(text_bytes).sum::<usize>() > REMOUNT_TEXT_BYTES_MAX {
@@ -201,6 +204,8 @@ impl MasterState {
             self.retire(slot, UnmountReason::Requested, out);
             // In a small store, the records are cleaned up immediately, so that the counts are accurate. In a large one, `tick` does this.
             self.sweep_slice();
+        } else {
+            self.repeat(RepeatedCall { needs_sync: true });
         }
     }
 

@@ -12,6 +12,7 @@ use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::eviction::index::{PendingPin, SoftPin};
 use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra};
+use crate::engine::master::record::buffer::RepeatedCall;
 use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList, remaining_ms};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::state::MasterState;
@@ -139,7 +140,12 @@ impl MasterState {
         if let Some(at) = self.find(spec.key) {
             let entry = &self.objects[at].eviction;
             let started = entry.put_start();
-            if !entry.is_writing() || started + self.policy.put_discard_after >= now {
+            if !entry.is_writing() {
+                // Clients regard the value as stored.
+                self.repeat(RepeatedCall { needs_sync: false });
+                return Err(MasterRefusal::ObjectExists);
+            }
+            if started + self.policy.put_discard_after >= now {
                 return Err(MasterRefusal::ObjectExists);
             }
             self.counters.put_start_discards += 1;
@@ -214,7 +220,11 @@ impl MasterState {
         let object = &self.objects[at];
         if !object.eviction.is_writing() {
             // A client resends the end of a write if the response was lost. Processing it again changes nothing.
-            return if is_memory(kind) { Ok(()) } else { Err(MasterRefusal::NoWrite) };
+            if !is_memory(kind) {
+                return Err(MasterRefusal::NoWrite);
+            }
+            self.repeat(RepeatedCall { needs_sync: false });
+            return Ok(());
         }
         if !is_memory(kind) {
             // The object has no replica in this tier. Like upstream, return success without completing the memory write.

@@ -8,7 +8,7 @@ use crate::engine::base::Mono;
 use crate::engine::master::object::ReplicaRecord;
 #[cfg(feature = "planted-mistakes")]
 use crate::engine::master::planted::PlantedMistake;
-use crate::engine::master::record::buffer::{ClosedChange, RecordBuffer};
+use crate::engine::master::record::buffer::{ClosedChange, RecordBuffer, RepeatedCall};
 use crate::engine::master::record::{MasterRecord, remaining_ms};
 use crate::engine::master::state::MasterState;
 
@@ -65,6 +65,20 @@ impl MasterState {
     /// changed or changes are not recorded.
     pub fn close_change<R>(&mut self, write: impl FnOnce(ClosedChange<'_>) -> R) -> Option<R> {
         self.records.as_mut()?.close(write)
+    }
+
+    /// Returns whether a call since the last one that this function returned has repeated an earlier one. Its response must wait for all
+    /// changes so far, because the state does not store which of them is the earlier call's.
+    #[inline]
+    pub fn take_repeated(&mut self) -> Option<RepeatedCall> {
+        self.records.as_mut()?.take_repeated()
+    }
+
+    /// Adds a call that repeats an earlier one, if changes are recorded.
+    pub(super) fn repeat(&mut self, call: RepeatedCall) {
+        if let Some(records) = self.records.as_mut() {
+            records.repeat(call);
+        }
     }
 
     /// Records that all changes up to number `sequence` are durable. Memory that they freed becomes available, most of it in later

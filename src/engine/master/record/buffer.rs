@@ -14,6 +14,15 @@ pub struct RecordBuffer {
     /// The number of the change in progress.
     sequence: u64,
     needs_sync: bool,
+    repeated: Option<RepeatedCall>,
+}
+
+/// A call that changes nothing, because an earlier one has made its change. That change may not be durable, and its caller may not have a
+/// response yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepeatedCall {
+    /// The earlier change must be durable, in every mode, before the caller gets a response ([`ClosedChange::needs_sync`]).
+    pub needs_sync: bool,
 }
 
 /// A complete change, to be appended to the log.
@@ -34,7 +43,7 @@ impl RecordBuffer {
     /// Creates an empty buffer that writes `format`. `sequence` is the number of the next change: one more than the last change that the
     /// state contains.
     pub fn new(format: DataFormat, sequence: u64) -> RecordBuffer {
-        RecordBuffer { format, payload: Vec::new(), sequence, needs_sync: false }
+        RecordBuffer { format, payload: Vec::new(), sequence, needs_sync: false, repeated: None }
     }
 
     /// Adds a record to the change in progress.
@@ -52,6 +61,18 @@ impl RecordBuffer {
                 | MasterRecord::ProcessTerms { .. }
         );
         record.encode(self.format, &mut self.payload);
+    }
+
+    /// Adds a call that repeats an earlier one.
+    pub(in crate::engine::master) fn repeat(&mut self, call: RepeatedCall) {
+        let needs_sync = call.needs_sync || self.repeated.is_some_and(|repeated| repeated.needs_sync);
+        self.repeated = Some(RepeatedCall { needs_sync });
+    }
+
+    /// Returns whether a call was repeated since the last one that this function returned.
+    #[inline]
+    pub(in crate::engine::master) fn take_repeated(&mut self) -> Option<RepeatedCall> {
+        self.repeated.take()
     }
 
     /// The number of the change in progress.

@@ -27,7 +27,7 @@ thread_local! {
     static CHANGED: Cell<ThreadChanges> = const { Cell::new(ThreadChanges { last: 0, needs_sync: 0 }) };
 }
 
-/// Numbers of changes, or 0.
+/// Numbers of changes, or 0. If a call repeats an earlier one, the change of the earlier one counts as the thread's.
 #[derive(Clone, Copy, Debug, Default)]
 struct ThreadChanges {
     last: u64,
@@ -160,6 +160,14 @@ impl MasterLog {
         if let Some(Err(error)) = appended {
             // The state contains a change that the log does not.
             self.fail(error);
+        }
+        if let Some(repeated) = state.take_repeated() {
+            let (mut changed, last) = (CHANGED.get(), self.writer.appended());
+            changed.last = last;
+            if repeated.needs_sync {
+                changed.needs_sync = last;
+            }
+            CHANGED.set(changed);
         }
     }
 
