@@ -146,6 +146,10 @@ impl MasterLog {
     #[inline]
     pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) {
         let appended = state.close_change(|change| {
+            if self.has_failed() {
+                // The log may lack an earlier change, and must not contain later ones.
+                return Ok(0);
+            }
             let mut changed = CHANGED.get();
             changed.last = change.sequence;
             if change.needs_sync {
