@@ -21,7 +21,7 @@ const COUNT_MAX: usize = 4096;
 const NAME_MAX: usize = 40;
 /// Minimum memory for a master: its memory usage when no keys are stored.
 const MASTER_MEMORY_MIN: DeploySize = DeploySize(64 << 20);
-/// Minimum size of the volume for a master's data directory: its size when no keys are stored.
+/// Minimum size of the volume for a master's data directory: its log with few keys.
 const MASTER_STORAGE_MIN: DeploySize = DeploySize(LOG_FILES_BYTES);
 
 /// Validates `spec` for `platform`.
@@ -295,7 +295,7 @@ fn data_dir(spec: &DeploymentSpec) -> Result<(), DeployError> {
     }
     match spec.kubernetes.master_storage {
         Some(size) if size < MASTER_STORAGE_MIN => {
-            let what = format!("{size} is too small: the log files alone need {MASTER_STORAGE_MIN}");
+            let what = format!("{size} is too small: the log alone may need {MASTER_STORAGE_MIN}");
             Err(invalid_value("kubernetes.master_storage", what))
         }
         _ => Ok(()),

@@ -15,7 +15,9 @@ pub const LOG_KEY_BYTES: u64 = 114;
 pub const GENERATIONS: u64 = 2;
 /// Bytes of the log without regard to the number of keys: 128 MiB between two snapshots, for each of the two that are kept; the file that is
 /// written, and the next one, which is allocated ahead.
-pub const LOG_FILES_BYTES: u64 = 2 * (128 << 20) + 2 * (16 << 20);
+pub const LOG_FILES_BYTES: u64 = 2 * (128 << 20) + START_BYTES;
+/// Bytes of the log files that a master creates at its start.
+pub const START_BYTES: u64 = 2 * (16 << 20);
 /// Smallest volume that [`volume_bytes`] recommends. Many providers of block storage have no smaller ones.
 pub const VOLUME_BYTES_MIN: u64 = 10 << 30;
 

@@ -131,8 +131,8 @@ fn volume_and_times_grow_with_the_memory_of_the_master() {
     let plan = |more: &str| one(&format!("programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\n{more}\n")).remove(0);
     let (small, large) = (plan("memory = \"4GiB\""), plan("memory = \"64GiB\""));
     let sizes = |plan: &ProcessPlan| plan.data.as_ref().map(|data| (data.bytes, data.volume_bytes >> 30)).unwrap();
-    assert_eq!(sizes(&small), (4_000_000 * 440 + (128 << 20), 10));
-    assert_eq!(sizes(&large), (64_000_000 * 440 + (128 << 20), 53));
+    assert_eq!(sizes(&small), (4_000_000 * 440 + (288 << 20), 10));
+    assert_eq!(sizes(&large), (64_000_000 * 440 + (288 << 20), 54));
     assert_eq!((small.stop_s, large.stop_s), (69, 196));
     assert_eq!([&small, &large].map(|plan| plan.probes.startup.failures), [136, 376]);
     let set = plan("[kubernetes]\nmaster_storage = \"200GiB\"");

@@ -8,7 +8,7 @@ use crate::engine::check::{Check, CheckStatus, Finding, Severity};
 use crate::engine::doctor::host::data_facts::{DataFacts, DataIdentity};
 use crate::engine::doctor::host::{HostFacts, PlannedData};
 use crate::engine::doctor::{find, status};
-use crate::engine::plan::master_disk::{LOG_FILES_BYTES, disk_bytes, volatile_folder};
+use crate::engine::plan::master_disk::{START_BYTES, disk_bytes, volatile_folder};
 
 /// The format of the identity file that this release reads.
 const FORMAT: u32 = 1;
@@ -67,7 +67,7 @@ fn judge(planned: &PlannedData, data: &DataFacts, check: &Check) -> CheckStatus 
     }));
     let need = disk_bytes(planned.keys.unwrap_or(KEYS));
     if let Some((free, _)) = data.space.filter(|(free, _)| free.saturating_add(data.used) < need) {
-        let (severity, finding) = match free.saturating_add(data.used) < LOG_FILES_BYTES {
+        let (severity, finding) = match free.saturating_add(data.used) < START_BYTES {
             true => (
                 Severity::Error,
                 "the disk of the master's data directory is too full for its log files: the master exits",

@@ -125,7 +125,7 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
         if snapshots == Some(true) && has_directory {
             out.error(
                 &place("enable_snapshot"),
-                "the master has two data directories: --data-dir and --enable_snapshot each select one",
+                "the master exits at startup: --data-dir and --enable_snapshot both select a data directory",
                 format!("--data-dir at {}", place("data_dir")),
                 "remove --enable_snapshot and --enable_snapshot_restore",
             );
@@ -133,7 +133,7 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
             if member.process.lacks_var(SNAPSHOT_PATH) {
                 out.error(
                     &place("enable_snapshot"),
-                    "the master has no directory for its snapshots",
+                    "the master exits at startup: it has no directory for its snapshots",
                     format!("enable_snapshot is on, but {SNAPSHOT_PATH} is not set"),
                     format!("replace --enable_snapshot by --data-dir=DIR, or set {SNAPSHOT_PATH}"),
                 );
@@ -147,7 +147,27 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
                 );
             }
         }
-        if member.master_switch("discard_data") == Some(true) {
+        if let (Some(false), Some(true)) = (snapshots, member.master_switch("enable_snapshot_restore")) {
+            out.error(
+                &place("enable_snapshot_restore"),
+                "the master exits at startup: enable_snapshot_restore requires enable_snapshot",
+                "enable_snapshot is off",
+                "replace --enable_snapshot_restore by --data-dir=DIR, or set --enable_snapshot, too",
+            );
+            continue;
+        }
+        let in_memory = matches!(data_of(member), MasterData::Memory);
+        for name in ["fsync", "on_disk_error", "discard_data", "data_format"] {
+            if let (SettingValue::Is(located), true) = (member.master(name), in_memory) {
+                out.error(
+                    &located.place,
+                    format!("the master exits at startup: {name} requires a data directory"),
+                    "data_dir is not set",
+                    "set --data-dir=DIR, or remove the flag",
+                );
+            }
+        }
+        if member.master_switch("discard_data") == Some(true) && !in_memory {
             out.warning(
                 &place("discard_data"),
                 "each start of the master removes its data",
@@ -155,25 +175,14 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
                 "remove --discard-data, and pass it only when the data is to be removed",
             );
         }
-        let in_memory = matches!(data_of(member), MasterData::Memory);
         match member.master("fsync") {
             SettingValue::Is(located) if located.text == "never" && !in_memory => out.info(
                 &located.place,
-                "a power loss may take many of the newest keys: the kernel alone decides when the log reaches the disk",
+                "a power loss may take the newest keys of about 30 s: the kernel decides when the log reaches the disk",
                 "fsync is never; a crash of the process loses none",
-                "use the default, --fsync=interval, which limits the loss to about 50 ms",
+                "use the default, --fsync=interval=50ms",
             ),
             _ => {}
-        }
-        for name in ["fsync", "on_disk_error", "data_format"] {
-            if let (SettingValue::Is(located), true) = (member.master(name), in_memory) {
-                out.warning(
-                    &located.place,
-                    format!("{name} has no effect: the master has no data directory"),
-                    "data_dir is not set",
-                    "set --data-dir=DIR, or remove the flag",
-                );
-            }
         }
     }
 }

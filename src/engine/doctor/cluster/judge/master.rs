@@ -301,31 +301,23 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
             "check etcd's latency and the standby's CPU",
         ));
     }
+    let directory = data_directory(serving);
+    findings.extend(directory.iter().filter_map(DirectoryCounters::finding));
     if let Some((made, bad)) = snapshots
         && bad > made
     {
-        let (what, remedy) = match serving.is_mcctl {
-            Some(true) => (
-                "the master's snapshots fail: its log grows, and a restart takes longer",
-                "check the master's log, and its disk with mcctl doctor --data-dir DIR",
-            ),
-            _ => (
-                "the master's snapshots fail: a restart restores old keys or none",
-                "check the master's log, free space in MOONCAKE_SNAPSHOT_LOCAL_PATH and --snapshot_child_timeout_seconds",
-            ),
-        };
-        let evidence = format!("Snapshots: Success={made}, Fail={bad}");
-        findings.push(finding("metadata-survives", Severity::Warning, what, evidence, remedy));
+        findings.push(finding(
+            "metadata-survives",
+            Severity::Warning,
+            "the master's snapshots fail: a restart restores old keys or none",
+            format!("Snapshots: Success={made}, Fail={bad}"),
+            "check the master's log, free space in MOONCAKE_SNAPSHOT_LOCAL_PATH and --snapshot_child_timeout_seconds",
+        ));
     }
-    let has_directory = serving.is_mcctl == Some(true) && snapshots.is_some_and(|(made, _)| made > 0);
-    let is_kept = has_directory || standbys.iter().any(follows);
+    let is_kept = directory.is_some() || standbys.iter().any(follows);
     if findings.is_empty() && keys >= KEYS_WORTH && !is_kept && !is_ha {
         let (severity, what, remedy) = match (serving.is_mcctl, snapshots) {
-            (Some(true), _) => (
-                Severity::Info,
-                "restarting the master empties the cache, unless it has a data directory",
-                "start it with --data-dir=DIR",
-            ),
+            (Some(true), _) => (Severity::Info, EMPTIES, "start it with --data-dir=DIR"),
             // Observed with 0.3.13.post1; see kvcache-ai/Mooncake#3761.
             (_, Some((1.., _))) => (
                 Severity::Warning,
@@ -340,7 +332,7 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
         findings.push(finding("metadata-survives", severity, what, evidence, remedy));
     }
     status(findings, || match (is_kept, is_ha) {
-        (true, _) if has_directory => format!("{keys} keys, and the master writes snapshots"),
+        (true, _) if directory.is_some() => format!("{keys} keys, and the master has a data directory"),
         (true, _) => "a standby replicates the metadata".to_owned(),
         (false, true) => "nothing is stored yet".to_owned(),
         (false, false) => format!("one master, {keys} keys"),
@@ -352,6 +344,44 @@ const EMPTIES: &str = "restarting the master empties the cache: its metadata is 
 /// The remedy for a single upstream master.
 const NO_REMEDY: &str = "run mcctl serve master --data-dir=DIR, which keeps the keys; two masters with --enable_ha=true, \
      --enable_oplog=true and etcd keep those that the standby has applied";
+
+/// What mcctl's master reports about its data directory.
+struct DirectoryCounters {
+    snapshots: f64,
+    failures: f64,
+    is_memory_only: bool,
+}
+
+/// The counters of the data directory; `None` if the master has none.
+fn data_directory(admin: &AdminFacts) -> Option<DirectoryCounters> {
+    let metrics = admin.metrics.as_ref()?;
+    Some(DirectoryCounters {
+        snapshots: metrics.sum("mcctl_master_snapshots_total")?,
+        failures: metrics.sum("mcctl_master_snapshot_failures_total").unwrap_or(0.0),
+        is_memory_only: metrics.sum("mcctl_master_memory_only").is_some_and(|on| on > 0.0),
+    })
+}
+
+impl DirectoryCounters {
+    fn finding(&self) -> Option<Finding> {
+        let (what, evidence, remedy) = if self.is_memory_only {
+            (
+                "restarting the master empties the cache: it continues without its data directory after a disk error",
+                "mcctl_master_memory_only is 1".to_owned(),
+                "check the disk; then, at a quiet time, restart the master with --discard-data once",
+            )
+        } else if self.failures > self.snapshots {
+            (
+                "the master's snapshots fail: its log grows, and a restart takes longer",
+                format!("{} snapshots written, {} failed", self.snapshots, self.failures),
+                "check the master's log, and its disk with mcctl doctor --data-dir DIR",
+            )
+        } else {
+            return None;
+        };
+        Some(finding("metadata-survives", Severity::Warning, what, evidence, remedy))
+    }
+}
 
 /// Maximum number of entries that a standby may lag behind.
 const LAG_MAX: f64 = 1000.0;
@@ -557,9 +587,20 @@ mod tests {
         let CheckStatus::Found(findings) = survives(&facts) else { panic!("found") };
         assert_eq!(findings[0].severity, Severity::Info);
         assert!(findings[0].remedy.contains("--data-dir") && !findings[0].remedy.contains("--enable"), "{findings:?}");
-        facts.admins[0].summary = Some("x | Snapshots: Success=3, Fail=0}".to_owned());
-        assert!(matches!(survives(&facts), CheckStatus::Passed(_)), "{:?}", survives(&facts));
-        facts.admins[0].summary = Some("x | Snapshots: Success=0, Fail=4}".to_owned());
-        assert_found(&survives(&facts), Severity::Warning, "snapshots fail");
+    }
+
+    #[test]
+    fn a_master_with_a_data_directory_keeps_its_keys() {
+        let mut facts = healthy();
+        facts.admins[0].is_mcctl = Some(true);
+        let mut with = |more: &str| {
+            let text = format!("master_key_count 7\nmcctl_master_snapshots_total 1\n{more}\n");
+            facts.admins[0].metrics = Some(Samples::parse(&text));
+            survives(&facts)
+        };
+        let passed = with("mcctl_master_memory_only 0");
+        assert!(matches!(&passed, CheckStatus::Passed(seen) if seen.contains("data directory")), "{passed:?}");
+        assert_found(&with("mcctl_master_memory_only 1"), Severity::Warning, "without its data directory");
+        assert_found(&with("mcctl_master_snapshot_failures_total 3"), Severity::Warning, "snapshots fail");
     }
 }
