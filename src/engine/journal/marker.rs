@@ -16,7 +16,7 @@ const INVALID: &[u8; 8] = b"invalid\n";
 pub(super) struct ValidityMarker(Arc<dyn JournalFile>);
 
 impl ValidityMarker {
-    /// Opens the marker. In a `new` directory, creates it if necessary. It is durable when this returns.
+    /// Opens the marker. In a `new` directory, creates it if necessary. It and its contents are durable when this returns.
     ///
     /// # Errors
     /// `Invalidated`; `Corrupt`; the disk reports an error.
@@ -33,8 +33,9 @@ impl ValidityMarker {
         let mut found = [0; VALID.len() + 1];
         let count = read_full(&*marker.0, 0, &mut found).map_err(error(StorageOperation::Read))?;
         match &found[..count] {
-            found if found == VALID => {}
             found if found == INVALID => return Err(JournalError::Invalidated { directory: storage.path() }),
+            // An earlier process could not sync the file, so the contents that this one reads may not be on the disk.
+            found if found == VALID && !new => marker.write(VALID)?,
             // An earlier process was interrupted, or lost power, while it created the directory.
             _ if new => {
                 marker.write(VALID)?;

@@ -84,6 +84,32 @@ fn a_failed_invalidation_is_reported() {
 }
 
 #[test]
+fn a_start_completes_the_mark_of_an_interrupted_one() {
+    for (seed, stop) in (0..10).flat_map(|seed| (1..30).map(move |stop| (seed, stop))) {
+        let storage = SimulatedStorage::new(seed);
+        storage.stop_at(stop);
+        drop(open(&storage));
+        let storage = storage.crash(Crash::Kill);
+        start(&storage, SMALL);
+        open(&storage.crash(Crash::Power)).unwrap();
+    }
+}
+
+#[test]
+fn a_start_after_a_failed_invalidation_makes_the_mark_durable() {
+    for seed in 0..20 {
+        let storage = SimulatedStorage::new(seed);
+        let (dir, ..) = start(&storage, SMALL);
+        let operation = StorageOperation::Sync;
+        storage.set_fault(Some(DiskFault { operation, after: 0, errno: 5, is_permanent: false }));
+        assert!(dir.invalidate().is_err());
+        let storage = storage.crash(Crash::Kill);
+        start(&storage, SMALL);
+        open(&storage.crash(Crash::Power)).unwrap();
+    }
+}
+
+#[test]
 fn existing_data_is_set_aside_complete() {
     let storage = filled();
     let dir = open_with(&storage, ExistingData::SetAside { date: "20261123" }).unwrap();
