@@ -373,11 +373,6 @@ pub fn exposition<'a>(
         "Bytes allocated to displaced unfinished puts and not yet released",
         g.discarded_staging_bytes,
     );
-    out.counter(
-        "mcctl_master_unconfirmed_keys_total",
-        "Restored objects dropped because no client confirmed their memory",
-        c.unconfirmed_keys,
-    );
     for (name, help, kind) in NOT_BUILT {
         out.head(name, help, kind);
         out.value(name, 0);
@@ -394,6 +389,11 @@ pub fn exposition<'a>(
         "mcctl_master_state_hold_preempted_total",
         "Lock acquisitions during which the thread was preempted for more than half of the time",
         c.state_lock_preempted,
+    );
+    out.counter(
+        "mcctl_master_unconfirmed_keys_total",
+        "Restored objects dropped because no client confirmed their memory",
+        c.unconfirmed_keys,
     );
     out.head("mcctl_master_state_hold_max_seconds", "Longest time for which the state was locked", "gauge");
     let _ = writeln!(

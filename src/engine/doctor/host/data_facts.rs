@@ -80,7 +80,7 @@ pub(super) fn gather(env: &impl Env, tree: &FileTree, planned: &PlannedData) -> 
         Err(error) => Some(Err(error.into())),
     };
     facts.is_invalid =
-        tree.text(&format!("{path}/validity")).is_ok_and(|text| text.is_some_and(|text| text != "valid  \n"));
+        tree.text(&format!("{path}/validity")).is_ok_and(|text| text.is_some_and(|text| text.trim_end() != "valid"));
     facts.file_system = file_system_type(tree, &existing);
     if tree.is_this_host() {
         let folder = Path::new(&existing);
