@@ -9,6 +9,8 @@ pub enum JournalMistake {
     TrailerNotChecked,
     /// The log and the older snapshot are removed before the new snapshot is durable.
     LogTrimmedBeforeSnapshot,
+    /// The log is removed up to the first frame that is needed, instead of the one before it.
+    LogCutOneRecordLate,
 }
 
 #[cfg(feature = "planted-mistakes")]

@@ -56,7 +56,12 @@ impl SimulatedStorage {
 
     /// The operation at which the process stopped.
     pub fn stopped_at(&self) -> Option<StorageOperation> {
-        self.lock_disk().stopped_at()
+        self.lock_disk().stopped_at().map(|(operation, _)| *operation)
+    }
+
+    /// The name of the file that the process was changing when it stopped. It is empty for the directory, and the new name for a rename.
+    pub fn stopped_in(&self) -> Option<String> {
+        self.lock_disk().stopped_at().map(|(_, file)| file.clone())
     }
 
     /// Returns errors from now on. Replaces an earlier fault. `None`: no errors.
@@ -90,15 +95,16 @@ impl SimulatedStorage {
         Ok(disk)
     }
 
-    /// Performs an operation that changes the disk. If the process stops at it, `partly` happens instead.
+    /// Performs an operation that changes `name`. If the process stops at it, `partly` happens instead.
     fn change<T>(
         &self,
         operation: StorageOperation,
+        name: &str,
         whole: impl FnOnce(&mut SimulatedDisk) -> io::Result<T>,
         partly: impl FnOnce(&mut SimulatedDisk),
     ) -> io::Result<T> {
         let mut disk = self.alive()?;
-        match disk.begin(operation)? {
+        match disk.begin(operation, name)? {
             StopState::Running => whole(&mut disk),
             StopState::Stopping => {
                 partly(&mut disk);
@@ -111,17 +117,18 @@ impl SimulatedStorage {
     fn change_at_once<T>(
         &self,
         operation: StorageOperation,
+        name: &str,
         whole: impl Fn(&mut SimulatedDisk) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.change(operation, &whole, |disk| {
+        self.change(operation, name, &whole, |disk| {
             if disk.rng.below(2) == 0 {
                 let _: Option<T> = whole(disk).ok();
             }
         })
     }
 
-    fn file(&self, inode: u64) -> Arc<dyn JournalFile> {
-        Arc::new(SimulatedFile { storage: self.clone(), inode })
+    fn file(&self, name: &str, inode: u64) -> Arc<dyn JournalFile> {
+        Arc::new(SimulatedFile { storage: self.clone(), name: name.to_owned(), inode })
     }
 }
 
@@ -140,31 +147,31 @@ impl JournalStorage for SimulatedStorage {
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn JournalFile>> {
         let size = usize::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let inode = self.change_at_once(StorageOperation::Create, |disk| Ok(disk.create(name, size)))?;
-        Ok(self.file(inode))
+        let inode = self.change_at_once(StorageOperation::Create, name, |disk| Ok(disk.create(name, size)))?;
+        Ok(self.file(name, inode))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn JournalFile>> {
         let mut disk = self.alive()?;
         disk.fail(StorageOperation::Open)?;
         let inode = disk.inode(name)?;
-        Ok(self.file(inode))
+        Ok(self.file(name, inode))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.change_at_once(StorageOperation::Rename, |disk| disk.rename(from, to))
+        self.change_at_once(StorageOperation::Rename, to, |disk| disk.rename(from, to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.change_at_once(StorageOperation::Remove, |disk| disk.remove(name))
+        self.change_at_once(StorageOperation::Remove, name, |disk| disk.remove(name))
     }
 
     fn create_directory(&self, name: &str) -> io::Result<()> {
-        self.change_at_once(StorageOperation::CreateDirectory, |disk| disk.create_directory(name))
+        self.change_at_once(StorageOperation::CreateDirectory, name, |disk| disk.create_directory(name))
     }
 
     fn sync_directory(&self, name: &str) -> io::Result<()> {
-        self.change_at_once(StorageOperation::SyncDirectory, |disk| {
+        self.change_at_once(StorageOperation::SyncDirectory, "", |disk| {
             disk.sync_directory(name);
             Ok(())
         })
@@ -174,6 +181,8 @@ impl JournalStorage for SimulatedStorage {
 /// An open file on a simulated disk.
 struct SimulatedFile {
     storage: SimulatedStorage,
+    /// The name with which it was created or opened.
+    name: String,
     inode: u64,
 }
 
@@ -198,14 +207,14 @@ impl JournalFile for SimulatedFile {
             disk.file(self.inode).into_iter().for_each(|file| file.write(offset, bytes));
             Ok(())
         };
-        self.storage.change(StorageOperation::Write, whole, |disk| {
+        self.storage.change(StorageOperation::Write, &self.name, whole, |disk| {
             let count = disk.rng.below(bytes.len() + 1);
             disk.file(self.inode).into_iter().for_each(|file| file.write(offset, &bytes[..count]));
         })
     }
 
     fn sync(&self) -> io::Result<()> {
-        let result = self.storage.change_at_once(StorageOperation::Sync, |disk| {
+        let result = self.storage.change_at_once(StorageOperation::Sync, &self.name, |disk| {
             disk.file(self.inode).into_iter().for_each(SimulatedInode::sync);
             Ok(())
         });

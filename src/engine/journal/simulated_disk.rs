@@ -50,7 +50,8 @@ pub(super) struct SimulatedDisk {
     boot: u64,
     count: u64,
     stop_at: u64,
-    stopped_at: Option<StorageOperation>,
+    /// The operation at which the process stopped, and its file.
+    stopped_at: Option<(StorageOperation, String)>,
 }
 
 impl SimulatedDisk {
@@ -85,8 +86,8 @@ impl SimulatedDisk {
         self.stop_at = number;
     }
 
-    pub(super) fn stopped_at(&self) -> Option<StorageOperation> {
-        self.stopped_at
+    pub(super) fn stopped_at(&self) -> Option<&(StorageOperation, String)> {
+        self.stopped_at.as_ref()
     }
 
     /// The error of a process that stopped.
@@ -104,15 +105,15 @@ impl SimulatedDisk {
         process == self.process
     }
 
-    /// Counts an operation. Returns the error that is due.
-    pub(super) fn begin(&mut self, operation: StorageOperation) -> io::Result<StopState> {
+    /// Counts an operation on `file`. Returns the error that is due.
+    pub(super) fn begin(&mut self, operation: StorageOperation, file: &str) -> io::Result<StopState> {
         *self.operations.entry(operation).or_default() += 1;
         self.count += 1;
         self.fail(operation)?;
         if self.count < self.stop_at {
             return Ok(StopState::Running);
         }
-        self.stopped_at = Some(operation);
+        self.stopped_at = Some((operation, file.to_owned()));
         Ok(StopState::Stopping)
     }
 

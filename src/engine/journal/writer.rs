@@ -17,6 +17,7 @@ use crate::engine::journal::frame::{self, FRAME_HEADER_BYTES};
 use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader};
 use crate::engine::journal::log_file::{KnownLogFile, LogFile, files_up_to};
 use crate::engine::journal::names;
+use crate::engine::journal::planted::{JournalMistake, is_planted};
 use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
 
 /// Minimum and maximum size of a log file.
@@ -276,6 +277,7 @@ impl LogWriter {
     /// # Errors
     /// A file cannot be removed. It is not tried again before the next start.
     pub(super) fn trim(&self, sequence: u64) -> Result<(), JournalError> {
+        let sequence = if is_planted(JournalMistake::LogCutOneRecordLate) { sequence + 1 } else { sequence };
         let removable: Vec<KnownLogFile> = {
             let mut files = lock(&self.files);
             let current = KnownLogFile { number: files.current.number, first: files.current.first };

@@ -12,8 +12,6 @@ use crate::engine::master::config::StorePolicy;
 use crate::engine::master::eviction::index::SoftPin;
 use crate::engine::master::mount::check_segment;
 use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra, ReplicaRecord};
-#[cfg(feature = "planted-mistakes")]
-use crate::engine::master::planted::PlantedMistake;
 use crate::engine::master::record::clock::RecordClock;
 use crate::engine::master::record::codec::RecordError;
 use crate::engine::master::record::{MasterRecord, ObjectContent, SegmentContent, read_payload};
@@ -82,12 +80,6 @@ impl StandbyState {
             count += 1;
         }
         Ok(count)
-    }
-
-    /// Builds a mistake into the state, for tests of the tests.
-    #[cfg(feature = "planted-mistakes")]
-    pub fn plant(&mut self, mistake: PlantedMistake) {
-        self.state.plant(mistake);
     }
 
     /// The digest of the state ([`MasterState::digest`]).

@@ -21,8 +21,7 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-#[cfg(feature = "planted-mistakes")]
-use crate::engine::master::planted::PlantedMistake;
+use crate::engine::master::planted::{PlantedMistake, is_planted};
 use crate::engine::master::record::{MasterRecord, remaining_ms};
 use crate::engine::master::slots::SegmentSlot;
 use crate::engine::master::state::MasterState;
@@ -33,8 +32,7 @@ const HOLDS_PER_SLICE: usize = 32;
 impl MasterState {
     /// How long a segment that is mounted again at `now` accepts no new objects.
     pub(super) fn remount_hold(&self, now: Mono) -> Duration {
-        #[cfg(feature = "planted-mistakes")]
-        if self.planted == Some(PlantedMistake::RemountWithoutHold) {
+        if is_planted(PlantedMistake::RemountWithoutHold) {
             return Duration::ZERO;
         }
         self.longest_lease(now).max(self.policy.put_discard_after)

@@ -12,7 +12,6 @@ pub mod call;
 pub mod config;
 pub mod effect;
 pub mod metrics;
-#[cfg(feature = "planted-mistakes")]
 pub mod planted;
 pub mod record;
 pub mod refusal;

@@ -1,12 +1,37 @@
-//! Mistakes that tests build into the state, to show that the tests find them. Compiled only with the cargo feature `planted-mistakes`.
+//! Mistakes that tests plant in the master, to show that the crash tests detect them.
 
-/// A mistake in the state.
+/// A mistake in the master. Each mixes bytes or loses acknowledged data after some crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedMistake {
+    /// A response leaves before its changes are in the kernel.
+    AnswerBeforeRecord,
     /// Freed memory is handed out before the change that freed it is durable.
     RangeFreedBeforeItsRecord,
     /// After a restart, objects do not count as leased.
     LeaseAssumedEnded,
     /// A segment that is mounted again accepts new objects at once.
     RemountWithoutHold,
+}
+
+#[cfg(feature = "planted-mistakes")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<PlantedMistake>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants `mistake` in the masters that this thread runs. `None`: no mistake.
+#[cfg(feature = "planted-mistakes")]
+pub fn plant(mistake: Option<PlantedMistake>) {
+    PLANTED.set(mistake);
+}
+
+/// Whether `mistake` is planted.
+#[cfg(feature = "planted-mistakes")]
+pub(super) fn is_planted(mistake: PlantedMistake) -> bool {
+    PLANTED.get() == Some(mistake)
+}
+
+/// No mistake is planted without the feature `planted-mistakes`.
+#[cfg(not(feature = "planted-mistakes"))]
+pub(super) fn is_planted(_: PlantedMistake) -> bool {
+    false
 }

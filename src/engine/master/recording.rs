@@ -6,8 +6,7 @@
 
 use crate::engine::base::Mono;
 use crate::engine::master::object::ReplicaRecord;
-#[cfg(feature = "planted-mistakes")]
-use crate::engine::master::planted::PlantedMistake;
+use crate::engine::master::planted::{PlantedMistake, is_planted};
 use crate::engine::master::record::buffer::{ClosedChange, RecordBuffer, RepeatedCall};
 use crate::engine::master::record::{MasterRecord, remaining_ms};
 use crate::engine::master::state::MasterState;
@@ -53,12 +52,6 @@ impl MasterState {
         let hold_ms = self.open_at.map_or(0, |until| remaining_ms(now, until));
         let lease_ms = remaining_ms(Mono::ZERO, Mono::ZERO + lease);
         MasterRecord::ProcessTerms { lease_ms, hold_ms, complete: self.complete_records }
-    }
-
-    /// Builds a mistake into the state, for tests of the tests.
-    #[cfg(feature = "planted-mistakes")]
-    pub fn plant(&mut self, mistake: PlantedMistake) {
-        self.planted = Some(mistake);
     }
 
     /// Ends the change in progress and passes its number and payload to `write`. Returns `None`, and does not call `write`, if nothing has
@@ -111,8 +104,7 @@ impl MasterState {
     /// recorded, it is available only when the change in progress is durable.
     pub(super) fn free(&mut self, replica: &ReplicaRecord, bytes: u64) {
         let waits = self.records.as_ref().map(RecordBuffer::sequence);
-        #[cfg(feature = "planted-mistakes")]
-        let waits = waits.filter(|_| self.planted != Some(PlantedMistake::RangeFreedBeforeItsRecord));
+        let waits = waits.filter(|_| !is_planted(PlantedMistake::RangeFreedBeforeItsRecord));
         match waits {
             Some(sequence) if self.segments.stop_counting(replica, bytes) => {
                 self.freed.add(replica.segment, replica.ticket, bytes, sequence);

@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::engine::alloc::{OffsetAllocator, RangeError, UsedRange};
 use crate::engine::base::{Mono, SegmentId};
 use crate::engine::master::apply::StandbyState;
-#[cfg(feature = "planted-mistakes")]
-use crate::engine::master::planted::PlantedMistake;
+use crate::engine::master::planted::{PlantedMistake, is_planted};
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
 
@@ -65,8 +64,7 @@ impl StandbyState {
         state.earlier_lease = state.earlier_lease.max(state.policy.lease_ttl);
         let lease = now + state.earlier_lease;
         state.earlier_leases_until = lease;
-        #[cfg(feature = "planted-mistakes")]
-        let lease = if state.planted == Some(PlantedMistake::LeaseAssumedEnded) { now } else { lease };
+        let lease = if is_planted(PlantedMistake::LeaseAssumedEnded) { now } else { lease };
         let writing = rebuild_order(&mut state, now, lease);
         state.objects.relink_free_slots();
         let deadline = now + state.policy.client_ttl;

@@ -15,7 +15,7 @@ use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::SegmentStatus;
 
 /// Slots visited per slice. The state is locked once per slice, for about 50 µs.
-const SLOTS_PER_SLICE: u32 = 256;
+pub(super) const SLOTS_PER_SLICE: u32 = 256;
 /// Quarantined replicas written per slice.
 const DISCARDS_PER_SLICE: usize = 512;
 

@@ -38,8 +38,6 @@ use crate::engine::master::group::GroupTable;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::object::{ObjectTable, ReplicaRecord};
 use crate::engine::master::owner::OwnerTable;
-#[cfg(feature = "planted-mistakes")]
-use crate::engine::master::planted::PlantedMistake;
 use crate::engine::master::record::buffer::RecordBuffer;
 use crate::engine::master::record::{MasterRecord, ReplicaList, remaining_ms};
 use crate::engine::master::segment::SegmentTable;
@@ -89,8 +87,6 @@ pub struct MasterState {
     pub(super) earlier_leases_until: Mono,
     /// The durable records contain everything that was acknowledged ([`MasterRecord::ProcessTerms`]).
     pub(super) complete_records: bool,
-    #[cfg(feature = "planted-mistakes")]
-    pub(super) planted: Option<PlantedMistake>,
     pub counters: MasterCounters,
 }
 
@@ -124,8 +120,6 @@ impl MasterState {
             earlier_lease: Duration::ZERO,
             earlier_leases_until: Mono::ZERO,
             complete_records: true,
-            #[cfg(feature = "planted-mistakes")]
-            planted: None,
             counters: MasterCounters::default(),
             policy,
         }

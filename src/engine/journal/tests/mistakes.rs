@@ -24,6 +24,7 @@ fn every_planted_mistake_is_detected() {
         JournalMistake::SnapshotRenamedBeforeSync,
         JournalMistake::TrailerNotChecked,
         JournalMistake::LogTrimmedBeforeSnapshot,
+        JournalMistake::LogCutOneRecordLate,
     ] {
         assert!(seed_that_detects(Some(mistake)).is_some(), "{mistake:?}");
     }

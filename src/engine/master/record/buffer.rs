@@ -85,6 +85,12 @@ impl RecordBuffer {
         self.payload.len()
     }
 
+    /// The records of the change in progress.
+    #[cfg(test)]
+    pub(in crate::engine::master) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
     /// Returns true if nothing has changed since the last change was closed.
     pub(in crate::engine::master) fn is_empty(&self) -> bool {
         self.payload.is_empty()

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::engine::base::{Mono, Unix};
 use crate::engine::journal::{DataDir, JournalError, LogWriter, SyncMode};
+use crate::engine::master::planted::{PlantedMistake, is_planted};
 use crate::engine::master::server::data::{DataOptions, MasterData};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::DataView;
@@ -29,9 +30,18 @@ thread_local! {
 
 /// Numbers of changes, or 0. If a call repeats an earlier one, the change of the earlier one counts as the thread's.
 #[derive(Clone, Copy, Debug, Default)]
-struct ThreadChanges {
+pub(super) struct ThreadChanges {
     last: u64,
     needs_sync: u64,
+}
+
+/// Runs `work` as the thread that has made these changes, for a test that simulates several threads in one.
+#[cfg(test)]
+pub(super) fn as_thread<R>(changes: &mut ThreadChanges, work: impl FnOnce() -> R) -> R {
+    let outer = CHANGED.replace(*changes);
+    let result = work();
+    *changes = CHANGED.replace(outer);
+    result
 }
 
 /// The log, and what the threads that use it share.
@@ -183,7 +193,7 @@ impl MasterLog {
         let own = CHANGED.take();
         let last = self.writer.appended();
         let sync = if self.options.sync == SyncMode::Always { own.last } else { own.needs_sync };
-        if self.memory_only() {
+        if self.memory_only() || is_planted(PlantedMistake::AnswerBeforeRecord) {
             return None;
         }
         if !self.failed.load(Ordering::Acquire) {

@@ -18,26 +18,16 @@ const NEXT_FILE_RETRY: Duration = Duration::from_secs(1);
 
 /// Serves the log until the master stops, or the log is unusable.
 pub(super) fn run_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {
-    let mut thread = LogThread { shared, log, reported: 0, last_sync: shared.env.now(), retry_at: Mono::ZERO };
+    let mut thread = LogThread::new(shared, log);
     let period = match log.options.sync {
         SyncMode::Interval(interval) => interval.min(PERIOD_MAX),
         SyncMode::Always | SyncMode::Never => PERIOD_MAX,
     };
-    loop {
-        let done = match log.next_work(period) {
-            LogWork::Sync(sequence) => thread.sync(sequence),
-            LogWork::MakeRoom => thread.make_room(),
-            LogWork::Periodic => thread.periodic(),
-            LogWork::Fail(error) => Err(error),
-            LogWork::Stop => return,
-        };
-        if let Err(error) = done {
-            return end_log(shared, log, error);
-        }
-    }
+    while thread.run(log.next_work(period)) {}
 }
 
-struct LogThread<'a, E> {
+/// The state of the thread.
+pub(super) struct LogThread<'a, E> {
     shared: &'a MasterShared<E>,
     log: &'a MasterLog,
     /// The state knows that the changes up to this one are durable.
@@ -47,7 +37,30 @@ struct LogThread<'a, E> {
     retry_at: Mono,
 }
 
-impl<E: Env> LogThread<'_, E> {
+impl<'a, E: Env> LogThread<'a, E> {
+    /// Serves `log`, whose changes are those of `shared`.
+    pub(super) fn new(shared: &'a MasterShared<E>, log: &'a MasterLog) -> LogThread<'a, E> {
+        LogThread { shared, log, reported: 0, last_sync: shared.env.now(), retry_at: Mono::ZERO }
+    }
+
+    /// Does this work. Returns false if it was the last: the master stops, or the log is unusable.
+    pub(super) fn run(&mut self, work: LogWork) -> bool {
+        let done = match work {
+            LogWork::Sync(sequence) => self.sync(sequence),
+            LogWork::MakeRoom => self.make_room(),
+            LogWork::Periodic => self.periodic(),
+            LogWork::Fail(error) => Err(error),
+            LogWork::Stop => return false,
+        };
+        match done {
+            Ok(()) => true,
+            Err(error) => {
+                end_log(self.shared, self.log, error);
+                false
+            }
+        }
+    }
+
     fn sync(&mut self, sequence: u64) -> Result<(), JournalError> {
         let began = self.shared.env.now();
         let before = self.log.writer.durable();

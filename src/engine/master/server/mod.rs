@@ -192,6 +192,9 @@ async fn resume_panics(background: &mut JoinSet<()>) {
 
 #[cfg(test)]
 mod tests {
+    mod crash;
+    mod log;
+
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;

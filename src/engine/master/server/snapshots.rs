@@ -7,6 +7,7 @@ use crate::engine::env::Env;
 use crate::engine::journal::{JournalError, SnapshotSummary as JournalSummary, SnapshotWriter};
 use crate::engine::master::server::log::{MasterLog, SnapshotMark};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
+use crate::engine::master::snapshot::SLOTS_PER_SLICE;
 use crate::engine::master::{SnapshotStep, SnapshotSummary};
 
 /// Number of bytes of changes after which a snapshot is written before its time. A start reads at most about this much of the log. A larger
@@ -27,7 +28,7 @@ const CHUNK_KIND: u8 = 1;
 
 /// Writes snapshots when they are due, until the master stops.
 pub(super) fn run_snapshots<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {
-    let writer = MasterSnapshots { shared, log, is_final: false };
+    let writer = MasterSnapshots::new(shared, log);
     while !log.wait_to_snapshot(CHECK_PERIOD) {
         if writer.is_due() {
             writer.write();
@@ -42,19 +43,43 @@ pub(super) fn run_snapshots<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {
 pub(super) fn end_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) -> Result<(), JournalError> {
     shared.with_guarded(None, |guarded, now, _| guarded.state.end_recording(now));
     log.writer.sync(log.writer.appended())?;
-    MasterSnapshots { shared, log, is_final: true }.write();
+    MasterSnapshots { is_final: true, ..MasterSnapshots::new(shared, log) }.write();
     Ok(())
 }
 
-struct MasterSnapshots<'a, E> {
+/// Writes the snapshots of a state.
+pub(super) struct MasterSnapshots<'a, E> {
     shared: &'a MasterShared<E>,
     log: &'a MasterLog,
+    /// Number of object slots that are visited while the state is locked once.
+    pub slots: u32,
     /// The master has stopped. Other snapshots are cancelled when it begins to stop.
     is_final: bool,
 }
 
-impl<E: Env> MasterSnapshots<'_, E> {
-    fn is_due(&self) -> bool {
+/// A snapshot that is being written.
+pub(super) struct SnapshotRun {
+    mark: SnapshotMark,
+    /// `None`: it has not begun.
+    file: Option<SnapshotWriter>,
+}
+
+/// The result of a step of a snapshot.
+enum RunStep {
+    More,
+    /// The master stops, or its log is unusable.
+    Stopped,
+    Done(SnapshotSummary),
+}
+
+impl<'a, E: Env> MasterSnapshots<'a, E> {
+    /// Writes snapshots of the state in `shared`, whose changes are in `log`.
+    pub(super) fn new(shared: &'a MasterShared<E>, log: &'a MasterLog) -> MasterSnapshots<'a, E> {
+        MasterSnapshots { shared, log, slots: SLOTS_PER_SLICE, is_final: false }
+    }
+
+    /// Whether it is time for a snapshot, and one can be written.
+    pub(super) fn is_due(&self) -> bool {
         let last = *self.log.last_snapshot();
         let since = self.shared.env.now().since(last.at);
         let grown = self.log.appended_bytes() - last.log_bytes;
@@ -64,21 +89,39 @@ impl<E: Env> MasterSnapshots<'_, E> {
         is_time && self.log.writer.appended() > last.sequence && !self.log.has_failed()
     }
 
-    /// Writes a snapshot. After an error, the log and the previous snapshots are still complete.
+    /// Writes a snapshot.
     fn write(&self) {
-        let began = self.shared.env.now();
-        self.log.last_snapshot().at = began;
+        let (mut run, mut began) = (self.start(), self.shared.env.now());
+        while self.step(&mut run) {
+            if !self.is_final {
+                let slice = self.shared.env.now().since(began);
+                self.shared.env.pause_thread((slice * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
+            }
+            began = self.shared.env.now();
+        }
+    }
+
+    /// A snapshot that begins with the first [`step`](Self::step).
+    pub(super) fn start(&self) -> SnapshotRun {
+        let at = self.shared.env.now();
+        self.log.last_snapshot().at = at;
+        SnapshotRun { mark: SnapshotMark { sequence: 0, at, log_bytes: 0, bytes: 0 }, file: None }
+    }
+
+    /// Continues a snapshot. Returns false at its end. After an error, the log and the previous snapshots are still complete.
+    pub(super) fn step(&self, run: &mut SnapshotRun) -> bool {
         let counts = &self.log.counts;
-        match self.try_write() {
-            Ok(None) => self.cancel(),
-            Ok(Some((mark, summary))) => {
-                let took = self.shared.env.now().since(began);
+        match self.try_step(run) {
+            Ok(RunStep::More) => return true,
+            Ok(RunStep::Stopped) => self.cancel(),
+            Ok(RunStep::Done(summary)) => {
+                let took = self.shared.env.now().since(run.mark.at);
                 let set = |count: &AtomicU64, value| count.store(value, Ordering::Relaxed);
                 set(&counts.snapshot_us, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
                 set(&counts.snapshot_objects, summary.objects);
                 counts.snapshots.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(objects = summary.objects, bytes = mark.bytes, ?took, "snapshot written");
-                *self.log.last_snapshot() = mark;
+                tracing::info!(objects = summary.objects, bytes = run.mark.bytes, ?took, "snapshot written");
+                *self.log.last_snapshot() = run.mark;
             }
             Err(error) => {
                 counts.snapshot_failures.fetch_add(1, Ordering::Relaxed);
@@ -86,50 +129,42 @@ impl<E: Env> MasterSnapshots<'_, E> {
                 tracing::warn!(%error, "cannot write a snapshot; the log contains all changes, and grows until one succeeds");
             }
         }
+        false
     }
 
     fn cancel(&self) {
         self.shared.with_guarded(None, |guarded, _, _| guarded.state.cancel_snapshot());
     }
 
-    /// `None`: the master stops.
-    fn try_write(&self) -> Result<Option<(SnapshotMark, SnapshotSummary)>, JournalError> {
-        let format = self.log.options.format;
-        let (at, written) = (self.shared.env.now(), self.shared.env.unix());
+    fn try_step(&self, run: &mut SnapshotRun) -> Result<RunStep, JournalError> {
+        let Some(file) = run.file.as_mut() else { return self.begin(run) };
+        match self.shared.with_guarded(None, |guarded, _, _| guarded.state.snapshot_slots(self.slots)) {
+            Some(SnapshotStep::More) => {}
+            Some(SnapshotStep::Chunk(chunk)) => {
+                file.chunk(CHUNK_KIND, &chunk)?;
+                run.mark.bytes += chunk.len() as u64;
+            }
+            Some(SnapshotStep::Done(summary)) => {
+                let trailer = JournalSummary { items: summary.objects, digest: summary.digest };
+                if let Some(file) = run.file.take() {
+                    self.log.dir.publish_snapshot(file, trailer, &self.log.writer)?;
+                }
+                return Ok(RunStep::Done(summary));
+            }
+            None => return Ok(RunStep::Stopped),
+        }
+        if !self.is_final && self.log.is_stopping() { Ok(RunStep::Stopped) } else { Ok(RunStep::More) }
+    }
+
+    fn begin(&self, run: &mut SnapshotRun) -> Result<RunStep, JournalError> {
+        let (format, written) = (self.log.options.format, self.shared.env.unix());
         let begun = self.shared.with_guarded(None, |guarded, now, _| {
             let sequence = guarded.state.begin_snapshot(now, format)?;
             Some((sequence, self.log.appended_bytes()))
         });
-        let Some((sequence, log_bytes)) = begun else { return Ok(None) };
-        let mut writer = self.log.dir.begin_snapshot(sequence, written)?;
-        let Some((summary, bytes)) = self.copy(&mut writer)? else { return Ok(None) };
-        let trailer = JournalSummary { items: summary.objects, digest: summary.digest };
-        self.log.dir.publish_snapshot(writer, trailer, &self.log.writer)?;
-        Ok(Some((SnapshotMark { sequence, at, log_bytes, bytes }, summary)))
-    }
-
-    /// Copies the state to the file, slice by slice. Returns the number of bytes. `None`: the master stops.
-    fn copy(&self, writer: &mut SnapshotWriter) -> Result<Option<(SnapshotSummary, u64)>, JournalError> {
-        let mut bytes = 0;
-        loop {
-            let began = self.shared.env.now();
-            match self.shared.with_guarded(None, |guarded, _, _| guarded.state.snapshot_slice()) {
-                Some(SnapshotStep::More) => {}
-                Some(SnapshotStep::Chunk(chunk)) => {
-                    writer.chunk(CHUNK_KIND, &chunk)?;
-                    bytes += chunk.len() as u64;
-                }
-                Some(SnapshotStep::Done(summary)) => return Ok(Some((summary, bytes))),
-                None => return Ok(None),
-            }
-            if self.is_final {
-                continue;
-            }
-            if self.log.is_stopping() {
-                return Ok(None);
-            }
-            let slice = self.shared.env.now().since(began);
-            self.shared.env.pause_thread((slice * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
-        }
+        let Some((sequence, log_bytes)) = begun else { return Ok(RunStep::Stopped) };
+        (run.mark.sequence, run.mark.log_bytes) = (sequence, log_bytes);
+        run.file = Some(self.log.dir.begin_snapshot(sequence, written)?);
+        Ok(RunStep::More)
     }
 }

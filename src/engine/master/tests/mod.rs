@@ -1,7 +1,6 @@
 //! The store's rules (store-rpc reference, section 8), one test each, with a simulated clock.
 
 mod apply;
-mod crash;
 mod evict;
 mod follow;
 mod hold;
@@ -167,15 +166,15 @@ pub(in crate::engine::master) fn segment(id: u64, name: &str, size: u64) -> Segm
     }
 }
 
-fn pinned(ttl_ms: Option<u64>) -> ReplicateConfig {
+pub(in crate::engine::master) fn pinned(ttl_ms: Option<u64>) -> ReplicateConfig {
     ReplicateConfig { soft_pin_action: SoftPinAction::ENABLE, soft_pin_ttl_ms: ttl_ms, ..ReplicateConfig::default() }
 }
 
-fn hard_pinned() -> ReplicateConfig {
+pub(in crate::engine::master) fn hard_pinned() -> ReplicateConfig {
     ReplicateConfig { with_hard_pin: true, ..ReplicateConfig::default() }
 }
 
-fn grouped(group: &str) -> ReplicateConfig {
+pub(in crate::engine::master) fn grouped(group: &str) -> ReplicateConfig {
     ReplicateConfig { group_ids: Some(vec![group.into()]), ..ReplicateConfig::default() }
 }
 

@@ -54,23 +54,25 @@ impl NodeMemory {
 }
 
 /// A client that looked up an object and may read its memory until the lease ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LeasedReader {
     pub key: u64,
-    /// Wall-clock time in milliseconds.
+    /// Time in milliseconds.
     pub until: u64,
     pub ranges: Vec<AddressRange>,
 }
 
 /// A client that may write to the memory of an object until `until`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SlowWriter {
     pub key: u64,
     pub client: u64,
     pub value: ValueId,
-    /// Wall-clock time in milliseconds.
+    /// Time in milliseconds.
     pub until: u64,
     pub ranges: Vec<AddressRange>,
+    /// It has written its value.
+    pub is_written: bool,
 }
 
 #[test]

@@ -1,0 +1,62 @@
+//! The clocks of a simulated host.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::engine::base::{Mono, Unix};
+use crate::engine::env::{Env, RealEnv};
+
+/// Time in milliseconds since the begin of a run. It advances only when the run advances it.
+#[derive(Clone, Default)]
+pub struct RunClock(Arc<AtomicU64>);
+
+impl RunClock {
+    pub(super) fn ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn advance(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+/// The environment of one process. It has clocks, but no network.
+#[derive(Clone)]
+pub struct CrashEnv {
+    clock: RunClock,
+    /// When the process started. Its monotonic clock begins then.
+    started: u64,
+    /// Difference between the host's wall clock and the run's time, in milliseconds. It changes when an operator sets the clock.
+    wall_clock: i64,
+    /// Only for the type of its network.
+    real: RealEnv,
+}
+
+impl CrashEnv {
+    pub(super) fn new(clock: &RunClock, wall_clock: i64) -> CrashEnv {
+        CrashEnv { clock: clock.clone(), started: clock.ms(), wall_clock, real: RealEnv::new() }
+    }
+}
+
+impl Env for CrashEnv {
+    type Net = <RealEnv as Env>::Net;
+
+    fn net(&self) -> &Self::Net {
+        self.real.net()
+    }
+
+    fn now(&self) -> Mono {
+        Mono::from_ms(10 + self.clock.ms() - self.started)
+    }
+
+    fn unix(&self) -> Unix {
+        Unix(self.clock.ms().cast_signed() + self.wall_clock)
+    }
+
+    async fn sleep(&self, _: Duration) {}
+
+    fn rng(&self) -> u64 {
+        0
+    }
+}

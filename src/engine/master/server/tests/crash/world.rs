@@ -1,0 +1,311 @@
+//! Everything that exists in a run: the disk, the master's processes one after another, nodes, readers and writers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::counts::StepCounts;
+use super::env::RunClock;
+use super::memory::{AddressRange, LeasedReader, NodeMemory, SlowWriter, ValueId};
+use super::process::Process;
+use super::trace::ChangeTrace;
+use crate::engine::base::Rng;
+use crate::engine::base::{ClientId, SegmentId};
+use crate::engine::env::Env;
+use crate::engine::journal::{DiskFault, SimulatedStorage, StorageOperation, Uuid};
+use crate::engine::master::StateEffect;
+use crate::engine::master::server::DataOptions;
+use crate::engine::wire::types::Segment;
+
+/// The longest lease. A process grants this one or a shorter one.
+pub const LEASE: u64 = 1_000;
+pub const CLIENT_TTL: u64 = 5_000;
+pub const DISCARD: u64 = 2_000;
+pub const RELEASE: u64 = 4_000;
+const KEYS: usize = 24;
+pub const NODES: usize = 4;
+
+/// Minimum number of operations and of crashes per run.
+const OPERATIONS: u64 = 300;
+const CRASHES: u64 = 5;
+
+const FAULTS: [StorageOperation; 6] = [
+    StorageOperation::Create,
+    StorageOperation::Write,
+    StorageOperation::Sync,
+    StorageOperation::Rename,
+    StorageOperation::Remove,
+    StorageOperation::SyncDirectory,
+];
+/// No space, input/output error, read-only, permission denied.
+const ERRORS: [i32; 4] = [28, 5, 30, 13];
+
+/// A process that contributes memory.
+pub struct Node {
+    pub client: ClientId,
+    pub segments: Vec<Segment>,
+    /// It waits for a response.
+    pub is_busy: bool,
+    /// Segments whose memory was freed, because the response to their mount was lost.
+    pub abandoned: Vec<SegmentId>,
+}
+
+/// A write whose end was sent, and whose response was lost.
+#[derive(Clone, Copy)]
+pub struct UnknownEnd {
+    pub client: u64,
+    pub key: u64,
+    pub value: ValueId,
+}
+
+/// A write that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishedWrite {
+    /// The change that made the object complete.
+    pub sequence: u64,
+    pub key: u64,
+    pub value: ValueId,
+    pub is_acknowledged: bool,
+}
+
+/// The changes that must be on the disk at the next start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PromisedChanges {
+    /// If only the process dies.
+    pub kill: u64,
+    /// If the host loses power, too.
+    pub power_loss: u64,
+}
+
+/// Everything that exists in a run.
+pub struct World {
+    pub rng: Rng,
+    pub clock: RunClock,
+    pub wall_clock: i64,
+    pub storage: SimulatedStorage,
+    pub trace: ChangeTrace,
+    /// The change that the last call has made, or 0.
+    pub made: u64,
+    pub promised: PromisedChanges,
+    /// How the running process uses the directory, and its longest lease.
+    pub options: DataOptions,
+    pub lease: u64,
+    /// The log thread runs once in this many steps.
+    pub disk_delay: usize,
+    /// The boot ID with which the last start began.
+    pub first_change_boot: Uuid,
+    /// The running process continues without the directory, and has sent a response since.
+    pub is_memory_only: bool,
+    /// The directory is marked as invalid, or may be.
+    pub is_invalid: bool,
+    pub may_be_invalid: bool,
+    /// An operator gives up the data in the directory.
+    pub gives_up_data: bool,
+    pub operations: u64,
+    pub crashes: u64,
+    pub starts: u64,
+    pub nodes: Vec<Node>,
+    next_id: u64,
+    pub memory: NodeMemory,
+    /// Segments whose process does not serve the memory any more.
+    pub freed: BTreeSet<SegmentId>,
+    pub readers: Vec<LeasedReader>,
+    pub writers: Vec<SlowWriter>,
+    /// Clients and keys with a call whose response has not arrived.
+    pub busy: BTreeSet<(u64, u64)>,
+    pub unknown_ends: Vec<UnknownEnd>,
+    /// Writes that ended and were not lost, in the order of their changes.
+    pub finished: Vec<FinishedWrite>,
+    /// The key of each value.
+    pub key_of: BTreeMap<ValueId, u64>,
+    pub counts: StepCounts,
+    /// Writes also go to some memory around their replicas.
+    pub scribble: bool,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> World {
+        let mut world = World {
+            rng: Rng::new(!seed),
+            clock: RunClock::default(),
+            wall_clock: 1_700_000_000_000,
+            storage: SimulatedStorage::new(seed),
+            trace: ChangeTrace::new(),
+            made: 0,
+            promised: PromisedChanges::default(),
+            options: DataOptions::default(),
+            lease: LEASE,
+            disk_delay: 1,
+            first_change_boot: Uuid(0),
+            is_memory_only: false,
+            is_invalid: false,
+            may_be_invalid: false,
+            gives_up_data: false,
+            operations: 0,
+            crashes: 0,
+            starts: 0,
+            nodes: Vec::new(),
+            next_id: 1,
+            memory: NodeMemory::default(),
+            freed: BTreeSet::new(),
+            readers: Vec::new(),
+            writers: Vec::new(),
+            busy: BTreeSet::new(),
+            unknown_ends: Vec::new(),
+            finished: Vec::new(),
+            key_of: BTreeMap::new(),
+            counts: StepCounts::default(),
+            scribble: false,
+        };
+        world.clock.advance(1_000_000);
+        // Clients with these numbers also write objects.
+        world.nodes = (0..NODES).map(|_| world.new_node(0)).collect();
+        world
+    }
+
+    /// A process without memory. Its client id is a new number behind `above`.
+    pub(super) fn new_node(&mut self, above: u64) -> Node {
+        let client = ClientId(self.id() + above, 0);
+        Node { client, segments: Vec::new(), is_busy: false, abandoned: Vec::new() }
+    }
+
+    pub(super) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    pub(super) fn chance(&mut self, one_in: usize) -> bool {
+        self.rng.below(one_in) == 0
+    }
+
+    pub(super) fn key(&mut self) -> u64 {
+        self.rng.below(KEYS) as u64
+    }
+
+    pub(super) fn ms(&self) -> u64 {
+        self.clock.ms()
+    }
+
+    /// Whether the process has stopped at an operation of the disk.
+    pub(super) fn is_dead(&self) -> bool {
+        self.storage.stopped_at().is_some()
+    }
+
+    /// Runs processes until there were enough operations and crashes, and then damages the disk.
+    pub(super) fn run(&mut self) {
+        while self.operations < OPERATIONS || self.crashes < CRASHES {
+            assert!(self.crashes < 200, "too many crashes");
+            self.live();
+        }
+        self.damage();
+        self.counts.count_many("changes", self.trace.made);
+    }
+
+    /// One random call or event, what the threads of the master do meanwhile, and all checks.
+    pub(super) fn step(&mut self, process: &mut Process<'_>) {
+        self.operations += 1;
+        self.counts.count("operations");
+        match self.rng.below(100) {
+            0..24 => self.put(process),
+            24..33 => self.write_some(),
+            33..49 => self.end(process),
+            49..52 => self.revoke(process),
+            52..60 => self.get(process),
+            60..63 => self.remove(process),
+            63..65 => self.clear(process),
+            65..75 => (0..2).for_each(|_| self.ping_some(process)),
+            75..79 => self.change_segments(process),
+            79..85 => self.resend(process),
+            85 => self.maybe_fault(1),
+            86..97 => self.pass(process),
+            _ => {}
+        }
+        self.handle_effects(process);
+        self.commit_some(process, false);
+        if self.chance(self.disk_delay) {
+            process.run_log_thread();
+        }
+        if !self.chance(3) {
+            self.run_snapshot_thread(process);
+        }
+        if self.chance(2) {
+            self.tick(process);
+        }
+        self.poll_responses(process);
+        self.check(process);
+    }
+
+    /// Time passes. Mostly, the ticker is planned for its end, so that it does not count as a stall of the master.
+    fn pass(&mut self, process: &mut Process<'_>) {
+        let ms = if self.chance(3) { 3_000 } else { 200 };
+        let ms = self.rng.below(ms) as u64;
+        if !self.chance(10) {
+            let now = process.shared.env.now();
+            process.shared.lock(now).0.stalls.expect_by(now + Duration::from_millis(ms));
+        }
+        self.clock.advance(ms);
+    }
+
+    /// The disk will report an error.
+    pub(super) fn maybe_fault(&mut self, one_in: usize) {
+        if self.chance(one_in) {
+            let operation = FAULTS[self.rng.below(FAULTS.len())];
+            let (after, errno) = (self.rng.below(12) as u64, ERRORS[self.rng.below(ERRORS.len())]);
+            let is_permanent = self.chance(2);
+            self.storage.set_fault(Some(DiskFault { operation, after, errno, is_permanent }));
+        }
+    }
+
+    /// Handles the unmounted segments, and counts what the state has done.
+    pub(super) fn handle_effects(&mut self, process: &mut Process<'_>) {
+        for effect in std::mem::take(&mut self.trace.effects) {
+            match effect {
+                StateEffect::Unmounted { segment, .. } => self.removed(process, segment),
+                StateEffect::Evicted { objects, .. } => self.counts.count_many("evicted objects", objects),
+                StateEffect::ClientExpired { .. } => self.counts.count("expired clients"),
+                StateEffect::Mounted { .. } => {}
+            }
+        }
+    }
+
+    /// A segment was unmounted. Its process may still serve the memory, and mount it again.
+    fn removed(&mut self, process: &mut Process<'_>, segment: SegmentId) {
+        let now = self.ms();
+        for response in process.unsent() {
+            response.outcome.limit_transfers(segment, now + DISCARD);
+        }
+        if self.nodes.iter().any(|node| node.segments.iter().any(|held| held.id == segment)) {
+            self.limit_transfers(segment);
+        } else {
+            self.end_transfers(segment);
+        }
+    }
+
+    /// Limits the time of the writes to a segment that was removed. Their puts cannot end any more, and a write in progress ends within the
+    /// discard time.
+    pub(super) fn limit_transfers(&mut self, segment: SegmentId) {
+        let end = self.ms() + DISCARD;
+        for writer in self.writers.iter_mut().filter(|writer| writer.ranges.iter().any(is_in(segment))) {
+            writer.until = writer.until.min(end);
+            self.counts.count("writers of removed segments");
+        }
+        let readers = self.readers.iter().filter(|reader| reader.ranges.iter().any(is_in(segment)));
+        self.counts.count_many("readers of removed segments", readers.count() as u64);
+    }
+
+    /// Ends the transfers to a segment whose process does not serve the memory any more.
+    pub(super) fn end_transfers(&mut self, segment: SegmentId) {
+        self.readers.iter_mut().for_each(|reader| reader.ranges.retain(|range| !is_in(segment)(range)));
+        // A client does not complete an object that it cannot write.
+        self.writers.retain(|writer| writer.is_written || !writer.ranges.iter().any(is_in(segment)));
+        self.writers.iter_mut().for_each(|writer| writer.ranges.retain(|range| !is_in(segment)(range)));
+    }
+}
+
+/// Whether a range is in the memory of a segment. Segments are mounted at addresses that contain their ids.
+pub(super) fn is_in(segment: SegmentId) -> impl Fn(&AddressRange) -> bool {
+    move |range| (range.0 >> 20) & 0xf_ffff == segment.0
+}
+
+pub(super) fn node_name(node: usize) -> String {
+    format!("node-{node}:1")
+}

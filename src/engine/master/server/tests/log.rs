@@ -1,0 +1,104 @@
+//! The responses that wait for the log.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::engine::base::{ClientId, SegmentId};
+use crate::engine::env::{Env, RealEnv};
+use crate::engine::journal::{DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, SyncMode, Uuid};
+use crate::engine::master::server::data::{self, DataOptions, MasterData};
+use crate::engine::master::server::log::{MasterLog, SnapshotMark, ThreadChanges, as_thread};
+use crate::engine::master::server::log_thread::LogThread;
+use crate::engine::master::server::shared::{LockedAccess, MasterShared};
+use crate::engine::master::tests::{T, segment};
+use crate::engine::master::{MasterCall, StorePolicy};
+use crate::engine::rpc::CommitWait;
+use crate::engine::wire::MasterApi;
+use crate::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig};
+
+const NODE: ClientId = ClientId(1, 1);
+
+/// A restored state behind its lock, with its log on `disk`.
+fn start(disk: &SimulatedStorage, options: DataOptions) -> (MasterShared<RealEnv>, Arc<MasterLog>) {
+    let (boot_id, existing) = (disk.boot_id(), ExistingData::Keep);
+    let open = DataDirOptions { cluster_id: "cluster", boot_id, new_uuid: Uuid(7), existing };
+    let dir = DataDir::open(Arc::new(disk.clone()), &open).unwrap();
+    let (mut data, env) = (MasterData { dir, options }, RealEnv::new());
+    let restored = data::restore(&mut data, StorePolicy::default(), &env).unwrap();
+    let mark = SnapshotMark { sequence: 0, at: env.now(), log_bytes: 0, bytes: 0 };
+    let log = Arc::new(MasterLog::new(data, restored.writer, mark));
+    (MasterShared::new(restored.state, Some(log.clone()), env), log)
+}
+
+/// Makes a call as another thread than the one before, and commits it. Returns the response's wait.
+fn call<'a, R>(
+    shared: &'a MasterShared<RealEnv>,
+    work: impl FnOnce(&mut MasterCall<LockedAccess<'_, RealEnv>>) -> R,
+) -> (R, Option<CommitWait<'a>>) {
+    as_thread(&mut ThreadChanges::default(), || {
+        let result = work(&mut MasterCall(LockedAccess { shared, peer: None }));
+        (result, shared.log.as_ref().expect("it has a log").commit())
+    })
+}
+
+fn poll(wait: &mut Option<CommitWait<'_>>) -> Poll<bool> {
+    let wait = wait.as_mut().expect("the response waits");
+    wait.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_sync_by_another_thread_ends_the_wait_of_a_response() {
+    let (shared, log) = start(&SimulatedStorage::new(1), DataOptions::default());
+    let mut thread = LogThread::new(&shared, &log);
+    let (mounted, mut wait) = call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE));
+    assert_eq!((mounted, poll(&mut wait)), (Ok(()), Poll::Pending));
+    // As a snapshot does.
+    log.writer.sync(log.writer.appended()).unwrap();
+    assert!(thread.run(log.next_work(Duration::ZERO)));
+    assert_eq!(poll(&mut wait), Poll::Ready(true));
+}
+
+#[test]
+fn a_repeated_call_waits_for_the_change_of_the_first() {
+    let options = |sync| DataOptions { sync, ..DataOptions::default() };
+    let (shared, log) = start(&SimulatedStorage::new(1), options(SyncMode::Never));
+    let mount = |call: &mut MasterCall<LockedAccess<'_, RealEnv>>| call.mount_segment(segment(1, "a:1", 1000), NODE);
+    for _ in 0..2 {
+        assert_eq!(poll(&mut call(&shared, mount).1), Poll::Pending);
+    }
+    log.writer.sync(log.writer.appended()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(poll(&mut call(&shared, |call| call.unmount_segment(SegmentId(1, 1), NODE)).1), Poll::Pending);
+    }
+
+    let (shared, log) = start(&SimulatedStorage::new(1), options(SyncMode::Always));
+    let put = |call: &mut MasterCall<LockedAccess<'_, RealEnv>>| {
+        call.put_start(NODE, "k".into(), 10, ReplicateConfig::default(), T)
+    };
+    assert_eq!(call(&shared, mount).0, Ok(()));
+    assert!(call(&shared, put).0.is_ok());
+    log.writer.sync(log.writer.appended()).unwrap();
+    for _ in 0..2 {
+        let meta = ObjectMeta { key: "k".into(), object_checksum: None };
+        let (ended, mut wait) = call(&shared, |call| call.put_end(NODE, meta, ReplicaType::ALL, T));
+        assert_eq!((ended, poll(&mut wait)), (Ok(()), Poll::Pending));
+    }
+    assert_eq!(poll(&mut call(&shared, put).1), Poll::Pending, "the object exists");
+    assert!(call(&shared, |call| call.exist_key("k".into(), T)).1.is_none(), "reads do not wait");
+}
+
+#[test]
+fn the_log_contains_no_change_behind_one_that_does_not_fit() {
+    let log = LogConfig { file_bytes: 1024, buffer_bytes: 250 };
+    let (shared, log) = start(&SimulatedStorage::new(1), DataOptions { log, ..DataOptions::default() });
+    let long = "x".repeat(300);
+    let first = log.writer.appended();
+    assert_eq!(call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE)).0, Ok(()));
+    assert!(!log.has_failed());
+    assert_eq!(call(&shared, |call| call.mount_segment(segment(2, &long, 1000), NODE)).0, Ok(()));
+    assert!(log.has_failed());
+    let (closed, mut wait) = call(&shared, |call| call.unmount_segment(SegmentId(2, 2), NODE));
+    assert_eq!((closed, poll(&mut wait)), (Ok(()), Poll::Pending));
+    assert_eq!(log.writer.appended(), first + 1);
+}
