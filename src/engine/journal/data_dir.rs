@@ -94,7 +94,13 @@ impl DataDir {
         // It exists before the identity.
         let marker = ValidityMarker::open(&*storage, has_marker, is_new)?;
         let identity = match identity {
-            Some(identity) => identity,
+            Some(identity) => {
+                if !identity.started {
+                    // The process that stored it may have ended before its name was durable. A log file's name must not be durable first.
+                    sync_directory(&*storage)?;
+                }
+                identity
+            }
             None if has_data(&*storage)? => {
                 return Err(JournalError::corrupt(names::IDENTITY, 0, Corruption::NoIdentity));
             }

@@ -110,6 +110,23 @@ fn a_start_after_a_failed_invalidation_makes_the_mark_durable() {
 }
 
 #[test]
+fn a_power_loss_after_interrupted_starts_leaves_a_usable_directory() {
+    for (seed, first) in (0..10).flat_map(|seed| (1..16).map(move |first| (seed, first))) {
+        for second in 1..20 {
+            let storage = SimulatedStorage::new(seed);
+            storage.stop_at(first);
+            drop(open(&storage));
+            let storage = storage.crash(Crash::Kill);
+            storage.stop_at(first + second);
+            let started = open(&storage).and_then(|mut dir| dir.start_log(&recover(&dir)?.report, SMALL).map(drop));
+            let storage = storage.crash(Crash::Power);
+            let found = open(&storage).and_then(|dir| recover(&dir)).map(|found| found.entries.len());
+            assert_eq!(found.unwrap(), 0, "{seed} {first} {second} {started:?}");
+        }
+    }
+}
+
+#[test]
 fn existing_data_is_set_aside_complete() {
     let storage = filled();
     let dir = open_with(&storage, ExistingData::SetAside { date: "20261123" }).unwrap();
