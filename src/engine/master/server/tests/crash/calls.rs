@@ -139,7 +139,7 @@ impl World {
         if !was_complete {
             self.counts.count("completed writes");
             let sequence = self.trace.count();
-            self.finished.push(FinishedWrite { sequence, key, value, is_acknowledged: false });
+            self.finished.push(FinishedWrite { sequence, key, value, must_be_kept: false, survives_power_loss: false });
         }
         self.made = self.finished.iter().rfind(|write| write.value == value).map_or(0, |write| write.sequence);
         self.busy.insert((client, key));

@@ -16,8 +16,15 @@ pub struct StepCounts {
 /// An operation, and the kind of the file that it changes.
 pub type Boundary = (StorageOperation, &'static str);
 
-/// The boundaries that every process crosses again and again.
-pub const BOUNDARIES: [Boundary; 12] = [
+/// The boundaries that processes cross when they create a directory, start, serve and write snapshots.
+const BOUNDARIES: [Boundary; 18] = [
+    (StorageOperation::Create, "validity"),
+    (StorageOperation::Write, "validity"),
+    (StorageOperation::Sync, "validity"),
+    (StorageOperation::Create, "identity"),
+    (StorageOperation::Write, "identity"),
+    (StorageOperation::Sync, "identity"),
+    (StorageOperation::Rename, "identity"),
     (StorageOperation::Create, "log"),
     (StorageOperation::Write, "log"),
     (StorageOperation::Sync, "log"),
@@ -29,7 +36,6 @@ pub const BOUNDARIES: [Boundary; 12] = [
     (StorageOperation::Rename, "snapshot"),
     (StorageOperation::Remove, "snapshot"),
     (StorageOperation::SyncDirectory, ""),
-    (StorageOperation::Rename, "identity"),
 ];
 
 /// Events that must occur.

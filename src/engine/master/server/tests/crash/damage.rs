@@ -19,6 +19,7 @@ impl World {
             let dir = self.open().expect("the disk works");
             let found = RecoveredData::read(&dir, &self.policy()).expect("the disk works");
             self.check_recovered(&found);
+            self.check_each_change();
             found.state
         };
         let names = self.storage.list().expect("the disk works");

@@ -17,7 +17,7 @@ fn failure(master: Option<PlantedMistake>, journal: Option<JournalMistake>) -> O
 #[test]
 fn every_planted_mistake_of_the_master_is_detected() {
     for (mistake, expected) in [
-        (PlantedMistake::AnswerBeforeRecord, "promised"),
+        (PlantedMistake::AnswerBeforeRecord, "acknowledged"),
         (PlantedMistake::RangeFreedBeforeItsRecord, "bytes of"),
         (PlantedMistake::LeaseAssumedEnded, "bytes of"),
         (PlantedMistake::RemountWithoutHold, "bytes of"),

@@ -2,7 +2,8 @@
 
 use super::memory::{AddressRange, SlowWriter};
 use super::process::{CallOutcome, PendingResponse, Process};
-use super::world::{NODES, Node, UnknownEnd, World, is_in, node_name};
+use super::transfers::is_in;
+use super::world::{NODES, Node, UnknownEnd, World, node_name};
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::journal::SyncMode;
 use crate::engine::master::tests::segment;
@@ -106,7 +107,6 @@ impl World {
         if process.log.memory_only() {
             self.is_memory_only = true;
         } else {
-            assert!(!process.log.has_failed(), "a response was sent after an error of the disk");
             self.promised.kill = self.promised.kill.max(seen);
             if needs_sync || self.options.sync == SyncMode::Always {
                 self.promised.power_loss = self.promised.power_loss.max(made);
@@ -126,9 +126,11 @@ impl World {
             }
             CallOutcome::Ended { client, key, value } => {
                 self.busy.remove(&(client, key));
-                let acknowledge = !self.is_memory_only;
-                let finished = self.finished.iter_mut().rfind(|write| write.value == value);
-                finished.into_iter().for_each(|write| write.is_acknowledged |= acknowledge);
+                let (is_kept, is_synced) = (!self.is_memory_only, self.options.sync == SyncMode::Always);
+                if let Some(write) = self.finished.iter_mut().rfind(|write| write.value == value) {
+                    write.must_be_kept |= is_kept;
+                    write.survives_power_loss |= is_kept && is_synced;
+                }
             }
             CallOutcome::Revoked { client, key } => drop(self.busy.remove(&(client, key))),
             CallOutcome::Read(reader) => {

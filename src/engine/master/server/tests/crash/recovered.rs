@@ -62,11 +62,14 @@ impl World {
         if let Some((sequence, error)) = found.report.damaged_snapshots.first() {
             panic!("the snapshot after change {sequence} is damaged: {error}");
         }
-        assert!(last >= self.promised.kill, "change {} was promised, and {last} is the last", self.promised.kill);
-        let lost = self.finished.iter().find(|write| write.is_acknowledged && write.sequence > last);
-        if let Some(write) = lost.filter(|write| write.sequence <= self.promised.kill) {
+        if let Some(write) = self.finished.iter().find(|write| write.must_be_kept && write.sequence > last) {
             panic!("the acknowledged write of key {} is lost", write.key);
         }
+        assert!(
+            last >= self.promised.kill,
+            "the acknowledged change {} is lost: {last} is the last",
+            self.promised.kill
+        );
         self.add_first_change(found);
         self.check_changes(found);
         let lost = self.trace.changes.len() - last as usize;
@@ -108,6 +111,15 @@ impl World {
         }
     }
 
+    /// Applies all changes since the directory was created to an empty state, and compares the digest after each.
+    pub(super) fn check_each_change(&self) {
+        let mut standby = StandbyState::new(self.policy());
+        for (nth, change) in self.trace.changes.iter().enumerate().filter(|(_, change)| !change.payload.is_empty()) {
+            standby.apply_payload(Mono::from_ms(10), Duration::ZERO, &change.payload).expect("it fits");
+            assert_eq!(standby.digest(), change.behind.digest, "change {}", nth + 1);
+        }
+    }
+
     /// Applies all changes since the directory was created to an empty state.
     fn check_replay(&self, last: u64) {
         let mut standby = StandbyState::new(self.policy());
@@ -146,6 +158,9 @@ impl World {
             payload.into_iter().for_each(|change| self.trace.changes[last as usize].payload = change.payload);
         }
         self.limit_transfers_to_lost_segments(restored);
+        for write in &mut self.finished {
+            (write.must_be_kept, write.survives_power_loss) = (true, true);
+        }
         assert_eq!((restored.writer.durable(), restored.writer.appended()), (last + 1, last + 1));
         (self.promised.kill, self.promised.power_loss) = (last + 1, last + 1);
     }

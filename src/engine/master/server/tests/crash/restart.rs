@@ -55,9 +55,11 @@ impl World {
     pub(super) fn live(&mut self) {
         self.choose_options();
         let count: u64 = self.storage.operations().values().sum();
-        let most = if self.chance(5) { 20 } else { 250 };
+        let most = if self.chance(4) { 16 } else { 250 };
         self.storage.stop_at(count + 1 + self.rng.below(most) as u64);
-        self.maybe_fault(20);
+        if self.chance(15) {
+            self.add_fault(0);
+        }
         let env = CrashEnv::new(&self.clock, self.wall_clock);
         let Some((shared, log)) = self.start(&env) else {
             self.counts.count("interrupted starts");
@@ -108,6 +110,9 @@ impl World {
             Err(MasterDataError::Journal(JournalError::Storage { .. })) => return None,
             Err(error) => panic!("the data is refused: {error}"),
         };
+        if std::mem::take(&mut self.fails_reads) {
+            self.storage.set_fault(None);
+        }
         self.check_restored(&found, &restored, &data.dir, env);
         self.may_be_invalid = false;
         self.starts += 1;
@@ -209,6 +214,10 @@ impl World {
         self.counts.count(if crash == Crash::Kill { "kills" } else { "power losses" });
         if crash == Crash::Power {
             self.promised.kill = self.promised.power_loss;
+            let durable = self.promised.power_loss;
+            for write in &mut self.finished {
+                write.must_be_kept &= write.survives_power_loss || write.sequence <= durable;
+            }
             self.trace.boot = self.storage.boot_id();
             if self.chance(8) {
                 self.wall_clock += 20_000 - self.rng.below(40_000) as i64;

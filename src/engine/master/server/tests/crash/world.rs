@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use super::counts::StepCounts;
 use super::env::RunClock;
-use super::memory::{AddressRange, LeasedReader, NodeMemory, SlowWriter, ValueId};
+use super::memory::{LeasedReader, NodeMemory, SlowWriter, ValueId};
 use super::process::Process;
 use super::trace::ChangeTrace;
 use crate::engine::base::Rng;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::env::Env;
 use crate::engine::journal::{DiskFault, SimulatedStorage, StorageOperation, Uuid};
-use crate::engine::master::StateEffect;
 use crate::engine::master::server::DataOptions;
 use crate::engine::wire::types::Segment;
 
@@ -28,7 +27,10 @@ pub const NODES: usize = 4;
 const OPERATIONS: u64 = 300;
 const CRASHES: u64 = 5;
 
-const FAULTS: [StorageOperation; 6] = [
+/// Operations that fail.
+const FAULTS: [StorageOperation; 8] = [
+    StorageOperation::Open,
+    StorageOperation::Read,
     StorageOperation::Create,
     StorageOperation::Write,
     StorageOperation::Sync,
@@ -36,6 +38,8 @@ const FAULTS: [StorageOperation; 6] = [
     StorageOperation::Remove,
     StorageOperation::SyncDirectory,
 ];
+/// The operations of a running process begin at this index.
+const RUNNING: usize = 2;
 /// No space, input/output error, read-only, permission denied.
 const ERRORS: [i32; 4] = [28, 5, 30, 13];
 
@@ -64,7 +68,10 @@ pub struct FinishedWrite {
     pub sequence: u64,
     pub key: u64,
     pub value: ValueId,
-    pub is_acknowledged: bool,
+    /// It was acknowledged, and nothing has happened that may lose it.
+    pub must_be_kept: bool,
+    /// Not even a loss of power may lose it.
+    pub survives_power_loss: bool,
 }
 
 /// The changes that must be on the disk at the next start.
@@ -93,10 +100,13 @@ pub struct World {
     pub disk_delay: usize,
     /// The boot ID with which the last start began.
     pub first_change_boot: Uuid,
+    /// The disk may report errors for opened and read files.
+    pub fails_reads: bool,
     /// The running process continues without the directory, and has sent a response since.
     pub is_memory_only: bool,
-    /// The directory is marked as invalid, or may be.
+    /// The directory is marked as invalid.
     pub is_invalid: bool,
+    /// A process has tried to mark the directory as invalid.
     pub may_be_invalid: bool,
     /// An operator gives up the data in the directory.
     pub gives_up_data: bool,
@@ -136,6 +146,7 @@ impl World {
             lease: LEASE,
             disk_delay: 1,
             first_change_boot: Uuid(0),
+            fails_reads: false,
             is_memory_only: false,
             is_invalid: false,
             may_be_invalid: false,
@@ -215,7 +226,7 @@ impl World {
             65..75 => (0..2).for_each(|_| self.ping_some(process)),
             75..79 => self.change_segments(process),
             79..85 => self.resend(process),
-            85 => self.maybe_fault(1),
+            85 => self.add_fault(RUNNING),
             86..97 => self.pass(process),
             _ => {}
         }
@@ -245,65 +256,14 @@ impl World {
         self.clock.advance(ms);
     }
 
-    /// The disk will report an error.
-    pub(super) fn maybe_fault(&mut self, one_in: usize) {
-        if self.chance(one_in) {
-            let operation = FAULTS[self.rng.below(FAULTS.len())];
-            let (after, errno) = (self.rng.below(12) as u64, ERRORS[self.rng.below(ERRORS.len())]);
-            let is_permanent = self.chance(2);
-            self.storage.set_fault(Some(DiskFault { operation, after, errno, is_permanent }));
-        }
+    /// The disk will report an error for one of the operations from the `first` one on.
+    pub(super) fn add_fault(&mut self, first: usize) {
+        let operation = FAULTS[first + self.rng.below(FAULTS.len() - first)];
+        let (after, errno) = (self.rng.below(12) as u64, ERRORS[self.rng.below(ERRORS.len())]);
+        let is_permanent = self.chance(2);
+        self.storage.set_fault(Some(DiskFault { operation, after, errno, is_permanent }));
+        self.fails_reads = first == 0;
     }
-
-    /// Handles the unmounted segments, and counts what the state has done.
-    pub(super) fn handle_effects(&mut self, process: &mut Process<'_>) {
-        for effect in std::mem::take(&mut self.trace.effects) {
-            match effect {
-                StateEffect::Unmounted { segment, .. } => self.removed(process, segment),
-                StateEffect::Evicted { objects, .. } => self.counts.count_many("evicted objects", objects),
-                StateEffect::ClientExpired { .. } => self.counts.count("expired clients"),
-                StateEffect::Mounted { .. } => {}
-            }
-        }
-    }
-
-    /// A segment was unmounted. Its process may still serve the memory, and mount it again.
-    fn removed(&mut self, process: &mut Process<'_>, segment: SegmentId) {
-        let now = self.ms();
-        for response in process.unsent() {
-            response.outcome.limit_transfers(segment, now + DISCARD);
-        }
-        if self.nodes.iter().any(|node| node.segments.iter().any(|held| held.id == segment)) {
-            self.limit_transfers(segment);
-        } else {
-            self.end_transfers(segment);
-        }
-    }
-
-    /// Limits the time of the writes to a segment that was removed. Their puts cannot end any more, and a write in progress ends within the
-    /// discard time.
-    pub(super) fn limit_transfers(&mut self, segment: SegmentId) {
-        let end = self.ms() + DISCARD;
-        for writer in self.writers.iter_mut().filter(|writer| writer.ranges.iter().any(is_in(segment))) {
-            writer.until = writer.until.min(end);
-            self.counts.count("writers of removed segments");
-        }
-        let readers = self.readers.iter().filter(|reader| reader.ranges.iter().any(is_in(segment)));
-        self.counts.count_many("readers of removed segments", readers.count() as u64);
-    }
-
-    /// Ends the transfers to a segment whose process does not serve the memory any more.
-    pub(super) fn end_transfers(&mut self, segment: SegmentId) {
-        self.readers.iter_mut().for_each(|reader| reader.ranges.retain(|range| !is_in(segment)(range)));
-        // A client does not complete an object that it cannot write.
-        self.writers.retain(|writer| writer.is_written || !writer.ranges.iter().any(is_in(segment)));
-        self.writers.iter_mut().for_each(|writer| writer.ranges.retain(|range| !is_in(segment)(range)));
-    }
-}
-
-/// Whether a range is in the memory of a segment. Segments are mounted at addresses that contain their ids.
-pub(super) fn is_in(segment: SegmentId) -> impl Fn(&AddressRange) -> bool {
-    move |range| (range.0 >> 20) & 0xf_ffff == segment.0
 }
 
 pub(super) fn node_name(node: usize) -> String {
