@@ -137,7 +137,12 @@ const DATA: &[FlagSpec] = &[
         "After an error of the disk: stop with exit code 4, or mark the directory as invalid and continue in memory",
     ),
     own_flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at the start"),
-    own_flag("data_format", ValueKind::Whole(1, 1), "1", "Format of the records to write"),
+    own_flag(
+        "data_format",
+        ValueKind::Whole(1, 2),
+        "1",
+        "Format of the records to write. All formats are read. 2 takes less space, but releases that only know 1 cannot read it",
+    ),
     flag("cluster_id", "Name of the cluster; a data directory of another cluster is refused"),
     flag(
         "enable_snapshot",

@@ -56,7 +56,7 @@ pub use effect::{Effects, StateEffect, UnmountReason};
 pub use eviction::EvictionPolicyKind;
 pub use put::{PutOptions, PutSpec};
 pub use record::buffer::{ClosedChange, RecordBuffer};
-pub use record::{DATA_FORMAT, DataFormat};
+pub use record::{DATA_FORMAT, DATA_FORMAT_NEWEST, DataFormat};
 pub use refusal::MasterRefusal;
 pub use remove::ObjectWalk;
 pub use restore::{RestoreError, RestoreReport};

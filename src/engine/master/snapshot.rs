@@ -14,8 +14,8 @@ use crate::engine::master::snapshot_walk::SnapshotWalk;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::SegmentStatus;
 
-/// Slots visited per slice. The state is locked once per slice, for about 50 µs.
-pub(super) const SLOTS_PER_SLICE: u32 = 256;
+/// Slots visited per slice. The state is locked once per slice, for about 15 µs.
+pub(super) const SLOTS_PER_SLICE: u32 = 64;
 /// Quarantined replicas written per slice.
 const DISCARDS_PER_SLICE: usize = 512;
 

@@ -7,16 +7,16 @@ use std::collections::VecDeque;
 
 use crate::engine::base::Mono;
 use crate::engine::master::discard::DiscardedReplica;
+use crate::engine::master::record::payload::PayloadWriter;
 use crate::engine::master::record::{DataFormat, MasterRecord};
 use crate::engine::master::slots::ObjectSlot;
 
 /// Size at which a chunk is complete, in bytes. A chunk is larger by at most the records of one slice.
-const CHUNK_BYTES: usize = 192 << 10;
+const CHUNK_BYTES: usize = 48 << 10;
 
 /// A snapshot in progress.
 #[derive(Debug)]
 pub(super) struct SnapshotWalk {
-    format: DataFormat,
     /// When the snapshot began. Durations in it count from then.
     pub begun: Mono,
     /// The next slot to visit.
@@ -27,8 +27,8 @@ pub(super) struct SnapshotWalk {
     pub discards: Vec<DiscardedReplica>,
     /// A bit per slot: it was saved, or was free, before it changed.
     claimed: Vec<u64>,
-    /// The chunk that is being filled: a payload of records. Empty if it contains no record yet.
-    chunk: Vec<u8>,
+    /// The chunk that is being filled.
+    chunk: PayloadWriter,
     complete: VecDeque<Vec<u8>>,
     /// The digest of what has been saved so far.
     pub digest: u64,
@@ -40,13 +40,12 @@ impl SnapshotWalk {
     /// Starts a snapshot of a table with `slots` slots.
     pub fn new(format: DataFormat, begun: Mono, slots: u32) -> SnapshotWalk {
         SnapshotWalk {
-            format,
             begun,
             next: 0,
             end: slots,
             discards: Vec::new(),
             claimed: vec![0; (slots as usize).div_ceil(64)],
-            chunk: Vec::new(),
+            chunk: PayloadWriter::new(format),
             complete: VecDeque::new(),
             digest: 0,
             objects: 0,
@@ -71,12 +70,9 @@ impl SnapshotWalk {
 
     /// Appends a record to the chunk.
     pub fn add(&mut self, record: &MasterRecord<'_>) {
-        if self.chunk.is_empty() {
-            self.chunk.push(self.format.number());
-        }
-        record.encode(self.format, &mut self.chunk);
-        if self.chunk.len() >= CHUNK_BYTES {
-            self.complete.push_back(std::mem::take(&mut self.chunk));
+        self.chunk.add(record);
+        if self.chunk.bytes().len() >= CHUNK_BYTES {
+            self.complete.push_back(self.chunk.take());
         }
     }
 
@@ -88,8 +84,8 @@ impl SnapshotWalk {
     /// Removes and returns a complete chunk. With `last`, also returns the chunk that is being filled, unless it is empty.
     pub fn pop_chunk(&mut self, last: bool) -> Option<Vec<u8>> {
         let complete = self.complete.pop_front();
-        if complete.is_none() && last && !self.chunk.is_empty() {
-            return Some(std::mem::take(&mut self.chunk));
+        if complete.is_none() && last && !self.chunk.bytes().is_empty() {
+            return Some(self.chunk.take());
         }
         complete
     }

@@ -1,5 +1,6 @@
 //! Collects the records of a change until the change is complete.
 
+use crate::engine::master::record::payload::PayloadWriter;
 use crate::engine::master::record::{DataFormat, MasterRecord};
 
 /// The records of the change in progress. A master without one records nothing.
@@ -8,9 +9,8 @@ use crate::engine::master::record::{DataFormat, MasterRecord};
 /// waits until the change with this number is durable.
 #[derive(Debug)]
 pub struct RecordBuffer {
-    format: DataFormat,
-    /// The payload so far; empty if nothing has changed.
-    payload: Vec<u8>,
+    /// Empty if nothing has changed.
+    payload: PayloadWriter,
     /// The number of the change in progress.
     sequence: u64,
     needs_sync: bool,
@@ -43,15 +43,12 @@ impl RecordBuffer {
     /// Creates an empty buffer that writes `format`. `sequence` is the number of the next change: one more than the last change that the
     /// state contains.
     pub fn new(format: DataFormat, sequence: u64) -> RecordBuffer {
-        RecordBuffer { format, payload: Vec::new(), sequence, needs_sync: false, repeated: None }
+        RecordBuffer { payload: PayloadWriter::new(format), sequence, needs_sync: false, repeated: None }
     }
 
     /// Adds a record to the change in progress.
     #[inline]
     pub(in crate::engine::master) fn add(&mut self, record: &MasterRecord<'_>) {
-        if self.payload.is_empty() {
-            self.payload.push(self.format.number());
-        }
         self.needs_sync |= matches!(
             record,
             MasterRecord::SegmentMounted { .. }
@@ -60,7 +57,7 @@ impl RecordBuffer {
                 | MasterRecord::ObjectRewritten { .. }
                 | MasterRecord::ProcessTerms { .. }
         );
-        record.encode(self.format, &mut self.payload);
+        self.payload.add(record);
     }
 
     /// Adds a call that repeats an earlier one.
@@ -82,30 +79,30 @@ impl RecordBuffer {
 
     /// Size of the change in progress, in bytes.
     pub(in crate::engine::master) fn bytes(&self) -> usize {
-        self.payload.len()
+        self.payload.bytes().len()
     }
 
     /// The records of the change in progress.
     #[cfg(test)]
     pub(in crate::engine::master) fn payload(&self) -> &[u8] {
-        &self.payload
+        self.payload.bytes()
     }
 
     /// Returns true if nothing has changed since the last change was closed.
     pub(in crate::engine::master) fn is_empty(&self) -> bool {
-        self.payload.is_empty()
+        self.payload.bytes().is_empty()
     }
 
     /// Ends the change and passes it to `write`. Returns `None`, and does not call `write`, if nothing has changed.
     pub(in crate::engine::master) fn close<R>(&mut self, write: impl FnOnce(ClosedChange<'_>) -> R) -> Option<R> {
-        if self.payload.is_empty() {
+        if self.is_empty() {
             return None;
         }
-        let change = ClosedChange { sequence: self.sequence, payload: &self.payload, needs_sync: self.needs_sync };
+        let change =
+            ClosedChange { sequence: self.sequence, payload: self.payload.bytes(), needs_sync: self.needs_sync };
         let result = write(change);
-        self.payload.clear();
         // A batch may have made the buffer large.
-        self.payload.shrink_to(PAYLOAD_KEPT);
+        self.payload.clear(PAYLOAD_KEPT);
         self.needs_sync = false;
         self.sequence += 1;
         Some(result)

@@ -1,9 +1,10 @@
 //! The decoding of the records. The decoded records borrow keys, names and replicas from the payload.
 
+use crate::engine::base::ClientId;
 use crate::engine::master::eviction::index::PendingPin;
 use crate::engine::master::object::ReplicaRecord;
 use crate::engine::master::record::codec::{RecordError, RecordProblem, RecordReader};
-use crate::engine::master::record::encode::{flag, tag};
+use crate::engine::master::record::encode::{flag, optional, tag};
 use crate::engine::master::record::{DataFormat, MasterRecord, ObjectContent, ReplicaList, SegmentContent};
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 
@@ -18,89 +19,132 @@ pub(in crate::engine::master) fn read_payload(
     let begin = reader;
     let number = reader.byte()?;
     let format = DataFormat::from_number(number).ok_or_else(|| begin.error(RecordProblem::UnknownFormat(number)))?;
+    let mut decoder = RecordDecoder { format, last_client: None };
     let mut failed = false;
     Ok(std::iter::from_fn(move || {
         if failed || reader.is_at_end() {
             return None;
         }
-        let record = match format {
-            DataFormat::V1 => record_v1(&mut reader),
-        };
+        let record = decoder.record(&mut reader);
         failed = record.is_err();
         Some(record)
     }))
 }
 
-fn record_v1<'a>(input: &mut RecordReader<'a>) -> Result<MasterRecord<'a>, RecordError> {
-    let begin = *input;
-    Ok(match input.byte()? {
-        tag::SEGMENT_MOUNTED => MasterRecord::SegmentMounted {
-            slot: segment_slot(input)?,
-            client: input.client()?,
-            segment: SegmentContent {
-                id: input.segment()?,
-                name: input.bytes()?,
-                base: input.number()?,
-                size: input.number()?,
-                te_endpoint: input.bytes()?,
-                protocol: input.bytes()?,
-                host_id: input.bytes()?,
-            },
-        },
-        tag::SEGMENT_CLOSED => {
-            MasterRecord::SegmentClosed { slot: segment_slot(input)?, remaining_ms: input.number()? }
-        }
-        tag::SEGMENT_HELD => MasterRecord::SegmentHeld { slot: segment_slot(input)?, remaining_ms: input.number()? },
-        tag::SEGMENT_HOLD_ENDED => MasterRecord::SegmentHoldEnded { slot: segment_slot(input)? },
-        tag::SEGMENT_RETIRED => MasterRecord::SegmentRetired { slot: segment_slot(input)? },
-        tag::CLIENT_MARKED => MasterRecord::ClientMarked { client: input.client()?, ok: boolean(input)? },
-        tag::CLIENT_EXPIRED => MasterRecord::ClientExpired { client: input.client()? },
-        tag::OBJECT_STARTED => MasterRecord::ObjectStarted(object(input, 0)?.0),
-        tag::OBJECT_REWRITTEN => {
-            let flags = flags(input, flag::PENDING_SET | flag::PENDING_CLEAR)?;
-            MasterRecord::ObjectRewritten {
-                slot: object_slot(input)?,
+/// Decodes the records of a payload in order.
+struct RecordDecoder {
+    format: DataFormat,
+    /// The client of the last object.
+    last_client: Option<ClientId>,
+}
+
+impl RecordDecoder {
+    fn record<'a>(&mut self, input: &mut RecordReader<'a>) -> Result<MasterRecord<'a>, RecordError> {
+        let begin = *input;
+        Ok(match input.byte()? {
+            tag::SEGMENT_MOUNTED => MasterRecord::SegmentMounted {
+                slot: segment_slot(input)?,
                 client: input.client()?,
-                pending: pending(input, flags)?,
+                segment: SegmentContent {
+                    id: input.segment()?,
+                    name: input.bytes()?,
+                    base: input.number()?,
+                    size: input.number()?,
+                    te_endpoint: input.bytes()?,
+                    protocol: input.bytes()?,
+                    host_id: input.bytes()?,
+                },
+            },
+            tag::SEGMENT_CLOSED => {
+                MasterRecord::SegmentClosed { slot: segment_slot(input)?, remaining_ms: input.number()? }
             }
-        }
-        tag::OBJECT_COMPLETED => {
-            let flags = flags(input, flag::CHECKSUM)?;
-            MasterRecord::ObjectCompleted { slot: object_slot(input)?, checksum: checksum(input, flags)? }
-        }
-        tag::OBJECT_ERASED => MasterRecord::ObjectErased { slot: object_slot(input)? },
-        tag::OBJECT_DISCARDED => {
-            MasterRecord::ObjectDiscarded { slot: object_slot(input)?, remaining_ms: input.number()? }
-        }
-        tag::REPLICAS_DROPPED => MasterRecord::ReplicasDropped { slot: object_slot(input)?, kept: replicas(input)? },
-        tag::DISCARD_RELEASED => MasterRecord::DiscardReleased { replica_id: input.number()? },
-        tag::PROCESS_TERMS => MasterRecord::ProcessTerms {
-            lease_ms: input.number()?,
-            hold_ms: input.number()?,
-            complete: boolean(input)?,
-        },
-        tag::HOLD_ENDED => MasterRecord::HoldEnded,
-        tag::TABLE_SIZES => MasterRecord::TableSizes {
-            objects: input.number32()?,
-            segments: input.number32()?,
-            next_replica: input.number()?,
-        },
-        tag::OBJECT_SAVED => {
-            let (content, flags) = object(input, flag::WRITING | flag::CHECKSUM)?;
-            MasterRecord::ObjectSaved {
-                content,
-                writing: flags & flag::WRITING != 0,
-                checksum: checksum(input, flags)?,
-                lease_ms: input.signed()?,
+            tag::SEGMENT_HELD => {
+                MasterRecord::SegmentHeld { slot: segment_slot(input)?, remaining_ms: input.number()? }
             }
-        }
-        tag::DISCARD_SAVED => MasterRecord::DiscardSaved {
-            replica: replica(input)?,
-            bytes: input.number()?,
-            remaining_ms: input.number()?,
-        },
-        other => return Err(begin.error(RecordProblem::UnknownTag(other))),
-    })
+            tag::SEGMENT_HOLD_ENDED => MasterRecord::SegmentHoldEnded { slot: segment_slot(input)? },
+            tag::SEGMENT_RETIRED => MasterRecord::SegmentRetired { slot: segment_slot(input)? },
+            tag::CLIENT_MARKED => MasterRecord::ClientMarked { client: input.client()?, ok: boolean(input)? },
+            tag::CLIENT_EXPIRED => MasterRecord::ClientExpired { client: input.client()? },
+            tag::OBJECT_STARTED => MasterRecord::ObjectStarted(self.object(input, 0)?.0),
+            tag::OBJECT_REWRITTEN => {
+                let flags = flags(input, flag::PENDING_SET | flag::PENDING_CLEAR)?;
+                MasterRecord::ObjectRewritten {
+                    slot: object_slot(input)?,
+                    client: input.client()?,
+                    pending: pending(input, flags)?,
+                }
+            }
+            tag::OBJECT_COMPLETED => {
+                let flags = flags(input, flag::CHECKSUM)?;
+                MasterRecord::ObjectCompleted { slot: object_slot(input)?, checksum: checksum(input, flags)? }
+            }
+            tag::OBJECT_ERASED => MasterRecord::ObjectErased { slot: object_slot(input)? },
+            tag::OBJECT_DISCARDED => {
+                MasterRecord::ObjectDiscarded { slot: object_slot(input)?, remaining_ms: input.number()? }
+            }
+            tag::REPLICAS_DROPPED => {
+                MasterRecord::ReplicasDropped { slot: object_slot(input)?, kept: replicas(input)? }
+            }
+            tag::DISCARD_RELEASED => MasterRecord::DiscardReleased { replica_id: input.number()? },
+            tag::PROCESS_TERMS => MasterRecord::ProcessTerms {
+                lease_ms: input.number()?,
+                hold_ms: input.number()?,
+                complete: boolean(input)?,
+            },
+            tag::HOLD_ENDED => MasterRecord::HoldEnded,
+            tag::TABLE_SIZES => MasterRecord::TableSizes {
+                objects: input.number32()?,
+                segments: input.number32()?,
+                next_replica: input.number()?,
+            },
+            tag::OBJECT_SAVED => {
+                let (content, flags) = self.object(input, flag::WRITING | flag::CHECKSUM)?;
+                MasterRecord::ObjectSaved {
+                    content,
+                    writing: flags & flag::WRITING != 0,
+                    checksum: checksum(input, flags)?,
+                    lease_ms: input.signed()?,
+                }
+            }
+            tag::DISCARD_SAVED => MasterRecord::DiscardSaved {
+                replica: replica(input)?,
+                bytes: input.number()?,
+                remaining_ms: input.number()?,
+            },
+            other => return Err(begin.error(RecordProblem::UnknownTag(other))),
+        })
+    }
+
+    /// Reads an object and its flags. `more_flags` are the flags that belong to other fields of the record.
+    fn object<'a>(
+        &mut self,
+        input: &mut RecordReader<'a>,
+        more_flags: u8,
+    ) -> Result<(ObjectContent<'a>, u8), RecordError> {
+        let own = flag::HARD_PIN | flag::GROUP | flag::PIN | flag::PENDING_SET | flag::PENDING_CLEAR;
+        let begin = *input;
+        let same_client = optional(flag::SAME_CLIENT, self.format >= DataFormat::V2);
+        let flags = flags(input, own | more_flags | same_client)?;
+        let (slot, key) = (object_slot(input)?, input.bytes()?);
+        let client = match (flags & flag::SAME_CLIENT != 0, self.last_client) {
+            (false, _) => input.client()?,
+            (true, Some(client)) => client,
+            (true, None) => return Err(begin.error(RecordProblem::UnknownFlags(flags))),
+        };
+        self.last_client = Some(client);
+        let content = ObjectContent {
+            slot,
+            key,
+            client,
+            size: input.number()?,
+            replicas: replicas(input)?,
+            hard_pin: flags & flag::HARD_PIN != 0,
+            group: (flags & flag::GROUP != 0).then(|| input.bytes()).transpose()?,
+            pin_ms: (flags & flag::PIN != 0).then(|| input.number()).transpose()?,
+            pending: pending(input, flags)?,
+        };
+        Ok((content, flags))
+    }
 }
 
 fn boolean(input: &mut RecordReader<'_>) -> Result<bool, RecordError> {
@@ -143,24 +187,6 @@ fn pending(input: &mut RecordReader<'_>, flags: u8) -> Result<PendingPin, Record
 
 fn checksum(input: &mut RecordReader<'_>, flags: u8) -> Result<Option<u64>, RecordError> {
     (flags & flag::CHECKSUM != 0).then(|| input.fixed()).transpose()
-}
-
-/// Reads an object and its flags. `more_flags` are the flags that belong to other fields of the record.
-fn object<'a>(input: &mut RecordReader<'a>, more_flags: u8) -> Result<(ObjectContent<'a>, u8), RecordError> {
-    let own = flag::HARD_PIN | flag::GROUP | flag::PIN | flag::PENDING_SET | flag::PENDING_CLEAR;
-    let flags = flags(input, own | more_flags)?;
-    let content = ObjectContent {
-        slot: object_slot(input)?,
-        key: input.bytes()?,
-        client: input.client()?,
-        size: input.number()?,
-        replicas: replicas(input)?,
-        hard_pin: flags & flag::HARD_PIN != 0,
-        group: (flags & flag::GROUP != 0).then(|| input.bytes()).transpose()?,
-        pin_ms: (flags & flag::PIN != 0).then(|| input.number()).transpose()?,
-        pending: pending(input, flags)?,
-    };
-    Ok((content, flags))
 }
 
 fn replicas<'a>(input: &mut RecordReader<'a>) -> Result<ReplicaList<'a>, RecordError> {

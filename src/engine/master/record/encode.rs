@@ -1,5 +1,6 @@
 //! The encoding of the records. A record is a tag and its fields in the order of `MasterRecord`.
 
+use crate::engine::base::ClientId;
 use crate::engine::master::eviction::index::PendingPin;
 use crate::engine::master::object::ReplicaRecord;
 use crate::engine::master::record::codec::RecordWriter;
@@ -38,19 +39,16 @@ pub(super) mod flag {
     pub const PENDING_CLEAR: u8 = 1 << 4;
     pub const WRITING: u8 = 1 << 5;
     pub const CHECKSUM: u8 = 1 << 6;
+    /// From format 2 on: the client is that of the object before it in the payload, and is left out.
+    pub const SAME_CLIENT: u8 = 1 << 7;
 }
 
 impl MasterRecord<'_> {
-    /// Appends the record to a payload of this format.
+    /// Appends the record to a payload of this format. `last_client` is the client of the last object in the payload.
     #[inline]
-    pub(in crate::engine::master) fn encode(&self, format: DataFormat, out: &mut Vec<u8>) {
-        match format {
-            DataFormat::V1 => self.encode_v1(RecordWriter(out)),
-        }
-    }
-
-    #[inline]
-    fn encode_v1(&self, mut out: RecordWriter<'_>) {
+    pub(super) fn encode(&self, format: DataFormat, last_client: &mut Option<ClientId>, out: &mut Vec<u8>) {
+        let mut out = RecordWriter(out);
+        let mut is_same = |client| last_client.replace(client) == Some(client) && format >= DataFormat::V2;
         match *self {
             MasterRecord::SegmentMounted { slot, client, ref segment } => {
                 out.byte(tag::SEGMENT_MOUNTED);
@@ -87,7 +85,7 @@ impl MasterRecord<'_> {
             }
             MasterRecord::ObjectStarted(ref content) => {
                 out.byte(tag::OBJECT_STARTED);
-                put_object(&mut out, content, 0);
+                put_object(&mut out, content, optional(flag::SAME_CLIENT, is_same(content.client)));
             }
             MasterRecord::ObjectRewritten { slot, client, pending } => {
                 out.byte(tag::OBJECT_REWRITTEN);
@@ -135,8 +133,9 @@ impl MasterRecord<'_> {
             }
             MasterRecord::ObjectSaved { ref content, writing, checksum, lease_ms } => {
                 out.byte(tag::OBJECT_SAVED);
+                let same_client = optional(flag::SAME_CLIENT, is_same(content.client));
                 let more = optional(flag::WRITING, writing) | optional(flag::CHECKSUM, checksum.is_some());
-                put_object(&mut out, content, more);
+                put_object(&mut out, content, same_client | more);
                 checksum.into_iter().for_each(|checksum| out.fixed(checksum));
                 out.signed(lease_ms);
             }
@@ -150,7 +149,7 @@ impl MasterRecord<'_> {
     }
 }
 
-fn optional(flag: u8, present: bool) -> u8 {
+pub(super) fn optional(flag: u8, present: bool) -> u8 {
     if present { flag } else { 0 }
 }
 
@@ -177,7 +176,9 @@ fn put_object(out: &mut RecordWriter<'_>, content: &ObjectContent<'_>, more_flag
     out.byte(flags | more_flags);
     out.number(content.slot.0.into());
     out.bytes(content.key);
-    out.client(content.client);
+    if more_flags & flag::SAME_CLIENT == 0 {
+        out.client(content.client);
+    }
     out.number(content.size);
     put_replicas(out, content.replicas);
     content.group.into_iter().for_each(|group| out.bytes(group));

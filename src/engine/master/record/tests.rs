@@ -73,7 +73,11 @@ fn samples() -> Vec<MasterRecord<'static>> {
 }
 
 fn payload(records: &[MasterRecord<'_>]) -> Vec<u8> {
-    let mut buffer = RecordBuffer::new(DATA_FORMAT, 1);
+    payload_of(DATA_FORMAT, records)
+}
+
+fn payload_of(format: DataFormat, records: &[MasterRecord<'_>]) -> Vec<u8> {
+    let mut buffer = RecordBuffer::new(format, 1);
     records.iter().for_each(|record| buffer.add(record));
     buffer.close(|change| change.payload.to_vec()).expect("not empty")
 }
@@ -88,11 +92,59 @@ fn first_error(payload: &[u8]) -> Option<RecordError> {
 #[test]
 fn every_record_round_trips() {
     let samples = samples();
-    let payload = payload(&samples);
-    let read: Result<Vec<MasterRecord<'_>>, RecordError> = read_payload(&payload).expect("known format").collect();
-    assert_eq!(read.as_deref(), Ok(&samples[..]));
-    let again = self::payload(&read.expect("checked"));
-    assert_eq!(again, payload, "a decoded record is encoded to the same bytes");
+    for format in [DataFormat::V1, DataFormat::V2] {
+        let payload = payload_of(format, &samples);
+        let read: Result<Vec<MasterRecord<'_>>, RecordError> = read_payload(&payload).expect("known format").collect();
+        assert_eq!(read.as_deref(), Ok(&samples[..]));
+        let again = payload_of(format, &read.expect("checked"));
+        assert_eq!(again, payload, "a decoded record is encoded to the same bytes");
+    }
+}
+
+/// Directories with format 1 exist, so its bytes must not change.
+#[test]
+fn the_bytes_of_format_1_are_stable() {
+    let replica = ReplicaRecord { segment: SegmentSlot(3), ticket: 0, offset: 200, id: 5 };
+    let started = ObjectContent {
+        slot: ObjectSlot(300),
+        key: b"key",
+        client: ClientId(1, 2),
+        size: 130,
+        replicas: ReplicaList::Records { first: &replica, rest: &[] },
+        hard_pin: false,
+        group: Some(b"g"),
+        pin_ms: None,
+        pending: PendingPin::Keep,
+    };
+    let client = [&1u64.to_le_bytes()[..], &2u64.to_le_bytes()].concat();
+    let started_bytes = [&b"\x10\x02\xac\x02\x03key"[..], &client, b"\x82\x01\x01\x03\xc8\x01\x05\x01g"].concat();
+    let completed = MasterRecord::ObjectCompleted { slot: ObjectSlot(300), checksum: Some(1) };
+    let expected = [&[1][..], &started_bytes, &started_bytes, b"\x12\x40\xac\x02\x01\0\0\0\0\0\0\0"].concat();
+    assert_eq!(
+        payload(&[MasterRecord::ObjectStarted(started), MasterRecord::ObjectStarted(started), completed]),
+        expected
+    );
+}
+
+#[test]
+fn format_2_writes_the_client_of_successive_objects_once() {
+    let object = MasterRecord::ObjectStarted(content(&REPLICAS[..1], PendingPin::Keep));
+    let lengths = |format| [1, 2, 3].map(|count| payload_of(format, &vec![object; count]).len());
+    let [one, two, three] = lengths(DataFormat::V1);
+    assert_eq!(lengths(DataFormat::V2), [one, two - 16, three - 32]);
+
+    let payload = payload_of(DataFormat::V2, &[object; 2]);
+    let unknown = |position| Some(RecordError { position, problem: RecordProblem::UnknownFlags(0x80) });
+    let without_first = [&payload[..1], &payload[one..]].concat();
+    assert_eq!(first_error(&without_first), unknown(2));
+    let as_format_1 = [&[1][..], &payload[1..]].concat();
+    assert_eq!(first_error(&as_format_1), unknown(one + 1));
+
+    let mut buffer = RecordBuffer::new(DataFormat::V2, 1);
+    for _ in 0..2 {
+        buffer.add(&object);
+        assert_eq!(buffer.close(|change| change.payload.len()), Some(one), "each payload can be read alone");
+    }
 }
 
 #[test]
@@ -111,7 +163,7 @@ fn a_record_that_is_cut_off_is_refused_at_its_end() {
 #[test]
 fn unknown_formats_records_and_flags_are_refused_with_their_position() {
     let error = |position, problem| Some(RecordError { position, problem });
-    assert_eq!(first_error(&[2]), error(0, RecordProblem::UnknownFormat(2)));
+    assert_eq!(first_error(&[3]), error(0, RecordProblem::UnknownFormat(3)));
     let mut bytes = payload(&[MasterRecord::SegmentRetired { slot: SegmentSlot(5) }]);
     bytes.push(0);
     assert_eq!(first_error(&bytes), error(3, RecordProblem::UnknownTag(0)), "bytes behind the last record");

@@ -15,7 +15,7 @@ use crate::engine::master::server::data::{self, DataOptions, MasterData, MasterD
 use crate::engine::master::server::log::{MasterLog, SnapshotMark};
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::server::snapshots;
-use crate::engine::master::{DATA_FORMAT, StorePolicy};
+use crate::engine::master::{DATA_FORMAT, DATA_FORMAT_NEWEST, StorePolicy};
 
 /// A state behind its lock, and its log.
 type StartedMaster = (MasterShared<CrashEnv>, Arc<MasterLog>);
@@ -46,7 +46,9 @@ impl World {
         let file_bytes = 1024 + 512 * self.rng.below(6) as u64;
         let log = LogConfig { file_bytes, buffer_bytes: [2 << 10, 64 << 10][self.rng.below(2)] };
         let snapshot_interval = Duration::from_millis(500 + self.rng.below(2_000) as u64);
-        self.options = DataOptions { sync, on_error, format: DATA_FORMAT, snapshot_interval, log };
+        // Processes of neighbouring releases, in any order.
+        let format = [DATA_FORMAT, DATA_FORMAT_NEWEST][self.rng.below(2)];
+        self.options = DataOptions { sync, on_error, format, snapshot_interval, log };
         self.disk_delay = [1, 2, 8][self.rng.below(3)];
         self.lease = if self.chance(3) { LEASE / 2 } else { LEASE };
     }

@@ -1,0 +1,47 @@
+//! A payload that is being written.
+
+use crate::engine::base::ClientId;
+use crate::engine::master::record::{DataFormat, MasterRecord};
+
+/// One byte with the data format, followed by records. Without records, it is empty.
+#[derive(Debug)]
+pub struct PayloadWriter {
+    format: DataFormat,
+    bytes: Vec<u8>,
+    /// The client of the last object in the payload.
+    last_client: Option<ClientId>,
+}
+
+impl PayloadWriter {
+    /// Creates an empty payload of this format.
+    pub fn new(format: DataFormat) -> PayloadWriter {
+        PayloadWriter { format, bytes: Vec::new(), last_client: None }
+    }
+
+    /// Appends a record.
+    #[inline]
+    pub fn add(&mut self, record: &MasterRecord<'_>) {
+        if self.bytes.is_empty() {
+            self.bytes.push(self.format.number());
+        }
+        record.encode(self.format, &mut self.last_client, &mut self.bytes);
+    }
+
+    /// The payload so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the payload and begins an empty one.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.last_client = None;
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Begins an empty payload. Keeps at most this much memory.
+    pub fn clear(&mut self, kept: usize) {
+        self.last_client = None;
+        self.bytes.clear();
+        self.bytes.shrink_to(kept);
+    }
+}
