@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use crate::commands::error::Failure;
 use crate::commands::flags::spelled;
+use crate::commands::metadata_directory::NO_CLUSTER;
 use crate::commands::settings::Settings;
 use crate::engine::base::Unix;
 use crate::engine::env::{Env, RealEnv, wall_clock};
 use crate::engine::journal::{
     DataDir, DataDirOptions, DiskErrorPolicy, DiskStorage, ExistingData, JournalError, SyncMode, Uuid,
 };
+use crate::engine::master::DataFormat;
 use crate::engine::master::server::{DataOptions, MasterData, MasterDataError};
-use crate::engine::master::{DATA_FORMAT, DataFormat};
 use crate::engine::wire::json::timestamp;
 
 /// A master's data directory, and how it is used.
@@ -41,7 +42,7 @@ pub enum ExistingDataChoice {
 /// The flags of `mcctl up` for the master's data directory.
 #[derive(Debug, clap::Args)]
 pub struct DataArgs {
-    /// Keep the master's state in this directory. The node's memory ends with this process, so a restart drops the objects
+    /// Directory for the master's state, to try out a restart. The objects are dropped, because this process also contains their memory
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// When the master's log is synced: always, interval=TIME or never
@@ -50,7 +51,7 @@ pub struct DataArgs {
     /// After an error of the disk: stop (exit code 4) or continue-memory-only
     #[arg(long, value_name = "POLICY", default_value_t, requires = "data_dir")]
     on_disk_error: DiskErrorPolicy,
-    /// Remove the data in the directory at the start
+    /// Remove the data in the directory at each start with this flag
     #[arg(long, requires = "data_dir")]
     discard_data: bool,
 }
@@ -116,7 +117,9 @@ impl DataPlan {
             .text("on_disk_error")
             .parse()
             .map_err(|error| invalid("on_disk_error", format!("--on-disk-error: {error}")))?;
-        let format = DataFormat::from_number(settings.whole("data_format")).unwrap_or(DATA_FORMAT);
+        let number = settings.whole("data_format");
+        let format = DataFormat::from_number(number)
+            .ok_or_else(|| invalid("data_format", format!("--data-format: there is no format {number}")))?;
         let snapshot_interval = settings.seconds("snapshot_interval_seconds");
         let options = DataOptions { sync, on_error, format, snapshot_interval, ..DataOptions::default() };
         Ok(Some(DataPlan { path, origin, cluster_id, existing, options }))
@@ -144,17 +147,29 @@ impl DataPlan {
         if let Some(name) = dir.set_aside() {
             tracing::warn!(
                 directory = %self.path.join(name).display(),
-                "the data of an earlier master was moved aside, and this master starts empty: add --enable-snapshot-restore to \
-                 restore it"
+                "the data of an earlier master was moved to this subdirectory, and this master starts with an empty store. To keep the \
+                 state at the next restart, add --enable-snapshot-restore. To restore the earlier data, start a master with --data-dir \
+                 on the subdirectory"
             );
         }
         Ok(MasterData { dir, options: self.options })
+    }
+
+    /// The message for an error of the disk while the master runs.
+    pub fn stopped(&self, error: &JournalError) -> Failure {
+        Failure::host("the master stopped, because it cannot write its data directory")
+            .tried(format!("write {} ({})", self.path.display(), self.origin))
+            .found(error.to_string())
+            .next("correct the cause and start the master again: it restores everything that reached the disk")
     }
 
     /// The message for an error at the start.
     pub fn failure(&self, error: &MasterDataError) -> Failure {
         let directory = self.path.display();
         let failure = match error {
+            MasterDataError::Journal(JournalError::OtherCluster { found, .. }) if found == NO_CLUSTER => {
+                Failure::usage("the data directory belongs to a metadata service").next("use another data directory")
+            }
             MasterDataError::Journal(JournalError::OtherCluster { found, .. }) => {
                 let given = format!("--cluster-id {}", self.cluster_id);
                 return Failure::usage(format!("the data directory belongs to another cluster, '{found}'"))
@@ -169,9 +184,12 @@ impl DataPlan {
                 "the data directory is out of date: its last master continued in memory after a disk error",
             )
             .next("check the disk, then add --discard-data once, to start with an empty store"),
-            MasterDataError::Journal(JournalError::UnknownFormat { writer, .. }) => {
-                Failure::host(format!("the data directory was written by another version, {writer}"))
-                    .next(format!("start {writer}, or add --discard-data once, to start with an empty store"))
+            MasterDataError::Journal(JournalError::UnknownFormat { writer, .. }) => unknown_format(writer),
+            MasterDataError::Change { writer: Some(writer), source, .. }
+            | MasterDataError::Chunk { writer: Some(writer), source, .. }
+                if source.is_of_another_version() =>
+            {
+                unknown_format(writer)
             }
             MasterDataError::Journal(JournalError::Storage { .. } | JournalError::LogFull { .. }) => {
                 Failure::host("cannot use the data directory")
@@ -190,11 +208,9 @@ impl DataPlan {
     }
 }
 
-/// The message for an error of the disk while the master runs.
-pub fn stopped(error: &JournalError) -> Failure {
-    Failure::host("the master stopped, because it cannot write its data directory")
-        .found(error.to_string())
-        .next("correct the cause and start the master again: nothing that it acknowledged is lost")
+fn unknown_format(writer: &str) -> Failure {
+    Failure::host(format!("the data directory was written by another version, {writer}"))
+        .next(format!("start {writer}, or add --discard-data once, to start with an empty store"))
 }
 
 /// Refuses stores for snapshots that mcctl does not have.
@@ -245,8 +261,8 @@ pub fn file_name_of(at: Unix) -> String {
     text.split('.').next().unwrap_or_default().replace(' ', "T").replace(':', "-")
 }
 
-/// How long a master with a data directory may take to stop: it writes a last snapshot.
-pub const STOP_WITH_DATA_MAX: Duration = Duration::from_secs(20);
+/// How long a master with a data directory may take to stop: it writes a last snapshot. A service manager has its own limit.
+pub const STOP_WITH_DATA_MAX: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {

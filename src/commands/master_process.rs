@@ -2,12 +2,11 @@
 //! the metadata service.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::commands::data_directory::{self, DataPlan, STOP_WITH_DATA_MAX};
+use crate::commands::data_directory::{DataPlan, STOP_WITH_DATA_MAX};
 use crate::commands::error::Failure;
 use crate::commands::key_space::key_space;
 use crate::commands::listen::ListenAddress;
@@ -62,7 +61,8 @@ pub struct MasterProcess {
     report: bool,
     departures: Receiver<StateEffect>,
     cleaner: MetadataCleaner,
-    stop_max: Duration,
+    /// The data directory of the state, for messages.
+    data: Option<DataPlan>,
 }
 
 enum MetadataCleaner {
@@ -81,7 +81,7 @@ impl MasterProcess {
         let mut http = Vec::new();
         // First, so that the message is the master's if another process uses the directory.
         let data = plan.data.as_ref().map(|data| data.open(&env)).transpose()?;
-        // The master starts last: clients must not connect to a master that stops again because another port is in use.
+        // The master starts after the metadata service: clients must not connect to a master that stops again because a port is in use.
         let mut cleaner = MetadataCleaner::None;
         let (mut metadata_at, mut embedded) = (None, None);
         if let Some(listen) = &plan.metadata {
@@ -118,9 +118,8 @@ impl MasterProcess {
         let admin_at = running.at().clone();
         http.push(running);
         let rpc = HostPort::new(plan.rpc.at.host.clone(), master.rpc_port());
-        let stop_max = if plan.data.is_some() { STOP_WITH_DATA_MAX } else { runtime::STOP_MAX };
-        let report = plan.report;
-        Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, report, departures, cleaner, stop_max })
+        let (report, data) = (plan.report, plan.data.clone());
+        Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, report, departures, cleaner, data })
     }
 
     /// All listen addresses of the process, for the log.
@@ -140,12 +139,11 @@ impl MasterProcess {
             }
         };
         let cleaned = clean(&handle, &mut self.departures, &self.cleaner);
-        let error = tokio::select! {
-            error = self.master.failed() => error,
-            error = self.cleaner.failed() => error,
+        tokio::select! {
+            error = self.master.failed() => state_not_written(self.data.as_ref(), &error),
+            error = self.cleaner.failed() => records_not_written(self.data.as_ref(), &error),
             ((), ()) = async { tokio::join!(report, cleaned) } => std::future::pending().await,
-        };
-        data_directory::stopped(&error)
+        }
     }
 
     /// Stops the process. Responses in progress are completed; new requests are rejected. A master with a data directory writes a last
@@ -154,6 +152,7 @@ impl MasterProcess {
     /// # Errors
     /// The data directory cannot be written.
     pub async fn stop(self) -> Result<(), Failure> {
+        let data = self.data.as_ref();
         let stop = async {
             for server in self.http {
                 server.stop().await;
@@ -162,10 +161,30 @@ impl MasterProcess {
                 MetadataCleaner::Here { service, .. } => service.close().await,
                 MetadataCleaner::None | MetadataCleaner::Elsewhere { .. } => Ok(()),
             };
-            self.master.stop().await.and(records)
+            let state = self.master.stop().await.map_err(|error| state_not_written(data, &error));
+            state.and(records.map_err(|error| records_not_written(data, &error)))
         };
-        let stopped = runtime::stop_within(self.stop_max, "the master", stop).await;
-        stopped.unwrap_or(Ok(())).map_err(|error| data_directory::stopped(&error))
+        let (limit, consequence) = match data {
+            Some(_) => {
+                (STOP_WITH_DATA_MAX, "the last snapshot is not complete, so the next start reads more of the log")
+            }
+            None => (runtime::STOP_MAX, "requests in progress may have no response"),
+        };
+        runtime::stop_within(limit, "the master", consequence, stop).await.unwrap_or(Ok(()))
+    }
+}
+
+fn state_not_written(data: Option<&DataPlan>, error: &JournalError) -> Failure {
+    match data {
+        Some(data) => data.stopped(error),
+        None => Failure::host("the master stopped").found(error.to_string()),
+    }
+}
+
+fn records_not_written(data: Option<&DataPlan>, error: &JournalError) -> Failure {
+    match data {
+        Some(data) => MetadataDataPlan::embedded(data).stopped(error),
+        None => Failure::host("the metadata service stopped").found(error.to_string()),
     }
 }
 

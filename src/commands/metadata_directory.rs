@@ -29,7 +29,7 @@ pub struct MetadataDataPlan {
 }
 
 /// The cluster in the directory of a service that is a process of its own, so that no master uses it.
-const NO_CLUSTER: &str = "(metadata service)";
+pub const NO_CLUSTER: &str = "(metadata service)";
 
 /// The flags that have an effect only with a data directory.
 const ONLY_WITH_DATA: [&str; 3] = ["fsync", "on_disk_error", "discard_data"];
@@ -111,10 +111,22 @@ impl MetadataDataPlan {
         DataDir::open(storage, &options)
     }
 
+    /// The message for an error of the disk while the service runs.
+    pub fn stopped(&self, error: &JournalError) -> Failure {
+        let what = if self.cluster_id.is_some() { "the master" } else { "the metadata service" };
+        Failure::host(format!("{what} stopped, because it cannot write the metadata records"))
+            .tried(format!("write {} ({})", self.path.display(), self.origin))
+            .found(error.to_string())
+            .next("correct the cause and start it again: it restores everything that reached the disk")
+    }
+
     /// The message for an error at the start.
     fn failure(&self, error: &MetadataJournalError) -> Failure {
         let directory = self.path.display();
-        let without_records = format!("or remove {directory}: the service then starts without records");
+        let without_records = match self.cluster_id {
+            Some(_) => format!("remove {directory}: the service then starts without records"),
+            None => "add --discard-data once: the service then starts without records".to_owned(),
+        };
         let failure = match error {
             MetadataJournalError::Journal(JournalError::OtherCluster { found, .. }) => {
                 let failure = Failure::usage(format!("the data directory belongs to another service, of '{found}'"));
@@ -130,10 +142,10 @@ impl MetadataDataPlan {
             MetadataJournalError::Journal(JournalError::Invalidated { .. }) => Failure::host(
                 "the metadata records are out of date: the last service continued in memory after a disk error",
             )
-            .next(format!("check the disk, and remove {directory}: the service then starts without records")),
+            .next(format!("check the disk, then {without_records}")),
             MetadataJournalError::Journal(JournalError::UnknownFormat { writer, .. }) => {
                 Failure::host(format!("the metadata records were written by another version, {writer}"))
-                    .next(format!("start {writer}, {without_records}"))
+                    .next(format!("start {writer}, or {without_records}"))
             }
             MetadataJournalError::Journal(JournalError::Storage { .. } | JournalError::LogFull { .. }) => {
                 Failure::host("cannot use the data directory of the metadata records")
@@ -145,18 +157,11 @@ impl MetadataDataPlan {
             | MetadataJournalError::Chunk { .. }
             | MetadataJournalError::Digest { .. } => {
                 Failure::host("the data directory is damaged, so the metadata records cannot be restored")
-                    .next(format!("restore the directory from a copy, {without_records}"))
+                    .next(format!("restore the directory from a copy, or {without_records}"))
             }
         };
         failure.tried(format!("open {directory} ({})", self.origin)).found(error.to_string())
     }
-}
-
-/// The message for an error of the disk while the service runs.
-pub fn stopped(error: &JournalError) -> Failure {
-    Failure::host("the metadata service stopped, because it cannot write its data directory")
-        .found(error.to_string())
-        .next("correct the cause and start the service again: nothing that it acknowledged is lost")
 }
 
 #[cfg(test)]

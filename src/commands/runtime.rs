@@ -35,16 +35,21 @@ pub const STOP_MAX: Duration = Duration::from_secs(5);
 /// Runs `work`, the shutdown of `what`, for at most [`STOP_MAX`]. On timeout, it returns `None` and logs a warning; the remaining work
 /// ends with the process.
 pub async fn stop_in_time<T>(what: &str, work: impl Future<Output = T>) -> Option<T> {
-    stop_within(STOP_MAX, what, work).await
+    stop_within(STOP_MAX, what, "its records may remain in the metadata service", work).await
 }
 
-/// Same as [`stop_in_time`], with the time limit `limit`.
-pub async fn stop_within<T>(limit: Duration, what: &str, work: impl Future<Output = T>) -> Option<T> {
+/// Same as [`stop_in_time`], with the time limit `limit`. `consequence` is part of the warning.
+pub async fn stop_within<T>(
+    limit: Duration,
+    what: &str,
+    consequence: &str,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     match deadline(&RealEnv::new(), limit, work).await {
         Ok(done) => Some(done),
         Err(_) => {
             let limit = show_duration(limit);
-            tracing::warn!("{what} did not stop within {limit}: its records may remain in the metadata service");
+            tracing::warn!("{what} did not stop within {limit}: {consequence}");
             None
         }
     }

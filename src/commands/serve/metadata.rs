@@ -1,11 +1,11 @@
 //! `mcctl serve metadata`: the transfer engine's metadata service as a separate process.
 
-use crate::commands::error::{Exit, Outcome};
+use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::gflags::ParsedFlags;
 use crate::commands::key_space::key_space;
 use crate::commands::listen::ListenAddress;
 use crate::commands::logging;
-use crate::commands::metadata_directory::{self, MetadataDataPlan};
+use crate::commands::metadata_directory::MetadataDataPlan;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::{settings_of, start_logging};
 use crate::commands::service_flags::metadata_flags;
@@ -39,13 +39,16 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         tracing::info!("metadata service ready: http://{}/metadata", running.at());
         tokio::select! {
             signal = signals.next() => {
-                let end = if data.is_some() { "" } else { " are lost" };
-                tracing::info!("{signal}: stopping; {} records{end}", service.records());
+                let end = if data.is_some() { "are kept" } else { "are lost" };
+                tracing::info!("{signal}: stopping; {} records {end}", service.records());
             }
             // `close` returns the same error.
             _ = service.failed() => {}
         }
         running.stop().await;
-        service.close().await.map(|()| Exit::Done).map_err(|error| metadata_directory::stopped(&error))
+        service.close().await.map(|()| Exit::Done).map_err(|error| match &data {
+            Some(data) => data.stopped(&error),
+            None => Failure::host("the metadata service stopped").found(error.to_string()),
+        })
     })
 }

@@ -136,7 +136,7 @@ const DATA: &[FlagSpec] = &[
         "stop",
         "After an error of the disk: stop with exit code 4, or mark the directory as invalid and continue in memory",
     ),
-    own_flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at the start"),
+    own_flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at each start with this flag"),
     own_flag(
         "data_format",
         ValueKind::Whole(1, 2),
@@ -152,7 +152,7 @@ const DATA: &[FlagSpec] = &[
         "enable_snapshot_restore",
         "With --enable-snapshot: restore the state. Without this flag, existing data is moved aside and the store is empty",
     ),
-    flag("snapshot_interval_seconds", "Maximum seconds between snapshots").within(1, U32_MAX),
+    flag("snapshot_interval_seconds", "Maximum seconds between snapshots while the state changes").within(1, U32_MAX),
     flag("snapshot_child_timeout_seconds", "Snapshot timeout in seconds")
         .no_effect("no child process writes snapshots"),
     flag("snapshot_retention_count", "Number of snapshots to keep").no_effect("two snapshots are kept"),

@@ -49,7 +49,7 @@ const DATA: &[FlagSpec] = &[
         "stop",
         "After an error of the disk: stop with exit code 4, or mark the directory as invalid and continue in memory",
     ),
-    flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at the start"),
+    flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at each start with this flag"),
 ];
 
 /// The flag `name` of `mooncake_http_metadata_server`, with mcctl's description. `serve metadata` reads no settings file.

@@ -12,7 +12,7 @@ use crate::engine::journal::marker::ValidityMarker;
 use crate::engine::journal::names;
 use crate::engine::journal::planted::{JournalMistake, is_planted};
 use crate::engine::journal::recovery::{RecoveredItem, RecoveryReport, RecoverySource};
-use crate::engine::journal::snapshot::{SnapshotSummary, SnapshotWriter};
+use crate::engine::journal::snapshot::{SnapshotTrailer, SnapshotWriter};
 use crate::engine::journal::storage::{JournalStorage, StorageOperation, read_full};
 use crate::engine::journal::uuid::Uuid;
 use crate::engine::journal::writer::{LogConfig, LogWriter};
@@ -64,7 +64,7 @@ impl DataDir {
     /// `Locked`; `OtherCluster`; `Invalidated` and `Corrupt` only if existing data is kept; `UnknownFormat`; the disk reports an error.
     pub fn open(storage: Arc<dyn JournalStorage>, options: &DataDirOptions<'_>) -> Result<DataDir, JournalError> {
         let directory = storage.path();
-        if !storage.lock().map_err(JournalError::storage(StorageOperation::Lock, names::LOCK, None))? {
+        if !storage.lock().map_err(JournalError::storage(StorageOperation::Lock, &directory, None))? {
             return Err(JournalError::Locked { directory });
         }
         emptying::complete(&*storage)?;
@@ -152,7 +152,7 @@ impl DataDir {
         let (kept, unused) = log.files.split_at(log.kept);
         for file in kept.iter().skip(log.read_from) {
             let unproved = log.unproved.iter().find(|range| range.number == file.number);
-            self.settle(file.number, unproved.copied())?;
+            self.make_durable(file.number, unproved.copied())?;
         }
         let header = FileHeader {
             kind: FileKind::Log,
@@ -180,7 +180,7 @@ impl DataDir {
     }
 
     /// Makes a log file of an earlier process durable.
-    fn settle(&self, number: u64, unproved: Option<UnprovedRange>) -> Result<(), JournalError> {
+    fn make_durable(&self, number: u64, unproved: Option<UnprovedRange>) -> Result<(), JournalError> {
         let name = names::log_name(number);
         let error = |operation, offset: Option<u64>| JournalError::storage(operation, &name, offset);
         let file = self.storage.open(&name).map_err(error(StorageOperation::Open, None))?;
@@ -209,14 +209,15 @@ impl DataDir {
 
     /// Completes a snapshot, and removes what is older than the previous one. Waits for the disk.
     ///
-    /// The log up to the snapshot becomes durable first, so that the previous snapshot and the log can replace this one.
+    /// The log up to the snapshot becomes durable first, so that the previous snapshot and the log can replace this one. An error while older
+    /// files are removed is only logged.
     ///
     /// # Errors
     /// The disk reports an error. Then the previous snapshot and the log are still complete.
     pub fn publish_snapshot(
         &self,
         snapshot: SnapshotWriter,
-        summary: SnapshotSummary,
+        summary: SnapshotTrailer,
         log: &LogWriter,
     ) -> Result<(), JournalError> {
         let sequence = snapshot.sequence();
@@ -226,7 +227,10 @@ impl DataDir {
             return snapshot.finish(summary);
         }
         snapshot.finish(summary)?;
-        self.remove_older(sequence, log)
+        if let Err(error) = self.remove_older(sequence, log) {
+            tracing::warn!(%error, "cannot remove older snapshots and log files; trying again after the next snapshot");
+        }
+        Ok(())
     }
 
     /// Removes all snapshots except for the one after `sequence` and the valid one before it, and the log before the latter.

@@ -29,10 +29,8 @@ impl DiskStorage {
     /// # Errors
     /// The directory cannot be created, or `root` is not a directory.
     pub fn open(root: &Path) -> Result<DiskStorage, JournalError> {
-        if !root.is_dir() {
-            let failed = JournalError::storage(StorageOperation::CreateDirectory, &root.display().to_string(), None);
-            create_directory(root).map_err(failed)?;
-        }
+        let failed = JournalError::storage(StorageOperation::CreateDirectory, &root.display().to_string(), None);
+        create_directory(root).map_err(failed)?;
         Ok(DiskStorage { root: root.to_owned(), lock: Mutex::new(None) })
     }
 
@@ -103,13 +101,22 @@ impl JournalStorage for DiskStorage {
     }
 }
 
-/// Creates a directory and those above it. Makes its name durable.
+/// Creates a directory and those above it that do not exist. Makes their names durable.
 fn create_directory(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)?;
-    match path.canonicalize()?.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
-        None => Ok(()),
+    if path.is_dir() {
+        let is_empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        if is_empty && let Ok(Some(parent)) = path.canonicalize().map(|path| path.parent().map(File::open)) {
+            // A process that was killed may have created the directory. If another user did, this one may not be able to open the parent.
+            parent.and_then(|parent| parent.sync_all()).unwrap_or_default();
+        }
+        return Ok(());
     }
+    let missing = path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).count();
+    fs::create_dir_all(path)?;
+    for parent in path.canonicalize()?.ancestors().skip(1).take(missing) {
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// Allocates the blocks of an empty file. Writes zeros if the file system cannot do that.

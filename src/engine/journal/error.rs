@@ -25,7 +25,7 @@ pub enum JournalError {
     #[error("{file} has format {found}, which is not supported; {writer} wrote it")]
     UnknownFormat { file: String, found: u32, writer: String },
     /// Data that must be complete is damaged or missing.
-    #[error("{file} is corrupt at offset {offset}: {what}")]
+    #[error("{file}{}: {what}", CorruptAt(what, *offset))]
     Corrupt { file: String, offset: u64, what: Corruption },
     /// The log's buffer is full, because no new log file could be created in time.
     #[error("the log's buffer is full: {buffered} bytes are not written, and the limit is {limit}")]
@@ -67,19 +67,19 @@ pub enum Corruption {
     #[error("the file has {found} bytes instead of {expected}")]
     FileSize { found: u64, expected: u64 },
     /// A frame is damaged, and a valid frame follows.
-    #[error("frame {expected} is damaged, and frame {next} behind it is valid")]
+    #[error("change {expected} is damaged, and change {next} after it is valid")]
     Frame { expected: u64, next: u64 },
-    /// Frames are missing between two files, or at the begin of the log.
-    #[error("frames from {expected} are missing; the next one is {found}")]
+    /// Frames are missing between two files, or at the beginning of the log.
+    #[error("changes from {expected} are missing; the next one is {found}")]
     Gap { expected: u64, found: u64 },
     /// The file that precedes this one in the log does not exist, and its frames are needed.
     #[error("the log file before it, number {number}, is missing")]
     NoPrevious { number: u64 },
     /// The log ends before a sequence number that was durable.
-    #[error("the log ends with frame {last}, although frame {durable} was durable")]
+    #[error("the log ends with change {last}, although change {durable} was durable")]
     LogEnd { last: u64, durable: u64 },
     /// The directory was used before, and has no log file.
-    #[error("the log files are missing")]
+    #[error("the log files are missing, although the directory was used before")]
     NoLog,
     /// A snapshot's chunk is damaged.
     #[error("chunk {index} is damaged")]
@@ -94,11 +94,23 @@ pub enum Corruption {
     #[error("the file states neither 'valid' nor 'invalid'")]
     Marker,
     /// The directory was used before, and the file that states whether it is valid is missing.
-    #[error("the file is missing")]
+    #[error("the file is missing, although the directory was used before")]
     NoMarker,
     /// The directory has data, and the file that identifies it is missing.
-    #[error("the identity file is missing")]
+    #[error("the file is missing, although the directory contains data")]
     NoIdentity,
+}
+
+/// ` is corrupt at offset N`, or nothing if a file is missing.
+struct CorruptAt<'a>(&'a Corruption, u64);
+
+impl fmt::Display for CorruptAt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Corruption::NoLog | Corruption::NoMarker | Corruption::NoIdentity => Ok(()),
+            _ => write!(f, " is corrupt at offset {}", self.1),
+        }
+    }
 }
 
 /// ` at offset N`, or nothing.

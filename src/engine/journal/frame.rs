@@ -49,7 +49,7 @@ pub(super) fn push(buffer: &mut Vec<u8>, sequence: u64, at: Unix, payload: &[u8]
     buffer.extend_from_slice(payload);
 }
 
-/// Complete frames at the begin of a buffer.
+/// Complete frames at the beginning of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameRun {
     pub bytes: usize,
@@ -58,7 +58,7 @@ pub(super) struct FrameRun {
     pub last: u64,
 }
 
-/// Completes the frames at the begin of `buffer` that fit into `room` bytes: writes their checksums for a file with this `seed`, and how
+/// Completes the frames at the beginning of `buffer` that fit into `room` bytes: writes their checksums for a file with this `seed`, and how
 /// many frames before each are behind `durable`. `None`: the first frame does not fit.
 pub(super) fn seal_run(buffer: &mut [u8], room: u64, seed: u32, durable: u64) -> Option<FrameRun> {
     let mut run: Option<FrameRun> = None;
@@ -80,7 +80,7 @@ pub(super) fn seal_run(buffer: &mut [u8], room: u64, seed: u32, durable: u64) ->
     run
 }
 
-/// The frame at the begin of `bytes`. `None`: the bytes are not a valid frame of a file with this `seed`.
+/// The frame at the beginning of `bytes`. `None`: the bytes are not a valid frame of a file with this `seed`.
 pub(super) fn parse(bytes: &[u8], seed: u32) -> Option<Frame<'_>> {
     let header = bytes.get(..FRAME_HEADER_BYTES)?;
     let end = FRAME_HEADER_BYTES.checked_add(length(header))?;
@@ -132,7 +132,7 @@ pub(super) fn used_bytes(bytes: &[u8]) -> usize {
     0
 }
 
-/// The length in a header that begins at the begin of `bytes`.
+/// The length in a header that starts at the beginning of `bytes`.
 fn length(bytes: &[u8]) -> usize {
     u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) as usize
 }

@@ -82,7 +82,7 @@ impl FileHeader {
         bytes
     }
 
-    /// Decodes the header of `file`, which must be of `kind`. `bytes` is the begin of the file.
+    /// Decodes the header of `file`, which must be of `kind`. `bytes` is the beginning of the file.
     ///
     /// # Errors
     /// `Corrupt` if the bytes are not a header of this kind; `UnknownFormat`.

@@ -44,7 +44,7 @@ pub use planted::plant;
 pub use recovery::{RecoveredItem, RecoveredSnapshot, RecoveryReport};
 pub use simulated::{Crash, SimulatedStorage};
 pub use simulated_disk::DiskFault;
-pub use snapshot::{CHUNK_BYTES_MAX, SnapshotSummary, SnapshotWriter};
+pub use snapshot::{CHUNK_BYTES_MAX, SnapshotTrailer, SnapshotWriter};
 pub use storage::{JournalFile, JournalStorage, StorageOperation};
 pub use uuid::{ParseUuidError, Uuid};
 pub use writer::{LOG_FILE_BYTES, LogConfig, LogWriter};

@@ -6,7 +6,7 @@ use crate::engine::journal::error::JournalError;
 use crate::engine::journal::log_end::{LogEnd, TornTail};
 use crate::engine::journal::log_reader::LogReader;
 use crate::engine::journal::names;
-use crate::engine::journal::snapshot::SnapshotSummary;
+use crate::engine::journal::snapshot::SnapshotTrailer;
 use crate::engine::journal::snapshot_reader::{SnapshotPart, SnapshotReader};
 use crate::engine::journal::storage::JournalStorage;
 use crate::engine::journal::uuid::Uuid;
@@ -19,7 +19,7 @@ pub enum RecoveredItem<'a> {
     /// A chunk as it was passed to `SnapshotWriter::chunk`.
     SnapshotChunk { kind: u8, payload: &'a [u8] },
     /// All chunks were delivered. The reader compares the summary with what it has read.
-    SnapshotEnd(SnapshotSummary),
+    SnapshotEnd(SnapshotTrailer),
     /// A payload of the log, with its position for error messages.
     Record { sequence: u64, at: Unix, payload: &'a [u8], file: &'a str, offset: u64 },
 }
@@ -30,7 +30,7 @@ pub struct RecoveredSnapshot {
     pub sequence: u64,
     pub written: Unix,
     pub chunks: u64,
-    pub summary: SnapshotSummary,
+    pub summary: SnapshotTrailer,
 }
 
 /// What was recovered, and what could not be.
@@ -51,6 +51,13 @@ pub struct RecoveryReport {
     /// Snapshots that are not known to be damaged, oldest first.
     pub(super) generations: Vec<u64>,
     pub(super) log: LogEnd,
+}
+
+impl RecoveryReport {
+    /// Number of log files that were read and contain frames.
+    pub fn log_files(&self) -> usize {
+        self.log.kept.saturating_sub(self.log.read_from)
+    }
 }
 
 /// The files of a directory that recovery reads.

@@ -30,7 +30,7 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// What the caller knows about the contents of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SnapshotSummary {
+pub struct SnapshotTrailer {
     /// The number of items in all chunks, counted by the caller.
     pub items: u64,
     /// The digest of the state, calculated by the caller.
@@ -148,7 +148,7 @@ impl SnapshotWriter {
     ///
     /// # Errors
     /// The disk reports an error. Then the temporary file is removed, or the snapshot may be complete.
-    pub(super) fn finish(mut self, summary: SnapshotSummary) -> Result<(), JournalError> {
+    pub(super) fn finish(mut self, summary: SnapshotTrailer) -> Result<(), JournalError> {
         let numbers = [self.chunks, summary.items, summary.digest];
         let trailer: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         self.add(TRAILER_KIND, &trailer)?;

@@ -8,7 +8,7 @@ use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader, FileKind};
 use crate::engine::journal::names;
 use crate::engine::journal::planted::{JournalMistake, is_planted};
 use crate::engine::journal::snapshot::{
-    CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, SnapshotSummary, TRAILER_BYTES, TRAILER_KIND, chunk_checksum,
+    CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, SnapshotTrailer, TRAILER_BYTES, TRAILER_KIND, chunk_checksum,
 };
 use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
 use crate::engine::journal::uuid::Uuid;
@@ -18,7 +18,7 @@ pub(super) enum SnapshotPart {
     /// A chunk of this kind.
     Chunk(u8),
     /// The trailer. The snapshot is complete.
-    End(SnapshotSummary),
+    End(SnapshotTrailer),
 }
 
 /// Reads a snapshot from its begin to its trailer.
@@ -64,7 +64,7 @@ impl SnapshotReader {
     /// `Corrupt`, or the disk reports an error.
     pub(super) fn next(&mut self, payload: &mut Vec<u8>) -> Result<SnapshotPart, JournalError> {
         if self.offset == self.size && is_planted(JournalMistake::TrailerNotChecked) {
-            return Ok(SnapshotPart::End(SnapshotSummary { items: 0, digest: 0 }));
+            return Ok(SnapshotPart::End(SnapshotTrailer { items: 0, digest: 0 }));
         }
         let mut header = [0; CHUNK_HEADER_BYTES];
         if self.read(self.offset, &mut header)? < CHUNK_HEADER_BYTES {
@@ -90,14 +90,14 @@ impl SnapshotReader {
     }
 
     /// Checks the trailer, which ends at `end`.
-    fn trailer(&self, payload: &[u8], end: u64) -> Result<SnapshotSummary, JournalError> {
+    fn trailer(&self, payload: &[u8], end: u64) -> Result<SnapshotTrailer, JournalError> {
         let incomplete = || self.corrupt(Corruption::Trailer);
         let bytes: &[u8; TRAILER_BYTES] = payload.try_into().map_err(|_| incomplete())?;
         let word = |index: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * index + byte]));
         if word(0) != self.chunks || end != self.size {
             return Err(incomplete());
         }
-        Ok(SnapshotSummary { items: word(1), digest: word(2) })
+        Ok(SnapshotTrailer { items: word(1), digest: word(2) })
     }
 
     /// Reads and checks all chunks and the trailer.

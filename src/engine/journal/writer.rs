@@ -1,7 +1,7 @@
 //! The log as the running process writes it.
 //!
 //! Three kinds of threads use a [`LogWriter`]. A thread that changes the state calls [`LogWriter::append`], which copies the payload to a
-//! buffer and never waits for a disk. Before its answer leaves, it calls [`LogWriter::flush`], which passes to the kernel everything that
+//! buffer and never waits for a disk. Before it sends its response, it calls [`LogWriter::flush`], which passes to the kernel everything that
 //! was appended by any thread. A background thread calls [`LogWriter::sync`] and [`LogWriter::prepare_next`].
 //!
 //! After an error of the disk, all functions return that error. What a failed sync did not write may be lost even if a later sync succeeds.
@@ -153,8 +153,8 @@ impl LogWriter {
         (file - FILE_HEADER_BYTES).min(self.config.buffer_bytes).saturating_sub(FRAME_HEADER_BYTES)
     }
 
-    /// Passes everything that was appended to the kernel, unless it contains the frame `sequence`. Returns the sequence number up to
-    /// which frames are in the kernel: a crash of the process does not lose them.
+    /// Passes everything that was appended to the kernel. Does nothing if the frame `sequence` is already there. Returns the sequence
+    /// number up to which frames are in the kernel: a crash of the process does not lose them.
     ///
     /// The result is below `sequence` only if the current file is full and the next one is not created. Then [`LogWriter::prepare_next`]
     /// or [`LogWriter::sync`] must run first.
@@ -275,7 +275,7 @@ impl LogWriter {
     /// Removes the files that contain only frames up to `sequence`. Waits for the disk.
     ///
     /// # Errors
-    /// A file cannot be removed. It is not tried again before the next start.
+    /// A file cannot be removed. It is tried again with the next snapshot.
     pub(super) fn trim(&self, sequence: u64) -> Result<(), JournalError> {
         let sequence = if is_planted(JournalMistake::LogCutOneRecordLate) { sequence + 1 } else { sequence };
         let removable: Vec<KnownLogFile> = {
@@ -284,11 +284,13 @@ impl LogWriter {
             files.older.push_back(current);
             let count = files_up_to(files.older.make_contiguous(), sequence);
             files.older.pop_back();
-            files.older.drain(..count).collect()
+            files.older.range(..count).copied().collect()
         };
         for file in removable {
             let name = names::log_name(file.number);
             self.storage.remove(&name).map_err(JournalError::storage(StorageOperation::Remove, &name, None))?;
+            // Only this function removes files, and one snapshot is written at a time.
+            lock(&self.files).older.pop_front();
         }
         Ok(())
     }
@@ -308,9 +310,13 @@ impl LogWriter {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Returns the error after which the log is unusable, if there was one.
+    /// The error after which the log is unusable, if there was one.
+    pub fn failure(&self) -> Option<JournalError> {
+        self.failure.get().cloned()
+    }
+
     fn check(&self) -> Result<(), JournalError> {
-        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
+        self.failure().map_or(Ok(()), Err)
     }
 
     /// Makes the log unusable.

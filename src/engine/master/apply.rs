@@ -13,7 +13,7 @@ use crate::engine::master::eviction::index::SoftPin;
 use crate::engine::master::mount::check_segment;
 use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra, ReplicaRecord};
 use crate::engine::master::record::clock::RecordClock;
-use crate::engine::master::record::codec::RecordError;
+use crate::engine::master::record::codec::{RecordError, RecordProblem};
 use crate::engine::master::record::{MasterRecord, ObjectContent, SegmentContent, read_payload};
 use crate::engine::master::segment::SEGMENTS_MAX;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
@@ -25,6 +25,8 @@ use crate::engine::wire::types::SegmentStatus;
 pub enum ApplyError {
     #[error(transparent)]
     Record(#[from] RecordError),
+    #[error("unknown kind of chunk {0}")]
+    UnknownChunk(u8),
     #[error("object slot {0} is in use")]
     ObjectSlotInUse(u32),
     #[error("object slot {0} is empty")]
@@ -53,6 +55,19 @@ pub enum ApplyError {
     BadDiscard(u64),
     #[error("tables of {objects} objects and {segments} segments are too large, or smaller than before")]
     BadSizes { objects: u32, segments: u32 },
+}
+
+impl ApplyError {
+    /// Whether the data may be valid for another version of this program.
+    pub fn is_of_another_version(&self) -> bool {
+        let unknown =
+            |problem: &RecordProblem| matches!(problem, RecordProblem::UnknownFormat(_) | RecordProblem::UnknownTag(_));
+        match self {
+            ApplyError::UnknownChunk(_) => true,
+            ApplyError::Record(error) => unknown(&error.problem),
+            _ => false,
+        }
+    }
 }
 
 /// A master's state that is read from a snapshot and records, or follows another master's records. It serves no calls.
@@ -90,6 +105,11 @@ impl StandbyState {
     /// Whether the records contain everything that was acknowledged, even after a loss of power. Otherwise, the last changes may be missing.
     pub fn is_complete(&self) -> bool {
         self.state.complete_records
+    }
+
+    /// How long the leases may last that the recording process has granted.
+    pub fn earlier_lease(&self) -> Duration {
+        self.state.earlier_lease
     }
 
     /// Number of objects, including unfinished writes.

@@ -9,8 +9,16 @@ use crate::engine::master::view::DataView;
 /// Renders the metrics in the Prometheus text format.
 pub fn data_exposition(data: &DataView) -> String {
     let mut out = ExpositionText(String::new());
-    out.counter("mcctl_master_log_changes_total", "Changes in the log", data.appended);
-    out.counter("mcctl_master_log_durable_changes_total", "Changes that a power loss does not lose", data.durable);
+    out.counter(
+        "mcctl_master_log_changes_total",
+        "Number of the newest change since the directory was created",
+        data.appended,
+    );
+    out.counter(
+        "mcctl_master_log_durable_changes_total",
+        "Number of the newest change that a power loss does not lose",
+        data.durable,
+    );
     out.counter("mcctl_master_log_bytes_total", "Bytes of changes written by this process", data.appended_bytes);
     out.counter("mcctl_master_log_syncs_total", "Syncs of the log", data.syncs);
     out.seconds("mcctl_master_log_sync_seconds_total", "Time spent in syncs of the log", "counter", data.sync_time);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::engine::base::Unix;
 use crate::engine::journal::{
     DataDir, DataDirOptions, ExistingData, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport,
-    SimulatedStorage, SnapshotSummary, Uuid,
+    SimulatedStorage, SnapshotTrailer, Uuid,
 };
 
 /// Files of 2 KiB, so that a few frames fill one.
@@ -98,8 +98,8 @@ fn snapshot(dir: &DataDir, log: &LogWriter, entries: &[Entry], per_chunk: usize)
     dir.publish_snapshot(snapshot, summary(entries), log)
 }
 
-fn summary(entries: &[Entry]) -> SnapshotSummary {
-    SnapshotSummary { items: entries.len() as u64, digest: u64::from(crc32c::crc32c(&encode(entries))) }
+fn summary(entries: &[Entry]) -> SnapshotTrailer {
+    SnapshotTrailer { items: entries.len() as u64, digest: u64::from(crc32c::crc32c(&encode(entries))) }
 }
 
 fn encode(entries: &[Entry]) -> Vec<u8> {

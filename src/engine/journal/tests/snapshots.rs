@@ -4,10 +4,10 @@ use crate::engine::base::Unix;
 use crate::engine::journal::tests::{SMALL, append, open, recover, snapshot, start};
 use crate::engine::journal::{
     CHUNK_BYTES_MAX, Crash, JournalError, JournalStorage, RecoveredItem, RecoveredSnapshot, SimulatedStorage,
-    SnapshotSummary, StorageOperation,
+    SnapshotTrailer, StorageOperation,
 };
 
-const SUMMARY: SnapshotSummary = SnapshotSummary { items: 3, digest: u64::MAX };
+const SUMMARY: SnapshotTrailer = SnapshotTrailer { items: 3, digest: u64::MAX };
 
 #[test]
 fn a_large_snapshot_is_written_and_synced_in_pieces() {

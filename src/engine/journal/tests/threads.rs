@@ -47,7 +47,7 @@ fn threads_append_flush_and_sync_at_the_same_time() {
                 assert!(durable <= log.flushed());
                 let mut snapshot = dir.begin_snapshot(durable, Unix(2)).unwrap();
                 snapshot.chunk(3, b"all").unwrap();
-                let summary = crate::engine::journal::SnapshotSummary { items: durable, digest: 9 };
+                let summary = crate::engine::journal::SnapshotTrailer { items: durable, digest: 9 };
                 dir.publish_snapshot(snapshot, summary, &log).unwrap();
             }
         });

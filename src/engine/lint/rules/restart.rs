@@ -22,7 +22,7 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         if member.process.runtime != RuntimeKind::File && matches!(data_of(member), MasterData::Memory) {
             out.info(
                 &member.process.place,
-                "restarting the master empties the store: metadata is in memory only",
+                "restarting the master empties the store: its state is in memory only",
                 "data_dir is not set",
                 "set --data-dir to a directory on a local disk",
             );
@@ -64,7 +64,7 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         (_, Some(true) | None) => {}
         (_, Some(false)) if member.process.runtime != RuntimeKind::File => out.info(
             &member.process.place,
-            "restarting the master empties the store: metadata is in memory only",
+            "restarting the master empties the store: its state is in memory only",
             "enable_ha is off",
             remedy,
         ),

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Unix;
+use crate::engine::base::{Mono, Unix};
 use crate::engine::env::Env;
 use crate::engine::journal::{
     DataDir, DiskErrorPolicy, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport, SyncMode,
 };
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::record::{DATA_FORMAT, DataFormat};
+use crate::engine::master::server::log::SnapshotMark;
+use crate::engine::master::server::snapshots::{CHUNK_KIND, SNAPSHOT_LOG_BYTES};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::{ApplyError, RecordBuffer, RestoreError, RestoreReport, StandbyState};
 
@@ -52,7 +54,7 @@ pub enum MasterDataError {
     /// A change in the log does not fit the state, or was written by an unknown version.
     #[error("{file}: cannot apply change {sequence} at offset {offset}{}: {source}", Writer(.writer))]
     Change { file: String, offset: u64, sequence: u64, writer: Option<String>, source: ApplyError },
-    /// The snapshot after change `sequence` has a chunk that does not fit the state.
+    /// A chunk of a snapshot does not fit the state, or was written by an unknown version.
     #[error("{file}: cannot apply chunk {chunk}{}: {source}", Writer(.writer))]
     Chunk { file: String, chunk: u64, writer: Option<String>, source: ApplyError },
     /// The state in a snapshot differs from the one that was written.
@@ -77,6 +79,10 @@ pub(super) struct RestoredMaster {
     pub writer: LogWriter,
     /// The number of the last change that the newest snapshot contains.
     pub snapshot: u64,
+    /// Size of the chunks of the newest snapshot, in bytes.
+    pub snapshot_bytes: u64,
+    /// Size of the log files that were read, in bytes.
+    pub found_bytes: u64,
     pub report: RestoreSummary,
 }
 
@@ -103,10 +109,10 @@ pub(super) fn restore<E: Env>(
 ) -> Result<RestoredMaster, MasterDataError> {
     let began = env.now();
     let mut standby = StandbyState::new(policy.clone());
-    let recovery = read(&data.dir, &mut standby, env)?;
+    let (recovery, snapshot_bytes) = read(&data.dir, &mut standby, env)?;
     report_damage(&recovery);
     let writer = data.dir.start_log(&recovery, data.options.log)?;
-    let hold = if recovery.same_boot || standby.is_complete() { Duration::ZERO } else { hold(&policy) };
+    let hold = if recovery.same_boot || standby.is_complete() { Duration::ZERO } else { hold(&policy, &standby) };
     let now = env.now();
     let (mut state, restored) = standby.activate(now, hold)?;
     let buffer = RecordBuffer::new(data.options.format, recovery.last_sequence + 1);
@@ -122,30 +128,47 @@ pub(super) fn restore<E: Env>(
     let took = env.now().since(began);
     let report = RestoreSummary { restored, changes: recovery.records, hold, took };
     let snapshot = recovery.snapshot.map_or(0, |snapshot| snapshot.sequence);
-    Ok(RestoredMaster { state, writer, snapshot, report })
+    let found_bytes = recovery.log_files() as u64 * data.options.log.file_bytes;
+    Ok(RestoredMaster { state, writer, snapshot, snapshot_bytes, found_bytes, report })
+}
+
+impl RestoredMaster {
+    /// The restored snapshot, as if it had been written at `now`. If the log has grown too large, because the masters before were killed
+    /// before they wrote one, the next one is due at once.
+    pub fn snapshot_mark(&self, now: Mono) -> SnapshotMark {
+        let is_overdue = self.found_bytes >= SNAPSHOT_LOG_BYTES.max(self.snapshot_bytes);
+        let at = (!is_overdue).then_some(now);
+        SnapshotMark { sequence: self.snapshot, at, log_bytes: 0, bytes: self.snapshot_bytes }
+    }
 }
 
 /// How long restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose start is
 /// missing may still write to memory that is free according to the records, and readers may have leases on removed objects.
-fn hold(policy: &StorePolicy) -> Duration {
-    policy.put_release_after.max(policy.lease_ttl)
+fn hold(policy: &StorePolicy, standby: &StandbyState) -> Duration {
+    policy.put_release_after.max(policy.lease_ttl).max(standby.earlier_lease())
 }
 
-fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<RecoveryReport, MasterDataError> {
+/// Reads all data. Also returns the size of the snapshot's chunks.
+fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<(RecoveryReport, u64), MasterDataError> {
     let (now, today) = (env.now(), env.unix());
     let age = |at: Unix| Duration::from_millis(u64::try_from(today.0.saturating_sub(at.0)).unwrap_or(0));
-    let (mut snapshot_file, mut snapshot_age, mut chunk) = (String::new(), Duration::ZERO, 0);
+    let (mut snapshot_file, mut snapshot_age, mut chunk, mut bytes) = (String::new(), Duration::ZERO, 0, 0);
     let report = dir.recover(|item| {
         match item {
             RecoveredItem::SnapshotBegin { written, file, .. } => {
                 (snapshot_file, snapshot_age) = (file.to_owned(), age(written));
             }
-            RecoveredItem::SnapshotChunk { payload, .. } => {
-                standby.apply_payload(now, snapshot_age, payload).map_err(|source| {
+            RecoveredItem::SnapshotChunk { kind, payload } => {
+                let applied = match kind {
+                    CHUNK_KIND => standby.apply_payload(now, snapshot_age, payload),
+                    other => Err(ApplyError::UnknownChunk(other)),
+                };
+                applied.map_err(|source| {
                     let (file, writer) = (snapshot_file.clone(), dir.writer_of(&snapshot_file));
                     MasterDataError::Chunk { file, chunk, writer, source }
                 })?;
                 chunk += 1;
+                bytes += payload.len() as u64;
             }
             RecoveredItem::SnapshotEnd(summary) => {
                 let found = standby.objects();
@@ -163,7 +186,7 @@ fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<Re
         }
         Ok(())
     })?;
-    Ok(report)
+    Ok((report, bytes))
 }
 
 fn report_damage(recovery: &RecoveryReport) {
@@ -195,8 +218,8 @@ pub(super) fn log_restored(report: &RestoreSummary) {
     if !hold.is_zero() {
         tracing::warn!(
             ?hold,
-            "the host restarted, so the last changes may be missing: unfinished writes were discarded, and restored segments accept no new \
-             objects until their memory is certainly unused"
+            "the boot ID differs from that of the last master (the host restarted, or this is another host), so the last changes may be \
+             missing: unfinished writes were discarded, and restored segments accept no new objects for this time"
         );
     }
 }

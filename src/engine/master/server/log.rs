@@ -1,9 +1,9 @@
 //! The log of a running master: changes are appended while the state is locked, and responses are sent when their changes are stored.
 //!
 //! A thread that changes the state calls [`MasterLog::close_change`] before it unlocks the state, and [`MasterLog::commit`] before it sends
-//! its responses. In every mode, `commit` passes all changes to the kernel, in one write for all connections whose requests the worker has
-//! processed by then. It waits for the disk only with `--fsync always`, for the few changes that need it ([`ClosedChange::needs_sync`]),
-//! and while no log file has room. `log_thread` does that waiting.
+//! its responses. In every mode, the future that `commit` returns passes all changes to the kernel, in one write for all connections whose
+//! requests the worker has processed by then. It waits for the disk only with `--fsync always`, for the few changes that need it
+//! ([`ClosedChange::needs_sync`]), and while no log file has room. `log_thread` does that waiting.
 //!
 //! After an error of the disk, no response is sent until `log_thread` has decided: the master stops, or it continues without a log.
 //!
@@ -62,6 +62,8 @@ pub(super) struct MasterLog {
     /// Wakes the snapshot thread.
     snapshot_wake: Condvar,
     progress: watch::Sender<LogProgress>,
+    /// Size of the log files that the start has read, in bytes.
+    found_bytes: u64,
     /// Total size of the appended payloads, in bytes. Changed with the state locked.
     appended_bytes: AtomicU64,
     pub counts: LogCounts,
@@ -85,9 +87,9 @@ pub(super) struct LogCounts {
 pub(super) struct SnapshotMark {
     /// The last change that it contains.
     pub sequence: u64,
-    /// When it was attempted.
-    pub at: Mono,
-    /// Size of the changes that this process had appended before it, in bytes.
+    /// When it was attempted. `None`: the next one is due at once.
+    pub at: Option<Mono>,
+    /// Size of the log before it, in bytes ([`MasterLog::log_bytes`]).
     pub log_bytes: u64,
     /// Its size in bytes.
     pub bytes: u64,
@@ -135,8 +137,8 @@ pub(super) enum LogWork {
 }
 
 impl MasterLog {
-    /// Uses `data`, whose log is written by `writer`.
-    pub fn new(data: MasterData, writer: LogWriter, last_snapshot: SnapshotMark) -> MasterLog {
+    /// Uses `data`, whose log is written by `writer`. The start has read log files of `found_bytes` bytes.
+    pub fn new(data: MasterData, writer: LogWriter, last_snapshot: SnapshotMark, found_bytes: u64) -> MasterLog {
         let MasterData { dir, options } = data;
         let (flushed, durable, outcome) = (writer.flushed(), writer.durable(), LogOutcome::Working);
         MasterLog {
@@ -149,6 +151,7 @@ impl MasterLog {
             log_wake: Condvar::new(),
             snapshot_wake: Condvar::new(),
             progress: watch::Sender::new(LogProgress { flushed, durable, outcome }),
+            found_bytes,
             appended_bytes: AtomicU64::new(0),
             counts: LogCounts::default(),
             last_snapshot: Mutex::new(last_snapshot),
@@ -192,6 +195,7 @@ impl MasterLog {
     ///
     /// A response may also show what other threads have changed, so it waits until their changes are in the kernel. It waits for a sync only
     /// if its own changes need one.
+    /// The future that is returned passes the changes to the kernel. If it is dropped, they stay in the buffer.
     pub fn commit(&self) -> Option<CommitWait<'_>> {
         let own = CHANGED.take();
         let last = self.writer.appended();
@@ -342,6 +346,11 @@ impl MasterLog {
     /// Total size of the changes that this process has appended, in bytes.
     pub fn appended_bytes(&self) -> u64 {
         self.appended_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Size of the log, in bytes, as if nothing had been removed since the start.
+    pub fn log_bytes(&self) -> u64 {
+        self.found_bytes + self.appended_bytes()
     }
 
     /// The numbers for the metrics.

@@ -11,7 +11,7 @@ use crate::engine::master::server::shared::MasterShared;
 
 /// Maximum time between two checks whether the log needs another file.
 const PERIOD_MAX: Duration = Duration::from_millis(50);
-/// Time between two syncs while freed memory waits for one, in the mode that has no other syncs.
+/// Maximum time for which freed memory waits for a sync, in every mode.
 const FREED_MEMORY_PERIOD: Duration = Duration::from_secs(1);
 /// Time between two attempts to create the next log file.
 const NEXT_FILE_RETRY: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl<'a, E: Env> LogThread<'a, E> {
         match done {
             Ok(()) => true,
             Err(error) => {
-                end_log(self.shared, self.log, error);
+                handle_disk_error(self.shared, self.log, error);
                 false
             }
         }
@@ -105,28 +105,32 @@ impl<'a, E: Env> LogThread<'a, E> {
         }
         // A snapshot may have synced the log.
         self.report_durable();
-        let pause = match self.log.options.sync {
-            SyncMode::Interval(interval) => interval,
-            SyncMode::Always => PERIOD_MAX,
-            SyncMode::Never => FREED_MEMORY_PERIOD,
-        };
         let last = self.log.writer.appended();
-        if last == self.log.writer.durable() || now.since(self.last_sync) < pause {
+        if last == self.log.writer.durable() {
             return Ok(());
         }
-        let is_needed = self.log.options.sync != SyncMode::Never
-            || self.shared.with_guarded(None, |guarded, _, _| guarded.state.has_freed_memory_waiting());
-        if is_needed { self.sync(last) } else { Ok(()) }
+        let since = now.since(self.last_sync);
+        let is_due = match self.log.options.sync {
+            SyncMode::Interval(interval) => since >= interval,
+            SyncMode::Always => since >= PERIOD_MAX,
+            SyncMode::Never => false,
+        };
+        let is_freed_memory_due = || {
+            let is_waiting =
+                || self.shared.with_guarded(None, |guarded, _, _| guarded.state.has_freed_memory_waiting());
+            since >= FREED_MEMORY_PERIOD && is_waiting()
+        };
+        if is_due || is_freed_memory_due() { self.sync(last) } else { Ok(()) }
     }
 }
 
 /// Decides what follows an error of the disk.
-fn end_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog, error: JournalError) {
+fn handle_disk_error<E: Env>(shared: &MasterShared<E>, log: &MasterLog, error: JournalError) {
     if log.options.on_error == DiskErrorPolicy::Stop {
         return log.publish_outcome(LogOutcome::Failed(error));
     }
     if let Err(second) = log.dir.invalidate() {
-        tracing::error!(%error, %second, "the data directory cannot be written, nor marked as invalid: the master stops");
+        tracing::error!(%error, %second, "the data directory can be neither written nor marked as invalid: the master stops");
         return log.publish_outcome(LogOutcome::Failed(error));
     }
     tracing::error!(

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::journal::JournalError;
 use crate::engine::master::config::MasterConfig;
-use crate::engine::master::server::log::{MasterLog, SnapshotMark};
+use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::log_thread::run_log;
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::server::snapshots::run_snapshots;
@@ -101,11 +101,19 @@ impl<E: Env> MasterServer<E> {
         let (state, log) = match data {
             None => (MasterState::new(config.policy), None),
             Some(mut data) => {
-                // Nothing else runs yet, so this may wait for the disk.
-                let restored = data::restore(&mut data, config.policy, &env)?;
+                // The runtime serves the embedded metadata service in the meantime.
+                let (policy, restore_env) = (config.policy, env.clone());
+                let reading = tokio::task::spawn_blocking(move || {
+                    let restored = data::restore(&mut data, policy, &restore_env)?;
+                    Ok::<_, MasterDataError>((data, restored))
+                });
+                let (data, restored) = match reading.await {
+                    Ok(read) => read?,
+                    Err(error) => resume_unwind(error.into_panic()),
+                };
                 data::log_restored(&restored.report);
-                let snapshot = SnapshotMark { sequence: restored.snapshot, at: env.now(), log_bytes: 0, bytes: 0 };
-                (restored.state, Some(Arc::new(MasterLog::new(data, restored.writer, snapshot))))
+                let mark = restored.snapshot_mark(env.now());
+                (restored.state, Some(Arc::new(MasterLog::new(data, restored.writer, mark, restored.found_bytes))))
             }
         };
         let shared = Arc::new(MasterShared::new(state, log, env.clone()));
@@ -172,7 +180,7 @@ impl<E: Env> MasterServer<E> {
             resume_unwind(Box::new("a panic interrupted a change of the master's state"));
         }
         let Some(log) = shared.log.clone().filter(|log| !log.has_failed()) else { return Ok(()) };
-        match tokio::task::spawn_blocking(move || snapshots::end_log(&shared, &log)).await {
+        match tokio::task::spawn_blocking(move || snapshots::complete_log(&shared, &log)).await {
             Ok(ended) => ended,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
             Err(_) => Ok(()),

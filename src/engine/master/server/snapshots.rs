@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::journal::{JournalError, SnapshotSummary as JournalSummary, SnapshotWriter};
+use crate::engine::journal::{JournalError, SnapshotTrailer, SnapshotWriter};
 use crate::engine::master::server::log::{MasterLog, SnapshotMark};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 use crate::engine::master::snapshot::SLOTS_PER_SLICE;
@@ -23,8 +24,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(10);
 const PAUSE_PER_WORK: u32 = 4;
 /// Maximum pause. A slice may take long because the thread waited for the disk, or for the processor.
 const PAUSE_MAX: Duration = Duration::from_millis(2);
-/// The kind of the snapshot's chunks. There is only one.
-const CHUNK_KIND: u8 = 1;
+/// The kind of a snapshot's chunks. There is only one.
+pub(super) const CHUNK_KIND: u8 = 1;
 
 /// Writes snapshots when they are due, until the master stops.
 pub(super) fn run_snapshots<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {
@@ -40,7 +41,7 @@ pub(super) fn run_snapshots<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {
 ///
 /// # Errors
 /// The log cannot be synced. An error of the snapshot is only logged.
-pub(super) fn end_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) -> Result<(), JournalError> {
+pub(super) fn complete_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) -> Result<(), JournalError> {
     shared.with_guarded(None, |guarded, now, _| guarded.state.end_recording(now));
     log.writer.sync(log.writer.appended())?;
     MasterSnapshots { is_final: true, ..MasterSnapshots::new(shared, log) }.write();
@@ -59,6 +60,7 @@ pub(super) struct MasterSnapshots<'a, E> {
 
 /// A snapshot that is being written.
 pub(super) struct SnapshotRun {
+    began: Mono,
     mark: SnapshotMark,
     /// `None`: it has not begun.
     file: Option<SnapshotWriter>,
@@ -81,8 +83,8 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
     /// Whether it is time for a snapshot, and one can be written.
     pub(super) fn is_due(&self) -> bool {
         let last = *self.log.last_snapshot();
-        let since = self.shared.env.now().since(last.at);
-        let grown = self.log.appended_bytes() - last.log_bytes;
+        let since = last.at.map_or(Duration::MAX, |at| self.shared.env.now().since(at));
+        let grown = self.log.log_bytes() - last.log_bytes;
         let interval = self.log.options.snapshot_interval;
         let is_time =
             since >= interval || since >= PAUSE_MIN.min(interval) && grown >= SNAPSHOT_LOG_BYTES.max(last.bytes);
@@ -104,8 +106,8 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
     /// A snapshot that begins with the first [`step`](Self::step).
     pub(super) fn start(&self) -> SnapshotRun {
         let at = self.shared.env.now();
-        self.log.last_snapshot().at = at;
-        SnapshotRun { mark: SnapshotMark { sequence: 0, at, log_bytes: 0, bytes: 0 }, file: None }
+        self.log.last_snapshot().at = Some(at);
+        SnapshotRun { began: at, mark: SnapshotMark { sequence: 0, at: Some(at), log_bytes: 0, bytes: 0 }, file: None }
     }
 
     /// Continues a snapshot. Returns false at its end. After an error, the log and the previous snapshots are still complete.
@@ -115,7 +117,7 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
             Ok(RunStep::More) => return true,
             Ok(RunStep::Stopped) => self.cancel(),
             Ok(RunStep::Done(summary)) => {
-                let took = self.shared.env.now().since(run.mark.at);
+                let took = self.shared.env.now().since(run.began);
                 let set = |count: &AtomicU64, value| count.store(value, Ordering::Relaxed);
                 set(&counts.snapshot_us, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
                 set(&counts.snapshot_objects, summary.objects);
@@ -126,7 +128,13 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
             Err(error) => {
                 counts.snapshot_failures.fetch_add(1, Ordering::Relaxed);
                 self.cancel();
-                tracing::warn!(%error, "cannot write a snapshot; the log contains all changes, and grows until one succeeds");
+                match self.log.writer.failure() {
+                    Some(error) => self.log.fail(error),
+                    None => tracing::warn!(
+                        %error,
+                        "cannot write a snapshot; the log contains all changes, and grows until one succeeds"
+                    ),
+                }
             }
         }
         false
@@ -137,7 +145,7 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
     }
 
     fn try_step(&self, run: &mut SnapshotRun) -> Result<RunStep, JournalError> {
-        let Some(file) = run.file.as_mut() else { return self.begin(run) };
+        let Some(mut file) = run.file.take() else { return self.begin(run) };
         match self.shared.with_guarded(None, |guarded, _, _| guarded.state.snapshot_slots(self.slots)) {
             Some(SnapshotStep::More) => {}
             Some(SnapshotStep::Chunk(chunk)) => {
@@ -145,14 +153,13 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
                 run.mark.bytes += chunk.len() as u64;
             }
             Some(SnapshotStep::Done(summary)) => {
-                let trailer = JournalSummary { items: summary.objects, digest: summary.digest };
-                if let Some(file) = run.file.take() {
-                    self.log.dir.publish_snapshot(file, trailer, &self.log.writer)?;
-                }
+                let trailer = SnapshotTrailer { items: summary.objects, digest: summary.digest };
+                self.log.dir.publish_snapshot(file, trailer, &self.log.writer)?;
                 return Ok(RunStep::Done(summary));
             }
             None => return Ok(RunStep::Stopped),
         }
+        run.file = Some(file);
         if !self.is_final && self.log.is_stopping() { Ok(RunStep::Stopped) } else { Ok(RunStep::More) }
     }
 
@@ -160,7 +167,7 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
         let (format, written) = (self.log.options.format, self.shared.env.unix());
         let begun = self.shared.with_guarded(None, |guarded, now, _| {
             let sequence = guarded.state.begin_snapshot(now, format)?;
-            Some((sequence, self.log.appended_bytes()))
+            Some((sequence, self.log.log_bytes()))
         });
         let Some((sequence, log_bytes)) = begun else { return Ok(RunStep::Stopped) };
         (run.mark.sequence, run.mark.log_bytes) = (sequence, log_bytes);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::engine::base::Unix;
-use crate::engine::journal::{DataDir, DiskErrorPolicy, JournalError, LogWriter, SnapshotSummary, SyncMode};
+use crate::engine::journal::{DataDir, DiskErrorPolicy, JournalError, LogWriter, SnapshotTrailer, SyncMode};
 use crate::engine::metadata::change::{ChangePayload, MetadataChange};
 use crate::engine::metadata::journal::signal::{WorkerRequests, WorkerSignal, WorkerStop};
 use crate::engine::metadata::records::TableImage;
@@ -168,7 +168,7 @@ impl MetadataJournal {
         }
         let sequence = self.log.appended();
         if durable {
-            self.log.sync(sequence)?;
+            return self.log.sync(sequence).map(|_| ());
         }
         while self.log.flush(sequence)? < sequence {
             self.log.prepare_next()?;
@@ -212,7 +212,7 @@ impl MetadataJournal {
                     Err(second) => tracing::error!(
                         %error,
                         %second,
-                        "the data directory of the metadata records cannot be written, nor marked as invalid: the service stops"
+                        "the data directory of the metadata records can be neither written nor marked as invalid: the service stops"
                     ),
                 }
             }
@@ -266,7 +266,7 @@ impl MetadataJournal {
             }
         }
         snapshot.chunk(RECORDS_CHUNK, payload.bytes())?;
-        let summary = SnapshotSummary { items: records.len() as u64, digest: restore::digest(&records) };
+        let summary = SnapshotTrailer { items: records.len() as u64, digest: restore::digest(&records) };
         self.dir.publish_snapshot(snapshot, summary, &self.log)?;
         lock(&self.attempt).written = Some(sequence);
         Ok(())

@@ -7,12 +7,14 @@ use std::time::Duration;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::journal::{
-    DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode, Uuid,
+    Crash, DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode, Uuid,
 };
 use crate::engine::master::server::data::{self, DataOptions, MasterData};
-use crate::engine::master::server::log::{MasterLog, SnapshotMark, ThreadChanges, as_thread};
+use crate::engine::master::server::log::{LogWork, MasterLog, ThreadChanges, as_thread};
 use crate::engine::master::server::log_thread::LogThread;
 use crate::engine::master::server::shared::{LockedAccess, MasterShared};
+use crate::engine::master::server::snapshots::{MasterSnapshots, SNAPSHOT_LOG_BYTES};
+use crate::engine::master::server::tests::crash::env::{CrashEnv, RunClock};
 use crate::engine::master::tests::{T, segment};
 use crate::engine::master::{MasterCall, StorePolicy};
 use crate::engine::rpc::CommitWait;
@@ -23,20 +25,27 @@ const NODE: ClientId = ClientId(1, 1);
 
 /// A restored state behind its lock, with its log on `disk`.
 fn start(disk: &SimulatedStorage, options: DataOptions) -> (MasterShared<RealEnv>, Arc<MasterLog>) {
-    let (boot_id, existing) = (disk.boot_id(), ExistingData::Keep);
-    let open = DataDirOptions { cluster_id: "cluster", boot_id, new_uuid: Uuid(7), existing };
-    let dir = DataDir::open(Arc::new(disk.clone()), &open).unwrap();
-    let (mut data, env) = (MasterData { dir, options }, RealEnv::new());
+    start_in(RealEnv::new(), disk, options)
+}
+
+fn start_in<E: Env>(env: E, disk: &SimulatedStorage, options: DataOptions) -> (MasterShared<E>, Arc<MasterLog>) {
+    let mut data = MasterData { dir: open(disk), options };
     let restored = data::restore(&mut data, StorePolicy::default(), &env).unwrap();
-    let mark = SnapshotMark { sequence: 0, at: env.now(), log_bytes: 0, bytes: 0 };
-    let log = Arc::new(MasterLog::new(data, restored.writer, mark));
+    let mark = restored.snapshot_mark(env.now());
+    let log = Arc::new(MasterLog::new(data, restored.writer, mark, restored.found_bytes));
     (MasterShared::new(restored.state, Some(log.clone()), env), log)
 }
 
+fn open(disk: &SimulatedStorage) -> DataDir {
+    let (boot_id, existing) = (disk.boot_id(), ExistingData::Keep);
+    let open = DataDirOptions { cluster_id: "cluster", boot_id, new_uuid: Uuid(7), existing };
+    DataDir::open(Arc::new(disk.clone()), &open).unwrap()
+}
+
 /// Makes a call as another thread than the one before, and commits it. Returns the response's wait.
-fn call<'a, R>(
-    shared: &'a MasterShared<RealEnv>,
-    work: impl FnOnce(&mut MasterCall<LockedAccess<'_, RealEnv>>) -> R,
+fn call<'a, E: Env, R>(
+    shared: &'a MasterShared<E>,
+    work: impl FnOnce(&mut MasterCall<LockedAccess<'_, E>>) -> R,
 ) -> (R, Option<CommitWait<'a>>) {
     as_thread(&mut ThreadChanges::default(), || {
         let result = work(&mut MasterCall(LockedAccess { shared, peer: None }));
@@ -124,4 +133,64 @@ fn tasks_that_are_ready_share_one_write() {
     let mut poll_all = || waits.each_mut().map(|wait| wait.as_mut().poll(&mut Context::from_waker(Waker::noop())));
     assert_eq!((poll_all(), writes()), ([Poll::Pending; 3], before));
     assert_eq!((poll_all(), writes()), ([Poll::Ready(true); 3], before + 1));
+}
+
+#[test]
+fn freed_memory_waits_for_at_most_a_second_even_if_syncs_are_rarer() {
+    let clock = RunClock::default();
+    let sync = SyncMode::Interval(Duration::from_secs(3600));
+    let disk = SimulatedStorage::new(1);
+    let (shared, log) = start_in(CrashEnv::new(&clock, 0), &disk, DataOptions { sync, ..DataOptions::default() });
+    let mut thread = LogThread::new(&shared, &log);
+    assert_eq!(call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE)).0, Ok(()));
+    let put = |key: &'static str| {
+        let started = call(&shared, |call| call.put_start(NODE, key.into(), 600, ReplicateConfig::default(), T)).0;
+        let meta = ObjectMeta { key: key.into(), object_checksum: None };
+        started.is_ok() && call(&shared, |call| call.put_end(NODE, meta, ReplicaType::ALL, T)).0 == Ok(())
+    };
+    log.writer.sync(log.writer.appended()).unwrap();
+    assert!(thread.run(LogWork::Periodic) && put("a"));
+    assert_eq!(call(&shared, |call| call.remove("a".into(), true, T)).0, Ok(()));
+    let mut put_after = |ms| {
+        clock.advance(ms);
+        assert!(thread.run(LogWork::Periodic));
+        put("b")
+    };
+    assert_eq!((put_after(900), put_after(200)), (false, true));
+}
+
+#[test]
+fn masters_that_are_killed_early_leave_a_log_of_limited_size() {
+    let (clock, mut disk) = (RunClock::default(), SimulatedStorage::new(1));
+    // The last change of each process is in a file of its own.
+    let file_bytes = SNAPSHOT_LOG_BYTES / 4;
+    let log_config = LogConfig { file_bytes, ..LogConfig::default() };
+    let mut due = Vec::new();
+    for _ in 0..6 {
+        let options = DataOptions { log: log_config, ..DataOptions::default() };
+        let (shared, log) = start_in(CrashEnv::new(&clock, 0), &disk, options);
+        let snapshots = MasterSnapshots::new(&shared, &log);
+        due.push(snapshots.is_due());
+        if snapshots.is_due() {
+            let mut run = snapshots.start();
+            while snapshots.step(&mut run) {}
+        }
+        disk = disk.crash(Crash::Kill);
+    }
+    assert_eq!(due, [false, false, false, false, true, false]);
+}
+
+#[test]
+fn restored_memory_is_held_for_the_lease_of_the_process_before() {
+    let lease_ttl = Duration::from_secs(3600);
+    let held = |lease_ttl| {
+        let disk = SimulatedStorage::new(1);
+        let policy = StorePolicy { lease_ttl, ..StorePolicy::default() };
+        let mut data = MasterData { dir: open(&disk), options: DataOptions::default() };
+        drop(data::restore(&mut data, policy, &RealEnv::new()).unwrap());
+        let mut data = MasterData { dir: open(&disk.crash(Crash::Power)), options: DataOptions::default() };
+        data::restore(&mut data, StorePolicy::default(), &RealEnv::new()).unwrap().report.hold
+    };
+    assert_eq!(held(lease_ttl), lease_ttl);
+    assert_eq!(held(Duration::from_secs(1)), StorePolicy::default().put_release_after);
 }

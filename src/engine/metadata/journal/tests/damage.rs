@@ -97,7 +97,7 @@ fn a_snapshot_of_an_unknown_version_is_refused_with_its_chunk() {
         let mut snapshot = dir.begin_snapshot(1, AT).unwrap();
         snapshot.chunk(RECORDS_CHUNK, b"\x01").unwrap();
         snapshot.chunk(kind, payload).unwrap();
-        dir.publish_snapshot(snapshot, crate::engine::journal::SnapshotSummary { items: 0, digest: 0 }, &log).unwrap();
+        dir.publish_snapshot(snapshot, crate::engine::journal::SnapshotTrailer { items: 0, digest: 0 }, &log).unwrap();
         match refusal(&storage.crash(Crash::Kill)) {
             MetadataJournalError::Chunk { file, chunk, writer, source } => {
                 assert!(writer.is_some_and(|writer| writer.starts_with("mcctl ")));
@@ -117,7 +117,7 @@ fn a_snapshot_with_other_records_than_written_is_refused() {
     let log = dir.start_log(&recovered, options(SyncMode::Never, DiskErrorPolicy::Stop).log).unwrap();
     log.append(b"\x01", AT).unwrap();
     let snapshot = dir.begin_snapshot(1, AT).unwrap();
-    dir.publish_snapshot(snapshot, crate::engine::journal::SnapshotSummary { items: 1, digest: 0 }, &log).unwrap();
+    dir.publish_snapshot(snapshot, crate::engine::journal::SnapshotTrailer { items: 1, digest: 0 }, &log).unwrap();
     match refusal(&storage.crash(Crash::Kill)) {
         MetadataJournalError::Digest { expected: 1, found: 0, .. } => {}
         other => panic!("{other}"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::base::{Mono, Unix};
 use crate::engine::env::{Env, RealEnv};
 
-/// Time in milliseconds since the begin of a run. It advances only when the run advances it.
+/// Time in milliseconds since a run began. It advances only when the run advances it.
 #[derive(Clone, Default)]
 pub struct RunClock(Arc<AtomicU64>);
 
@@ -16,7 +16,7 @@ impl RunClock {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn advance(&self, ms: u64) {
+    pub fn advance(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }
 }
@@ -34,7 +34,7 @@ pub struct CrashEnv {
 }
 
 impl CrashEnv {
-    pub(super) fn new(clock: &RunClock, wall_clock: i64) -> CrashEnv {
+    pub fn new(clock: &RunClock, wall_clock: i64) -> CrashEnv {
         CrashEnv { clock: clock.clone(), started: clock.ms(), wall_clock, real: RealEnv::new() }
     }
 }

@@ -12,7 +12,7 @@ mod calls;
 mod check;
 mod counts;
 mod damage;
-mod env;
+pub(super) mod env;
 mod memory;
 #[cfg(feature = "planted-mistakes")]
 mod mistakes;

@@ -7,7 +7,7 @@ use super::trace::{TracedChange, TracedState};
 use super::world::{RELEASE, World};
 use crate::engine::base::{Mono, SegmentId, Unix};
 use crate::engine::env::Env;
-use crate::engine::journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, SnapshotSummary};
+use crate::engine::journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, SnapshotTrailer};
 use crate::engine::master::server::data::RestoredMaster;
 use crate::engine::master::{StandbyState, StorePolicy};
 
@@ -22,7 +22,7 @@ pub struct RecoveredChange {
 pub struct RecoveredData {
     pub report: RecoveryReport,
     pub changes: Vec<RecoveredChange>,
-    pub snapshot: Option<(u64, SnapshotSummary)>,
+    pub snapshot: Option<(u64, SnapshotTrailer)>,
     /// The state that the snapshot and the changes yield.
     pub state: TracedState,
 }

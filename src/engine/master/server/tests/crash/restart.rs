@@ -12,7 +12,7 @@ use crate::engine::journal::{
     Crash, DataDir, DataDirOptions, DiskErrorPolicy, ExistingData, JournalError, LogConfig, SyncMode, Uuid,
 };
 use crate::engine::master::server::data::{self, DataOptions, MasterData, MasterDataError, RestoredMaster};
-use crate::engine::master::server::log::{MasterLog, SnapshotMark};
+use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::server::snapshots;
 use crate::engine::master::{DATA_FORMAT, DATA_FORMAT_NEWEST, StorePolicy};
@@ -121,9 +121,9 @@ impl World {
         if self.starts > 1 {
             self.counts.count("restarts");
         }
-        let RestoredMaster { state, writer, snapshot, .. } = restored;
-        let mark = SnapshotMark { sequence: snapshot, at: env.now(), log_bytes: 0, bytes: 0 };
-        let log = Arc::new(MasterLog::new(data, writer, mark));
+        let mark = restored.snapshot_mark(env.now());
+        let RestoredMaster { state, writer, found_bytes, .. } = restored;
+        let log = Arc::new(MasterLog::new(data, writer, mark, found_bytes));
         Some((MasterShared::new(state, Some(log.clone()), env.clone()), log))
     }
 
@@ -180,7 +180,7 @@ impl World {
         }
         // No response follows. The last change may be on the disk even if the call fails.
         self.trace.is_complete = true;
-        if snapshots::end_log(process.shared, process.log).is_err() {
+        if snapshots::complete_log(process.shared, process.log).is_err() {
             return;
         }
         let guarded = process.shared.guarded.lock().expect("no panic");
