@@ -183,7 +183,9 @@ impl World {
         } else if self.call(process, |call| call.remove(key_text.as_str().into(), force, T)).is_ok() {
             self.counts.count("removals");
             if force {
+                // It does not wait for leases, not even for those whose responses have not been sent.
                 self.readers.retain(|reader| reader.key != key);
+                process.unsent().for_each(|response| response.outcome.end_read(key));
             }
         }
         self.respond(process, CallOutcome::Nothing, false);

@@ -84,6 +84,15 @@ impl CallOutcome {
             writer.until = writer.until.min(end);
         }
     }
+
+    /// The object of `key` is removed, although the lease of this read has not ended.
+    pub(super) fn end_read(&mut self, key: u64) {
+        if let CallOutcome::Read(reader) = self
+            && reader.key == key
+        {
+            reader.ranges.clear();
+        }
+    }
 }
 
 impl<'a> Process<'a> {
