@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::commands::error::Failure;
 use crate::commands::flags::spelled;
-use crate::commands::metadata_directory::NO_CLUSTER;
 use crate::commands::settings::Settings;
 use crate::engine::base::Unix;
 use crate::engine::env::{Env, RealEnv, wall_clock};
@@ -28,6 +27,9 @@ pub struct DataPlan {
     pub existing: ExistingDataChoice,
     pub options: DataOptions,
 }
+
+/// The cluster in the directory of a metadata service that is a process of its own, so that no master uses it.
+pub const NO_CLUSTER: &str = "(metadata service)";
 
 /// What happens to data that is in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::commands::data_directory::{DataPlan, ExistingDataChoice, boot_id, file_name_of};
+use crate::commands::data_directory::{DataPlan, ExistingDataChoice, NO_CLUSTER, boot_id, file_name_of};
 use crate::commands::error::Failure;
 use crate::commands::flags::spelled;
 use crate::commands::settings::Settings;
@@ -27,9 +27,6 @@ pub struct MetadataDataPlan {
     existing: ExistingDataChoice,
     options: MetadataJournalOptions,
 }
-
-/// The cluster in the directory of a service that is a process of its own, so that no master uses it.
-pub const NO_CLUSTER: &str = "(metadata service)";
 
 /// The flags that have an effect only with a data directory.
 const ONLY_WITH_DATA: [&str; 3] = ["fsync", "on_disk_error", "discard_data"];

@@ -118,7 +118,7 @@ fn upstreams_snapshot_flags_use_a_directory_of_the_cluster() {
     assert_eq!(start(&[]).stop(Signal::SIGTERM), 0);
     assert!(dir.join("identity.json").exists());
     let mut second = start(&[]);
-    second.line_with("was moved aside");
+    second.line_with("was moved to this subdirectory");
     assert_eq!(second.stop(Signal::SIGTERM), 0);
     let aside = fs::read_dir(&dir).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
     assert_eq!(aside, 1);

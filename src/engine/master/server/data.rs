@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use crate::engine::base::{Mono, Unix};
+use crate::engine::base::Unix;
 use crate::engine::env::Env;
 use crate::engine::journal::{
     DataDir, DiskErrorPolicy, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport, SyncMode,
 };
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::record::{DATA_FORMAT, DataFormat};
-use crate::engine::master::server::log::SnapshotMark;
-use crate::engine::master::server::snapshots::{CHUNK_KIND, SNAPSHOT_LOG_BYTES};
 use crate::engine::master::state::MasterState;
 use crate::engine::master::{ApplyError, RecordBuffer, RestoreError, RestoreReport, StandbyState};
+
+/// The kind of a snapshot's chunks. There is only one.
+pub(super) const CHUNK_KIND: u8 = 1;
 
 /// A data directory that the master uses, and how.
 pub struct MasterData {
@@ -130,16 +131,6 @@ pub(super) fn restore<E: Env>(
     let snapshot = recovery.snapshot.map_or(0, |snapshot| snapshot.sequence);
     let found_bytes = recovery.log_files() as u64 * data.options.log.file_bytes;
     Ok(RestoredMaster { state, writer, snapshot, snapshot_bytes, found_bytes, report })
-}
-
-impl RestoredMaster {
-    /// The restored snapshot, as if it had been written at `now`. If the log has grown too large, because the masters before were killed
-    /// before they wrote one, the next one is due at once.
-    pub fn snapshot_mark(&self, now: Mono) -> SnapshotMark {
-        let is_overdue = self.found_bytes >= SNAPSHOT_LOG_BYTES.max(self.snapshot_bytes);
-        let at = (!is_overdue).then_some(now);
-        SnapshotMark { sequence: self.snapshot, at, log_bytes: 0, bytes: self.snapshot_bytes }
-    }
 }
 
 /// How long restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose start is

@@ -112,7 +112,7 @@ impl<E: Env> MasterServer<E> {
                     Err(error) => resume_unwind(error.into_panic()),
                 };
                 data::log_restored(&restored.report);
-                let mark = restored.snapshot_mark(env.now());
+                let mark = snapshots::restored_mark(&restored, env.now());
                 (restored.state, Some(Arc::new(MasterLog::new(data, restored.writer, mark, restored.found_bytes))))
             }
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
 use crate::engine::journal::{JournalError, SnapshotTrailer, SnapshotWriter};
+use crate::engine::master::server::data::{CHUNK_KIND, RestoredMaster};
 use crate::engine::master::server::log::{MasterLog, SnapshotMark};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 use crate::engine::master::snapshot::SLOTS_PER_SLICE;
@@ -24,8 +25,14 @@ const PAUSE_MIN: Duration = Duration::from_secs(10);
 const PAUSE_PER_WORK: u32 = 4;
 /// Maximum pause. A slice may take long because the thread waited for the disk, or for the processor.
 const PAUSE_MAX: Duration = Duration::from_millis(2);
-/// The kind of a snapshot's chunks. There is only one.
-pub(super) const CHUNK_KIND: u8 = 1;
+
+/// The snapshot that was restored, as if it had been written at `now`. If the log has grown too large, because the masters before were killed
+/// before they wrote one, the next one is due at once.
+pub(super) fn restored_mark(restored: &RestoredMaster, now: Mono) -> SnapshotMark {
+    let is_overdue = restored.found_bytes >= SNAPSHOT_LOG_BYTES.max(restored.snapshot_bytes);
+    let at = (!is_overdue).then_some(now);
+    SnapshotMark { sequence: restored.snapshot, at, log_bytes: 0, bytes: restored.snapshot_bytes }
+}
 
 /// Writes snapshots when they are due, until the master stops.
 pub(super) fn run_snapshots<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {

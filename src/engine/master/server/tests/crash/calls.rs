@@ -67,7 +67,8 @@ impl World {
             }
             return self.respond(process, CallOutcome::Nothing, false);
         };
-        // A client ends its earlier write of a key before it starts another.
+        // A client ends its earlier write of a key before it starts another. If it has sent the end twice, one response is enough.
+        process.unsent().for_each(|response| response.outcome.ignore_end(client, key));
         self.writers.retain(|writer| (writer.client, writer.key) != (client, key));
         self.unknown_ends.retain(|end| (end.client, end.key) != (client, key));
         let (value, ranges) = (self.id(), ranges(&replicas));

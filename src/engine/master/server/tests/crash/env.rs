@@ -16,6 +16,7 @@ impl RunClock {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Advances the time by `ms` milliseconds.
     pub fn advance(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }
@@ -34,6 +35,7 @@ pub struct CrashEnv {
 }
 
 impl CrashEnv {
+    /// A process that starts now.
     pub fn new(clock: &RunClock, wall_clock: i64) -> CrashEnv {
         CrashEnv { clock: clock.clone(), started: clock.ms(), wall_clock, real: RealEnv::new() }
     }

@@ -85,6 +85,13 @@ impl CallOutcome {
         }
     }
 
+    /// The client has a response to another call that ended this write.
+    pub(super) fn ignore_end(&mut self, of_client: u64, of_key: u64) {
+        if matches!(self, CallOutcome::Ended { client, key, .. } if (*client, *key) == (of_client, of_key)) {
+            *self = CallOutcome::Nothing;
+        }
+    }
+
     /// The object of `key` is removed, although the lease of this read has not ended.
     pub(super) fn end_read(&mut self, key: u64) {
         if let CallOutcome::Read(reader) = self

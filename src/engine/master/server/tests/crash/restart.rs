@@ -121,7 +121,7 @@ impl World {
         if self.starts > 1 {
             self.counts.count("restarts");
         }
-        let mark = restored.snapshot_mark(env.now());
+        let mark = snapshots::restored_mark(&restored, env.now());
         let RestoredMaster { state, writer, found_bytes, .. } = restored;
         let log = Arc::new(MasterLog::new(data, writer, mark, found_bytes));
         Some((MasterShared::new(state, Some(log.clone()), env.clone()), log))
