@@ -237,7 +237,9 @@ def exit_outcome(process, file, took):
     elif code != 4:
         out["outcome"] = f"VIOLATION: exit code {code}"
     elif not re.search(r"(?i)offset \d+", text):
-        out["outcome"] = "exit 4 (error of the disk)" if re.search(r"(log-|snapshot-|identity|invalid|lock).*os error", text) else "exit 4, no offset"
+        # a missing file has no offset
+        known = re.search(r"(log-|snapshot-|identity|validity|lock).*os error", text) or re.search(r"found: .*(is|are) missing", text)
+        out["outcome"] = "exit 4 (error of the disk)" if known else "exit 4, no offset"
     elif file and file not in text:
         # a damaged identity contradicts the log; a log that is missing is a matter of the directory
         names = re.search(r"found: \S*?((?:log|snapshot)-\d+|identity\.json|/\S+) is corrupt", text)

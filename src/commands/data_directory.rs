@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
+
 use crate::commands::error::Failure;
 use crate::commands::flags::spelled;
 use crate::commands::settings::Settings;
@@ -97,6 +99,10 @@ impl DataPlan {
         let (path, origin) = if snapshots {
             check_snapshot_store(settings)?;
             snapshot_directory(&cluster_id, env)?
+        } else if given.is_empty() && settings.is_given("data_dir") {
+            return Err(Failure::usage("--data-dir is empty")
+                .found(settings.describe("data_dir"))
+                .next("set a directory, or remove --data-dir to keep the state only in memory"));
         } else if given.is_empty() {
             let unused = ONLY_WITH_DATA.into_iter().find(|name| settings.is_given(name));
             return unused.map_or(Ok(None), |name| {
@@ -162,7 +168,10 @@ impl DataPlan {
         Failure::host("the master stopped, because it cannot write its data directory")
             .tried(format!("write {} ({})", self.path.display(), self.origin))
             .found(error.to_string())
-            .next("correct the cause and start the master again: it restores everything that reached the disk")
+            .next(format!(
+                "{}, then start the master again: it restores everything that reached the disk",
+                remedy(error)
+            ))
     }
 
     /// The message for an error at the start.
@@ -193,9 +202,8 @@ impl DataPlan {
             {
                 unknown_format(writer)
             }
-            MasterDataError::Journal(JournalError::Storage { .. } | JournalError::LogFull { .. }) => {
-                Failure::host("cannot use the data directory")
-                    .next("check permissions, free space and the state of the disk")
+            MasterDataError::Journal(error @ (JournalError::Storage { .. } | JournalError::LogFull { .. })) => {
+                Failure::host("cannot use the data directory").next(remedy(error))
             }
             MasterDataError::Journal(JournalError::Corrupt { .. } | JournalError::PayloadTooLarge { .. })
             | MasterDataError::Change { .. }
@@ -210,9 +218,26 @@ impl DataPlan {
     }
 }
 
+/// What an operator can do about an error of the disk.
+pub fn remedy(error: &JournalError) -> &'static str {
+    let JournalError::Storage { cause, .. } = error else { return "free space on the disk" };
+    match cause.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOSPC | Errno::EDQUOT) => "free space on the disk",
+        Some(Errno::EACCES | Errno::EPERM) => "give this user read and write access to the directory and its files",
+        Some(Errno::EROFS) => "mount the file system for writing",
+        Some(Errno::EMFILE | Errno::ENFILE) => "raise the limit of open files (ulimit -n)",
+        Some(Errno::EFBIG) => "raise the limit of the file size (ulimit -f)",
+        Some(Errno::EEXIST | Errno::ENOTDIR | Errno::EISDIR | Errno::ELOOP | Errno::ENXIO | Errno::ENOENT) => {
+            "use a path that is a directory and contains only the master's files"
+        }
+        _ => "check the state of the disk (dmesg)",
+    }
+}
+
 fn unknown_format(writer: &str) -> Failure {
-    Failure::host(format!("the data directory was written by another version, {writer}"))
-        .next(format!("start {writer}, or add --discard-data once, to start with an empty store"))
+    Failure::host(format!("the data directory has a format that this version does not know; {writer} wrote it")).next(
+        "start the version that wrote it. To use this version, start that one once with a lower --data-format, and stop it with SIGTERM",
+    )
 }
 
 /// Refuses stores for snapshots that mcctl does not have.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::commands::data_directory::{DataPlan, ExistingDataChoice, NO_CLUSTER, boot_id, file_name_of};
+use crate::commands::data_directory::{DataPlan, ExistingDataChoice, NO_CLUSTER, boot_id, file_name_of, remedy};
 use crate::commands::error::Failure;
 use crate::commands::flags::spelled;
 use crate::commands::settings::Settings;
@@ -50,6 +50,11 @@ impl MetadataDataPlan {
     /// A flag has an invalid value, or no effect.
     pub fn of(settings: &Settings) -> Result<Option<MetadataDataPlan>, Failure> {
         let path = settings.text("data_dir");
+        if path.is_empty() && settings.is_given("data_dir") {
+            return Err(Failure::usage("--data-dir is empty")
+                .found(settings.describe("data_dir"))
+                .next("set a directory, or remove --data-dir to keep the records only in memory"));
+        }
         if path.is_empty() {
             let unused = ONLY_WITH_DATA.into_iter().find(|name| settings.is_given(name));
             return unused.map_or(Ok(None), |name| {
@@ -114,7 +119,7 @@ impl MetadataDataPlan {
         Failure::host(format!("{what} stopped, because it cannot write the metadata records"))
             .tried(format!("write {} ({})", self.path.display(), self.origin))
             .found(error.to_string())
-            .next("correct the cause and start it again: it restores everything that reached the disk")
+            .next(format!("{}, then start it again: it restores everything that reached the disk", remedy(error)))
     }
 
     /// The message for an error at the start.
@@ -144,9 +149,8 @@ impl MetadataDataPlan {
                 Failure::host(format!("the metadata records were written by another version, {writer}"))
                     .next(format!("start {writer}, or {without_records}"))
             }
-            MetadataJournalError::Journal(JournalError::Storage { .. } | JournalError::LogFull { .. }) => {
-                Failure::host("cannot use the data directory of the metadata records")
-                    .next("check permissions, free space and the state of the disk")
+            MetadataJournalError::Journal(error @ (JournalError::Storage { .. } | JournalError::LogFull { .. })) => {
+                Failure::host("cannot use the data directory of the metadata records").next(remedy(error))
             }
             MetadataJournalError::Thread(_) => Failure::host("cannot start the metadata service"),
             MetadataJournalError::Journal(JournalError::Corrupt { .. } | JournalError::PayloadTooLarge { .. })

@@ -64,7 +64,11 @@ impl DataDir {
     /// `Locked`; `OtherCluster`; `Invalidated` and `Corrupt` only if existing data is kept; `UnknownFormat`; the disk reports an error.
     pub fn open(storage: Arc<dyn JournalStorage>, options: &DataDirOptions<'_>) -> Result<DataDir, JournalError> {
         let directory = storage.path();
-        if !storage.lock().map_err(JournalError::storage(StorageOperation::Lock, &directory, None))? {
+        if !storage.lock().map_err(JournalError::storage(
+            StorageOperation::Lock,
+            &format!("{directory}/{}", names::LOCK),
+            None,
+        ))? {
             return Err(JournalError::Locked { directory });
         }
         emptying::complete(&*storage)?;

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 
 use crate::engine::journal::error::JournalError;
 use crate::engine::journal::names;
@@ -20,7 +20,8 @@ const ZERO_BYTES: usize = 1 << 20;
 /// A directory on a file system.
 pub struct DiskStorage {
     root: PathBuf,
-    lock: Mutex<Option<File>>,
+    /// The locked file, and the directory, which is locked as well if the file system can do that: the file may be removed by hand.
+    lock: Mutex<Option<(File, Option<File>)>>,
 }
 
 impl DiskStorage {
@@ -49,12 +50,23 @@ impl JournalStorage for DiskStorage {
         if lock.is_some() {
             return Ok(true);
         }
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.at(names::LOCK))?;
+        let mut options = OpenOptions::new();
+        // A named pipe must not block.
+        options.create(true).truncate(false).write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        let file = options.open(self.at(names::LOCK))?;
         match file.try_lock() {
-            Ok(()) => *lock = Some(file),
+            Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(error),
         }
+        let directory = File::open(&self.root)?;
+        let directory = match directory.try_lock() {
+            Ok(()) => Some(directory),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            // Some network file systems lock only files.
+            Err(TryLockError::Error(_)) => None,
+        };
+        *lock = Some((file, directory));
         Ok(true)
     }
 
@@ -62,7 +74,8 @@ impl JournalStorage for DiskStorage {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root)? {
             let entry = entry?;
-            if entry.file_type()?.is_file() && entry.file_name() != names::LOCK {
+            // A symbolic link to a file counts as a file.
+            if entry.file_name() != names::LOCK && fs::metadata(entry.path()).is_ok_and(|found| found.is_file()) {
                 // Names that are not UTF-8 are not the journal's.
                 names.extend(OsString::into_string(entry.file_name()));
             }

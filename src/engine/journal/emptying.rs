@@ -58,7 +58,17 @@ fn begin(storage: &dyn JournalStorage, destination: &str) -> Result<(), JournalE
 pub(super) fn complete(storage: &dyn JournalStorage) -> Result<(), JournalError> {
     let names = list(storage)?;
     for (marker, destination) in names.iter().filter_map(|name| Some((name, name.strip_prefix(names::EMPTYING)?))) {
-        for name in names.iter().filter(|name| names::is_of_journal(name)) {
+        let of_journal = || names.iter().filter(|name| names::is_of_journal(name));
+        if of_journal().next().is_some() {
+            let (directory, files) = (storage.path(), of_journal().count());
+            match destination {
+                "" => tracing::warn!(%directory, files, "removing the data in the directory, as requested"),
+                _ => {
+                    tracing::warn!(%directory, files, to = destination, "moving the data in the directory to a subdirectory, as requested")
+                }
+            }
+        }
+        for name in of_journal() {
             if destination.is_empty() {
                 storage.remove(name).map_err(JournalError::storage(StorageOperation::Remove, name, None))?;
             } else {
