@@ -239,6 +239,7 @@ def folder(given, prefix):
         os.makedirs(given, exist_ok=True)
         return given
     path = tempfile.mkdtemp(prefix=prefix)
+    os.chmod(path, 0o755)  # one case runs as another user
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
 

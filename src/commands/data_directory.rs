@@ -152,6 +152,9 @@ impl DataPlan {
             },
         };
         let dir = DataDir::open(storage, &options).map_err(failed)?;
+        if dir.is_new() {
+            tracing::info!(directory = %self.path.display(), "the data directory is new: the store is empty");
+        }
         if let Some(name) = dir.set_aside() {
             tracing::warn!(
                 directory = %self.path.join(name).display(),
@@ -211,7 +214,7 @@ impl DataPlan {
             | MasterDataError::Digest { .. }
             | MasterDataError::Restore(_) => {
                 Failure::host("the data directory is damaged, so the state cannot be restored")
-                    .next("restore the directory from a copy, or add --discard-data once, to start with an empty store")
+                    .next("if the disk returns wrong data, correct it; otherwise add --discard-data once, to start with an empty store")
             }
         };
         failure.tried(format!("open {directory} ({})", self.origin)).found(error.to_string())

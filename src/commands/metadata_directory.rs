@@ -158,7 +158,7 @@ impl MetadataDataPlan {
             | MetadataJournalError::Chunk { .. }
             | MetadataJournalError::Digest { .. } => {
                 Failure::host("the data directory is damaged, so the metadata records cannot be restored")
-                    .next(format!("restore the directory from a copy, or {without_records}"))
+                    .next(format!("if the disk returns wrong data, correct it; otherwise {without_records}"))
             }
         };
         failure.tried(format!("open {directory} ({})", self.origin)).found(error.to_string())

@@ -57,7 +57,7 @@ pub(super) const KEYS: &[KeyHelp] = &[
     (
         "metadata",
         "kind",
-        "p2p: handshake between engines. http: service embedded in the master, with records in memory only",
+        "p2p: handshake between engines. http: service embedded in the master; it keeps its records in master.data_dir",
     ),
     ("metadata", "port", "port of the embedded service"),
     ("metadata", "url", "URL of an external metadata service"),

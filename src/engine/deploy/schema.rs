@@ -285,7 +285,7 @@ pub enum MetadataKind {
     /// `P2PHANDSHAKE`: direct handshakes, without a service that could lose its records.
     #[default]
     P2p,
-    /// An HTTP service that keeps its records in memory only.
+    /// An HTTP service in the master. It keeps its records in the master's data directory, if there is one.
     Http,
 }
 

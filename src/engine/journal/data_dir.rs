@@ -118,6 +118,11 @@ impl DataDir {
         Ok(DataDir { storage, identity, directory, boot, marker, set_aside, generations })
     }
 
+    /// Whether no process has begun a log in the directory since it was created or emptied.
+    pub fn is_new(&self) -> bool {
+        !self.identity.started
+    }
+
     /// The subdirectory that existing data was moved to when the directory was opened.
     pub fn set_aside(&self) -> Option<&str> {
         self.set_aside.as_deref()
