@@ -99,17 +99,8 @@ impl DataPlan {
         let (path, origin) = if snapshots {
             check_snapshot_store(settings)?;
             snapshot_directory(&cluster_id, env)?
-        } else if given.is_empty() && settings.is_given("data_dir") {
-            return Err(Failure::usage("--data-dir is empty")
-                .found(settings.describe("data_dir"))
-                .next("set a directory, or remove --data-dir to keep the state only in memory"));
         } else if given.is_empty() {
-            let unused = ONLY_WITH_DATA.into_iter().find(|name| settings.is_given(name));
-            return unused.map_or(Ok(None), |name| {
-                Err(Failure::usage(format!("{} has an effect only with a data directory", spelled(name)))
-                    .found(settings.describe(name))
-                    .next("add --data-dir DIR"))
-            });
+            return without_directory(settings, &ONLY_WITH_DATA).map(|()| None);
         } else {
             (PathBuf::from(given), settings.describe("data_dir"))
         };
@@ -219,6 +210,23 @@ impl DataPlan {
         };
         failure.tried(format!("open {directory} ({})", self.origin)).found(error.to_string())
     }
+}
+
+/// Checks the flags of a service without a data directory. The flags `only_with_data` would have no effect.
+///
+/// # Errors
+/// The flag of the directory is empty, or one of these flags is given.
+pub fn without_directory(settings: &Settings, only_with_data: &[&str]) -> Result<(), Failure> {
+    if settings.is_given("data_dir") {
+        return Err(Failure::usage("--data-dir is empty")
+            .found(settings.describe("data_dir"))
+            .next("set a directory, or remove --data-dir: everything is then only in memory"));
+    }
+    only_with_data.iter().find(|name| settings.is_given(name)).map_or(Ok(()), |name| {
+        Err(Failure::usage(format!("{} has an effect only with a data directory", spelled(name)))
+            .found(settings.describe(name))
+            .next("add --data-dir DIR"))
+    })
 }
 
 /// What an operator can do about an error of the disk.
@@ -346,6 +354,7 @@ mod tests {
             &[snapshot, ("data_dir", "/d")][..],
             &[("enable_snapshot_restore", "true")],
             &[("fsync", "always")],
+            &[("data_dir", "")],
             &[("data_dir", "/d"), ("fsync", "sometimes")],
             &[snapshot, ("snapshot_object_store_type", "s3")],
             &[snapshot, ("snapshot_catalog_store_type", "redis")],

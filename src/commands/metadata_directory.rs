@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::commands::data_directory::{DataPlan, ExistingDataChoice, NO_CLUSTER, boot_id, file_name_of, remedy};
+use crate::commands::data_directory::{
+    DataPlan, ExistingDataChoice, NO_CLUSTER, boot_id, file_name_of, remedy, without_directory,
+};
 use crate::commands::error::Failure;
 use crate::commands::flags::spelled;
 use crate::commands::settings::Settings;
@@ -50,18 +52,8 @@ impl MetadataDataPlan {
     /// A flag has an invalid value, or no effect.
     pub fn of(settings: &Settings) -> Result<Option<MetadataDataPlan>, Failure> {
         let path = settings.text("data_dir");
-        if path.is_empty() && settings.is_given("data_dir") {
-            return Err(Failure::usage("--data-dir is empty")
-                .found(settings.describe("data_dir"))
-                .next("set a directory, or remove --data-dir to keep the records only in memory"));
-        }
         if path.is_empty() {
-            let unused = ONLY_WITH_DATA.into_iter().find(|name| settings.is_given(name));
-            return unused.map_or(Ok(None), |name| {
-                Err(Failure::usage(format!("{} has an effect only with a data directory", spelled(name)))
-                    .found(settings.describe(name))
-                    .next("add --data-dir DIR"))
-            });
+            return without_directory(settings, &ONLY_WITH_DATA).map(|()| None);
         }
         let invalid = |name: &str, error: String| {
             Failure::usage(format!("{}: {error}", spelled(name))).found(settings.describe(name))

@@ -113,6 +113,15 @@ impl fmt::Display for CorruptAt<'_> {
     }
 }
 
+/// Shows the writer of a file, for an error message: ` (written by NAME)`, or nothing.
+pub struct WrittenBy<'a>(pub &'a Option<String>);
+
+impl fmt::Display for WrittenBy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |writer| write!(f, " (written by {writer})"))
+    }
+}
+
 /// ` at offset N`, or nothing.
 struct AtOffset(Option<u64>);
 

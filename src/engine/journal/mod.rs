@@ -34,7 +34,7 @@ mod writer;
 
 pub use data_dir::{DataDir, DataDirOptions, ExistingData};
 pub use disk::DiskStorage;
-pub use error::{Corruption, JournalError};
+pub use error::{Corruption, JournalError, WrittenBy};
 pub use header::JOURNAL_FORMAT;
 pub use log_end::TornTail;
 pub use options::{DiskErrorPolicy, ParseDiskErrorPolicyError, ParseSyncModeError, SyncMode};

@@ -153,8 +153,8 @@ impl LogWriter {
         (file - FILE_HEADER_BYTES).min(self.config.buffer_bytes).saturating_sub(FRAME_HEADER_BYTES)
     }
 
-    /// Passes everything that was appended to the kernel. Does nothing if the frame `sequence` is already there. Returns the sequence
-    /// number up to which frames are in the kernel: a crash of the process does not lose them.
+    /// Passes everything that was appended to the kernel. Does nothing if this was done for the frame `sequence` before.
+    /// Returns the sequence number up to which frames are in the kernel: a crash of the process does not lose them.
     ///
     /// The result is below `sequence` only if the current file is full and the next one is not created. Then [`LogWriter::prepare_next`]
     /// or [`LogWriter::sync`] must run first.

@@ -30,15 +30,14 @@ mod encode;
 
 pub(super) use decode::read_payload;
 
-/// A version of the records' encoding. A build reads all formats that it knows. It writes [`DATA_FORMAT`], unless the operator chooses another
-/// one.
+/// A version of the records' encoding. A build reads all of them. It writes [`DATA_FORMAT`], unless the operator chooses another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DataFormat {
     #[default]
     V1 = 1,
-    /// An object whose client is that of the object before it in the payload does not repeat the client's id. This saves 16 bytes per key in
-    /// batches and snapshots.
+    /// An object whose client is that of the object before it in the payload does not repeat the client's id. This saves 16 bytes per
+    /// such object in batches and snapshots.
     V2 = 2,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::engine::base::Unix;
 use crate::engine::env::Env;
 use crate::engine::journal::{
-    DataDir, DiskErrorPolicy, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport, SyncMode,
+    DataDir, DiskErrorPolicy, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport, SyncMode, WrittenBy,
 };
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::record::{DATA_FORMAT, DataFormat};
@@ -53,25 +53,16 @@ pub enum MasterDataError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A change in the log does not fit the state, or was written by an unknown version.
-    #[error("{file}: cannot apply change {sequence} at offset {offset}{}: {source}", Writer(.writer))]
+    #[error("{file}: cannot apply change {sequence} at offset {offset}{}: {source}", WrittenBy(.writer))]
     Change { file: String, offset: u64, sequence: u64, writer: Option<String>, source: ApplyError },
     /// A chunk of a snapshot does not fit the state, or was written by an unknown version.
-    #[error("{file}: cannot apply chunk {chunk}{}: {source}", Writer(.writer))]
+    #[error("{file}: cannot apply chunk {chunk}{}: {source}", WrittenBy(.writer))]
     Chunk { file: String, chunk: u64, writer: Option<String>, source: ApplyError },
     /// The state in a snapshot differs from the one that was written.
     #[error("{file}: the snapshot contains {found} objects instead of {expected}, or their digest is different")]
     Digest { file: String, expected: u64, found: u64 },
     #[error(transparent)]
     Restore(#[from] RestoreError),
-}
-
-/// ` (written by NAME)`, or nothing.
-struct Writer<'a>(&'a Option<String>);
-
-impl std::fmt::Display for Writer<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |writer| write!(f, " (written by {writer})"))
-    }
 }
 
 /// A state read from a data directory, and the log that continues it.

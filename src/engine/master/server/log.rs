@@ -210,8 +210,8 @@ impl MasterLog {
         Some(Box::pin(self.store(last, sync)))
     }
 
-    /// Passes all changes to the kernel, and waits until those up to `last` are there and those up to `sync` are durable. Returns false if
-    /// they cannot be stored.
+    /// Passes all changes to the kernel, and waits until it has those up to `last`, and those up to `sync` are durable. Returns false if they
+    /// cannot be stored.
     async fn store(&self, last: u64, sync: u64) -> bool {
         run_ready_tasks().await;
         if !self.has_failed() {

@@ -1,11 +1,9 @@
 //! Reads the records from a data directory: the newest snapshot, and the changes behind it.
 
-use std::fmt;
-
 use bytes::Bytes;
 use crc32c::crc32c_append;
 
-use crate::engine::journal::{DataDir, JournalError, RecoveredItem, RecoveryReport};
+use crate::engine::journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, WrittenBy};
 use crate::engine::metadata::change::{ChangeReader, MetadataChangeError, MetadataChangeProblem};
 use crate::engine::metadata::journal::RECORDS_CHUNK;
 use crate::engine::metadata::records::MetadataTable;
@@ -27,15 +25,6 @@ pub enum MetadataJournalError {
     /// The records in a snapshot differ from those that were written.
     #[error("{file}: the snapshot contains {found} records instead of {expected}, or their digest is different")]
     Digest { file: String, expected: u64, found: u64 },
-}
-
-/// ` (written by NAME)`, or nothing.
-struct WrittenBy<'a>(&'a Option<String>);
-
-impl fmt::Display for WrittenBy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |writer| write!(f, " (written by {writer})"))
-    }
 }
 
 /// What a metadata service was restored from.
