@@ -10,7 +10,7 @@ const NOT_IN_A_CORE: &[&str] = &["Instant", "SystemTime", "TcpStream", "TcpListe
 /// The master's core does not wait, because it answers under a lock. (The method table of `wire` declares the client's calls, which wait.)
 const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
 /// Folders in which every file is pure.
-const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan", "upstream", "wire", "alloc"];
+const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan", "upstream", "wire", "alloc", "ha"];
 /// The files of `master` that are its shells; all others are its core.
 const MASTER_SHELLS: &[&str] = &["server", "admin.rs"];
 /// The table of transports.

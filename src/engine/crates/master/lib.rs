@@ -6,5 +6,6 @@ pub mod engine {
     pub use mcctl_store::engine::{admin, metadata, rpc, store, topology, transfer, wire};
 
     pub mod alloc;
+    pub mod ha;
     pub mod master;
 }

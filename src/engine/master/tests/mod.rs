@@ -3,6 +3,7 @@
 mod apply;
 mod evict;
 mod follow;
+mod ha;
 mod hold;
 mod lease;
 mod put;

@@ -1,0 +1,67 @@
+//! What the core asks its caller to do, and what masters tell each other.
+
+use std::time::Duration;
+
+use crate::engine::ha::member::{MemberId, MemberInfo};
+use crate::engine::ha::record::{ElectionTxn, SyncTxn};
+
+/// An action of the caller. Requests to etcd end with a call of the method that is named here, in any order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HaAction {
+    /// Grant a lease: `lease_granted`.
+    GrantLease,
+    /// Renew it: `lease_renewed`.
+    RenewLease(i64),
+    /// Revoke a lease of another master. No result.
+    RevokeLease(i64),
+    /// Read both keys: `observe`.
+    Observe,
+    /// `elected`.
+    Elect(ElectionTxn),
+    /// `sync_written`.
+    WriteSync(SyncTxn),
+    /// Delete the leader's key, if it has this view and address: `key_deleted`.
+    DeleteKey { view: u64, address: String },
+    /// Follow this leader's changes, or none.
+    Follow(Option<MemberInfo>),
+    /// Send a message over the stream to this member.
+    Send(MemberId, HaMessage),
+    /// Make the copy ready to serve, without answering: `prepared`. If `lossy`, acknowledged changes may be missing.
+    Prepare { lossy: bool },
+    /// Discard the copy that was made ready, and take a new ID: `reset`.
+    Discard,
+    /// Serve as the leader of this view.
+    Serve { view: u64 },
+    /// Answer nothing any more, discard the state, and take a new ID: `reset`.
+    StopServing(StopReason),
+    /// Hold requests that change something back, or let them proceed.
+    HoldChanges(bool),
+    /// Forward all requests to this leader, which has taken over.
+    Forward(MemberId),
+}
+
+/// Why a leader stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// Another master was elected.
+    Superseded,
+}
+
+/// A message between a leader and a standby, other than changes and snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HaMessage {
+    /// Leader: sent at `stamp` on its clock. The standby must not stand for election for `promise`. `last` is the leader's last change.
+    Ping { stamp: u64, promise: Duration, last: u64 },
+    /// Standby: has applied all changes up to `applied`. `echo` is the stamp of the last ping whose promise it keeps.
+    Ack { applied: u64, echo: Option<u64> },
+    /// Leader: take over after you have applied change `last`, which is the last one.
+    TakeOver { last: u64 },
+    /// Standby: ready to serve.
+    Ready,
+    /// Leader: does not answer any more; the key is deleted.
+    Released,
+    /// Leader: keeps leading; the hand-over is cancelled.
+    Cancel,
+    /// Standby: created the expired key again, with the leader's address. Both records have this revision.
+    Recreated { revision: u64 },
+}

@@ -1,0 +1,64 @@
+//! The settings of a cluster of masters.
+
+use std::time::Duration;
+
+/// When the response to a change is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AckMode {
+    /// When all required standbys have the change.
+    #[default]
+    Sync,
+    /// At once.
+    Async,
+}
+
+/// What a standby does that is not in sync, while no master leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotInSyncPolicy {
+    /// It waits for a master that is in sync.
+    Wait,
+    /// It is promoted after this time. Acknowledged changes may be lost.
+    PromoteAfter(Duration),
+}
+
+/// Times and policies. All masters of a cluster should have the same.
+#[derive(Clone, Copy, Debug)]
+pub struct HaConfig {
+    /// TTL of the lease in etcd. etcd 3.4 raises shorter ones to 2 s.
+    pub lease_ttl: Duration,
+    /// Time between two renewals of the lease.
+    pub renew_every: Duration,
+    /// A fence is this much earlier than the time up to which the proof holds. Covers the difference of clock rates.
+    pub margin: Duration,
+    /// How long a standby does not stand for election after it received a ping.
+    pub promise: Duration,
+    /// Time between two pings to a standby.
+    pub ping_every: Duration,
+    /// A required standby that does not acknowledge for this long is removed from the sync record.
+    pub standby_timeout: Duration,
+    pub ack: AckMode,
+    pub not_in_sync: NotInSyncPolicy,
+}
+
+impl Default for HaConfig {
+    fn default() -> HaConfig {
+        HaConfig {
+            lease_ttl: Duration::from_secs(2),
+            renew_every: Duration::from_millis(500),
+            margin: Duration::from_millis(300),
+            promise: Duration::from_millis(1500),
+            ping_every: Duration::from_millis(250),
+            standby_timeout: Duration::from_secs(1),
+            ack: AckMode::Sync,
+            not_in_sync: NotInSyncPolicy::Wait,
+        }
+    }
+}
+
+impl HaConfig {
+    /// How long leases may last that a leader without authority has granted after another one was elected. A new leader adds this to the
+    /// leases that it assumes.
+    pub fn stale_answers(&self) -> Duration {
+        self.lease_ttl.max(self.promise)
+    }
+}

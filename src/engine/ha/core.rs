@@ -1,0 +1,165 @@
+//! The events that leaders and standbys have in common.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::ha::action::{HaAction, HaMessage};
+use crate::engine::ha::config::HaConfig;
+use crate::engine::ha::followership::Follower;
+use crate::engine::ha::member::{MemberId, MemberInfo};
+use crate::engine::ha::planted::{HaMistake, is_planted};
+use crate::engine::ha::record::{Observation, TxnOutcome};
+use crate::engine::ha::state::{HaCore, HaRole, HaStatus, OwnLease, REQUEST_TIMEOUT, RoleState};
+
+/// Maximum time between two reads of etcd. A watch reports changes earlier.
+const OBSERVE_EVERY: Duration = Duration::from_secs(1);
+
+impl HaCore {
+    /// A master that has just started, with an empty copy.
+    pub fn new(config: HaConfig, me: MemberInfo) -> HaCore {
+        HaCore {
+            config,
+            me,
+            role: RoleState::Standby(Follower::default()),
+            seen: None,
+            lease: OwnLease::default(),
+            actions: Vec::new(),
+            observe_at: Mono::ZERO,
+        }
+    }
+
+    /// The actions since the last call, in order.
+    pub fn take_actions(&mut self) -> Vec<HaAction> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// This master.
+    pub fn me(&self) -> &MemberInfo {
+        &self.me
+    }
+
+    /// The role.
+    pub fn role(&self) -> HaRole {
+        match &self.role {
+            RoleState::Standby(follower) if follower.is_candidate() => HaRole::Candidate,
+            RoleState::Standby(_) => HaRole::Standby,
+            RoleState::Leader(leader) if leader.is_handing_over() => HaRole::HandingOver,
+            RoleState::Leader(_) => HaRole::Leader,
+            RoleState::Resetting => HaRole::Resetting,
+        }
+    }
+
+    /// What is shown of this master.
+    pub fn status(&self) -> HaStatus {
+        let sync = self.seen.as_ref().and_then(|seen| seen.sync.as_ref());
+        let in_sync = sync.is_some_and(|(record, _)| record.includes(self.me.id));
+        let key = self.seen.as_ref().and_then(|seen| seen.leader.as_ref());
+        let view = key.map_or(0, |key| key.view);
+        let RoleState::Leader(leader) = &self.role else {
+            return HaStatus { role: self.role(), view, in_sync, acked: 0, required: Vec::new() };
+        };
+        let required = leader.replicas.iter().filter(|(_, replica)| replica.is_required()).map(|(id, _)| id).collect();
+        HaStatus { role: self.role(), view: leader.view, in_sync, acked: leader.acked(), required }
+    }
+
+    /// Does what is due. Call it every 50 ms or more often.
+    pub fn tick(&mut self, now: Mono) {
+        self.tick_lease(now);
+        if now >= self.observe_at {
+            self.request_observation(now);
+        }
+        match self.role {
+            RoleState::Standby(_) => self.tick_follower(now),
+            RoleState::Leader(_) => self.tick_leader(now),
+            RoleState::Resetting => {}
+        }
+    }
+
+    pub(super) fn request_observation(&mut self, now: Mono) {
+        self.observe_at = now + OBSERVE_EVERY;
+        self.actions.push(HaAction::Observe);
+    }
+
+    fn tick_lease(&mut self, now: Mono) {
+        let is_waiting = self.lease.requested.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
+        if is_waiting || now < self.lease.next {
+            return;
+        }
+        self.lease.requested = Some(now);
+        self.lease.next = now + self.config.renew_every;
+        self.actions.push(self.lease.id.map_or(HaAction::GrantLease, HaAction::RenewLease));
+    }
+
+    /// etcd granted a lease; the request was sent at `sent`. `None`: it did not.
+    pub fn lease_granted(&mut self, now: Mono, sent: Mono, lease: Option<i64>) {
+        self.lease.requested = None;
+        let Some(id) = lease else { return };
+        self.lease.id = Some(id);
+        self.lease.confirmed = if is_planted(HaMistake::MeasuredFromReceipt) { now } else { sent };
+        self.tick(now);
+    }
+
+    /// etcd renewed the lease (`true`), or does not have it any more (`false`). The request was sent at `sent`. `None`: no response came.
+    pub fn lease_renewed(&mut self, now: Mono, sent: Mono, id: i64, renewed: Option<bool>) {
+        if self.lease.id != Some(id) {
+            return;
+        }
+        self.lease.requested = None;
+        match renewed {
+            Some(true) => {
+                let at = if is_planted(HaMistake::MeasuredFromReceipt) { now } else { sent };
+                self.lease.confirmed = self.lease.confirmed.max(at);
+            }
+            Some(false) => {
+                // The key went with the lease.
+                self.lease = OwnLease::default();
+                self.request_observation(now);
+            }
+            None => {}
+        }
+        self.tick(now);
+    }
+
+    /// Both keys were read.
+    pub fn observe(&mut self, now: Mono, seen: Observation) {
+        if self.seen.as_ref().is_some_and(|before| before.revision > seen.revision) {
+            return;
+        }
+        self.seen = Some(seen);
+        match self.role {
+            RoleState::Standby(_) => self.follower_observed(now),
+            RoleState::Leader(_) => self.leader_observed(now),
+            RoleState::Resetting => {}
+        }
+        self.tick(now);
+    }
+
+    /// An [`HaAction::Elect`] ended.
+    pub fn elected(&mut self, now: Mono, outcome: &TxnOutcome) {
+        match self.role {
+            RoleState::Standby(_) => self.follower_elected(now, outcome),
+            RoleState::Leader(_) => self.leader_reelected(now, outcome),
+            RoleState::Resetting => {}
+        }
+        self.tick(now);
+    }
+
+    /// The state was discarded. This master now has an empty copy with a new ID.
+    pub fn reset(&mut self, now: Mono, id: MemberId) {
+        self.me.id = id;
+        self.role = RoleState::Standby(Follower::default());
+        if self.seen.is_some() {
+            self.follower_observed(now);
+        }
+        self.tick(now);
+    }
+
+    /// A message came over the stream to `from`.
+    pub fn receive(&mut self, now: Mono, from: MemberId, message: HaMessage) {
+        match self.role {
+            RoleState::Standby(_) => self.follower_received(now, from, message),
+            RoleState::Leader(_) => self.leader_received(now, from, message),
+            RoleState::Resetting => {}
+        }
+    }
+}

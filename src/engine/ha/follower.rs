@@ -1,0 +1,276 @@
+//! A standby: whose changes it follows, what it has promised, and when it stands for election.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::ha::action::{HaAction, HaMessage};
+use crate::engine::ha::config::{AckMode, NotInSyncPolicy};
+use crate::engine::ha::followership::CandidateStep;
+use crate::engine::ha::leadership::Leader;
+use crate::engine::ha::member::MemberId;
+use crate::engine::ha::planted::{HaMistake, is_planted};
+use crate::engine::ha::record::{ElectionTxn, Observation, SyncRecord, TxnOutcome};
+use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
+
+/// A leader may create its own expired key again in this time, before its standby does.
+const OWN_RECREATION: Duration = Duration::from_millis(100);
+
+impl HaCore {
+    /// The stream from `leader` opened.
+    pub fn stream_opened(&mut self, leader: MemberId) {
+        if let RoleState::Standby(follower) = &mut self.role {
+            follower.stream = Some(leader);
+        }
+    }
+
+    /// The stream from the leader ended. `process_gone`: it was reset, and the leader's RPC port refuses connections, so its process has
+    /// ended.
+    pub fn stream_closed(&mut self, now: Mono, process_gone: bool) {
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        let Some(leader) = follower.stream.take() else { return };
+        if process_gone && self.config.ack == AckMode::Sync && self.is_electable() {
+            let key = self.seen.as_ref().and_then(|seen| seen.leader.as_ref());
+            let sync = self.seen.as_ref().and_then(|seen| seen.sync.as_ref());
+            // Without this standby's acknowledgements, the leader could not have acknowledged a change, even if it were alive.
+            if let (Some(key), Some((sync, _))) = (key, sync)
+                && sync.leader == leader
+                && sync.rpc == key.address
+                && Some(key.lease) != self.lease.id
+            {
+                self.actions.push(HaAction::RevokeLease(key.lease));
+                if let RoleState::Standby(follower) = &mut self.role {
+                    follower.promised_until = Mono::ZERO;
+                }
+            }
+        }
+        self.request_observation(now);
+    }
+
+    /// The copy contains all changes of the leader up to `last`.
+    pub fn applied(&mut self, now: Mono, last: u64) {
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        follower.applied = last;
+        if let Some(leader) = follower.stream {
+            let echo = follower.echo;
+            self.actions.push(HaAction::Send(leader, HaMessage::Ack { applied: last, echo }));
+        }
+        if follower.take_over.is_some() {
+            self.tick_follower(now);
+        }
+    }
+
+    /// Whether the sync record, as last read, permits this master's election without loss.
+    fn is_electable(&self) -> bool {
+        let sync = self.seen.as_ref().and_then(|seen| seen.sync.as_ref());
+        sync.is_none_or(|(sync, _)| sync.includes(self.me.id))
+    }
+
+    pub(super) fn follower_received(&mut self, now: Mono, from: MemberId, message: HaMessage) {
+        let sync = self.seen.as_ref().and_then(|seen| seen.sync.as_ref());
+        let is_leader = sync.is_none_or(|(sync, _)| sync.leader == from);
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        if follower.stream != Some(from) {
+            return;
+        }
+        match message {
+            HaMessage::Ping { stamp, promise, .. } => {
+                follower.echo = None;
+                if is_leader && !promise.is_zero() && matches!(follower.step, CandidateStep::None) {
+                    follower.promised_until = follower.promised_until.max(now + promise);
+                    follower.echo = Some(stamp);
+                }
+                let ack = HaMessage::Ack { applied: follower.applied, echo: follower.echo };
+                self.actions.push(HaAction::Send(from, ack));
+            }
+            HaMessage::TakeOver { last } => follower.take_over = Some(last),
+            HaMessage::Released => {
+                // The leader does not answer any more.
+                follower.promised_until = Mono::ZERO;
+                self.request_observation(now);
+            }
+            HaMessage::Cancel => follower.take_over = None,
+            HaMessage::Ack { .. } | HaMessage::Ready | HaMessage::Recreated { .. } => {}
+        }
+        self.tick_follower(now);
+    }
+
+    pub(super) fn follower_observed(&mut self, now: Mono) {
+        let (me, address) = (self.me.id, self.me.rpc.to_string());
+        let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
+        let sync = seen.sync.as_ref().map(|(sync, _)| sync);
+        let is_absent = seen.leader.is_none();
+        follower.absent_since = is_absent.then(|| follower.absent_since.unwrap_or(now));
+        let is_consistent = |sync: &&SyncRecord| seen.leader.as_ref().is_none_or(|key| key.address == sync.rpc);
+        let leader = sync.filter(|sync| sync.leader != me).filter(is_consistent).and_then(SyncRecord::leader_info);
+        if leader != follower.following {
+            follower.following.clone_from(&leader);
+            follower.stream = None;
+            self.actions.push(HaAction::Follow(leader));
+        }
+        // The result of an election may be unknown.
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        if !matches!(follower.step, CandidateStep::Electing { .. }) {
+            return;
+        }
+        match (&seen.leader, &seen.sync) {
+            (Some(key), Some((sync, _))) if sync.leader == me && key.address == address => {
+                let (view, lease) = (key.view, key.lease);
+                follower.candidate_list.clone_from(&sync.in_sync);
+                self.become_leader(now, view, lease);
+            }
+            (Some(_), _) => {
+                if let CandidateStep::Electing { lossy, expected_sync, .. } = follower.step {
+                    follower.step = CandidateStep::Prepared { lossy, expected_sync };
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    pub(super) fn tick_follower(&mut self, now: Mono) {
+        let is_electable = self.is_electable();
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        let Some(seen) = &self.seen else { return };
+        let is_bound = now < follower.promised_until;
+        let is_led = follower.stream.is_some() && is_bound;
+        if let Some(key) = seen.leader.as_ref().filter(|_| !is_bound)
+            && Some(key.lease) == self.lease.id
+            && key.address != self.me.rpc.to_string()
+            && follower.recreating.is_none_or(|at| now.since(at) >= REQUEST_TIMEOUT)
+        {
+            // This standby has kept the key for a leader that is gone.
+            follower.recreating = Some(now);
+            self.actions.push(HaAction::DeleteKey { view: key.view, address: key.address.clone() });
+        }
+        match follower.step {
+            CandidateStep::None => {
+                let is_taking_over = follower.take_over.is_some_and(|last| follower.applied >= last);
+                let is_overwriting = is_planted(HaMistake::KeyOverwritten) && follower.promised_until != Mono::ZERO;
+                let absent = follower.absent_since.or(is_overwriting.then_some(now));
+                if is_taking_over && is_electable {
+                    self.prepare(false);
+                } else if let Some(since) = absent {
+                    if is_electable && is_led {
+                        self.recreate(now, since);
+                    } else if is_electable && !is_bound {
+                        self.prepare(false);
+                    } else if let NotInSyncPolicy::PromoteAfter(pause) = self.config.not_in_sync
+                        && now.since(since) >= pause
+                        && !is_led
+                    {
+                        self.prepare(true);
+                    }
+                }
+            }
+            CandidateStep::Preparing { .. } => {}
+            CandidateStep::Prepared { lossy, expected_sync } => {
+                let is_absent = follower.absent_since.is_some() || is_planted(HaMistake::KeyOverwritten);
+                let is_permitted = is_electable || lossy && seen.sync_revision() == expected_sync;
+                if !is_permitted {
+                    self.discard();
+                } else if is_absent && !is_bound {
+                    self.elect(now, lossy);
+                }
+            }
+            CandidateStep::Electing { lossy, sent, expected_sync } => {
+                let is_permitted = is_electable || lossy && seen.sync_revision() == expected_sync;
+                if follower.absent_since.is_none() || now.since(sent) < REQUEST_TIMEOUT {
+                    return;
+                }
+                if is_permitted { self.elect(now, lossy) } else { self.discard() }
+            }
+        }
+    }
+
+    fn prepare(&mut self, lossy: bool) {
+        if let RoleState::Standby(follower) = &mut self.role {
+            follower.step = CandidateStep::Preparing { lossy };
+            self.actions.push(HaAction::Prepare { lossy });
+        }
+    }
+
+    /// The copy is ready to serve (`true`), or cannot be used.
+    pub fn prepared(&mut self, now: Mono, ready: bool) {
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        let CandidateStep::Preparing { lossy } = follower.step else { return };
+        if !ready {
+            return self.discard();
+        }
+        let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
+        follower.step = CandidateStep::Prepared { lossy, expected_sync };
+        if let (Some(_), Some(leader)) = (follower.take_over, follower.stream) {
+            self.actions.push(HaAction::Send(leader, HaMessage::Ready));
+        }
+        self.tick(now);
+    }
+
+    fn elect(&mut self, now: Mono, lossy: bool) {
+        let Some(lease) = self.lease.id else { return };
+        let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        follower.step = CandidateStep::Electing { lossy, sent: now, expected_sync };
+        let mut sync = SyncRecord::alone(&self.me, follower.applied);
+        if let Some((before, _)) = self.seen.as_ref().and_then(|seen| seen.sync.as_ref()).filter(|_| !lossy) {
+            // The other standbys still have everything. Changes wait for them until they follow, or are removed from the record.
+            sync.in_sync = before.in_sync.iter().copied().filter(|id| *id != self.me.id).collect();
+            sync.alone_since = sync.alone_since.filter(|_| sync.in_sync.is_empty());
+        }
+        follower.candidate_list.clone_from(&sync.in_sync);
+        self.actions.push(HaAction::Elect(ElectionTxn {
+            address: self.me.rpc.to_string(),
+            lease,
+            expected_sync,
+            sync,
+        }));
+    }
+
+    /// Creates the expired key of a leader that is alive, but cut off from etcd.
+    fn recreate(&mut self, now: Mono, absent_since: Mono) {
+        let (RoleState::Standby(follower), Some(seen), Some(lease)) = (&mut self.role, &self.seen, self.lease.id)
+        else {
+            return;
+        };
+        let Some((sync, revision)) = &seen.sync else { return };
+        let is_waiting = follower.recreating.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
+        if is_waiting || now.since(absent_since) < OWN_RECREATION || follower.stream != Some(sync.leader) {
+            return;
+        }
+        follower.recreating = Some(now);
+        let (address, expected_sync) = (sync.rpc.clone(), *revision);
+        self.actions.push(HaAction::Elect(ElectionTxn { address, lease, expected_sync, sync: sync.clone() }));
+    }
+
+    pub(super) fn follower_elected(&mut self, now: Mono, outcome: &TxnOutcome) {
+        let lease = self.lease.id.unwrap_or(0);
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        if matches!(follower.step, CandidateStep::Electing { .. }) {
+            match outcome {
+                TxnOutcome::Done(view) => self.become_leader(now, *view, lease),
+                // An earlier attempt whose result is unknown may have succeeded, so what etcd contains decides.
+                TxnOutcome::Refused | TxnOutcome::Unknown => self.request_observation(now),
+            }
+            return;
+        }
+        follower.recreating = None;
+        if let (TxnOutcome::Done(revision), Some(leader)) = (outcome, follower.stream) {
+            let message = HaMessage::Recreated { revision: *revision };
+            self.actions.push(HaAction::Send(leader, message));
+        }
+        self.request_observation(now);
+    }
+
+    fn become_leader(&mut self, now: Mono, view: u64, lease: i64) {
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        let listed = std::mem::take(&mut follower.candidate_list);
+        let mut leader = Leader::new(view, lease, follower.applied, self.config.ack);
+        leader.require_all(now, listed);
+        self.role = RoleState::Leader(leader);
+        self.actions.push(HaAction::Follow(None));
+        self.actions.push(HaAction::Serve { view });
+    }
+
+    fn discard(&mut self) {
+        self.role = RoleState::Resetting;
+        self.actions.push(HaAction::Discard);
+    }
+}

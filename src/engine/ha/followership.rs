@@ -1,0 +1,45 @@
+//! What a standby knows about its leader, its promise and its own candidacy.
+
+use crate::engine::base::Mono;
+use crate::engine::ha::member::{MemberId, MemberInfo};
+
+/// What a standby knows.
+#[derive(Debug, Default)]
+pub(super) struct Follower {
+    pub following: Option<MemberInfo>,
+    pub stream: Option<MemberId>,
+    /// The last change of the leader that the copy contains.
+    pub applied: u64,
+    /// It does not stand for election before this time.
+    pub promised_until: Mono,
+    /// The stamp of the ping that the promise answers.
+    pub echo: Option<u64>,
+    /// Since when no master leads.
+    pub absent_since: Option<Mono>,
+    /// The leader asked this standby to take over after this change.
+    pub take_over: Option<u64>,
+    pub recreating: Option<Mono>,
+    pub step: CandidateStep,
+    /// The standbys in the record with which it stands for election.
+    pub candidate_list: Vec<MemberId>,
+}
+
+/// How far a candidate has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum CandidateStep {
+    #[default]
+    None,
+    /// The copy is being made ready.
+    Preparing { lossy: bool },
+    /// The copy is ready. It is kept as long as the sync record includes it, because it may be the last one.
+    Prepared { lossy: bool, expected_sync: u64 },
+    /// The transaction is on its way, or its result is unknown.
+    Electing { lossy: bool, sent: Mono, expected_sync: u64 },
+}
+
+impl Follower {
+    /// Whether it stands for election.
+    pub fn is_candidate(&self) -> bool {
+        self.step != CandidateStep::None
+    }
+}

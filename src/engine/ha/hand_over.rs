@@ -1,0 +1,77 @@
+//! A planned hand-over: changes are held, the standby makes its copy ready, the leader deletes its key, and the standby creates its own.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::ha::action::{HaAction, HaMessage};
+use crate::engine::ha::leadership::{HandOver, HandOverStep};
+use crate::engine::ha::member::MemberId;
+use crate::engine::ha::record::TxnOutcome;
+use crate::engine::ha::state::{HaCore, RoleState};
+
+/// A hand-over that makes no progress for this long is cancelled.
+pub(super) const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(1500);
+
+impl HaCore {
+    /// Hands over to a standby in sync. Returns false, and does nothing, if there is none.
+    pub fn step_down(&mut self, now: Mono) -> bool {
+        let RoleState::Leader(leader) = &mut self.role else { return false };
+        if leader.hand_over.is_some() {
+            return true;
+        }
+        let Some((to, _)) = leader.replicas.best() else { return false };
+        leader.hand_over = Some(HandOver { to, since: now, step: HandOverStep::Holding });
+        self.actions.push(HaAction::HoldChanges(true));
+        true
+    }
+
+    /// No request changes anything any more. The last change is `last`.
+    pub fn changes_held(&mut self, now: Mono, last: u64) {
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        leader.appended = leader.appended.max(last);
+        let Some(hand_over) = leader.hand_over.as_mut().filter(|it| it.step == HandOverStep::Holding) else { return };
+        (hand_over.step, hand_over.since) = (HandOverStep::Preparing, now);
+        self.actions.push(HaAction::Send(hand_over.to, HaMessage::TakeOver { last }));
+    }
+
+    /// An [`HaAction::DeleteKey`] ended.
+    pub fn key_deleted(&mut self, now: Mono, outcome: &TxnOutcome) {
+        let RoleState::Leader(leader) = &mut self.role else { return self.request_observation(now) };
+        let is_releasing = leader.hand_over.is_some_and(|hand_over| hand_over.step == HandOverStep::Releasing);
+        match outcome {
+            TxnOutcome::Done(_) if is_releasing => {
+                (leader.key_lease, leader.is_key_gone) = (0, true);
+                self.released(now);
+            }
+            _ => self.request_observation(now),
+        }
+    }
+
+    pub(super) fn released(&mut self, now: Mono) {
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        let Some(hand_over) = leader.hand_over.as_mut() else { return };
+        (hand_over.step, hand_over.since) = (HandOverStep::Released, now);
+        self.actions.push(HaAction::Send(hand_over.to, HaMessage::Released));
+    }
+
+    pub(super) fn advance_hand_over(&mut self, now: Mono) {
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        let Some(hand_over) = leader.hand_over else { return };
+        let is_gone = !leader.replicas.get(hand_over.to).is_some_and(|replica| replica.is_connected);
+        let is_late = now.since(hand_over.since) >= HAND_OVER_TIMEOUT;
+        if hand_over.step == HandOverStep::Preparing && (is_gone || is_late) {
+            leader.hand_over = None;
+            self.cancel_hand_over(now, hand_over.to);
+        }
+    }
+
+    /// The standby's copy may be ready to serve, and then follows no more changes.
+    pub(super) fn cancel_hand_over(&mut self, now: Mono, to: MemberId) {
+        if let RoleState::Leader(leader) = &mut self.role {
+            leader.replicas.leave(to);
+        }
+        self.actions.push(HaAction::Send(to, HaMessage::Cancel));
+        self.actions.push(HaAction::HoldChanges(false));
+        self.request_observation(now);
+    }
+}

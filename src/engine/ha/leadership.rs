@@ -1,0 +1,101 @@
+//! What a leader knows about its view, its standbys and its hand-over.
+
+use crate::engine::base::Mono;
+use crate::engine::ha::config::AckMode;
+use crate::engine::ha::member::MemberId;
+use crate::engine::ha::replica_set::ReplicaSet;
+
+/// What a leader knows.
+#[derive(Debug)]
+pub(super) struct Leader {
+    pub view: u64,
+    pub replicas: ReplicaSet,
+    pub ack: AckMode,
+    /// Mod revision of the sync record. The next write compares it.
+    pub sync_revision: u64,
+    /// The lease of the leader's key. It may be that of a standby, which has created the key again. 0: none.
+    pub key_lease: i64,
+    pub is_key_gone: bool,
+    /// The standbys in the sync record.
+    pub listed: Vec<MemberId>,
+    pub alone_since: Option<u64>,
+    /// The result of a write is unknown. Another write must succeed before a standby may be left out.
+    pub must_write: bool,
+    /// The last change of the state.
+    pub appended: u64,
+    pub writing: Option<Mono>,
+    pub electing: Option<Mono>,
+    pub next_ping: Mono,
+    pub hand_over: Option<HandOver>,
+}
+
+impl Leader {
+    /// A leader that has just been elected, at revision `view`. Its last change is `appended`.
+    pub fn new(view: u64, key_lease: i64, appended: u64, ack: AckMode) -> Leader {
+        Leader {
+            view,
+            replicas: ReplicaSet::default(),
+            ack,
+            sync_revision: view,
+            key_lease,
+            is_key_gone: false,
+            listed: Vec::new(),
+            alone_since: Some(appended),
+            must_write: false,
+            appended,
+            writing: None,
+            electing: None,
+            next_ping: Mono::ZERO,
+            hand_over: None,
+        }
+    }
+
+    /// The sync record lists these standbys.
+    pub fn require_all(&mut self, now: Mono, listed: Vec<MemberId>) {
+        listed.iter().for_each(|id| self.replicas.require(now, *id));
+        self.alone_since = self.alone_since.filter(|_| listed.is_empty());
+        self.listed = listed;
+    }
+
+    /// Whether it hands over, or has handed over.
+    pub fn is_handing_over(&self) -> bool {
+        self.hand_over.is_some()
+    }
+
+    /// The last change whose response may be sent.
+    pub fn acked(&self) -> u64 {
+        match self.ack {
+            AckMode::Sync => self.replicas.acked(self.appended),
+            AckMode::Async => self.appended,
+        }
+    }
+
+    /// Whether it answers nothing any more.
+    pub fn has_released(&self) -> bool {
+        let step = self.hand_over.map(|hand_over| hand_over.step);
+        matches!(step, Some(HandOverStep::Releasing | HandOverStep::Released | HandOverStep::Done))
+    }
+}
+
+/// A hand-over in progress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HandOver {
+    pub to: MemberId,
+    pub since: Mono,
+    pub step: HandOverStep,
+}
+
+/// How far a hand-over has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HandOverStep {
+    /// Changes are being held.
+    Holding,
+    /// The standby makes its copy ready.
+    Preparing,
+    /// No request is answered any more, and the key is being deleted.
+    Releasing,
+    /// The key is deleted.
+    Released,
+    /// The successor leads.
+    Done,
+}

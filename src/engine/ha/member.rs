@@ -1,0 +1,66 @@
+//! The masters of a cluster, by name and address.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::base::HostPort;
+
+/// Names one copy of the state. A master takes a new random ID when it starts, and when it discards its copy. So an ID in the sync record
+/// stands for a copy that still exists or never will again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct MemberId(pub u64);
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl From<MemberId> for String {
+    fn from(id: MemberId) -> String {
+        id.to_string()
+    }
+}
+
+/// The text is not a member's ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid member ID: expected 16 hexadecimal digits")]
+pub struct ParseMemberIdError;
+
+impl FromStr for MemberId {
+    type Err = ParseMemberIdError;
+
+    fn from_str(text: &str) -> Result<MemberId, ParseMemberIdError> {
+        if text.len() != 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(ParseMemberIdError);
+        }
+        u64::from_str_radix(text, 16).map(MemberId).map_err(|_| ParseMemberIdError)
+    }
+}
+
+impl TryFrom<String> for MemberId {
+    type Error = ParseMemberIdError;
+
+    fn try_from(text: String) -> Result<MemberId, ParseMemberIdError> {
+        text.parse()
+    }
+}
+
+/// A master and its addresses, as other masters see them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberInfo {
+    pub id: MemberId,
+    /// Address of the RPC port, as in the leader's key.
+    pub rpc: HostPort,
+    /// Address of the port for replication.
+    pub replication: HostPort,
+}

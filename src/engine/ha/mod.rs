@@ -1,0 +1,37 @@
+//! High availability: which master of a cluster leads, which standbys have everything that it acknowledged, and until when it may answer.
+//!
+//! [`HaCore`] decides; it has no socket and no clock. Its caller performs the [`HaAction`]s and reports their results. Two records decide who leads:
+//!
+//! * The key `mooncake-store/<cluster>/master_view` ([`LeaderKey`]), which upstream's clients read. It is created, never overwritten, and
+//!   belongs to a lease. Its create revision is the *view*.
+//! * The sync record ([`SyncRecord`]), which lists the masters that have everything that was acknowledged. It is written only in a
+//!   transaction that compares its last revision. A master is elected by a transaction that creates the key *and* writes this record.
+//!   So a leader whose sync record nobody has changed is still the only one.
+//!
+//! A leader answers only before its *fence*: a time up to which nobody else can have been elected. There are two proofs. Its lease: the key
+//! cannot expire earlier than one TTL after the last renewal was *sent*. The promises of all standbys in sync: only they can be elected, and
+//! each has promised not to stand for election for a while after it received a ping. The second proof keeps the leader answering while etcd
+//! is away. Both are measured from the time of sending, on a clock that counts suspended time.
+//!
+//! In sync mode, a response waits until every required standby has acknowledged its changes. A standby is required before it is listed in
+//! the sync record, and until a record without it is written. So each listed standby has everything that was acknowledged.
+
+mod action;
+mod config;
+mod core;
+mod follower;
+mod followership;
+mod hand_over;
+mod leader;
+mod leadership;
+mod member;
+pub mod planted;
+mod record;
+mod replica_set;
+mod state;
+
+pub use action::{HaAction, HaMessage, StopReason};
+pub use config::{AckMode, HaConfig, NotInSyncPolicy};
+pub use member::{MemberId, MemberInfo, ParseMemberIdError};
+pub use record::{ElectionTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
+pub use state::{HaCore, HaRole, HaStatus};

@@ -1,0 +1,41 @@
+//! Mistakes that tests plant in the election, to show that the simulation detects them.
+
+/// A mistake in the election or in the acknowledgement of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HaMistake {
+    /// A leader answers after its fence.
+    FenceNotChecked,
+    /// PutStart and the other changes that hand out or free memory are answered before the standbys have them.
+    StartAnsweredEarly,
+    /// PutEnd is answered before the standbys have it.
+    EndAnsweredEarly,
+    /// The leader's key is overwritten, without comparing anything.
+    KeyOverwritten,
+    /// A proof counts from the time at which its confirmation was received.
+    MeasuredFromReceipt,
+    /// A standby that does not acknowledge is no longer waited for, but stays in the sync record.
+    SyncFlagKept,
+}
+
+#[cfg(feature = "planted-mistakes")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<HaMistake>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants `mistake` in the cores that this thread uses. `None`: no mistake.
+#[cfg(feature = "planted-mistakes")]
+pub fn plant(mistake: Option<HaMistake>) {
+    PLANTED.set(mistake);
+}
+
+/// Whether `mistake` is planted.
+#[cfg(feature = "planted-mistakes")]
+pub fn is_planted(mistake: HaMistake) -> bool {
+    PLANTED.get() == Some(mistake)
+}
+
+/// No mistake is planted without the feature `planted-mistakes`.
+#[cfg(not(feature = "planted-mistakes"))]
+pub fn is_planted(_: HaMistake) -> bool {
+    false
+}

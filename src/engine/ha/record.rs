@@ -1,0 +1,114 @@
+//! What the masters store in etcd, and the transactions that change it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::base::HostPort;
+use crate::engine::ha::member::{MemberId, MemberInfo};
+
+/// The key that upstream's clients read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderKey {
+    /// `host:port` of the leader's RPC port.
+    pub address: String,
+    /// Its create revision.
+    pub view: u64,
+    /// The lease that it belongs to.
+    pub lease: i64,
+}
+
+impl LeaderKey {
+    /// Beginning of a value that masters later than 0.3.13 store for a moment before their address. The leader is known, but not ready.
+    pub const WARMING: &str = "__mooncake_service_warming__:";
+}
+
+/// Which masters have everything that was acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncRecord {
+    /// Version of this format: 1.
+    pub format: u32,
+    /// The leader. It is always in sync.
+    pub leader: MemberId,
+    /// `host:port` of the leader's RPC port.
+    pub rpc: String,
+    /// `host:port` of the leader's port for replication.
+    pub replication: String,
+    /// The standbys in sync.
+    pub in_sync: Vec<MemberId>,
+    /// The last change before the leader began to answer without a standby.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_since: Option<u64>,
+}
+
+impl SyncRecord {
+    /// The record of a leader without standbys.
+    pub fn alone(leader: &MemberInfo, last: u64) -> SyncRecord {
+        SyncRecord {
+            format: 1,
+            leader: leader.id,
+            rpc: leader.rpc.to_string(),
+            replication: leader.replication.to_string(),
+            in_sync: Vec::new(),
+            alone_since: Some(last),
+        }
+    }
+
+    /// Whether this copy contains everything that was acknowledged.
+    pub fn includes(&self, id: MemberId) -> bool {
+        self.leader == id || self.in_sync.contains(&id)
+    }
+
+    /// The leader, if its addresses can be parsed.
+    pub fn leader_info(&self) -> Option<MemberInfo> {
+        let (rpc, replication): (HostPort, HostPort) = (self.rpc.parse().ok()?, self.replication.parse().ok()?);
+        Some(MemberInfo { id: self.leader, rpc, replication })
+    }
+}
+
+/// The leader's key and the sync record, read in one transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// The revision at which they were read. Observations with lower ones are older.
+    pub revision: u64,
+    pub leader: Option<LeaderKey>,
+    /// The sync record and its mod revision.
+    pub sync: Option<(SyncRecord, u64)>,
+}
+
+impl Observation {
+    /// Mod revision of the sync record; 0 if it does not exist.
+    pub fn sync_revision(&self) -> u64 {
+        self.sync.as_ref().map_or(0, |(_, revision)| *revision)
+    }
+}
+
+/// Creates the leader's key and writes the sync record, if the key does not exist and the record was not changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionTxn {
+    pub address: String,
+    pub lease: i64,
+    /// Mod revision of the sync record, or 0 if it must not exist.
+    pub expected_sync: u64,
+    pub sync: SyncRecord,
+}
+
+/// Writes the sync record, if neither it nor the leader was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncTxn {
+    /// Create revision of the leader's key.
+    pub view: u64,
+    /// Value of the leader's key.
+    pub address: String,
+    pub expected_sync: u64,
+    pub sync: SyncRecord,
+}
+
+/// The result of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TxnOutcome {
+    /// Written at this revision.
+    Done(u64),
+    /// A comparison failed.
+    Refused,
+    /// No response came. It may have been written, or may still be.
+    Unknown,
+}

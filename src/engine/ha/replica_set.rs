@@ -1,0 +1,193 @@
+//! The standbys of a leader: what each has acknowledged, and for which ones responses wait.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::ha::member::MemberId;
+use crate::engine::ha::planted::{HaMistake, is_planted};
+
+/// A standby that has not acknowledged at most this many changes can become required.
+const LAG_MAX: u64 = 4096;
+
+/// How far a standby has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaPhase {
+    /// It catches up. Responses do not wait for it.
+    Following,
+    /// Responses wait for it. It will be listed once it has everything up to this change.
+    Joining { from: u64 },
+    /// It is listed in the sync record.
+    InSync,
+    /// It does not acknowledge. Responses wait until a sync record without it is written.
+    Leaving,
+}
+
+/// A standby, as its leader sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Replica {
+    pub phase: ReplicaPhase,
+    /// The last change that it has applied.
+    pub acked: u64,
+    /// When it last sent an acknowledgement that shows progress, or had nothing to acknowledge.
+    pub progress_at: Mono,
+    /// It does not stand for election before this time, on the leader's clock.
+    pub promised_until: Mono,
+    pub is_connected: bool,
+}
+
+impl Replica {
+    /// Whether responses wait for it.
+    pub fn is_required(&self) -> bool {
+        self.phase != ReplicaPhase::Following
+    }
+}
+
+/// All standbys of a leader.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaSet {
+    members: BTreeMap<MemberId, Replica>,
+}
+
+impl ReplicaSet {
+    /// A standby connected. It has applied all changes up to `applied`.
+    pub fn connect(&mut self, now: Mono, id: MemberId, applied: u64) {
+        let fresh = Replica {
+            phase: ReplicaPhase::Following,
+            acked: applied,
+            progress_at: now,
+            promised_until: Mono::ZERO,
+            is_connected: true,
+        };
+        let replica = self.members.entry(id).or_insert(fresh);
+        replica.is_connected = true;
+        replica.acked = replica.acked.max(applied);
+        replica.progress_at = now;
+    }
+
+    /// The connection of a standby ended.
+    pub fn disconnect(&mut self, id: MemberId) {
+        let Some(replica) = self.members.get_mut(&id) else { return };
+        replica.is_connected = false;
+        if !replica.is_required() {
+            self.members.remove(&id);
+        }
+    }
+
+    /// A standby has applied all changes up to `applied`. `appended` is the leader's last change.
+    pub fn ack(&mut self, now: Mono, id: MemberId, applied: u64, appended: u64) {
+        let Some(replica) = self.members.get_mut(&id) else { return };
+        let is_progress = applied > replica.acked || applied >= appended;
+        if is_progress {
+            replica.progress_at = now;
+        }
+        replica.acked = replica.acked.max(applied);
+        match replica.phase {
+            ReplicaPhase::Following if is_progress && replica.acked + LAG_MAX >= appended => {
+                replica.phase = ReplicaPhase::Joining { from: appended };
+            }
+            _ => {}
+        }
+    }
+
+    /// A standby does not stand for election before `until`.
+    pub fn promise(&mut self, id: MemberId, until: Mono) {
+        if let Some(replica) = self.members.get_mut(&id) {
+            replica.promised_until = replica.promised_until.max(until);
+        }
+    }
+
+    /// A standby acknowledges nothing any more.
+    pub fn leave(&mut self, id: MemberId) {
+        if let Some(replica) = self.members.get_mut(&id).filter(|replica| replica.is_required()) {
+            replica.phase = ReplicaPhase::Leaving;
+        }
+    }
+
+    /// Marks the required standbys that have not acknowledged for `timeout`.
+    pub fn expire(&mut self, now: Mono, timeout: Duration) {
+        for replica in self.members.values_mut() {
+            if replica.is_required() && now.since(replica.progress_at) >= timeout {
+                replica.phase = ReplicaPhase::Leaving;
+            }
+        }
+    }
+
+    /// The sync record lists exactly these standbys, and no write of another one can still succeed. Responses need not wait for the others
+    /// that do not acknowledge.
+    pub fn release_unlisted(&mut self, listed: &[MemberId]) {
+        for (id, replica) in &mut self.members {
+            if replica.phase == ReplicaPhase::Leaving && !listed.contains(id) {
+                replica.phase = ReplicaPhase::Following;
+            }
+        }
+        self.members.retain(|_, replica| replica.is_connected || replica.is_required());
+    }
+
+    /// The standbys that the next sync record should list.
+    pub fn wanted(&self) -> Vec<MemberId> {
+        let is_wanted = |replica: &Replica| match replica.phase {
+            ReplicaPhase::InSync => true,
+            ReplicaPhase::Leaving => is_planted(HaMistake::SyncFlagKept),
+            ReplicaPhase::Joining { from } => replica.acked >= from && replica.is_connected,
+            ReplicaPhase::Following => false,
+        };
+        self.members.iter().filter(|(_, replica)| is_wanted(replica)).map(|(id, _)| *id).collect()
+    }
+
+    /// A sync record that lists exactly these standbys was written, and no write before it can still succeed.
+    pub fn listed(&mut self, ids: &[MemberId]) {
+        for (id, replica) in &mut self.members {
+            if ids.contains(id) && matches!(replica.phase, ReplicaPhase::Joining { .. }) {
+                replica.phase = ReplicaPhase::InSync;
+            }
+        }
+        self.release_unlisted(ids);
+    }
+
+    /// Requires a standby that is listed, but that this leader does not know.
+    pub fn require(&mut self, now: Mono, id: MemberId) {
+        let unknown = Replica {
+            phase: ReplicaPhase::InSync,
+            acked: 0,
+            progress_at: now,
+            promised_until: Mono::ZERO,
+            is_connected: false,
+        };
+        let replica = self.members.entry(id).or_insert(unknown);
+        if !replica.is_required() {
+            replica.phase = ReplicaPhase::InSync;
+        }
+    }
+
+    /// The last change that all required standbys have; `appended` if there are none.
+    pub fn acked(&self, appended: u64) -> u64 {
+        let is_ignored =
+            |replica: &Replica| replica.phase == ReplicaPhase::Leaving && is_planted(HaMistake::SyncFlagKept);
+        let required = self.members.values().filter(|replica| replica.is_required() && !is_ignored(replica));
+        required.map(|replica| replica.acked).min().unwrap_or(appended)
+    }
+
+    /// The time up to which no listed standby stands for election; `None` if none is listed.
+    pub fn promised_until(&self) -> Option<Mono> {
+        let required = self.members.values().filter(|replica| replica.is_required());
+        required.map(|replica| replica.promised_until).min()
+    }
+
+    /// A connected standby in sync that has everything up to `appended`, or else the one that has most.
+    pub fn best(&self) -> Option<(MemberId, Replica)> {
+        let ready = |replica: &Replica| replica.is_connected && replica.phase == ReplicaPhase::InSync;
+        let members = self.members.iter().filter(|(_, replica)| ready(replica));
+        members.max_by_key(|(_, replica)| replica.acked).map(|(id, replica)| (*id, *replica))
+    }
+
+    /// A standby.
+    pub fn get(&self, id: MemberId) -> Option<&Replica> {
+        self.members.get(&id)
+    }
+
+    /// All standbys.
+    pub fn iter(&self) -> impl Iterator<Item = (MemberId, &Replica)> {
+        self.members.iter().map(|(id, replica)| (*id, replica))
+    }
+}

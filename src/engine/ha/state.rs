@@ -1,0 +1,73 @@
+//! The state of a master's core: the role, the lease, and what was last read from etcd.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::ha::action::HaAction;
+use crate::engine::ha::config::HaConfig;
+use crate::engine::ha::followership::Follower;
+use crate::engine::ha::leadership::Leader;
+use crate::engine::ha::member::{MemberId, MemberInfo};
+use crate::engine::ha::record::Observation;
+
+/// A request to etcd without a result is repeated after this time.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Decides for one master. Every method has the time as an argument. Afterwards, perform [`take_actions`](HaCore::take_actions).
+#[derive(Debug)]
+pub struct HaCore {
+    pub(super) config: HaConfig,
+    pub(super) me: MemberInfo,
+    pub(super) role: RoleState,
+    pub(super) seen: Option<Observation>,
+    pub(super) lease: OwnLease,
+    pub(super) actions: Vec<HaAction>,
+    pub(super) observe_at: Mono,
+}
+
+/// The role, with what belongs to it.
+#[derive(Debug)]
+pub(super) enum RoleState {
+    Standby(Follower),
+    Leader(Leader),
+    /// The state is being discarded.
+    Resetting,
+}
+
+/// The role of a master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HaRole {
+    /// It follows a leader, or waits for one.
+    Standby,
+    /// It stands for election, and makes its copy ready.
+    Candidate,
+    /// It answers requests, while its fence has not passed.
+    Leader,
+    /// It was the leader and has handed over, or is about to.
+    HandingOver,
+    /// It discards its state.
+    Resetting,
+}
+
+/// A master's lease in etcd.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OwnLease {
+    pub id: Option<i64>,
+    /// When the request was sent that was answered last.
+    pub confirmed: Mono,
+    pub requested: Option<Mono>,
+    pub next: Mono,
+}
+
+/// What is shown of a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HaStatus {
+    pub role: HaRole,
+    pub view: u64,
+    /// Whether the sync record lists this copy.
+    pub in_sync: bool,
+    /// The leader: the last change that all required standbys have.
+    pub acked: u64,
+    /// The standbys that responses wait for.
+    pub required: Vec<MemberId>,
+}

@@ -1,0 +1,189 @@
+//! What the nodes of the simulation do: background work, calls, responses, and the actions of their cores.
+
+use super::event::Event;
+use super::node::StateCopy;
+use super::report::Violation;
+use super::request::{PendingReply, Reply, Request};
+use super::stream::Packet;
+use super::world::World;
+use crate::engine::ha::planted::{HaMistake, is_planted};
+use crate::engine::ha::{HaAction, HaMessage, MemberId};
+
+impl World {
+    pub(super) fn run_background(&mut self, nth: usize) {
+        let now = self.nodes[nth].clock(self.now);
+        let node = &mut self.nodes[nth];
+        let replicated = node.core.replicated();
+        if let StateCopy::Active(state) = &mut node.copy {
+            state.durable(replicated);
+            while state.tick(now, now, &mut node.effects) {}
+        }
+        node.effects.list.clear();
+        self.publish(nth);
+    }
+
+    /// Closes the change in progress and sends it to the standbys.
+    pub(super) fn publish(&mut self, nth: usize) {
+        let changes = self.nodes[nth].close_change();
+        if changes.is_empty() {
+            return;
+        }
+        let id = self.nodes[nth].id();
+        for stream in self.streams_to(nth, id) {
+            self.send(stream, false, Packet::Changes(changes.clone()));
+        }
+    }
+
+    pub(super) fn serve_request(&mut self, nth: usize, client: usize, call: u64, request: &Request) {
+        let now = self.nodes[nth].clock(self.now);
+        let (reply, needs) = self.nodes[nth].process(now, request);
+        self.publish(nth);
+        if self.is_crash_planned
+            && matches!(request, Request::Start(..) | Request::End(..))
+            && self.nodes[nth].is_leader()
+        {
+            self.is_crash_planned = false;
+            let (wait, incarnation) = (self.rng.below(4_000) as u64, self.nodes[nth].incarnation);
+            self.after(wait, Event::CrashBusy { node: nth, incarnation });
+        }
+        if reply == Reply::Refused {
+            let delay = self.delay();
+            return self.after(delay, Event::Reply { client, call, reply });
+        }
+        // A call that changes nothing waits for the fence only; one that repeats an earlier one waits for all changes.
+        let is_read = matches!(request, Request::Read(_) | Request::Ping(_));
+        let needs = if is_read { 0 } else { needs.min(self.nodes[nth].applied) };
+        self.nodes[nth].pending.push(PendingReply { client, call, reply, needs });
+    }
+
+    /// Sends the responses that may be sent.
+    pub(super) fn release(&mut self, nth: usize) {
+        let now = self.nodes[nth].clock(self.now);
+        let node = &mut self.nodes[nth];
+        let is_fenced = now >= node.core.fence() && !is_planted(HaMistake::FenceNotChecked);
+        if node.pending.is_empty() || !node.is_leader() || is_fenced {
+            return;
+        }
+        let acked = node.core.acked();
+        let (ready, waiting) = std::mem::take(&mut node.pending).into_iter().partition(|it| it.needs <= acked);
+        node.pending = waiting;
+        let ready: Vec<PendingReply> = ready;
+        if ready.is_empty() {
+            return;
+        }
+        let id = node.id();
+        let election = self.etcd.elected.iter().rposition(|it| *it == id).unwrap_or(0);
+        if election < self.answered {
+            self.violation = Some(Violation::StaleAnswer { id });
+        }
+        self.answered = self.answered.max(election);
+        for it in ready {
+            let delay = self.delay();
+            self.after(delay, Event::Reply { client: it.client, call: it.call, reply: it.reply });
+        }
+    }
+
+    /// Performs the actions of a node's core.
+    pub(super) fn perform(&mut self, nth: usize) {
+        loop {
+            let actions = self.nodes[nth].core.take_actions();
+            if actions.is_empty() {
+                break;
+            }
+            for action in actions {
+                self.perform_one(nth, action);
+            }
+        }
+        self.release(nth);
+    }
+
+    pub(super) fn perform_one(&mut self, nth: usize, action: HaAction) {
+        let incarnation = self.nodes[nth].incarnation;
+        let now = self.nodes[nth].clock(self.now);
+        if !matches!(
+            action,
+            HaAction::Observe
+                | HaAction::RenewLease(_)
+                | HaAction::Send(_, HaMessage::Ping { .. } | HaMessage::Ack { .. })
+        ) {
+            self.trace(|| format!("node {nth} {:?} at {}: {action:?}", self.nodes[nth].id(), self.nodes[nth].applied));
+        }
+        match action {
+            HaAction::Follow(leader) => {
+                self.close_own_stream(nth);
+                let is_new = leader.is_some();
+                self.nodes[nth].following = leader;
+                if is_new {
+                    self.after(500, Event::Connect { node: nth, incarnation });
+                }
+            }
+            HaAction::Send(to, message) => self.send_message(nth, to, Packet::Ha(message)),
+            HaAction::Prepare { lossy } => {
+                self.nodes[nth].is_preparing = true;
+                let took = 1_000 + self.rng.below(250_000) as u64;
+                self.after(took, Event::Prepared { node: nth, incarnation, lossy });
+            }
+            HaAction::Discard | HaAction::StopServing(_) => self.reset(nth),
+            HaAction::Serve { .. } => {
+                let changes = self.nodes[nth].serve(now);
+                self.nodes[nth].core.appended(changes.last().map_or(0, |change| change.sequence));
+            }
+            HaAction::HoldChanges(is_holding) => {
+                self.nodes[nth].is_holding = is_holding;
+                if is_holding {
+                    let last = self.nodes[nth].applied;
+                    self.nodes[nth].core.changes_held(now, last);
+                }
+            }
+            HaAction::Forward(_) => {
+                self.totals.hand_overs += 1;
+                self.reset(nth);
+            }
+            action => {
+                if let HaAction::RevokeLease(_) = action {
+                    self.totals.fast_paths += 1;
+                }
+                self.send_to_etcd(nth, action);
+            }
+        }
+    }
+
+    /// Discards a node's state.
+    pub(super) fn reset(&mut self, nth: usize) {
+        let id = self.nodes[nth].id();
+        for (number, stream) in self.streams.clone() {
+            if stream.leader_id == id || stream.standby_id == id {
+                self.drop_stream(number, false);
+            }
+        }
+        self.next_id += 1;
+        let now = self.nodes[nth].clock(self.now);
+        self.nodes[nth].discard();
+        self.nodes[nth].core.reset(now, MemberId(self.next_id));
+    }
+
+    pub(super) fn crash(&mut self, nth: usize) {
+        self.trace(|| format!("crash of node {nth} {:?} at {}", self.nodes[nth].id(), self.nodes[nth].applied));
+        let id = self.nodes[nth].id();
+        for (number, stream) in self.streams.clone() {
+            if stream.leader_id == id || stream.standby_id == id {
+                self.drop_stream(number, !stream.is_cut);
+            }
+        }
+        let node = &mut self.nodes[nth];
+        node.is_up = false;
+        node.incarnation += 1;
+    }
+
+    pub(super) fn start(&mut self, nth: usize) {
+        if self.nodes[nth].is_up {
+            return;
+        }
+        self.next_id += 1;
+        let (id, old) = (MemberId(self.next_id), &self.nodes[nth]);
+        let fresh = old.restarted(nth, id);
+        let incarnation = fresh.incarnation;
+        self.nodes[nth] = fresh;
+        self.after(1000, Event::Tick { node: nth, incarnation });
+    }
+}

@@ -1,0 +1,98 @@
+//! A simulated etcd: two keys, leases, and transactions.
+
+use std::collections::BTreeMap;
+
+use crate::engine::ha::planted::{HaMistake, is_planted};
+use crate::engine::ha::{ElectionTxn, LeaderKey, MemberId, Observation, SyncRecord, SyncTxn, TxnOutcome};
+
+/// Times are those of the simulation, in microseconds.
+#[derive(Default)]
+pub struct SimEtcd {
+    revision: u64,
+    key: Option<LeaderKey>,
+    sync: Option<(SyncRecord, u64)>,
+    leases: BTreeMap<i64, u64>,
+    next_lease: i64,
+    /// The elected masters, in order.
+    pub elected: Vec<MemberId>,
+    /// Number of writes.
+    pub writes: u64,
+}
+
+impl SimEtcd {
+    pub(super) fn observation(&self) -> Observation {
+        Observation { revision: self.revision, leader: self.key.clone(), sync: self.sync.clone() }
+    }
+
+    pub(super) fn grant(&mut self, expires: u64) -> i64 {
+        self.next_lease += 1;
+        self.leases.insert(self.next_lease, expires);
+        self.next_lease
+    }
+
+    pub(super) fn renew(&mut self, lease: i64, expires: u64) -> bool {
+        self.leases.get_mut(&lease).is_some_and(|at| {
+            *at = expires;
+            true
+        })
+    }
+
+    /// Returns true if the key was deleted.
+    pub(super) fn revoke(&mut self, lease: i64) -> bool {
+        self.leases.remove(&lease);
+        let is_hit = self.key.as_ref().is_some_and(|key| key.lease == lease);
+        if is_hit {
+            self.revision += 1;
+            self.key = None;
+        }
+        is_hit
+    }
+
+    /// Expires leases. Returns true if the key was deleted.
+    pub(super) fn expire(&mut self, now: u64) -> bool {
+        let over: Vec<i64> = self.leases.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        over.into_iter().filter(|lease| self.revoke(*lease)).count() > 0
+    }
+
+    /// After a restart, every lease lasts for its TTL at least.
+    pub(super) fn extend_all(&mut self, expires: u64) {
+        self.leases.values_mut().for_each(|at| *at = expires.max(*at));
+    }
+
+    pub(super) fn elect(&mut self, txn: &ElectionTxn) -> TxnOutcome {
+        let is_free = self.key.is_none() && self.observation().sync_revision() == txn.expected_sync;
+        if !(is_free || is_planted(HaMistake::KeyOverwritten)) || !self.leases.contains_key(&txn.lease) {
+            return TxnOutcome::Refused;
+        }
+        self.writes += 1;
+        self.revision += 1;
+        let before = self.sync.as_ref().map(|(sync, _)| sync.leader);
+        if before != Some(txn.sync.leader) {
+            self.elected.push(txn.sync.leader);
+        }
+        self.key = Some(LeaderKey { address: txn.address.clone(), view: self.revision, lease: txn.lease });
+        self.sync = Some((txn.sync.clone(), self.revision));
+        TxnOutcome::Done(self.revision)
+    }
+
+    pub(super) fn write_sync(&mut self, txn: &SyncTxn) -> TxnOutcome {
+        let is_leader = self.key.as_ref().is_some_and(|key| (key.view, &key.address) == (txn.view, &txn.address));
+        if !is_leader || self.observation().sync_revision() != txn.expected_sync {
+            return TxnOutcome::Refused;
+        }
+        self.writes += 1;
+        self.revision += 1;
+        self.sync = Some((txn.sync.clone(), self.revision));
+        TxnOutcome::Done(self.revision)
+    }
+
+    pub(super) fn delete_key(&mut self, view: u64, address: &str) -> TxnOutcome {
+        if !self.key.as_ref().is_some_and(|key| key.view == view && key.address == address) {
+            return TxnOutcome::Refused;
+        }
+        self.writes += 1;
+        self.revision += 1;
+        self.key = None;
+        TxnOutcome::Done(self.revision)
+    }
+}

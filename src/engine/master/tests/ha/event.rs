@@ -1,0 +1,95 @@
+//! The events of the simulation.
+
+use super::fault::Fault;
+use super::request::{Reply, Request};
+use super::stream::Packet;
+use crate::engine::ha::{HaAction, TxnOutcome};
+
+/// An event.
+#[derive(Clone, Debug)]
+pub enum Event {
+    Tick {
+        node: usize,
+        incarnation: u64,
+    },
+    /// A request arrives at etcd.
+    Etcd {
+        node: usize,
+        incarnation: u64,
+        action: HaAction,
+        sent: u64,
+        is_answered: bool,
+    },
+    EtcdReply {
+        node: usize,
+        incarnation: u64,
+        action: HaAction,
+        sent: u64,
+        outcome: TxnOutcome,
+        lease: Option<i64>,
+    },
+    /// The watch of a node reports a change.
+    Watch {
+        node: usize,
+        incarnation: u64,
+    },
+    Connect {
+        node: usize,
+        incarnation: u64,
+    },
+    Packet {
+        stream: u64,
+        to_leader: bool,
+        packet: Packet,
+    },
+    Closed {
+        node: usize,
+        incarnation: u64,
+        stream: u64,
+        process_gone: bool,
+    },
+    Prepared {
+        node: usize,
+        incarnation: u64,
+        lossy: bool,
+    },
+    ExpireLeases,
+    Client(usize),
+    Request {
+        client: usize,
+        call: u64,
+        node: usize,
+        request: Request,
+    },
+    Timeout {
+        client: usize,
+        call: u64,
+    },
+    Reply {
+        client: usize,
+        call: u64,
+        reply: Reply,
+    },
+    /// A reader copies the bytes at an address.
+    Copy {
+        key: String,
+        at: u64,
+        until: u64,
+    },
+    Fault,
+    Heal(Fault),
+    EndCutStreams(usize, usize),
+    Resume(usize),
+    /// A fault that was planned for the next change.
+    CrashBusy {
+        node: usize,
+        incarnation: u64,
+    },
+    /// The bytes of a put arrive.
+    Write {
+        client: usize,
+        key: String,
+        at: u64,
+    },
+    Start(usize),
+}

@@ -1,0 +1,50 @@
+//! A cluster of masters on simulated hosts: etcd, the network and all clocks are simulated; the election, the states, the records and the
+//! copies are the real ones.
+//!
+//! Clients put, read and remove keys. Nodes crash, pause and are cut off from each other and from etcd, and etcd crashes. Checked: an
+//! acknowledged put is readable at the end, with its bytes; no read within its lease returns another key's bytes; no master answers after
+//! one that was elected later has answered; and service resumes.
+
+mod actions;
+mod client;
+mod etcd;
+mod event;
+mod fault;
+mod network;
+mod node;
+mod report;
+mod request;
+mod stream;
+mod world;
+
+#[cfg(feature = "planted-mistakes")]
+mod mistakes;
+
+use report::{Plan, Totals, Violation};
+use world::World;
+
+/// Runs one seed.
+fn run(seed: u64) -> Result<World, Violation> {
+    let mut world = World::new(seed, Plan::of(seed));
+    world.run()?;
+    Ok(world)
+}
+
+/// Number of seeds: that of the environment, or `default`.
+fn seeds(default: u64) -> u64 {
+    std::env::var("MCCTL_HA_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn no_acknowledged_put_is_lost_by_a_failover() {
+    let mut totals = Totals::default();
+    let first = std::env::var("MCCTL_HA_FIRST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    for seed in first..first + seeds(200) {
+        match run(seed) {
+            Ok(world) => totals.add(&world.totals),
+            Err(violation) => panic!("seed {seed}: {violation}"),
+        }
+    }
+    println!("{totals:#?}");
+    assert!(totals.elections > 0 && totals.puts > 0 && totals.reads > 0, "{totals:?}");
+}

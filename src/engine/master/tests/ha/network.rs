@@ -1,0 +1,277 @@
+//! The network of the simulation: requests to etcd, and streams between masters.
+
+use super::event::Event;
+use super::node::StateCopy;
+use super::stream::{Packet, Stream};
+use super::world::World;
+use crate::engine::ha::{HaAction, MemberId, TxnOutcome};
+
+impl World {
+    pub(super) fn send_to_etcd(&mut self, node: usize, action: HaAction) {
+        let (incarnation, sent) = (self.nodes[node].incarnation, self.now);
+        let delay = 200 + self.delay() + self.rng.below(self.plan.slow_etcd) as u64;
+        let fate = self.rng.below(200);
+        // Some requests arrive late, and of some the response is lost.
+        let (delay, is_answered) = match fate {
+            0 => (delay + 1_500_000, false),
+            1 | 2 => (delay, false),
+            _ => (delay, true),
+        };
+        if !is_answered {
+            let event = Event::EtcdReply {
+                node,
+                incarnation,
+                action: action.clone(),
+                sent,
+                outcome: TxnOutcome::Unknown,
+                lease: None,
+            };
+            self.after(1_000_000, event);
+        }
+        self.sync_writes += u64::from(matches!(action, HaAction::WriteSync(_)));
+        self.after(delay, Event::Etcd { node, incarnation, action, sent, is_answered });
+    }
+
+    pub(super) fn serve_etcd(&mut self, node: usize, incarnation: u64, action: HaAction, sent: u64, is_answered: bool) {
+        let reply =
+            |outcome, lease| Event::EtcdReply { node, incarnation, action: action.clone(), sent, outcome, lease };
+        self.sync_writes -= u64::from(matches!(action, HaAction::WriteSync(_)));
+        if !self.is_etcd_up || self.cut_etcd.contains(&node) {
+            if is_answered {
+                self.after(1_000_000, reply(TxnOutcome::Unknown, None));
+            }
+            return;
+        }
+        // A lease lasts longer than its TTL by up to 0.6 s.
+        let expires = self.now + 2_000_000 + self.rng.below(600_000) as u64;
+        let before = self.etcd.observation();
+        let (mut outcome, mut lease) = (TxnOutcome::Done(0), None);
+        match &action {
+            HaAction::GrantLease => lease = Some(self.etcd.grant(expires)),
+            HaAction::RenewLease(id) => lease = self.etcd.renew(*id, expires).then_some(*id),
+            HaAction::RevokeLease(id) => {
+                self.etcd.revoke(*id);
+            }
+            HaAction::Elect(txn) => {
+                outcome = self.etcd.elect(txn);
+                let is_other = txn.address != format!("node-{node}:50051");
+                if is_other && matches!(outcome, TxnOutcome::Done(_)) {
+                    self.totals.recreations += 1;
+                }
+            }
+            HaAction::WriteSync(txn) => outcome = self.etcd.write_sync(txn),
+            HaAction::DeleteKey { view, address } => outcome = self.etcd.delete_key(*view, address),
+            _ => {}
+        }
+        if self.etcd.observation() != before {
+            self.trace(|| format!("etcd: {:?}", self.etcd.observation()));
+            self.notify_watches();
+        }
+        if is_answered {
+            let event = reply(outcome, lease);
+            let delay = self.delay() + self.rng.below(self.plan.slow_etcd) as u64;
+            self.after(delay, event);
+        }
+    }
+
+    pub(super) fn notify_watches(&mut self) {
+        for node in 0..self.nodes.len() {
+            if !self.cut_etcd.contains(&node) {
+                let (delay, incarnation) = (self.delay(), self.nodes[node].incarnation);
+                self.after(delay, Event::Watch { node, incarnation });
+            }
+        }
+    }
+
+    pub(super) fn etcd_replied(
+        &mut self,
+        nth: usize,
+        action: &HaAction,
+        sent: u64,
+        outcome: &TxnOutcome,
+        lease: Option<i64>,
+    ) {
+        let (now, sent) = (self.nodes[nth].clock(self.now), self.nodes[nth].clock(sent));
+        let is_unknown = *outcome == TxnOutcome::Unknown;
+        let observation = self.etcd.observation();
+        let core = &mut self.nodes[nth].core;
+        match action {
+            HaAction::GrantLease => core.lease_granted(now, sent, lease),
+            HaAction::RenewLease(id) => core.lease_renewed(now, sent, *id, (!is_unknown).then_some(lease.is_some())),
+            HaAction::Observe if !is_unknown => core.observe(now, observation),
+            HaAction::Elect(_) => core.elected(now, outcome),
+            HaAction::WriteSync(txn) => core.sync_written(now, txn, outcome),
+            HaAction::DeleteKey { .. } => core.key_deleted(now, outcome),
+            _ => {}
+        }
+    }
+
+    pub(super) fn connect(&mut self, nth: usize) {
+        let incarnation = self.nodes[nth].incarnation;
+        let Some(leader) = self.nodes[nth].following.clone() else { return };
+        if self.streams.values().any(|stream| stream.standby == nth) {
+            return;
+        }
+        let found = (0..self.nodes.len()).find(|it| {
+            let node = &self.nodes[*it];
+            node.is_up && node.is_serving && node.id() == leader.id && node.paused_until <= self.now
+        });
+        let target = found.filter(|it| !self.cut_nodes.contains(&((*it).min(nth), (*it).max(nth))));
+        let Some(at) = target else { return self.after(50_000, Event::Connect { node: nth, incarnation }) };
+        if self.nodes[nth].is_preparing || matches!(self.nodes[nth].copy, StateCopy::Active(_)) {
+            return self.after(50_000, Event::Connect { node: nth, incarnation });
+        }
+        let (origin, applied) = (self.nodes[nth].origin, self.nodes[nth].applied);
+        let behind = self.nodes[at].changes_behind(origin, applied);
+        if behind.is_none() && origin.is_some() {
+            // The copy must be replaced, so it gets a new ID first. This also connects again.
+            return self.reset(nth);
+        }
+        let leader_now = self.nodes[at].clock(self.now);
+        let packet = match behind {
+            Some(changes) => Packet::Changes(changes),
+            None => {
+                self.publish(at);
+                let Some((last, chunks)) = self.nodes[at].snapshot(leader_now) else { return };
+                self.totals.snapshots += 1;
+                Packet::Snapshot { last, chunks }
+            }
+        };
+        self.next_stream += 1;
+        let stream = Stream {
+            standby: nth,
+            leader: at,
+            standby_id: self.nodes[nth].id(),
+            leader_id: leader.id,
+            last: [self.now, self.now],
+            held: Vec::new(),
+            is_cut: false,
+        };
+        let standby_id = stream.standby_id;
+        self.streams.insert(self.next_stream, stream);
+        self.nodes[nth].core.stream_opened(leader.id);
+        self.send(self.next_stream, false, packet);
+        self.nodes[at].core.standby_connected(leader_now, standby_id, applied);
+        self.perform(at);
+    }
+
+    pub(super) fn streams_to(&self, nth: usize, id: MemberId) -> Vec<u64> {
+        let mut found: Vec<u64> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.leader == nth && stream.leader_id == id)
+            .map(|(number, _)| *number)
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    pub(super) fn send_message(&mut self, nth: usize, to: MemberId, packet: Packet) {
+        let id = self.nodes[nth].id();
+        let found = self.streams.iter().find(|(_, stream)| {
+            (stream.leader_id, stream.standby_id) == (id, to) || (stream.standby_id, stream.leader_id) == (id, to)
+        });
+        if let Some((number, to_leader)) = found.map(|(number, stream)| (*number, stream.standby_id == id)) {
+            self.send(number, to_leader, packet);
+        }
+    }
+
+    pub(super) fn send(&mut self, number: u64, to_leader: bool, packet: Packet) {
+        let delay = self.delay() + self.rng.below(self.plan.slow_link) as u64;
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let pair = (stream.leader.min(stream.standby), stream.leader.max(stream.standby));
+        if self.cut_nodes.contains(&pair) || !stream.held.is_empty() {
+            stream.is_cut = true;
+            stream.held.push((to_leader, packet));
+            return;
+        }
+        let last = &mut stream.last[usize::from(to_leader)];
+        let at = (self.now + delay).max(*last + 1);
+        *last = at;
+        self.after(at - self.now, Event::Packet { stream: number, to_leader, packet });
+    }
+
+    pub(super) fn release_held(&mut self, a: usize, b: usize) {
+        let mut numbers: Vec<u64> = self.streams.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let Some(stream) = self.streams.get_mut(&number) else { continue };
+            if (stream.leader.min(stream.standby), stream.leader.max(stream.standby)) == (a, b) {
+                stream.is_cut = false;
+                for (to_leader, packet) in std::mem::take(&mut stream.held) {
+                    self.send(number, to_leader, packet);
+                }
+            }
+        }
+    }
+
+    pub(super) fn end_cut_streams(&mut self, a: usize, b: usize) {
+        if !self.cut_nodes.contains(&(a, b)) {
+            return;
+        }
+        for (number, stream) in self.streams.clone() {
+            if (stream.leader.min(stream.standby), stream.leader.max(stream.standby)) == (a, b) {
+                self.drop_stream(number, false);
+            }
+        }
+    }
+
+    /// Ends a stream. Both sides notice it a little later.
+    pub(super) fn drop_stream(&mut self, number: u64, process_gone: bool) {
+        let Some(stream) = self.streams.get(&number).cloned() else { return };
+        for nth in [stream.standby, stream.leader] {
+            let (delay, incarnation) = (self.delay(), self.nodes[nth].incarnation);
+            self.after(delay, Event::Closed { node: nth, incarnation, stream: number, process_gone });
+        }
+        // Packets on their way are lost, and each side learns of the end from its event.
+        if let Some(stream) = self.streams.remove(&number) {
+            self.ended.insert(number, stream);
+        }
+    }
+
+    pub(super) fn close_own_stream(&mut self, nth: usize) {
+        let own: Vec<u64> =
+            self.streams.iter().filter(|(_, stream)| stream.standby == nth).map(|(number, _)| *number).collect();
+        own.into_iter().for_each(|number| self.drop_stream(number, false));
+    }
+
+    pub(super) fn stream_ended(&mut self, nth: usize, number: u64, process_gone: bool) {
+        let now = self.nodes[nth].clock(self.now);
+        let Some(stream) = self.ended.get(&number).cloned() else { return };
+        let (id, incarnation) = (self.nodes[nth].id(), self.nodes[nth].incarnation);
+        if stream.standby == nth && stream.standby_id == id {
+            let gone = process_gone && !self.nodes[stream.leader].is_up;
+            self.nodes[nth].core.stream_closed(now, gone);
+            self.after(20_000, Event::Connect { node: nth, incarnation });
+        } else if stream.leader == nth && stream.leader_id == id {
+            let has_another = self.streams.values().any(|it| it.standby_id == stream.standby_id && it.leader_id == id);
+            if !has_another {
+                self.nodes[nth].core.standby_disconnected(now, stream.standby_id);
+            }
+        }
+    }
+
+    pub(super) fn receive_packet(&mut self, nth: usize, number: u64, to_leader: bool, packet: Packet) {
+        let now = self.nodes[nth].clock(self.now);
+        let Some(stream) = self.streams.get(&number).cloned() else { return };
+        let (own, other) =
+            if to_leader { (stream.leader_id, stream.standby_id) } else { (stream.standby_id, stream.leader_id) };
+        let node = &mut self.nodes[nth];
+        if node.id() != own {
+            return;
+        }
+        match packet {
+            Packet::Ha(message) => node.core.receive(now, other, message),
+            Packet::Changes(changes) => {
+                node.apply(now, other, &changes);
+                if matches!(node.copy, StateCopy::Standby(_)) && !node.is_preparing {
+                    node.core.applied(now, node.applied);
+                }
+            }
+            Packet::Snapshot { last, chunks } => {
+                node.load(now, other, last, &chunks);
+                node.core.applied(now, last);
+            }
+        }
+    }
+}

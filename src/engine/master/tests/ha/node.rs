@@ -1,0 +1,191 @@
+//! A simulated master.
+
+use crate::engine::base::Mono;
+use crate::engine::ha::{AckMode, HaConfig, HaCore, HaRole, MemberId, MemberInfo};
+use crate::engine::master::tests::ha::event::Event;
+use crate::engine::master::tests::ha::request::PendingReply;
+use crate::engine::master::tests::ha::stream::Change;
+use crate::engine::master::{DATA_FORMAT, Effects, MasterState, RecordBuffer, SnapshotStep, StandbyState, StorePolicy};
+
+/// What a node has of the state.
+pub enum StateCopy {
+    /// It follows a leader.
+    Standby(Box<StandbyState>),
+    /// Ready to serve, or serving.
+    Active(Box<MasterState>),
+}
+
+/// A master's process.
+pub struct Node {
+    pub core: HaCore,
+    pub copy: StateCopy,
+    /// All changes of the state's history that this node has, in order; the first is number `history_from`.
+    pub history: Vec<Change>,
+    pub history_from: u64,
+    /// The leader whose changes the copy contains last.
+    pub origin: Option<MemberId>,
+    /// The leader before this one, and the last change that was taken over from it.
+    pub parent: Option<(MemberId, u64)>,
+    pub applied: u64,
+    pub following: Option<MemberInfo>,
+    pub is_up: bool,
+    /// Events of an earlier process are ignored.
+    pub incarnation: u64,
+    pub paused_until: u64,
+    /// Events that came during a pause.
+    pub deferred: Vec<Event>,
+    pub is_holding: bool,
+    pub is_serving: bool,
+    pub is_preparing: bool,
+    pub pending: Vec<PendingReply>,
+    pub effects: Effects,
+    policy: StorePolicy,
+    /// The node's clock: an offset in nanoseconds, and its rate in parts per thousand.
+    offset: u64,
+    rate: u64,
+}
+
+impl Node {
+    pub(super) fn new(nth: usize, id: MemberId, policy: StorePolicy, ack: AckMode, offset: u64, rate: u64) -> Node {
+        let config = HaConfig { ack, ..HaConfig::default() };
+        let address = |port: u16| format!("node-{nth}:{port}").parse().expect("an address");
+        let me = MemberInfo { id, rpc: address(50051), replication: address(50052) };
+        Node {
+            core: HaCore::new(config, me),
+            copy: StateCopy::Standby(Box::new(StandbyState::new(policy.clone()))),
+            history: Vec::new(),
+            history_from: 1,
+            origin: None,
+            parent: None,
+            applied: 0,
+            following: None,
+            is_up: true,
+            incarnation: 0,
+            paused_until: 0,
+            deferred: Vec::new(),
+            is_holding: false,
+            is_serving: false,
+            is_preparing: false,
+            pending: Vec::new(),
+            effects: Effects::default(),
+            policy,
+            offset,
+            rate,
+        }
+    }
+
+    /// Another process on the same host.
+    pub(super) fn restarted(&self, nth: usize, id: MemberId) -> Node {
+        let fresh = Node::new(nth, id, self.policy.clone(), AckMode::Sync, self.offset, self.rate);
+        Node { incarnation: self.incarnation + 1, ..fresh }
+    }
+
+    /// The node's clock at `us`.
+    pub(super) fn clock(&self, us: u64) -> Mono {
+        Mono(self.offset + us * self.rate)
+    }
+
+    pub(super) fn id(&self) -> MemberId {
+        self.core.me().id
+    }
+
+    /// Discards the state, and becomes another copy.
+    pub(super) fn discard(&mut self) {
+        self.copy = StateCopy::Standby(Box::new(StandbyState::new(self.policy.clone())));
+        self.history.clear();
+        (self.history_from, self.applied) = (1, 0);
+        (self.origin, self.parent) = (None, None);
+        (self.is_holding, self.is_serving, self.is_preparing) = (false, false, false);
+        self.pending.clear();
+    }
+
+    /// Applies changes from the leader `from`.
+    pub(super) fn apply(&mut self, now: Mono, from: MemberId, changes: &[Change]) {
+        let StateCopy::Standby(standby) = &mut self.copy else { return };
+        if self.is_preparing {
+            return;
+        }
+        for change in changes {
+            assert!(change.sequence <= self.applied + 1, "a stream has no gaps");
+            if change.sequence == self.applied + 1 {
+                standby.apply_payload(now, std::time::Duration::ZERO, &change.payload).expect("a change applies");
+                self.applied = change.sequence;
+                self.history.push(change.clone());
+            }
+        }
+        self.origin = Some(from);
+    }
+
+    /// Replaces the copy.
+    pub(super) fn load(&mut self, now: Mono, from: MemberId, last: u64, chunks: &[Vec<u8>]) {
+        let mut standby = StandbyState::new(self.policy.clone());
+        for chunk in chunks {
+            standby.apply_payload(now, std::time::Duration::ZERO, chunk).expect("a chunk applies");
+        }
+        self.copy = StateCopy::Standby(Box::new(standby));
+        self.history.clear();
+        (self.history_from, self.applied, self.origin) = (last + 1, last, Some(from));
+    }
+
+    /// Makes the copy ready to serve. Returns false if it is damaged.
+    pub(super) fn prepare(&mut self, now: Mono, hold: std::time::Duration) -> bool {
+        let empty = StateCopy::Standby(Box::new(StandbyState::new(self.policy.clone())));
+        match std::mem::replace(&mut self.copy, empty) {
+            StateCopy::Standby(standby) => match standby.activate(now, hold) {
+                Ok((state, _)) => self.copy = StateCopy::Active(Box::new(state)),
+                Err(_) => return false,
+            },
+            active @ StateCopy::Active(_) => self.copy = active,
+        }
+        true
+    }
+
+    /// Begins to serve.
+    pub(super) fn serve(&mut self, now: Mono) -> Vec<Change> {
+        let StateCopy::Active(state) = &mut self.copy else { return Vec::new() };
+        state.start_recording(now, RecordBuffer::new(DATA_FORMAT, self.applied + 1), false);
+        self.parent = self.origin.map(|origin| (origin, self.applied));
+        self.origin = Some(self.core.me().id);
+        (self.is_serving, self.is_preparing) = (true, false);
+        self.close_change()
+    }
+
+    /// Ends the change in progress.
+    pub(super) fn close_change(&mut self) -> Vec<Change> {
+        let StateCopy::Active(state) = &mut self.copy else { return Vec::new() };
+        let closed =
+            state.close_change(|change| Change { sequence: change.sequence, payload: change.payload.to_vec() });
+        let Some(change) = closed else { return Vec::new() };
+        self.applied = change.sequence;
+        self.core.appended(change.sequence);
+        self.history.push(change.clone());
+        vec![change]
+    }
+
+    /// A copy of the state for a standby.
+    pub(super) fn snapshot(&mut self, now: Mono) -> Option<(u64, Vec<Vec<u8>>)> {
+        let StateCopy::Active(state) = &mut self.copy else { return None };
+        let last = state.begin_snapshot(now, DATA_FORMAT)?;
+        let mut chunks = Vec::new();
+        loop {
+            match state.snapshot_slice()? {
+                SnapshotStep::More => {}
+                SnapshotStep::Chunk(chunk) => chunks.push(chunk),
+                SnapshotStep::Done(_) => return Some((last, chunks)),
+            }
+        }
+    }
+
+    /// The changes behind `applied`, for a standby whose copy has this origin; `None` if it needs a snapshot.
+    pub(super) fn changes_behind(&self, origin: Option<MemberId>, applied: u64) -> Option<Vec<Change>> {
+        let is_own = origin == Some(self.id());
+        let is_parent = self.parent.is_some_and(|(parent, last)| origin == Some(parent) && applied <= last);
+        let is_covered = applied + 1 >= self.history_from && applied <= self.applied;
+        let skipped = usize::try_from(applied + 1 - self.history_from.min(applied + 1)).expect("small");
+        ((is_own || is_parent) && is_covered).then(|| self.history[skipped.min(self.history.len())..].to_vec())
+    }
+
+    pub(super) fn is_leader(&self) -> bool {
+        self.is_serving && matches!(self.core.role(), HaRole::Leader | HaRole::HandingOver)
+    }
+}

@@ -1,0 +1,81 @@
+//! What a run is given, and what it returns.
+
+use std::collections::BTreeMap;
+
+use crate::engine::base::rng::Rng;
+use crate::engine::ha::MemberId;
+
+/// What a seed decides beforehand.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub nodes: usize,
+    pub clients: usize,
+    /// Number of faults.
+    pub faults: u64,
+    /// Average time between two faults, in microseconds.
+    pub pause: u64,
+    /// Additional delay between masters, and to etcd, up to this many microseconds.
+    pub slow_link: usize,
+    pub slow_etcd: usize,
+}
+
+impl Plan {
+    pub(super) fn of(seed: u64) -> Plan {
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        Plan {
+            nodes: 2 + rng.below(2),
+            clients: 3,
+            faults: 6 + rng.below(8) as u64,
+            pause: 1_500_000 + rng.below(5_000_000) as u64,
+            slow_link: if rng.below(3) == 0 { 1 + rng.below(150_000) } else { 1 },
+            slow_etcd: if rng.below(3) == 0 { 1 + rng.below(250_000) } else { 1 },
+        }
+    }
+}
+
+/// A rule that the cluster has broken.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Violation {
+    /// The key was acknowledged and is gone.
+    #[error("the acknowledged key {key} is lost")]
+    Lost { key: String },
+    /// A read within its lease found another key's bytes.
+    #[error("a read of key {key} found the bytes of {found:?}")]
+    OtherBytes { key: String, found: Option<String> },
+    /// A master answered after one that was elected later.
+    #[error("master {id} answered after a later one")]
+    StaleAnswer { id: MemberId },
+    /// No put succeeded for a long time after the last fault.
+    #[error("no put succeeds any more: {roles:#?}")]
+    NoService { roles: Vec<String> },
+}
+
+/// What happened, for the report.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    pub puts: u64,
+    pub reads: u64,
+    pub elections: u64,
+    pub etcd_writes: u64,
+    pub snapshots: u64,
+    pub hand_overs: u64,
+    pub recreations: u64,
+    pub fast_paths: u64,
+    pub faults: BTreeMap<String, u64>,
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, other: &Totals) {
+        self.puts += other.puts;
+        self.reads += other.reads;
+        self.elections += other.elections;
+        self.etcd_writes += other.etcd_writes;
+        self.snapshots += other.snapshots;
+        self.hand_overs += other.hand_overs;
+        self.recreations += other.recreations;
+        self.fast_paths += other.fast_paths;
+        for (fault, count) in &other.faults {
+            *self.faults.entry(fault.clone()).or_default() += count;
+        }
+    }
+}
