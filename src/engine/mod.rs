@@ -3,13 +3,13 @@
 //! To shorten builds, the parts are compiled as several crates (`crates/`). Code outside them uses the paths here.
 
 #[doc(inline)]
-pub use mcctl_common::engine::{base, env, http, journal, sys, upstream};
+pub use mcctl_common::engine::{base, env, etcd, http, journal, sys, upstream};
 #[doc(inline)]
 pub use mcctl_deploy::engine::{check, deploy, kube, lint, plan};
 #[doc(inline)]
 pub use mcctl_load::engine::load;
 #[doc(inline)]
-pub use mcctl_master::engine::{alloc, master};
+pub use mcctl_master::engine::{alloc, ha, master};
 #[doc(inline)]
 pub use mcctl_store::engine::{admin, metadata, rpc, store, topology, transfer, wire};
 

@@ -8,6 +8,7 @@ mod deploy;
 mod devices;
 mod docs;
 mod doctor;
+mod etcd;
 mod http;
 mod ibverbs_bindings;
 mod kube;

@@ -4,6 +4,7 @@
 pub mod engine {
     pub mod base;
     pub mod env;
+    pub mod etcd;
     pub mod http;
     pub mod journal;
     pub mod sys;

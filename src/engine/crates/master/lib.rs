@@ -2,7 +2,7 @@
 
 #[path = "../.."]
 pub mod engine {
-    pub use mcctl_common::engine::{base, env, http, journal, sys, upstream};
+    pub use mcctl_common::engine::{base, env, etcd, http, journal, sys, upstream};
     pub use mcctl_store::engine::{admin, metadata, rpc, store, topology, transfer, wire};
 
     pub mod alloc;

@@ -2,7 +2,7 @@
 
 #[path = "../.."]
 pub mod engine {
-    pub use mcctl_common::engine::{base, env, http, journal, sys, upstream};
+    pub use mcctl_common::engine::{base, env, etcd, http, journal, sys, upstream};
 
     pub mod admin;
     pub mod metadata;

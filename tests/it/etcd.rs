@@ -1,0 +1,225 @@
+//! The etcd client against a real etcd. These tests need `/usr/bin/etcd` (Debian: `etcd-server`), so `.ci/run` runs them by name.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use mcctl::engine::etcd::{
+    EtcdClient, EtcdCompare, EtcdError, EtcdEvent, EtcdOp, EtcdOptions, EtcdTxn, EtcdTxnResult, EtcdUser,
+};
+use mcctl::engine::http::Fetcher;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// An etcd server on loopback. Dropping it ends it.
+struct EtcdProcess {
+    child: Child,
+    port: u16,
+    _data: TempDir,
+}
+
+impl EtcdProcess {
+    async fn start(args: &[&str]) -> EtcdProcess {
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (port, peer, data) = (free(), free(), tempfile::tempdir().unwrap());
+        let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+        let child = Command::new("/usr/bin/etcd")
+            .args(["--name", "t", "--data-dir"])
+            .arg(data.path())
+            .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
+            .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
+            .args(["--initial-cluster", &format!("t={peer_url}")])
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("/usr/bin/etcd is installed");
+        let process = EtcdProcess { child, port, _data: data };
+        if !args.is_empty() {
+            return process;
+        }
+        for _ in 0..300 {
+            if process.client().get("k").await.is_ok() {
+                return process;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("etcd does not respond");
+    }
+
+    fn client(&self) -> EtcdClient {
+        EtcdClient::new(EtcdOptions::parse(&format!("127.0.0.1:{}", self.port), LIMIT).unwrap()).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+}
+
+impl Drop for EtcdProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn create(key: &str, value: &str, lease: i64) -> EtcdTxn {
+    EtcdTxn {
+        compare: vec![EtcdCompare::CreateRevision(key.to_owned(), 0)],
+        success: vec![EtcdOp::Put { key: key.to_owned(), value: value.as_bytes().to_vec(), lease }],
+        failure: vec![EtcdOp::Get(key.to_owned())],
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_key_is_created_once_and_ends_with_its_lease() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let client = etcd.client();
+    let (lease, ttl) = client.grant_lease(Duration::from_secs(2)).await.unwrap();
+    assert_eq!(ttl, Duration::from_secs(2));
+    let mut watch = client.watch("mooncake-store/", 0).await.unwrap();
+    assert_eq!(watch.next().await.unwrap(), []);
+    let EtcdTxnResult { succeeded, revision, .. } =
+        client.txn(&create("mooncake-store/c/master_view", "a:1", lease)).await.unwrap();
+    assert!(succeeded);
+    let second = client.txn(&create("mooncake-store/c/master_view", "b:1", 0)).await.unwrap();
+    assert!(!second.succeeded);
+    assert_eq!((&second.reads[0][0].value[..], second.reads[0][0].create_revision), (&b"a:1"[..], revision));
+    assert!(client.keep_alive(lease).await.unwrap());
+    let events = watch.next().await.unwrap();
+    assert!(matches!(&events[..], [EtcdEvent::Put(pair)] if pair.create_revision == revision && pair.lease == lease));
+    client.revoke_lease(lease).await.unwrap();
+    client.revoke_lease(lease).await.unwrap();
+    let events = watch.next().await.unwrap();
+    assert!(matches!(&events[..], [EtcdEvent::Delete(pair)] if pair.mod_revision > revision));
+    assert!(!client.keep_alive(lease).await.unwrap());
+    assert!(client.get_prefix("mooncake-store/", 10).await.unwrap().pairs.is_empty());
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_comparison_with_the_mod_revision_and_the_value_protects_a_key() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let client = etcd.client();
+    let revision = client.txn(&create("k", "1", 0)).await.unwrap().revision;
+    let put = |value: &str| EtcdOp::Put { key: "k".to_owned(), value: value.as_bytes().to_vec(), lease: 0 };
+    let update =
+        |compare: Vec<EtcdCompare>, value: &str| EtcdTxn { compare, success: vec![put(value)], failure: Vec::new() };
+    let at = |revision| EtcdCompare::ModRevision("k".to_owned(), revision);
+    let is = |value: &str| EtcdCompare::Value("k".to_owned(), value.as_bytes().to_vec());
+    assert!(!client.txn(&update(vec![at(revision), is("2")], "3")).await.unwrap().succeeded);
+    assert!(client.txn(&update(vec![at(revision), is("1")], "3")).await.unwrap().succeeded);
+    assert!(!client.txn(&update(vec![at(revision)], "4")).await.unwrap().succeeded);
+    assert_eq!(client.get("k").await.unwrap().pairs[0].value, b"3");
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_server_that_does_not_respond_leaves_the_outcome_unknown() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let client = etcd.client();
+    etcd.signal(Signal::SIGSTOP);
+    let error = client.txn(&create("k", "1", 0)).await.unwrap_err();
+    assert!(matches!(error, EtcdError::Timeout(_)) && error.outcome_is_unknown(), "{error:?}");
+    etcd.signal(Signal::SIGCONT);
+    let mut watch = client.watch("k", 0).await.unwrap();
+    watch.next().await.unwrap();
+    drop(etcd);
+    assert!(matches!(watch.next().await, Err(EtcdError::WatchEnded(_))));
+    let error = client.get("k").await.unwrap_err();
+    assert!(matches!(error, EtcdError::Unreachable(_)) && !error.outcome_is_unknown(), "{error:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn another_server_is_used_if_the_first_is_away() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let list = format!("etcd://127.0.0.1:{closed};127.0.0.1:{}", etcd.port);
+    let client = EtcdClient::new(EtcdOptions::parse(&list, LIMIT).unwrap()).unwrap();
+    assert!(client.txn(&create("k", "1", 0)).await.unwrap().succeeded);
+    assert_eq!(client.get("k").await.unwrap().pairs.len(), 1);
+    assert!(client.watch("k", 0).await.is_ok());
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_user_logs_in_and_a_wrong_password_is_refused() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let at = format!("http://127.0.0.1:{}/v3/auth", etcd.port);
+    let http = Fetcher::new(false, LIMIT, 1 << 20).unwrap();
+    for (path, body) in [
+        ("user/add", r#"{"name":"root","password":"right"}"#),
+        ("role/add", r#"{"name":"root"}"#),
+        ("user/grant", r#"{"user":"root","role":"root"}"#),
+        ("enable", "{}"),
+    ] {
+        assert!(http.post(&format!("{at}/{path}"), body.to_owned()).await.unwrap().is_ok(), "{path}");
+    }
+    let with = |password: &str| {
+        let mut options = EtcdOptions::parse(&format!("127.0.0.1:{}", etcd.port), LIMIT).unwrap();
+        options.user = Some(EtcdUser { name: "root".to_owned(), password: password.to_owned() });
+        EtcdClient::new(options).unwrap()
+    };
+    assert!(matches!(etcd.client().get("k").await, Err(EtcdError::Refused { .. })));
+    assert!(matches!(with("wrong").get("k").await, Err(EtcdError::Refused { .. })));
+    let client = with("right");
+    assert!(client.txn(&create("k", "1", 0)).await.unwrap().succeeded);
+    let mut watch = client.watch("k", 1).await.unwrap();
+    watch.next().await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_server_without_the_gateway_is_named() {
+    let etcd = EtcdProcess::start(&["--enable-grpc-gateway=false"]).await;
+    for _ in 0..300 {
+        match etcd.client().get("k").await {
+            Err(EtcdError::Unreachable(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
+            other => {
+                assert!(matches!(other, Err(EtcdError::NoGateway(_))), "{other:?}");
+                return;
+            }
+        }
+    }
+    panic!("etcd does not respond");
+}
+
+/// Prints how long it takes until a watch reports a put. Asserts no time.
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_watch_reports_each_put() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let (client, writer) = (etcd.client(), etcd.client());
+    let mut watch = client.watch("k", 0).await.unwrap();
+    watch.next().await.unwrap();
+    let (mut reported, mut written) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let put = EtcdTxn {
+            success: vec![EtcdOp::Put { key: "k".to_owned(), value: b"v".to_vec(), lease: 0 }],
+            ..EtcdTxn::default()
+        };
+        let began = std::time::Instant::now();
+        let (done, events) = tokio::join!(
+            async {
+                let done = writer.txn(&put).await.unwrap();
+                (done, began.elapsed())
+            },
+            async { (watch.next().await.unwrap(), began.elapsed()) }
+        );
+        assert_eq!(events.0.len(), 1);
+        assert!(done.0.succeeded);
+        written.push(done.1);
+        reported.push(events.1);
+    }
+    reported.sort_unstable();
+    written.sort_unstable();
+    println!(
+        "put: p50 {:?}, p99 {:?}; until the watch reports it: p50 {:?}, p99 {:?}",
+        written[100], written[198], reported[100], reported[198]
+    );
+}
