@@ -9,7 +9,7 @@ pub use mcctl_deploy::engine::{check, deploy, kube, lint, plan};
 #[doc(inline)]
 pub use mcctl_load::engine::load;
 #[doc(inline)]
-pub use mcctl_master::engine::{alloc, ha, master};
+pub use mcctl_master::engine::{alloc, election, ha, master};
 #[doc(inline)]
 pub use mcctl_store::engine::{admin, metadata, rpc, store, topology, transfer, wire};
 

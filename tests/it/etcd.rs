@@ -4,9 +4,12 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use mcctl::engine::base::HostPort;
+use mcctl::engine::election::{ElectionBackend, ElectionWatch, EtcdElection};
 use mcctl::engine::etcd::{
     EtcdClient, EtcdCompare, EtcdError, EtcdEvent, EtcdOp, EtcdOptions, EtcdTxn, EtcdTxnResult, EtcdUser,
 };
+use mcctl::engine::ha::{ElectionTxn, LeaderKey, MemberId, MemberInfo, SyncRecord, SyncTxn, TxnOutcome};
 use mcctl::engine::http::Fetcher;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -126,7 +129,8 @@ async fn a_server_that_does_not_respond_leaves_the_outcome_unknown() {
     let error = client.txn(&create("k", "1", 0)).await.unwrap_err();
     assert!(matches!(error, EtcdError::Timeout(_)) && error.outcome_is_unknown(), "{error:?}");
     etcd.signal(Signal::SIGCONT);
-    let mut watch = client.watch("k", 0).await.unwrap();
+    // The transaction may still be performed, so the watch is of another key.
+    let mut watch = client.watch("other", 0).await.unwrap();
     watch.next().await.unwrap();
     drop(etcd);
     assert!(matches!(watch.next().await, Err(EtcdError::WatchEnded(_))));
@@ -187,6 +191,57 @@ async fn a_server_without_the_gateway_is_named() {
         }
     }
     panic!("etcd does not respond");
+}
+
+fn member(id: u64) -> MemberInfo {
+    MemberInfo { id: MemberId(id), rpc: HostPort::new("host", 1), replication: HostPort::new("host", 2) }
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn an_election_is_decided_by_both_records() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let election = EtcdElection::new(etcd.client(), "c/");
+    assert_eq!(election.leader_key(), "mooncake-store/c/master_view");
+    let before = election.observe().await.unwrap();
+    assert!(before.leader.is_none() && before.sync_revision() == 0);
+    let mut watch = election.watch().await.unwrap();
+    watch.changed().await.unwrap();
+
+    let lease = election.grant_lease(LIMIT).await.unwrap();
+    let stand = |id: u64, expected_sync: u64| ElectionTxn {
+        address: format!("host:{id}"),
+        lease,
+        expected_sync,
+        sync: SyncRecord::alone(&member(id), 7),
+    };
+    assert_eq!(election.elect(&stand(1, 3)).await, TxnOutcome::Refused);
+    let TxnOutcome::Done(view) = election.elect(&stand(1, 0)).await else { panic!("the first one is elected") };
+    watch.changed().await.unwrap();
+    assert_eq!(election.elect(&stand(2, view)).await, TxnOutcome::Refused);
+    let seen = election.observe().await.unwrap();
+    assert_eq!(seen.leader, Some(LeaderKey { address: "host:1".to_owned(), view, lease }));
+    assert_eq!(seen.sync, Some((SyncRecord::alone(&member(1), 7), view)));
+
+    let mut sync = SyncRecord::alone(&member(1), 7);
+    (sync.in_sync, sync.alone_since) = (vec![MemberId(2)], None);
+    let write = |view, expected_sync| SyncTxn { view, address: "host:1".to_owned(), expected_sync, sync: sync.clone() };
+    assert_eq!(election.write_sync(&write(view + 1, view)).await, TxnOutcome::Refused);
+    let TxnOutcome::Done(written) = election.write_sync(&write(view, view)).await else { panic!("written") };
+    assert_eq!(election.write_sync(&write(view, view)).await, TxnOutcome::Refused);
+
+    assert_eq!(election.delete_key(view, "host:2").await, TxnOutcome::Refused);
+    assert!(election.renew_lease(lease).await.unwrap());
+    election.revoke_lease(lease).await.unwrap();
+    assert!(!election.renew_lease(lease).await.unwrap());
+    let seen = election.observe().await.unwrap();
+    assert!(seen.leader.is_none() && seen.sync_revision() == written);
+    let lease = election.grant_lease(LIMIT).await.unwrap();
+    assert!(matches!(election.elect(&ElectionTxn { lease, ..stand(2, written) }).await, TxnOutcome::Done(_)));
+    assert!(matches!(
+        election.delete_key(election.observe().await.unwrap().leader.unwrap().view, "host:2").await,
+        TxnOutcome::Done(_)
+    ));
 }
 
 /// Prints how long it takes until a watch reports a put. Asserts no time.

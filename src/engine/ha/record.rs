@@ -24,7 +24,7 @@ impl LeaderKey {
 /// Which masters have everything that was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncRecord {
-    /// Version of this format: 1.
+    /// Version of this format: [`SyncRecord::FORMAT`].
     pub format: u32,
     /// The leader. It is always in sync.
     pub leader: MemberId,
@@ -40,10 +40,13 @@ pub struct SyncRecord {
 }
 
 impl SyncRecord {
+    /// The version of the format that this release reads and writes.
+    pub const FORMAT: u32 = 1;
+
     /// The record of a leader without standbys.
     pub fn alone(leader: &MemberInfo, last: u64) -> SyncRecord {
         SyncRecord {
-            format: 1,
+            format: SyncRecord::FORMAT,
             leader: leader.id,
             rpc: leader.rpc.to_string(),
             replication: leader.replication.to_string(),
@@ -107,7 +110,7 @@ pub struct SyncTxn {
 pub enum TxnOutcome {
     /// Written at this revision.
     Done(u64),
-    /// A comparison failed.
+    /// Not written: a comparison failed, or the request was not processed.
     Refused,
     /// No response came. It may have been written, or may still be.
     Unknown,

@@ -6,6 +6,7 @@ pub mod engine {
     pub use mcctl_store::engine::{admin, metadata, rpc, store, topology, transfer, wire};
 
     pub mod alloc;
+    pub mod election;
     pub mod ha;
     pub mod master;
 }

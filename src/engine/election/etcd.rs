@@ -1,0 +1,147 @@
+//! The election's records in etcd.
+
+use std::time::Duration;
+
+use crate::engine::election::backend::{ElectionBackend, ElectionError, ElectionWatch};
+use crate::engine::etcd::{
+    EtcdClient, EtcdCompare, EtcdError, EtcdKeyValue, EtcdOp, EtcdTxn, EtcdTxnResult, EtcdWatch,
+};
+use crate::engine::ha::{ElectionTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
+
+/// The records of one cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct EtcdElection {
+    client: EtcdClient,
+    leader_key: String,
+    sync_key: String,
+}
+
+impl EtcdElection {
+    /// The records of `cluster`, which upstream calls `--cluster_id`. A slash at its end is ignored, as upstream does.
+    pub fn new(client: EtcdClient, cluster: &str) -> EtcdElection {
+        let cluster = cluster.strip_suffix('/').unwrap_or(cluster);
+        EtcdElection {
+            client,
+            leader_key: format!("mooncake-store/{cluster}/master_view"),
+            sync_key: format!("mcctl/{cluster}/sync"),
+        }
+    }
+
+    /// The key that upstream's clients read.
+    pub fn leader_key(&self) -> &str {
+        &self.leader_key
+    }
+
+    async fn run(&self, txn: &EtcdTxn) -> TxnOutcome {
+        match self.client.txn(txn).await {
+            Ok(EtcdTxnResult { succeeded: true, revision, .. }) => TxnOutcome::Done(revision),
+            Ok(_) => TxnOutcome::Refused,
+            Err(error) => {
+                tracing::debug!(%error, "a transaction of the election failed");
+                if error.outcome_is_unknown() { TxnOutcome::Unknown } else { TxnOutcome::Refused }
+            }
+        }
+    }
+
+    fn put_sync(&self, sync: &SyncRecord) -> EtcdOp {
+        let value = serde_json::to_vec(sync).unwrap_or_default();
+        EtcdOp::Put { key: self.sync_key.clone(), value, lease: 0 }
+    }
+
+    fn is_sync(&self, revision: u64) -> EtcdCompare {
+        EtcdCompare::ModRevision(self.sync_key.clone(), revision)
+    }
+
+    fn is_leader(&self, view: u64, address: &str) -> [EtcdCompare; 2] {
+        let key = &self.leader_key;
+        let is_value = EtcdCompare::Value(key.clone(), address.as_bytes().to_vec());
+        [EtcdCompare::CreateRevision(key.clone(), view), is_value]
+    }
+}
+
+impl ElectionBackend for EtcdElection {
+    type Watch = EtcdElectionWatch;
+
+    async fn observe(&self) -> Result<Observation, ElectionError> {
+        let gets = vec![EtcdOp::Get(self.leader_key.clone()), EtcdOp::Get(self.sync_key.clone())];
+        let read = self.client.txn(&EtcdTxn { success: gets, ..EtcdTxn::default() }).await.map_err(unavailable)?;
+        let first = |nth: usize| read.reads.get(nth).and_then(|pairs| pairs.first());
+        let sync = match first(1) {
+            None => None,
+            Some(pair) => Some((self.sync_record(pair)?, pair.mod_revision)),
+        };
+        Ok(Observation { revision: read.revision, leader: first(0).map(leader), sync })
+    }
+
+    async fn grant_lease(&self, ttl: Duration) -> Result<i64, ElectionError> {
+        let (lease, granted) = self.client.grant_lease(ttl).await.map_err(unavailable)?;
+        if granted != ttl {
+            tracing::warn!(?granted, ?ttl, "etcd granted another TTL, so a failover takes longer");
+        }
+        Ok(lease)
+    }
+
+    async fn renew_lease(&self, lease: i64) -> Result<bool, ElectionError> {
+        self.client.keep_alive(lease).await.map_err(unavailable)
+    }
+
+    async fn revoke_lease(&self, lease: i64) -> Result<(), ElectionError> {
+        self.client.revoke_lease(lease).await.map_err(unavailable)
+    }
+
+    async fn elect(&self, txn: &ElectionTxn) -> TxnOutcome {
+        let key =
+            EtcdOp::Put { key: self.leader_key.clone(), value: txn.address.as_bytes().to_vec(), lease: txn.lease };
+        let is_free = EtcdCompare::CreateRevision(self.leader_key.clone(), 0);
+        let compare = vec![is_free, self.is_sync(txn.expected_sync)];
+        self.run(&EtcdTxn { compare, success: vec![key, self.put_sync(&txn.sync)], failure: Vec::new() }).await
+    }
+
+    async fn write_sync(&self, txn: &SyncTxn) -> TxnOutcome {
+        let mut compare = self.is_leader(txn.view, &txn.address).to_vec();
+        compare.push(self.is_sync(txn.expected_sync));
+        self.run(&EtcdTxn { compare, success: vec![self.put_sync(&txn.sync)], failure: Vec::new() }).await
+    }
+
+    async fn delete_key(&self, view: u64, address: &str) -> TxnOutcome {
+        let compare = self.is_leader(view, address).to_vec();
+        let success = vec![EtcdOp::Delete(self.leader_key.clone())];
+        self.run(&EtcdTxn { compare, success, failure: Vec::new() }).await
+    }
+
+    async fn watch(&self) -> Result<EtcdElectionWatch, ElectionError> {
+        self.client.watch(&self.leader_key, 0).await.map(EtcdElectionWatch).map_err(unavailable)
+    }
+}
+
+impl EtcdElection {
+    fn sync_record(&self, pair: &EtcdKeyValue) -> Result<SyncRecord, ElectionError> {
+        let invalid = |why: String| ElectionError::Invalid { key: self.sync_key.clone(), why };
+        let record: SyncRecord = serde_json::from_slice(&pair.value).map_err(|error| invalid(error.to_string()))?;
+        match record.format {
+            SyncRecord::FORMAT => Ok(record),
+            other => Err(invalid(format!("format {other} is unknown; this release knows {}", SyncRecord::FORMAT))),
+        }
+    }
+}
+
+fn leader(pair: &EtcdKeyValue) -> LeaderKey {
+    let address = String::from_utf8_lossy(&pair.value).into_owned();
+    LeaderKey { address, view: pair.create_revision, lease: pair.lease }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unavailable(error: EtcdError) -> ElectionError {
+    ElectionError::Unavailable(error.to_string())
+}
+
+/// A watch of the leader's key.
+#[derive(Debug)]
+pub struct EtcdElectionWatch(EtcdWatch);
+
+impl ElectionWatch for EtcdElectionWatch {
+    async fn changed(&mut self) -> Result<(), ElectionError> {
+        // The first message, when the watch begins, has no events. An observation then closes the gap before it.
+        self.0.next().await.map(|_| ()).map_err(unavailable)
+    }
+}
