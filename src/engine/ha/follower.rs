@@ -9,7 +9,7 @@ use crate::engine::ha::followership::CandidateStep;
 use crate::engine::ha::leadership::Leader;
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::record::{ElectionTxn, Observation, SyncRecord, TxnOutcome};
+use crate::engine::ha::record::{ElectionTxn, LeaderKey, Observation, SyncRecord, TxnOutcome};
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
 
 /// A leader may create its own expired key again in this time, before its standby does.
@@ -106,6 +106,15 @@ impl HaCore {
             follower.following.clone_from(&leader);
             follower.stream = None;
             self.actions.push(HaAction::Follow(leader));
+        }
+        let is_foreign = |key: &LeaderKey| !key.address.starts_with(LeaderKey::WARMING);
+        if let (Some(key), Some(sync)) = (&seen.leader, sync)
+            && is_foreign(key)
+            && key.address != sync.rpc
+            && sync.includes(me)
+        {
+            // A master that does not know the sync record leads, so this copy does not have everything any more.
+            return self.discard();
         }
         // The result of an election may be unknown.
         let RoleState::Standby(follower) = &mut self.role else { return };

@@ -30,7 +30,8 @@ impl HaCore {
     fn promises_count_until(&self) -> Mono {
         match self.config.not_in_sync {
             NotInSyncPolicy::Wait => Mono(u64::MAX),
-            NotInSyncPolicy::PromoteAfter(pause) => self.lease.confirmed + pause,
+            // Clocks may differ by 5 % in their rate.
+            NotInSyncPolicy::PromoteAfter(pause) => self.lease.confirmed + (pause - pause / 20),
         }
     }
 

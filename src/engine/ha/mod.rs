@@ -37,3 +37,6 @@ pub use config::{AckMode, HaConfig, NotInSyncPolicy};
 pub use member::{MemberId, MemberInfo, ParseMemberIdError};
 pub use record::{ElectionTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
 pub use state::{HaCore, HaRole, HaStatus};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! One master's decisions, without others. The simulation of whole clusters is in `master/tests/ha`.
+
+use std::time::Duration;
+
+use super::*;
+use crate::engine::base::{HostPort, Mono};
+
+fn member(id: u64) -> MemberInfo {
+    let at = |port| HostPort::new(format!("host-{id}"), port);
+    MemberInfo { id: MemberId(id), rpc: at(1), replication: at(2) }
+}
+
+fn key(address: &str, lease: i64) -> Option<LeaderKey> {
+    Some(LeaderKey { address: address.to_owned(), view: 5, lease })
+}
+
+fn at(ms: u64) -> Mono {
+    Mono::from_ms(100_000 + ms)
+}
+
+/// A master that has read an empty etcd and has lease 1, requested at 0 ms.
+fn started(config: HaConfig, sync: Option<SyncRecord>, leader: Option<LeaderKey>) -> HaCore {
+    let mut core = HaCore::new(config, member(1));
+    core.tick(at(0));
+    assert_eq!(core.take_actions(), [HaAction::GrantLease, HaAction::Observe]);
+    core.lease_granted(at(400), at(0), Some(1));
+    core.observe(at(400), Observation { revision: 5, leader, sync: sync.map(|sync| (sync, 5)) });
+    core
+}
+
+#[test]
+fn the_first_master_leads_until_its_lease_counted_from_the_request_ends() {
+    let mut core = started(HaConfig::default(), None, None);
+    assert_eq!(core.take_actions(), [HaAction::Prepare { lossy: false }]);
+    core.prepared(at(410), true);
+    let [HaAction::Elect(txn)] = &core.take_actions()[..] else { panic!("it stands for election") };
+    assert_eq!((txn.expected_sync, &txn.address[..], txn.lease), (0, "host-1:1", 1));
+    assert_eq!(core.fence(), Mono::ZERO);
+    core.elected(at(420), &TxnOutcome::Done(6));
+    assert!(core.take_actions().contains(&HaAction::Serve { view: 6 }));
+    let config = HaConfig::default();
+    assert_eq!(core.fence(), at(0) + config.lease_ttl - config.margin);
+    core.lease_renewed(at(1000), at(900), 1, Some(true));
+    assert_eq!(core.fence(), at(900) + config.lease_ttl - config.margin);
+    core.lease_renewed(at(1500), at(1400), 1, Some(false));
+    assert!(core.fence() <= at(1500));
+}
+
+#[test]
+fn a_master_that_is_not_in_sync_waits_or_is_promoted_after_a_time() {
+    let sync = || Some(SyncRecord::alone(&member(2), 9));
+    let mut waiting = started(HaConfig::default(), sync(), None);
+    let not_in_sync = NotInSyncPolicy::PromoteAfter(Duration::from_secs(10));
+    let mut promoted = started(HaConfig { not_in_sync, ..HaConfig::default() }, sync(), None);
+    let lossy = HaAction::Prepare { lossy: true };
+    for (ms, is_promoted) in [(10_300, false), (10_400, true)] {
+        waiting.tick(at(ms));
+        promoted.tick(at(ms));
+        assert_eq!(promoted.take_actions().contains(&lossy), is_promoted, "{ms}");
+    }
+    assert!(!waiting.take_actions().iter().any(|action| matches!(action, HaAction::Prepare { .. })));
+}
+
+#[test]
+fn a_copy_is_discarded_once_a_master_leads_that_does_not_know_the_sync_record() {
+    let mut sync = SyncRecord::alone(&member(2), 9);
+    sync.in_sync = vec![MemberId(1)];
+    let discards = |leader: Option<LeaderKey>| {
+        started(HaConfig::default(), Some(sync.clone()), leader).take_actions().contains(&HaAction::Discard)
+    };
+    assert!(!discards(key("host-2:1", 3)));
+    assert!(!discards(key(&format!("{}77", LeaderKey::WARMING), 3)));
+    assert!(discards(key("host-3:1", 3)));
+}
