@@ -4,6 +4,7 @@
 #![no_main]
 
 mod engine;
+mod ha;
 mod live;
 mod load;
 mod rpc;
@@ -30,6 +31,7 @@ const TARGETS: &[Target] = &[
     ("http_port", live::http_port, live::http_seeds),
     ("load_answer", load::answer, load::answer_seeds),
     ("load_stream", load::stream, load::stream_seeds),
+    ("ha_stream", ha::stream, ha::stream_seeds),
     ("http_query", http_query, || vec![b"key=mooncake%2Fram%2F127.0.0.1%3A12345&x=+%zz".to_vec()]),
 ];
 
