@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::engine::etcd::request::{EtcdCompare, EtcdKeyValue, EtcdOp, EtcdTxn};
 
-/// Bytes in base64.
+/// Encodes bytes in base64, as the gateway requires.
 pub(super) fn encoded(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
@@ -57,7 +57,7 @@ fn op(op: &EtcdOp) -> Value {
 pub(super) struct Number(pub i64);
 
 impl Number {
-    /// A revision.
+    /// The number as a revision; a negative one is 0.
     pub fn revision(self) -> u64 {
         self.0.max(0).cast_unsigned()
     }
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// Bytes in base64.
+/// Bytes that the gateway sends in base64.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blob(pub Vec<u8>);
 

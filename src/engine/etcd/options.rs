@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::base::HostPort;
 
-/// An etcd server.
+/// The address of an etcd server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdEndpoint {
     pub at: HostPort,

@@ -1,4 +1,4 @@
-//! What the core asks its caller to do, and what masters tell each other.
+//! The actions that the core requires of its caller, and the messages between masters.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::engine::ha::record::{ElectionTxn, SyncTxn};
 pub enum HaAction {
     /// Grant a lease: `lease_granted`.
     GrantLease,
-    /// Renew it: `lease_renewed`.
+    /// Renew this lease: `lease_renewed`.
     RenewLease(i64),
     /// Revoke a lease of another master. No result.
     RevokeLease(i64),

@@ -8,7 +8,7 @@ pub enum AckMode {
     /// When all required standbys have the change.
     #[default]
     Sync,
-    /// At once.
+    /// Without waiting for a standby.
     Async,
 }
 

@@ -33,12 +33,12 @@ impl HaCore {
         std::mem::take(&mut self.actions)
     }
 
-    /// This master.
+    /// This master's ID and addresses.
     pub fn me(&self) -> &MemberInfo {
         &self.me
     }
 
-    /// The role.
+    /// What this master does at the moment.
     pub fn role(&self) -> HaRole {
         match &self.role {
             RoleState::Standby(follower) if follower.is_candidate() => HaRole::Candidate,
@@ -134,7 +134,7 @@ impl HaCore {
         self.tick(now);
     }
 
-    /// An [`HaAction::Elect`] ended.
+    /// The result of an [`HaAction::Elect`]. A successful one was written at the revision in `outcome`.
     pub fn elected(&mut self, now: Mono, outcome: &TxnOutcome) {
         match self.role {
             RoleState::Standby(_) => self.follower_elected(now, outcome),

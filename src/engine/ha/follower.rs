@@ -107,9 +107,8 @@ impl HaCore {
             follower.stream = None;
             self.actions.push(HaAction::Follow(leader));
         }
-        let is_foreign = |key: &LeaderKey| !key.address.starts_with(LeaderKey::WARMING);
         if let (Some(key), Some(sync)) = (&seen.leader, sync)
-            && is_foreign(key)
+            && !key.address.starts_with(LeaderKey::WARMING)
             && key.address != sync.rpc
             && sync.includes(me)
         {
@@ -151,6 +150,8 @@ impl HaCore {
             follower.recreating = Some(now);
             self.actions.push(HaAction::DeleteKey { view: key.view, address: key.address.clone() });
         }
+        let is_permitted =
+            |lossy: bool, expected_sync: u64| is_electable || lossy && seen.sync_revision() == expected_sync;
         match follower.step {
             CandidateStep::None => {
                 let is_taking_over = follower.take_over.is_some_and(|last| follower.applied >= last);
@@ -174,19 +175,17 @@ impl HaCore {
             CandidateStep::Preparing { .. } => {}
             CandidateStep::Prepared { lossy, expected_sync } => {
                 let is_absent = follower.absent_since.is_some() || is_planted(HaMistake::KeyOverwritten);
-                let is_permitted = is_electable || lossy && seen.sync_revision() == expected_sync;
-                if !is_permitted {
+                if !is_permitted(lossy, expected_sync) {
                     self.discard();
                 } else if is_absent && !is_bound {
                     self.elect(now, lossy);
                 }
             }
             CandidateStep::Electing { lossy, sent, expected_sync } => {
-                let is_permitted = is_electable || lossy && seen.sync_revision() == expected_sync;
                 if follower.absent_since.is_none() || now.since(sent) < REQUEST_TIMEOUT {
                     return;
                 }
-                if is_permitted { self.elect(now, lossy) } else { self.discard() }
+                if is_permitted(lossy, expected_sync) { self.elect(now, lossy) } else { self.discard() }
             }
         }
     }

@@ -111,7 +111,7 @@ impl HaCore {
         }
     }
 
-    /// The key expired, or its lease was revoked. Nobody was elected, because the sync record is unchanged.
+    /// The key expired, or its lease was revoked. No other master was elected, because the sync record is unchanged.
     fn create_key_again(&mut self, now: Mono) {
         let (RoleState::Leader(leader), Some(lease)) = (&self.role, self.lease.id) else { return };
         let is_electing = leader.electing.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);

@@ -6,9 +6,9 @@
 //!   belongs to a lease. Its create revision is the *view*.
 //! * The sync record ([`SyncRecord`]), which lists the masters that have everything that was acknowledged. It is written only in a
 //!   transaction that compares its last revision. A master is elected by a transaction that creates the key *and* writes this record.
-//!   So a leader whose sync record nobody has changed is still the only one.
+//!   So while a leader's sync record is unchanged, no other master leads.
 //!
-//! A leader answers only before its *fence*: a time up to which nobody else can have been elected. There are two proofs. Its lease: the key
+//! A leader answers only before its *fence*: no other master can have been elected before that time. There are two proofs. Its lease: the key
 //! cannot expire earlier than one TTL after the last renewal was *sent*. The promises of all standbys in sync: only they can be elected, and
 //! each has promised not to stand for election for a while after it received a ping. The second proof keeps the leader answering while etcd
 //! is away. Both are measured from the time of sending, on a clock that counts suspended time.

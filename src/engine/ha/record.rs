@@ -10,7 +10,7 @@ use crate::engine::ha::member::{MemberId, MemberInfo};
 pub struct LeaderKey {
     /// `host:port` of the leader's RPC port.
     pub address: String,
-    /// Its create revision.
+    /// The revision at which the key was created.
     pub view: u64,
     /// The lease that it belongs to.
     pub lease: i64,

@@ -181,12 +181,12 @@ impl ReplicaSet {
         members.max_by_key(|(_, replica)| replica.acked).map(|(id, replica)| (*id, *replica))
     }
 
-    /// A standby.
+    /// The standby with this ID, if it is connected or required.
     pub fn get(&self, id: MemberId) -> Option<&Replica> {
         self.members.get(&id)
     }
 
-    /// All standbys.
+    /// The standbys that are connected or required.
     pub fn iter(&self) -> impl Iterator<Item = (MemberId, &Replica)> {
         self.members.iter().map(|(id, replica)| (*id, replica))
     }

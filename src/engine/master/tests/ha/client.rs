@@ -6,7 +6,7 @@ use super::request::{Reply, Request};
 use super::world::World;
 use crate::engine::master::tests::NOT_FOUND;
 
-/// A client.
+/// A simulated client of the cluster.
 #[derive(Default)]
 pub struct Client {
     /// The master that the leader's key names, as last read.
@@ -32,7 +32,7 @@ struct Put {
     until: u64,
 }
 
-/// Times in microseconds.
+/// How long a client waits for a response, in microseconds.
 const CALL_TIMEOUT: u64 = 2_000_000;
 /// Keys above this number are not written. All of them fit into the segments.
 const KEYS_MAX: usize = 40;
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// A response arrives.
+    /// Handles the response to a client's call.
     pub(super) fn reply(&mut self, nth: usize, call: u64, reply: Reply) -> Result<(), Violation> {
         let client = &mut self.clients[nth];
         if client.call != call {

@@ -5,7 +5,7 @@ use super::request::{Reply, Request};
 use super::stream::Packet;
 use crate::engine::ha::{HaAction, TxnOutcome};
 
-/// An event.
+/// Something that happens at a time of the simulation.
 #[derive(Clone, Debug)]
 pub enum Event {
     Tick {

@@ -18,7 +18,7 @@ pub enum Fault {
 }
 
 impl World {
-    /// Injects a fault.
+    /// Injects a random fault, half of the time at the leader.
     pub(super) fn inject(&mut self) {
         let nodes = self.nodes.len();
         let (a, b) = (self.rng.below(nodes), self.rng.below(nodes));
@@ -91,7 +91,7 @@ impl World {
         self.nodes[nth].is_up && self.sync_writes == 0 && (0..self.nodes.len()).any(|other| has_all(&other))
     }
 
-    /// Ends a fault.
+    /// Ends a fault that lasts for a time.
     pub(super) fn heal(&mut self, fault: Fault) {
         self.trace(|| format!("end of {fault:?}"));
         match fault {

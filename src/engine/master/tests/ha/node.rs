@@ -15,7 +15,7 @@ pub enum StateCopy {
     Active(Box<MasterState>),
 }
 
-/// A master's process.
+/// The process of a simulated master.
 pub struct Node {
     pub core: HaCore,
     pub copy: StateCopy,
@@ -116,7 +116,7 @@ impl Node {
         self.origin = Some(from);
     }
 
-    /// Replaces the copy.
+    /// Replaces the copy by a snapshot of the leader.
     pub(super) fn load(&mut self, now: Mono, from: MemberId, last: u64, chunks: &[Vec<u8>]) {
         let mut standby = StandbyState::new(self.policy.clone());
         for chunk in chunks {
@@ -140,7 +140,7 @@ impl Node {
         true
     }
 
-    /// Begins to serve.
+    /// Begins to serve. Returns the first change.
     pub(super) fn serve(&mut self, now: Mono) -> Vec<Change> {
         let StateCopy::Active(state) = &mut self.copy else { return Vec::new() };
         state.start_recording(now, RecordBuffer::new(DATA_FORMAT, self.applied + 1), false);

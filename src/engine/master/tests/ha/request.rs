@@ -14,7 +14,7 @@ pub const SEGMENT: u64 = 24 << 20;
 /// Size of every value, in bytes.
 pub const VALUE: u64 = 1 << 20;
 
-/// A call.
+/// A call of a client to a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     Register(u64),
