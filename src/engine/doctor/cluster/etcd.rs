@@ -3,6 +3,8 @@
 //! The key is `mooncake-store/<cluster id>/master_view`, and the value is `host:port`. The key `/oplog/<cluster id>/durable_prefix` exists
 //! if the leader replicates its metadata (Mooncake 0.3.13, `enable_oplog`).
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use crate::engine::base::HostPort;
@@ -88,34 +90,13 @@ fn pairs(body: &str) -> Fact<Vec<(String, String)>> {
     Ok(body.kvs.iter().filter_map(pair).collect())
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 /// Encodes base64, which etcd's gateway uses for bytes in JSON.
 fn encode(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for chunk in bytes.chunks(3) {
-        let word = (0..3).fold(0u32, |word, i| word << 8 | u32::from(chunk.get(i).copied().unwrap_or(0)));
-        for i in 0..4 {
-            let digit = ALPHABET[(word >> (18 - 6 * i)) as usize & 63];
-            out.push(if i <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    out
+    STANDARD.encode(bytes)
 }
 
 fn decode(text: &str) -> Option<Vec<u8>> {
-    let (mut out, mut word, mut bits) = (Vec::new(), 0u32, 0);
-    for byte in text.trim_end_matches('=').bytes() {
-        let digit = ALPHABET.iter().position(|known| *known == byte)?;
-        word = word << 6 | u32::try_from(digit).ok()?;
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            out.push(u8::try_from(word >> bits & 0xff).ok()?);
-            word &= (1 << bits) - 1;
-        }
-    }
-    Some(out)
+    STANDARD.decode(text).ok()
 }
 
 #[cfg(test)]
