@@ -188,6 +188,22 @@ pub const GUIDES: &[Guide] = &[
         first: &["master", "admin", "json"],
     },
     Guide {
+        command: "master",
+        examples: &[(
+            "mcctl master step-down --master etcd://127.0.0.1:2379",
+            "make a standby the leader before a host is shut down",
+        )],
+        first: &["help"],
+    },
+    Guide {
+        command: "master step-down",
+        examples: &[
+            ("mcctl master step-down --master etcd://127.0.0.1:2379", "the leader that etcd names hands over"),
+            ("mcctl master step-down --master 10.0.0.1:50051 --json", "the same for the master at an address"),
+        ],
+        first: &["master", "json", "help"],
+    },
+    Guide {
         command: "status",
         examples: &[
             ("mcctl status", "show the master on this host"),

@@ -2,10 +2,12 @@
 //! the metadata service.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+use crate::commands::cluster_plan::ClusterPlan;
 use crate::commands::data_directory::{DataPlan, STOP_WITH_DATA_MAX};
 use crate::commands::error::Failure;
 use crate::commands::key_space::key_space;
@@ -13,11 +15,12 @@ use crate::commands::listen::ListenAddress;
 use crate::commands::metadata_directory::MetadataDataPlan;
 use crate::commands::runtime;
 use crate::engine::base::HostPort;
-use crate::engine::env::RealEnv;
+use crate::engine::env::{Env, RealEnv};
 use crate::engine::http::HttpServer;
 use crate::engine::journal::JournalError;
 use crate::engine::master::admin::AdminApi;
 use crate::engine::master::announcer::Announcer;
+use crate::engine::master::view::AdminView;
 use crate::engine::master::{MasterConfig, MasterError, MasterHandle, MasterServer, StateEffect, UnmountReason};
 use crate::engine::metadata::{KeyParsing, KeySpace, MetadataClient, MetadataService};
 use crate::engine::rpc::StartError;
@@ -35,6 +38,8 @@ pub struct MasterPlan {
     pub cleanup: MetadataCleanup,
     /// The directory that keeps the state; `None`: the state is only in memory.
     pub data: Option<DataPlan>,
+    /// The cluster of masters; `None` without high availability.
+    pub cluster: Option<ClusterPlan>,
     /// Whether to log the summary line.
     pub report: bool,
 }
@@ -49,6 +54,9 @@ pub enum MetadataCleanup {
     /// Remove the records from the service at this URL, if one is configured.
     Elsewhere(Option<String>),
 }
+
+/// How long a master that has handed over forwards connections before its process ends. Clients learn of the new leader in this time.
+const FORWARD_BEFORE_EXIT: Duration = Duration::from_secs(2);
 
 /// A running master process. Dropping it stops it without waiting.
 pub struct MasterProcess {
@@ -98,11 +106,23 @@ impl MasterProcess {
         if let MetadataCleanup::Elsewhere(url) = &plan.cleanup {
             cleaner = elsewhere(url.as_deref())?;
         }
-        let started = MasterServer::start_here(plan.config.clone(), data, env.clone()).await;
+        let started = match &plan.cluster {
+            None => MasterServer::start_here(plan.config.clone(), data, env.clone()).await,
+            Some(cluster) => {
+                let (election, settings) = (cluster.election()?, cluster.settings.clone());
+                MasterServer::start_in_cluster_here(plan.config.clone(), settings, election, env.clone()).await
+            }
+        };
         let master = started.map_err(|error| match (error, &plan.data) {
             (MasterError::Rpc(StartError::Listen { source, .. }), _) => plan.rpc.failure(&source),
             (MasterError::Rpc(StartError::Thread(source)), _) => {
                 Failure::host("cannot start the RPC threads").found(source.to_string()).next("lower --rpc-thread-num")
+            }
+            (MasterError::Replication { address, source }, _) => {
+                Failure::host(format!("cannot listen on {address} for standbys"))
+                    .tried("--ha-port")
+                    .found(source.to_string())
+                    .next("use another port, or 0 for any free one")
             }
             (MasterError::Data(error), Some(data)) => data.failure(&error),
             (MasterError::Data(error), None) => Failure::host("cannot restore the state").found(error.to_string()),
@@ -143,6 +163,21 @@ impl MasterProcess {
             error = self.master.failed() => state_not_written(self.data.as_ref(), &error),
             error = self.cleaner.failed() => records_not_written(self.data.as_ref(), &error),
             ((), ()) = async { tokio::join!(report, cleaned) } => std::future::pending().await,
+        }
+    }
+
+    /// If this master leads, hands over to a standby in sync, and forwards connections to it for a while, so that clients notice little. If
+    /// it is a standby, tells the leader not to wait for it.
+    pub async fn leave_cluster(&self) {
+        let Some(ha) = self.master.handle().ha() else { return };
+        if self.master.leave_cluster().await {
+            RealEnv::new().sleep(FORWARD_BEFORE_EXIT).await;
+        } else if ha.serving {
+            tracing::warn!(
+                standbys = ha.standbys.len(),
+                "no standby in sync takes over: the state is lost when this process ends, and another master is elected when the lease \
+                 has expired"
+            );
         }
     }
 

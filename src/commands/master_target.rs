@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use crate::commands::admin::failure;
 use crate::commands::args;
 use crate::commands::error::Failure;
+use crate::commands::etcd_master;
 use crate::engine::admin::{self, AdminClient, AdminError};
 use crate::engine::base::HostPort;
 use crate::engine::base::text::masked_address;
@@ -29,7 +30,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
 /// Flags that select a master.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MasterArgs {
-    /// Master RPC address [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
+    /// Master RPC address, or etcd://HOST:PORT of a cluster of masters [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
     /// Master admin HTTP address [default: port 9003 on the master's host; environment: MOONCAKE_MASTER_METRICS_PORT]
@@ -73,12 +74,27 @@ impl MasterArgs {
     /// # Errors
     /// An address is invalid.
     pub async fn find(&self) -> Result<MasterTarget, Failure> {
-        let mut master = self.resolve()?;
+        let mut master = match self.etcd_address() {
+            None => self.resolve()?,
+            Some((text, origin)) => {
+                let at = etcd_master::leader(&text, &origin, self.timeout).await?;
+                let found = MasterArgs { master: Some(at.to_string()), ..self.clone() };
+                MasterTarget { origin: format!("the leader in {origin}"), ..found.resolve()? }
+            }
+        };
         if master.is_admin_unknown && discovery::is_admin_of(&master.admin, &master.at, master.timeout).await {
             master.is_admin_unknown = false;
             master.admin_origin = format!("port {} belongs to the master at {}", admin::PORT, master.at);
         }
         Ok(master)
+    }
+
+    /// The address of etcd and its origin, if these flags or the environment name etcd.
+    fn etcd_address(&self) -> Option<(String, String)> {
+        let flag = self.master.clone().map(|text| (format!("--master {text}"), text));
+        let variable = || std::env::var("MOONCAKE_MASTER").ok().map(|text| (format!("MOONCAKE_MASTER={text}"), text));
+        let (origin, text) = flag.or_else(variable)?;
+        etcd_master::is_etcd(&text).then_some((text, origin))
     }
 
     fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<MasterTarget, Failure> {

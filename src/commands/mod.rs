@@ -3,6 +3,7 @@
 mod admin;
 pub mod args;
 pub mod bench;
+pub mod cluster_plan;
 pub mod completions;
 pub mod config_file;
 pub mod confirm;
@@ -12,6 +13,7 @@ pub mod devices;
 pub mod discovery;
 pub mod doctor;
 pub mod error;
+pub mod etcd_master;
 pub mod extra_flags;
 pub mod flags;
 pub mod gflags;
@@ -25,6 +27,7 @@ pub mod lint_inputs;
 pub mod listen;
 pub mod logging;
 pub mod man;
+pub mod master;
 pub mod master_process;
 pub mod master_target;
 pub mod memory_failure;
@@ -100,6 +103,9 @@ enum TopCommand {
     /// Put, get, list and remove objects
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Operate a running master
+    #[command(subcommand)]
+    Master(master::MasterCommand),
     /// Show a master's memory, objects, clients, segments and rates
     Status(status::Args),
     /// Measure stores, transfers and inference servers
@@ -290,6 +296,10 @@ impl Cli {
                 args.run()
             }
             TopCommand::Store(command) => {
+                logging::init(log, QUIET)?;
+                command.run()
+            }
+            TopCommand::Master(command) => {
                 logging::init(log, QUIET)?;
                 command.run()
             }

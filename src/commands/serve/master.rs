@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::commands::cluster_plan::ClusterPlan;
 use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
 use crate::commands::data_directory::DataPlan;
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -55,6 +56,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
             }
         };
         tracing::info!("{signal}: Shutdown signal received, exiting gracefully");
+        assembly.leave_cluster().await;
         assembly.stop().await.map(|()| Exit::Done)
     })
 }
@@ -106,7 +108,8 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
     let report = settings.bool("enable_metric_reporting")
         && (settings.is_given("enable_metric_reporting") || !logging::is_on_terminal());
     let data = DataPlan::of(settings, env)?;
-    Ok(MasterPlan { config, rpc, admin, metadata, cleanup, data, report })
+    let cluster = ClusterPlan::of(settings, &rpc.at)?;
+    Ok(MasterPlan { config, rpc, admin, metadata, cleanup, data, cluster, report })
 }
 
 fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {

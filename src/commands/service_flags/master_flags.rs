@@ -11,7 +11,6 @@ use crate::engine::upstream::{master_flag, mooncake_series};
 const THREADS_MAX: u64 = 1024;
 const U32_MAX: u64 = u32::MAX as u64;
 
-const HA: &str = "high availability (more than one master) is not supported";
 const OPLOG: &str = "metadata replication through etcd is not supported";
 const OFFLOAD: &str = "the SSD tier (offload) is not supported";
 const DFS: &str = "persistence to a shared file system is not supported";
@@ -20,7 +19,7 @@ const TENANTS: &str = "strict tenants and quotas are not supported";
 const EVENTS: &str = "publishing KV events is not supported";
 const DYNAMIC: &str = "dynamic replication is not supported";
 
-const ONLY_HA: &str = "high availability is off";
+const ONLY_PODS: &str = "a master does not label its pod; use /ready";
 const ONLY_OPLOG: &str = "the oplog is off";
 const ONE_SNAPSHOT_STORE: &str = "snapshots are kept only in the data directory";
 const ONLY_OFFLOAD: &str = "the SSD tier is off";
@@ -166,12 +165,41 @@ const DATA: &[FlagSpec] = &[
 ];
 
 const HA_FLAGS: &[FlagSpec] = &[
-    flag("enable_ha", "Elect one of several masters").absent(HA),
-    flag("ha_backend_type", "Election backend").no_effect(ONLY_HA),
-    flag("ha_backend_connstring", "Election backend address").no_effect(ONLY_HA),
-    flag("etcd_endpoints", "etcd addresses, separated by ';'").no_effect(ONLY_HA),
-    flag("pod_name", "Pod to label as leader").no_effect(ONLY_HA),
-    flag("pod_namespace", "Pod namespace").no_effect(ONLY_HA),
+    flag(
+        "enable_ha",
+        "Elect one of several masters with the same --cluster-id; the others are standbys that take over with all keys",
+    ),
+    flag("ha_backend_type", "Where the election is held: only etcd"),
+    flag("ha_backend_connstring", "etcd addresses; overrides --etcd-endpoints"),
+    flag("etcd_endpoints", "etcd addresses, separated by ';'. An address may begin with https://"),
+    own_flag("ha_port", ValueKind::Port, "0", "Port for the standbys, on --rpc-address; 0 means any free port"),
+    own_flag(
+        "ha_ack",
+        ValueKind::Word(&["sync", "async"]),
+        "sync",
+        "sync: a response to a change is sent when every standby in sync has the change, so a failover loses no key. async: it is sent at \
+         once, and a failover may lose the last changes",
+    ),
+    own_flag(
+        "ha_standby_timeout",
+        ValueKind::Duration,
+        "1000",
+        "A standby that does not acknowledge for this long is out of sync, and responses do not wait for it",
+    ),
+    own_flag(
+        "ha_secret_file",
+        ValueKind::Text,
+        "",
+        "File with the secret that all masters share; without it, a standby needs none",
+    ),
+    own_flag(
+        "when_not_in_sync",
+        ValueKind::Text,
+        "promote-after=90s",
+        "If no master leads and this one may lack acknowledged keys: wait for one that has them all, or promote-after=TIME",
+    ),
+    flag("pod_name", "Pod to label as leader").no_effect(ONLY_PODS),
+    flag("pod_namespace", "Pod namespace").no_effect(ONLY_PODS),
     flag("enable_oplog", "Replicate metadata to standby masters").absent(OPLOG),
     flag("oplog_poll_interval_ms", "Milliseconds between polls by a standby").no_effect(ONLY_OPLOG),
     flag("oplog_batch_max_entries", "Maximum oplog entries per batch").no_effect(ONLY_OPLOG),

@@ -299,6 +299,7 @@ impl LocalStore {
             metadata,
             cleanup: MetadataCleanup::Remove,
             data: args.data.plan(),
+            cluster: None,
             report: false,
         };
         open_files::raise_limit();

@@ -8,8 +8,8 @@ use crate::engine::admin::error::{AdminError, AdminErrorKind};
 use crate::engine::admin::keys::KeyList;
 use crate::engine::admin::routes;
 use crate::engine::admin::types::{
-    Announcement, ClientHeartbeat, ClientHeartbeats, KeyBatch, MasterHealth, MasterLeader, MemoryReplica,
-    SegmentDetail, SegmentsDetail,
+    Announcement, ClientHeartbeat, ClientHeartbeats, HaStatusReport, KeyBatch, MasterHealth, MasterLeader,
+    MemoryReplica, SegmentDetail, SegmentsDetail, SteppedDown,
 };
 use crate::engine::base::HostPort;
 use crate::engine::env::{RealEnv, deadline};
@@ -88,6 +88,29 @@ impl AdminClient {
     /// No response, or not from a Mooncake master.
     pub async fn leader(&self) -> Result<MasterLeader, AdminError> {
         self.json(routes::LEADER, routes::LEADER).await
+    }
+
+    /// The master's part in its cluster; `None` if it does not say: it is not in a cluster, or not mcctl's.
+    ///
+    /// # Errors
+    /// No response.
+    pub async fn ha_status(&self) -> Result<Option<HaStatusReport>, AdminError> {
+        let target = format!("{}?format=json", routes::HA_STATUS);
+        let response = self.fetch(routes::HA_STATUS, &target).await?;
+        let found = response.is_ok().then(|| serde_json::from_str::<HaStatusReport>(&response.body).ok()).flatten();
+        Ok(found.filter(|found| found.schema == HaStatusReport::SCHEMA))
+    }
+
+    /// Asks the leader of a cluster to hand over to a standby.
+    ///
+    /// # Errors
+    /// No response, or not from an mcctl master.
+    pub async fn step_down(&self) -> Result<SteppedDown, AdminError> {
+        let url = format!("http://{}{}", self.at, routes::STEP_DOWN);
+        let response = self.fetcher.post(&url, String::new()).await;
+        let response = response.map_err(|error| self.failed(routes::STEP_DOWN, error.into()))?;
+        let stepped = serde_json::from_str::<SteppedDown>(&response.body);
+        stepped.map_err(|error| self.failed(routes::STEP_DOWN, AdminErrorKind::unexpected(&response, &error)))
     }
 
     /// The announcement of the nodes' metadata mode; `None` if the master makes none that this release understands (`mooncake_master`

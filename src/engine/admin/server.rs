@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use crate::engine::admin::routes;
 use crate::engine::admin::types::{
-    AdminFailure, Announcement, ClientHeartbeats, KeyBatch, KeyEntries, KeyEntry, KeyReplicas, MasterHealth,
-    MasterLeader, MasterVersion, MemoryReplica, MemoryUsage, NamedSegmentStatus, ObjectsRemoved, SegmentsDetail,
+    AdminFailure, Announcement, ClientHeartbeats, HaStatusReport, KeyBatch, KeyEntries, KeyEntry, KeyReplicas,
+    MasterHealth, MasterLeader, MasterVersion, MemoryReplica, MemoryUsage, NamedSegmentStatus, ObjectsRemoved,
+    SegmentsDetail, SteppedDown,
 };
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
@@ -41,6 +42,14 @@ pub trait AdminService: Send + Sync + 'static {
 
     /// Why the master is not ready, even if it serves clients; `None` if it is ready.
     fn not_ready(&self) -> Option<String>;
+
+    /// The master's part in its cluster; `None` without high availability.
+    fn ha_status(&self) -> Option<HaStatusReport> {
+        None
+    }
+
+    /// Hands over to a standby.
+    fn step_down(&self) -> impl Future<Output = SteppedDown> + Send;
 
     /// The leader of the HA cluster.
     fn leader(&self) -> MasterLeader;
@@ -112,6 +121,7 @@ impl<S: AdminService> Handler for AdminRoutes<S> {
             (&(Method::GET | Method::HEAD), _) => {}
             (&Method::POST, routes::REMOVE_ALL) if service.is_serving() => return remove_all(service, &request).await,
             (&Method::POST, routes::REMOVE_ALL) => return not_serving(),
+            (&Method::POST, routes::STEP_DOWN) => return step_down(service).await,
             _ => return no_such_route(),
         }
         let about_objects: fn(&S, &HttpRequest) -> Response = match request.path() {
@@ -124,6 +134,9 @@ impl<S: AdminService> Handler for AdminRoutes<S> {
             routes::SEGMENT_STATUS => segment_status,
             routes::KV_EVENTS => |_, _| answer(StatusCode::OK, JSON, NO_KV_EVENTS),
             routes::CLIENTS => |service, _| json(StatusCode::OK, &service.heartbeats()),
+            routes::HA_STATUS if request.param("format") == Some("json") => {
+                return service.ha_status().map_or_else(no_such_route, |status| json(StatusCode::OK, &status));
+            }
             path => return about_master(service, path),
         };
         match service.is_serving() {
@@ -156,6 +169,12 @@ fn about_master(service: &impl AdminService, path: &str) -> Response {
         routes::DISCOVERY => service.announcement().map_or_else(no_such_route, |found| json(StatusCode::OK, &found)),
         _ => no_such_route(),
     }
+}
+
+/// Hands over to a standby. 409 if there is none, or if this master does not lead.
+async fn step_down(service: &impl AdminService) -> Response {
+    let done = service.step_down().await;
+    json(if done.success { StatusCode::OK } else { StatusCode::CONFLICT }, &done)
 }
 
 /// Removes all objects. Leased objects are removed only with `?force=true`. All tenants share one store, so `tenant_id` is ignored, as

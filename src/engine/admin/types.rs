@@ -41,6 +41,68 @@ impl MasterHealth {
     }
 }
 
+/// The body of [`routes::HA_STATUS`](super::routes::HA_STATUS) with `?format=json`: a master's part in its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaStatusReport {
+    /// [`HaStatusReport::SCHEMA`].
+    pub schema: String,
+    /// `leader`, `standby`, `candidate`, `handing_over` or `resetting`.
+    pub role: String,
+    /// Whether clients are served.
+    pub serving: bool,
+    /// The create revision of the leader's key in etcd; 0 if no master leads.
+    pub view: u64,
+    /// `host:port` of the leader's RPC port.
+    pub leader: Option<String>,
+    /// The name of this copy of the state. It changes when the copy is replaced.
+    pub member: String,
+    /// Whether this copy has every acknowledged change, according to the record in etcd.
+    pub in_sync: bool,
+    /// The last change that this standby, or the slowest standby of this leader, has.
+    pub acked_sequence: u64,
+    /// The leader's last change, as far as this master knows.
+    pub last_sequence: u64,
+    pub lag_records: u64,
+    /// Known only to the leader.
+    pub lag_bytes: u64,
+    /// Number of objects that a promotion of this standby would keep.
+    pub objects: u64,
+    /// Whether this standby can be promoted without loss.
+    pub promotable: bool,
+    /// Why not.
+    pub not_promotable: Option<String>,
+    /// The leader's standbys.
+    pub standbys: Vec<HaStandbyReport>,
+    /// Number of digests of the leader's state that agreed with this standby's copy.
+    pub digests_compared: u64,
+    /// The last error of etcd, until it answers again.
+    pub etcd_error: Option<String>,
+}
+
+impl HaStatusReport {
+    pub const SCHEMA: &str = "mcctl/ha-status/v1";
+}
+
+/// A standby, as its leader sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaStandbyReport {
+    pub member: String,
+    pub connected: bool,
+    pub in_sync: bool,
+    /// Whether responses to changes wait for it.
+    pub required: bool,
+    pub acked_sequence: u64,
+}
+
+/// The response to a request to step down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteppedDown {
+    /// Whether a standby has taken over.
+    pub success: bool,
+    /// Why not.
+    pub error_message: Option<String>,
+}
+
 /// The body of [`routes::LEADER`](super::routes::LEADER).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasterLeader {

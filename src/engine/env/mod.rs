@@ -25,6 +25,10 @@ pub trait Env: Clone + Send + Sync + 'static {
     fn net(&self) -> &Self::Net;
     /// Returns the monotonic time.
     fn now(&self) -> Mono;
+    /// Returns the time on a monotonic clock that also counts while the host is suspended. Its origin differs from that of [`now`](Env::now).
+    fn boottime(&self) -> Mono {
+        self.now()
+    }
     /// Returns the wall-clock time. Only for output to people and other programs.
     fn unix(&self) -> Unix;
     /// Waits for `duration` on this environment's clock.

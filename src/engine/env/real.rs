@@ -44,6 +44,11 @@ impl Env for RealEnv {
         Mono(1_000_000_000) + ORIGIN.get_or_init(Instant::now).elapsed()
     }
 
+    fn boottime(&self) -> Mono {
+        let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+        time.map_or_else(|_| self.now(), |time| Mono::ZERO + time)
+    }
+
     fn unix(&self) -> Unix {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Unix(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))

@@ -52,8 +52,9 @@ pub enum StopReason {
 pub enum HaMessage {
     /// Leader: sent at `stamp` on its clock. The standby must not stand for election for `promise`. `last` is the leader's last change.
     Ping { stamp: u64, promise: Duration, last: u64 },
-    /// Standby: has applied all changes up to `applied`. `echo` is the stamp of the last ping whose promise it keeps.
-    Ack { applied: u64, echo: Option<u64> },
+    /// Standby: has applied all changes up to `applied`. `echo` is the stamp of the last ping whose promise it keeps. At `key_seen`, on the
+    /// leader's clock, or later, it found the leader's key in etcd.
+    Ack { applied: u64, echo: Option<u64>, key_seen: Option<u64> },
     /// Leader: take over after you have applied change `last`, which is the last one.
     TakeOver { last: u64 },
     /// Standby: ready to serve.
@@ -64,4 +65,6 @@ pub enum HaMessage {
     Cancel,
     /// Standby: created the expired key again, with the leader's address. Both records have this revision.
     Recreated { revision: u64 },
+    /// Standby: its process is about to end. Responses need not wait for it once a sync record without it is written.
+    Leave,
 }

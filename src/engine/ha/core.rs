@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use crate::engine::base::{HostPort, Mono};
 use crate::engine::ha::action::{HaAction, HaMessage};
 use crate::engine::ha::config::HaConfig;
 use crate::engine::ha::followership::Follower;
 use crate::engine::ha::member::{MemberId, MemberInfo};
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::{Observation, TxnOutcome};
+use crate::engine::ha::replica_set::Replica;
 use crate::engine::ha::state::{HaCore, HaRole, HaStatus, OwnLease, REQUEST_TIMEOUT, RoleState};
 
 /// Maximum time between two reads of etcd. A watch reports changes earlier.
@@ -36,6 +37,42 @@ impl HaCore {
     /// This master's ID and addresses.
     pub fn me(&self) -> &MemberInfo {
         &self.me
+    }
+
+    /// The port for standbys is open.
+    pub fn listens_on(&mut self, port: u16) {
+        self.me.replication.port = port;
+    }
+
+    /// The address in the leader's key, as last read.
+    pub fn observed_leader(&self) -> Option<String> {
+        let key = self.seen.as_ref()?.leader.as_ref()?;
+        Some(key.address.clone())
+    }
+
+    /// The address of another master that leads, as last read.
+    pub fn leader_address(&self) -> Option<HostPort> {
+        let address = self.observed_leader()?;
+        address.parse().ok().filter(|address| *address != self.me.rpc)
+    }
+
+    /// The leader's standbys that are connected or required.
+    pub fn standbys(&self) -> impl Iterator<Item = (MemberId, &Replica)> {
+        let RoleState::Leader(leader) = &self.role else { return None.into_iter().flatten() };
+        Some(leader.replicas.iter()).into_iter().flatten()
+    }
+
+    /// Why this standby cannot be promoted without loss; `None` if it can.
+    pub fn not_promotable(&self) -> Option<String> {
+        let Some(seen) = &self.seen else { return Some("the coordination service was not reached yet".to_owned()) };
+        let (sync, _) = seen.sync.as_ref()?;
+        if sync.includes(self.me.id) {
+            return None;
+        }
+        Some(match sync.alone_since {
+            Some(last) => format!("not in sync: the leader has answered without a standby since change {last}"),
+            None => "not in sync: the leader has not added this copy to the sync record".to_owned(),
+        })
     }
 
     /// What this master does at the moment.
@@ -120,15 +157,15 @@ impl HaCore {
         self.tick(now);
     }
 
-    /// Both keys were read.
-    pub fn observe(&mut self, now: Mono, seen: Observation) {
+    /// Both keys were read. The request was sent at `sent`.
+    pub fn observe(&mut self, now: Mono, sent: Mono, seen: Observation) {
         if self.seen.as_ref().is_some_and(|before| before.revision > seen.revision) {
             return;
         }
         self.seen = Some(seen);
         match self.role {
-            RoleState::Standby(_) => self.follower_observed(now),
-            RoleState::Leader(_) => self.leader_observed(now),
+            RoleState::Standby(_) => self.follower_observed(now, sent),
+            RoleState::Leader(_) => self.leader_observed(now, sent),
             RoleState::Resetting => {}
         }
         self.tick(now);
@@ -149,7 +186,7 @@ impl HaCore {
         self.me.id = id;
         self.role = RoleState::Standby(Follower::default());
         if self.seen.is_some() {
-            self.follower_observed(now);
+            self.follower_observed(now, Mono::ZERO);
         }
         self.tick(now);
     }

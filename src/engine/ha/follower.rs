@@ -51,11 +51,27 @@ impl HaCore {
         let RoleState::Standby(follower) = &mut self.role else { return };
         follower.applied = last;
         if let Some(leader) = follower.stream {
-            let echo = follower.echo;
-            self.actions.push(HaAction::Send(leader, HaMessage::Ack { applied: last, echo }));
+            let (echo, key_seen) = (follower.echo, follower.key_seen_there);
+            self.actions.push(HaAction::Send(leader, HaMessage::Ack { applied: last, echo, key_seen }));
         }
         if follower.take_over.is_some() {
             self.tick_follower(now);
+        }
+    }
+
+    /// This process is about to end: tells the leader not to wait for it.
+    /// Returns false if it does not follow one.
+    pub fn leave(&mut self) -> bool {
+        let RoleState::Standby(follower) = &self.role else { return false };
+        let Some(leader) = follower.stream else { return false };
+        self.actions.push(HaAction::Send(leader, HaMessage::Leave));
+        true
+    }
+
+    /// The copy is damaged.
+    pub fn copy_damaged(&mut self) {
+        if let RoleState::Standby(_) = &self.role {
+            self.discard();
         }
     }
 
@@ -63,6 +79,14 @@ impl HaCore {
     fn is_electable(&self) -> bool {
         let sync = self.seen.as_ref().and_then(|seen| seen.sync.as_ref());
         sync.is_none_or(|(sync, _)| sync.includes(self.me.id))
+    }
+
+    /// Whether the only copy in the sync record was that of an earlier process at this master's address, which has ended.
+    fn is_last_copy_gone(&self) -> bool {
+        let sync = self.seen.as_ref().and_then(|seen| seen.sync.as_ref());
+        sync.is_some_and(|(sync, _)| {
+            sync.in_sync.is_empty() && sync.leader != self.me.id && sync.rpc == self.me.rpc.to_string()
+        })
     }
 
     pub(super) fn follower_received(&mut self, now: Mono, from: MemberId, message: HaMessage) {
@@ -79,7 +103,11 @@ impl HaCore {
                     follower.promised_until = follower.promised_until.max(now + promise);
                     follower.echo = Some(stamp);
                 }
-                let ack = HaMessage::Ack { applied: follower.applied, echo: follower.echo };
+                // The ping was sent before now.
+                let age = |seen: Mono| u64::try_from(now.since(seen).as_nanos()).unwrap_or(u64::MAX);
+                follower.key_seen_there = follower.key_seen.map(|seen| stamp.saturating_sub(age(seen)));
+                let (echo, key_seen) = (follower.echo, follower.key_seen_there);
+                let ack = HaMessage::Ack { applied: follower.applied, echo, key_seen };
                 self.actions.push(HaAction::Send(from, ack));
             }
             HaMessage::TakeOver { last } => follower.take_over = Some(last),
@@ -89,12 +117,12 @@ impl HaCore {
                 self.request_observation(now);
             }
             HaMessage::Cancel => follower.take_over = None,
-            HaMessage::Ack { .. } | HaMessage::Ready | HaMessage::Recreated { .. } => {}
+            HaMessage::Ack { .. } | HaMessage::Ready | HaMessage::Recreated { .. } | HaMessage::Leave => {}
         }
         self.tick_follower(now);
     }
 
-    pub(super) fn follower_observed(&mut self, now: Mono) {
+    pub(super) fn follower_observed(&mut self, now: Mono, sent: Mono) {
         let (me, address) = (self.me.id, self.me.rpc.to_string());
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
         let sync = seen.sync.as_ref().map(|(sync, _)| sync);
@@ -105,7 +133,11 @@ impl HaCore {
         if leader != follower.following {
             follower.following.clone_from(&leader);
             follower.stream = None;
+            (follower.key_seen, follower.key_seen_there) = (None, None);
             self.actions.push(HaAction::Follow(leader));
+        }
+        if seen.leader.is_some() && follower.following.is_some() {
+            follower.key_seen = Some(sent);
         }
         if let (Some(key), Some(sync)) = (&seen.leader, sync)
             && !key.address.starts_with(LeaderKey::WARMING)
@@ -137,6 +169,7 @@ impl HaCore {
 
     pub(super) fn tick_follower(&mut self, now: Mono) {
         let is_electable = self.is_electable();
+        let is_last_copy_gone = self.is_last_copy_gone();
         let RoleState::Standby(follower) = &mut self.role else { return };
         let Some(seen) = &self.seen else { return };
         let is_bound = now < follower.promised_until;
@@ -165,7 +198,7 @@ impl HaCore {
                     } else if is_electable && !is_bound {
                         self.prepare(false);
                     } else if let NotInSyncPolicy::PromoteAfter(pause) = self.config.not_in_sync
-                        && now.since(since) >= pause
+                        && (now.since(since) >= pause || is_last_copy_gone)
                         && !is_led
                     {
                         self.prepare(true);
@@ -259,7 +292,9 @@ impl HaCore {
             }
             return;
         }
-        follower.recreating = None;
+        if matches!(outcome, TxnOutcome::Done(_)) {
+            follower.recreating = None;
+        }
         if let (TxnOutcome::Done(revision), Some(leader)) = (outcome, follower.stream) {
             let message = HaMessage::Recreated { revision: *revision };
             self.actions.push(HaAction::Send(leader, message));

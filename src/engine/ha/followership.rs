@@ -14,6 +14,10 @@ pub(super) struct Follower {
     pub promised_until: Mono,
     /// The stamp of the ping that the promise answers.
     pub echo: Option<u64>,
+    /// When a read of etcd was sent that found the key of the leader that this standby follows.
+    pub key_seen: Option<Mono>,
+    /// The same on the leader's clock, or earlier.
+    pub key_seen_there: Option<u64>,
     /// Since when no master leads.
     pub absent_since: Option<Mono>,
     /// The leader asked this standby to take over after this change.

@@ -31,7 +31,7 @@ pub enum FrameKind {
     SnapshotChunk = 3,
     /// The end of a snapshot ([`SnapshotEnd`](super::message::SnapshotEnd)).
     SnapshotEnd = 4,
-    /// The digest of the state after the change with this number, as a number of 8 bytes.
+    /// The digest of a part of the state after the change with this number ([`StateDigest`](super::message::StateDigest)).
     Digest = 5,
     /// When clients last sent a ping ([`ClientPings`](super::message::ClientPings)).
     Clients = 6,

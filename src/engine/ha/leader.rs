@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::ha::action::{HaAction, HaMessage, StopReason};
-use crate::engine::ha::config::NotInSyncPolicy;
+use crate::engine::ha::config::{AckMode, NotInSyncPolicy};
 use crate::engine::ha::hand_over::HAND_OVER_TIMEOUT;
 use crate::engine::ha::leadership::{HandOverStep, Leader};
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::{ElectionTxn, SyncRecord, SyncTxn, TxnOutcome};
-use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
+use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RETRY_PAUSE, RoleState};
 
 impl HaCore {
     /// The fence: this master may send responses before this time.
@@ -26,12 +26,15 @@ impl HaCore {
     }
 
     /// Promises bind only standbys in sync. If others may be promoted without a leader's key for some time, promises count only for that
-    /// time after the last answer from etcd.
+    /// time after the key is known to have existed: after the last renewal of the lease, or after this master or a standby has seen it.
     fn promises_count_until(&self) -> Mono {
         match self.config.not_in_sync {
             NotInSyncPolicy::Wait => Mono(u64::MAX),
             // Clocks may differ by 5 % in their rate.
-            NotInSyncPolicy::PromoteAfter(pause) => self.lease.confirmed + (pause - pause / 20),
+            NotInSyncPolicy::PromoteAfter(pause) => {
+                let RoleState::Leader(leader) = &self.role else { return Mono::ZERO };
+                self.lease.confirmed.max(leader.key_seen) + (pause - pause / 20)
+            }
         }
     }
 
@@ -50,6 +53,25 @@ impl HaCore {
         if let RoleState::Leader(leader) = &mut self.role {
             leader.appended = leader.appended.max(last);
         }
+    }
+
+    /// All threads that send responses wait for the standbys that this core requires. Changes up to `last` may have been answered before.
+    /// Call it after each other method, when [`acked`](HaCore::acked) has been made visible to those threads.
+    pub fn required_since(&mut self, last: u64) {
+        if let RoleState::Leader(leader) = &mut self.role {
+            leader.replicas.require_from(last);
+        }
+    }
+
+    /// Whether responses to changes wait for a standby.
+    pub fn waits_for_standby(&self) -> bool {
+        let RoleState::Leader(leader) = &self.role else { return false };
+        leader.ack == AckMode::Sync && leader.replicas.iter().any(|(_, replica)| replica.is_required())
+    }
+
+    /// Whether this master has stopped processing requests in order to hand over.
+    pub fn has_released(&self) -> bool {
+        matches!(&self.role, RoleState::Leader(leader) if leader.has_released())
     }
 
     /// A standby connected. It has all changes up to `applied`.
@@ -99,7 +121,7 @@ impl HaCore {
         let is_writing = leader.writing.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
         let wanted = leader.replicas.wanted();
         let is_needed = leader.must_write || wanted != leader.listed;
-        if is_writing || !is_needed || leader.is_key_gone || leader.hand_over.is_some() {
+        if is_writing || !is_needed || now < leader.retry_at || leader.is_key_gone || leader.hand_over.is_some() {
             return;
         }
         let sync = self.record(leader, wanted);
@@ -119,7 +141,7 @@ impl HaCore {
         let is_left = matches!(step, Some(HandOverStep::Releasing | HandOverStep::Done))
             || step == Some(HandOverStep::Released)
                 && leader.hand_over.is_some_and(|hand_over| now.since(hand_over.since) < HAND_OVER_TIMEOUT);
-        if !leader.is_key_gone || is_electing || is_left {
+        if !leader.is_key_gone || is_electing || is_left || now < leader.retry_at {
             return;
         }
         let sync = self.record(leader, leader.listed.clone());
@@ -135,7 +157,7 @@ impl HaCore {
         }
     }
 
-    pub(super) fn leader_observed(&mut self, now: Mono) {
+    pub(super) fn leader_observed(&mut self, now: Mono, sent: Mono) {
         let (me, address) = (self.me.id, self.me.rpc.to_string());
         let (RoleState::Leader(leader), Some(seen)) = (&mut self.role, &self.seen) else { return };
         if seen.revision < leader.sync_revision {
@@ -159,7 +181,10 @@ impl HaCore {
         }
         let before = leader.view;
         match &seen.leader {
-            Some(key) => (leader.view, leader.key_lease, leader.is_key_gone) = (key.view, key.lease, false),
+            Some(key) => {
+                (leader.view, leader.key_lease, leader.is_key_gone) = (key.view, key.lease, false);
+                leader.key_seen = leader.key_seen.max(sent);
+            }
             None => (leader.key_lease, leader.is_key_gone) = (0, true),
         }
         if let Some(hand_over) = leader.hand_over.filter(|it| it.step == HandOverStep::Released)
@@ -205,6 +230,9 @@ impl HaCore {
             return;
         }
         leader.writing = None;
+        if !matches!(outcome, TxnOutcome::Done(_)) {
+            leader.retry_at = now + RETRY_PAUSE;
+        }
         match outcome {
             TxnOutcome::Done(revision) => {
                 leader.sync_revision = *revision;
@@ -225,6 +253,9 @@ impl HaCore {
     pub(super) fn leader_reelected(&mut self, now: Mono, outcome: &TxnOutcome) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         leader.electing = None;
+        if !matches!(outcome, TxnOutcome::Done(_)) {
+            leader.retry_at = now + RETRY_PAUSE;
+        }
         if let TxnOutcome::Done(revision) = *outcome
             && revision > leader.sync_revision
         {
@@ -242,7 +273,8 @@ impl HaCore {
         let promise = self.config.promise;
         let RoleState::Leader(leader) = &mut self.role else { return };
         match message {
-            HaMessage::Ack { applied, echo } => {
+            HaMessage::Ack { applied, echo, key_seen } => {
+                leader.key_seen = leader.key_seen.max(Mono(key_seen.unwrap_or(0)).min(now));
                 leader.replicas.ack(now, from, applied, leader.appended);
                 if let Some(stamp) = echo {
                     let sent = if is_planted(HaMistake::MeasuredFromReceipt) { now } else { Mono(stamp).min(now) };
@@ -255,6 +287,10 @@ impl HaCore {
             HaMessage::Recreated { revision } if revision > leader.sync_revision => {
                 (leader.view, leader.sync_revision) = (revision, revision);
                 (leader.key_lease, leader.is_key_gone, leader.must_write) = (0, false, true);
+            }
+            HaMessage::Leave => {
+                leader.replicas.leave(from);
+                self.write_sync_record(now);
             }
             HaMessage::Ready => {
                 let address = self.me.rpc.to_string();

@@ -16,6 +16,8 @@ pub(super) struct Leader {
     /// The lease of the leader's key. It may be that of a standby, which has created the key again. 0: none.
     pub key_lease: i64,
     pub is_key_gone: bool,
+    /// The key existed at this time.
+    pub key_seen: Mono,
     /// The standbys in the sync record.
     pub listed: Vec<MemberId>,
     pub alone_since: Option<u64>,
@@ -25,6 +27,8 @@ pub(super) struct Leader {
     pub appended: u64,
     pub writing: Option<Mono>,
     pub electing: Option<Mono>,
+    /// When a request to etcd that failed at once may be repeated.
+    pub retry_at: Mono,
     pub next_ping: Mono,
     pub hand_over: Option<HandOver>,
 }
@@ -39,12 +43,14 @@ impl Leader {
             sync_revision: view,
             key_lease,
             is_key_gone: false,
+            key_seen: Mono::ZERO,
             listed: Vec::new(),
             alone_since: Some(appended),
             must_write: false,
             appended,
             writing: None,
             electing: None,
+            retry_at: Mono::ZERO,
             next_ping: Mono::ZERO,
             hand_over: None,
         }

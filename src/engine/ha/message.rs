@@ -21,6 +21,7 @@ mod tag {
     pub const RELEASED: u8 = 5;
     pub const CANCEL: u8 = 6;
     pub const RECREATED: u8 = 7;
+    pub const LEAVE: u8 = 8;
 }
 
 impl HaMessage {
@@ -33,11 +34,12 @@ impl HaMessage {
                 out.put_u64_le(u64::try_from(promise.as_millis()).unwrap_or(u64::MAX));
                 out.put_u64_le(last);
             }
-            HaMessage::Ack { applied, echo } => {
+            HaMessage::Ack { applied, echo, key_seen } => {
                 out.put_u8(tag::ACK);
                 out.put_u64_le(applied);
-                out.put_u8(echo.is_some().into());
+                out.put_u8(u8::from(echo.is_some()) | u8::from(key_seen.is_some()) << 1);
                 out.put_u64_le(echo.unwrap_or(0));
+                out.put_u64_le(key_seen.unwrap_or(0));
             }
             HaMessage::TakeOver { last } => {
                 out.put_u8(tag::TAKE_OVER);
@@ -46,6 +48,7 @@ impl HaMessage {
             HaMessage::Ready => out.put_u8(tag::READY),
             HaMessage::Released => out.put_u8(tag::RELEASED),
             HaMessage::Cancel => out.put_u8(tag::CANCEL),
+            HaMessage::Leave => out.put_u8(tag::LEAVE),
             HaMessage::Recreated { revision } => {
                 out.put_u8(tag::RECREATED);
                 out.put_u64_le(revision);
@@ -67,14 +70,16 @@ impl HaMessage {
             },
             tag::ACK => {
                 let applied = number(input)?;
-                let has_echo = byte(input)? != 0;
-                let stamp = number(input)?;
-                HaMessage::Ack { applied, echo: has_echo.then_some(stamp) }
+                let flags = byte(input)?;
+                let (stamp, seen) = (number(input)?, number(input)?);
+                let given = |bit: u8, value: u64| (flags & bit != 0).then_some(value);
+                HaMessage::Ack { applied, echo: given(1, stamp), key_seen: given(2, seen) }
             }
             tag::TAKE_OVER => HaMessage::TakeOver { last: number(input)? },
             tag::READY => HaMessage::Ready,
             tag::RELEASED => HaMessage::Released,
             tag::CANCEL => HaMessage::Cancel,
+            tag::LEAVE => HaMessage::Leave,
             tag::RECREATED => HaMessage::Recreated { revision: number(input)? },
             _ => return Err(StreamMessageError),
         };
@@ -155,6 +160,39 @@ impl SnapshotEnd {
     }
 }
 
+/// Digests of a part of the state. The object slots take turns, because a digest of all objects would take too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateDigest {
+    /// The first object slot, and the number of slots.
+    pub from: u32,
+    pub slots: u32,
+    /// The digest of the objects in these slots.
+    pub objects: u64,
+    /// The digest of all segments and clients.
+    pub tables: u64,
+}
+
+impl StateDigest {
+    /// Appends it to `out`.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        out.put_u32_le(self.from);
+        out.put_u32_le(self.slots);
+        out.put_u64_le(self.objects);
+        out.put_u64_le(self.tables);
+    }
+
+    /// Reads a payload.
+    ///
+    /// # Errors
+    /// It has another length.
+    pub fn decode(mut payload: &[u8]) -> Result<StateDigest, StreamMessageError> {
+        let input = &mut payload;
+        let (from, slots) = (short(input)?, short(input)?);
+        let digest = StateDigest { from, slots, objects: number(input)?, tables: number(input)? };
+        if payload.is_empty() { Ok(digest) } else { Err(StreamMessageError) }
+    }
+}
+
 /// Clients, and how long ago each sent its last ping, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientPings(pub Vec<(ClientId, u32)>);
@@ -187,6 +225,10 @@ fn byte(input: &mut &[u8]) -> Result<u8, StreamMessageError> {
     input.try_get_u8().map_err(|_| StreamMessageError)
 }
 
+fn short(input: &mut &[u8]) -> Result<u32, StreamMessageError> {
+    input.try_get_u32_le().map_err(|_| StreamMessageError)
+}
+
 fn number(input: &mut &[u8]) -> Result<u64, StreamMessageError> {
     input.try_get_u64_le().map_err(|_| StreamMessageError)
 }
@@ -199,12 +241,13 @@ mod tests {
     fn messages_round_trip_and_no_other_length_is_accepted() {
         for message in [
             HaMessage::Ping { stamp: 1, promise: Duration::from_millis(1500), last: 3 },
-            HaMessage::Ack { applied: 4, echo: Some(5) },
-            HaMessage::Ack { applied: 4, echo: None },
+            HaMessage::Ack { applied: 4, echo: Some(5), key_seen: None },
+            HaMessage::Ack { applied: 4, echo: None, key_seen: Some(6) },
             HaMessage::TakeOver { last: 6 },
             HaMessage::Ready,
             HaMessage::Released,
             HaMessage::Cancel,
+            HaMessage::Leave,
             HaMessage::Recreated { revision: 7 },
         ] {
             let mut bytes = Vec::new();
@@ -238,6 +281,10 @@ mod tests {
         end.encode(&mut bytes);
         assert_eq!(SnapshotEnd::decode(&bytes), Ok(end));
         assert_eq!(SnapshotEnd::decode(&bytes[1..]), Err(StreamMessageError));
+        let (digest, mut bytes) = (StateDigest { from: 1, slots: 2, objects: 3, tables: 4 }, Vec::new());
+        digest.encode(&mut bytes);
+        assert_eq!((bytes.len(), StateDigest::decode(&bytes)), (24, Ok(digest)));
+        assert_eq!(StateDigest::decode(&bytes[1..]), Err(StreamMessageError));
         let (pings, mut bytes) = (ClientPings(vec![(ClientId(1, 2), 3), (ClientId(4, 5), 6)]), Vec::new());
         pings.encode(&mut bytes);
         assert_eq!(ClientPings::decode(&bytes), Ok(pings));

@@ -36,6 +36,7 @@ pub use action::{HaAction, HaMessage, StopReason};
 pub use config::{AckMode, HaConfig, NotInSyncPolicy};
 pub use member::{MemberId, MemberInfo, ParseMemberIdError};
 pub use record::{ElectionTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
+pub use replica_set::{Replica, ReplicaPhase};
 pub use state::{HaCore, HaRole, HaStatus};
 
 #[cfg(test)]

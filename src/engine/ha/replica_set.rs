@@ -15,8 +15,9 @@ const LAG_MAX: u64 = 4096;
 pub enum ReplicaPhase {
     /// It catches up. Responses do not wait for it.
     Following,
-    /// Responses wait for it. It will be listed once it has everything up to this change.
-    Joining { from: u64 },
+    /// Responses wait for it. It will be listed once it has everything up to this change, which is not known at first: see
+    /// [`ReplicaSet::require_from`].
+    Joining { from: Option<u64> },
     /// It is listed in the sync record.
     InSync,
     /// It does not acknowledge. Responses wait until a sync record without it is written.
@@ -40,6 +41,11 @@ impl Replica {
     /// Whether responses wait for it.
     pub fn is_required(&self) -> bool {
         self.phase != ReplicaPhase::Following
+    }
+
+    /// Whether the sync record lists it.
+    pub fn is_in_sync(&self) -> bool {
+        self.phase == ReplicaPhase::InSync
     }
 }
 
@@ -84,9 +90,18 @@ impl ReplicaSet {
         replica.acked = replica.acked.max(applied);
         match replica.phase {
             ReplicaPhase::Following if is_progress && replica.acked + LAG_MAX >= appended => {
-                replica.phase = ReplicaPhase::Joining { from: appended };
+                replica.phase = ReplicaPhase::Joining { from: None };
             }
             _ => {}
+        }
+    }
+
+    /// All later responses wait for the joining standbys. Changes up to `appended` may have been answered before.
+    pub fn require_from(&mut self, appended: u64) {
+        for replica in self.members.values_mut() {
+            if replica.phase == (ReplicaPhase::Joining { from: None }) {
+                replica.phase = ReplicaPhase::Joining { from: Some(appended) };
+            }
         }
     }
 
@@ -129,7 +144,7 @@ impl ReplicaSet {
         let is_wanted = |replica: &Replica| match replica.phase {
             ReplicaPhase::InSync => true,
             ReplicaPhase::Leaving => is_planted(HaMistake::SyncFlagKept),
-            ReplicaPhase::Joining { from } => replica.acked >= from && replica.is_connected,
+            ReplicaPhase::Joining { from } => from.is_some_and(|from| replica.acked >= from) && replica.is_connected,
             ReplicaPhase::Following => false,
         };
         self.members.iter().filter(|(_, replica)| is_wanted(replica)).map(|(id, _)| *id).collect()

@@ -12,6 +12,8 @@ use crate::engine::ha::record::Observation;
 
 /// A request to etcd without a result is repeated after this time.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause after a request to etcd that failed. It may have failed at once, because nothing listens there.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Decides for one master. Every method has the time as an argument. Afterwards, perform [`take_actions`](HaCore::take_actions).
 #[derive(Debug)]
@@ -47,6 +49,19 @@ pub enum HaRole {
     HandingOver,
     /// It discards its state.
     Resetting,
+}
+
+impl HaRole {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            HaRole::Standby => "standby",
+            HaRole::Candidate => "candidate",
+            HaRole::Leader => "leader",
+            HaRole::HandingOver => "handing_over",
+            HaRole::Resetting => "resetting",
+        }
+    }
 }
 
 /// A master's lease in etcd.

@@ -24,7 +24,7 @@ fn started(config: HaConfig, sync: Option<SyncRecord>, leader: Option<LeaderKey>
     core.tick(at(0));
     assert_eq!(core.take_actions(), [HaAction::GrantLease, HaAction::Observe]);
     core.lease_granted(at(400), at(0), Some(1));
-    core.observe(at(400), Observation { revision: 5, leader, sync: sync.map(|sync| (sync, 5)) });
+    core.observe(at(400), at(400), Observation { revision: 5, leader, sync: sync.map(|sync| (sync, 5)) });
     core
 }
 

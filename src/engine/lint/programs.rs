@@ -20,12 +20,10 @@ const fn refused(name: &'static str, feature: &'static str) -> RefusedFlag {
     RefusedFlag { name, default: find(MASTER_FLAGS, name).default, feature }
 }
 
-const HA: &str = "high availability";
 const SSD: &str = "the SSD tier";
 
 /// Flags that `mcctl serve master` rejects.
 pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
-    refused("enable_ha", HA),
     refused("enable_oplog", "the oplog"),
     refused("enable_offload", SSD),
     refused("promotion_on_hit", SSD),
@@ -69,6 +67,11 @@ pub const MCCTL_FLAGS: &[&str] = &[
     "on_disk_error",
     "discard_data",
     "data_format",
+    "ha_port",
+    "ha_ack",
+    "ha_standby_timeout",
+    "ha_secret_file",
+    "when_not_in_sync",
 ];
 
 /// The logging flags of all services.

@@ -12,14 +12,15 @@ use bytes::Bytes;
 use crate::engine::admin::AdminService;
 use crate::engine::admin::server;
 use crate::engine::admin::types::{
-    Announcement, ClientHeartbeat, ClientHeartbeats, MasterHealth, MasterLeader, MasterVersion, MemoryReplica,
-    MemoryUsage, NamedSegmentStatus, SegmentDetail, SegmentsDetail,
+    Announcement, ClientHeartbeat, ClientHeartbeats, HaStatusReport, MasterHealth, MasterLeader, MasterVersion,
+    MemoryReplica, MemoryUsage, NamedSegmentStatus, SegmentDetail, SegmentsDetail, SteppedDown,
 };
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::http::{BindError, HttpServer, Requests, ResponseBody};
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::data_metrics::data_exposition;
+use crate::engine::master::ha_report::{ha_exposition, ha_status};
 use crate::engine::master::metrics::{SegmentUsage, exposition};
 use crate::engine::master::summary::{PERIOD, SummaryBaselines};
 use crate::engine::master::view::{AdminView, LeaderView, ReplicaView, SegmentView, segment_status_name};
@@ -113,6 +114,25 @@ impl<E: Env> AdminService for AdminApi<E> {
         }
     }
 
+    fn ha_status(&self) -> Option<HaStatusReport> {
+        self.view.ha().map(ha_status)
+    }
+
+    async fn step_down(&self) -> SteppedDown {
+        if self.view.step_down().await {
+            return SteppedDown { success: true, error_message: None };
+        }
+        let why = match self.view.ha() {
+            None => "high availability is off",
+            Some(ha) if !ha.serving => "this master does not lead",
+            Some(ha) if ha.standbys.iter().any(|standby| standby.in_sync && standby.connected) => {
+                "the standby did not take over in time; this master keeps leading"
+            }
+            Some(_) => "no standby is in sync",
+        };
+        SteppedDown { success: false, error_message: Some(why.to_owned()) }
+    }
+
     fn leader(&self) -> MasterLeader {
         leader_body(self.view.service().leader.as_ref())
     }
@@ -128,6 +148,9 @@ impl<E: Env> AdminService for AdminApi<E> {
         let mut text = exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)));
         if let Some(data) = self.view.data() {
             text.push_str(&data_exposition(&data));
+        }
+        if let Some(ha) = self.view.ha() {
+            text.push_str(&ha_exposition(&ha));
         }
         text.push_str(&self.requests.exposition());
         if let Some(more) = self.more_metrics.get() {

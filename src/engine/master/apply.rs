@@ -102,6 +102,16 @@ impl StandbyState {
         self.state.digest()
     }
 
+    /// The store's policy.
+    pub fn policy(&self) -> &StorePolicy {
+        &self.state.policy
+    }
+
+    /// The digests of a part of the state ([`MasterState::part_digests`]).
+    pub fn part_digests(&self, from: u32, slots: u32) -> (u64, u64) {
+        self.state.part_digests(from, slots)
+    }
+
     /// Whether the records contain everything that was acknowledged, even after a loss of power. Otherwise, the last changes may be missing.
     pub fn is_complete(&self) -> bool {
         self.state.complete_records

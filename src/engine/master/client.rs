@@ -7,6 +7,7 @@
 //! clock from which stalls are subtracted (the `stall` module computes the amount).
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
@@ -102,6 +103,16 @@ impl ClientTable {
     /// The time at which the client expires unless it calls again: one time to live after its last call.
     pub fn deadline(&self, id: ClientId) -> Option<Mono> {
         self.by_id.get(&id).map(|client| client.deadline + self.lost)
+    }
+
+    /// Up to `limit` clients behind `cursor`, in the order of their deadlines.
+    pub fn deadlines_behind(
+        &self,
+        cursor: Option<(Mono, ClientId)>,
+        limit: usize,
+    ) -> impl Iterator<Item = (Mono, ClientId)> {
+        let from = cursor.map_or(Bound::Unbounded, |(at, id)| Bound::Excluded((at - self.lost, id)));
+        self.deadlines.range((from, Bound::Unbounded)).take(limit).map(|(deadline, id)| (*deadline + self.lost, *id))
     }
 
     /// Returns the client that expires first.

@@ -24,6 +24,8 @@
 //!
 //! [`ClosedChange::needs_sync`]: crate::engine::master::record::buffer::ClosedChange
 
+use std::time::Duration;
+
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::effect::{Effects, UnmountReason};
 use crate::engine::master::record::MasterRecord;
@@ -41,6 +43,43 @@ impl MasterState {
         record.restored = false;
         for slot in record.segments.clone() {
             self.confirm_segment(now, slot);
+        }
+    }
+
+    /// Passes up to `limit` registered clients to `visit`, with the time since each one's last call. The first `cursor` is `None`. Returns
+    /// the next one, or `None` at the end.
+    pub fn recent_calls(
+        &self,
+        now: Mono,
+        cursor: Option<(Mono, ClientId)>,
+        limit: usize,
+        visit: &mut dyn FnMut(ClientId, Duration),
+    ) -> Option<(Mono, ClientId)> {
+        let mut last = None;
+        let mut count = 0;
+        for (deadline, client) in self.clients.deadlines_behind(cursor, limit) {
+            (last, count) = (Some((deadline, client)), count + 1);
+            if self.clients.get(client).is_some_and(|record| record.ok && !record.restored) {
+                visit(client, (now + self.policy.client_ttl).since(deadline));
+            }
+        }
+        last.filter(|_| count == limit)
+    }
+
+    /// Gives all clients of a master that has just taken over until `deadline` to call, if that is later than their time to live: a client
+    /// whose call hangs at the previous leader sends no ping until its request times out.
+    pub fn wait_for_clients(&mut self, deadline: Mono) {
+        if self.confirm_until.is_some_and(|until| until < deadline) {
+            self.confirm_until = Some(deadline);
+            self.clients.restore_all(deadline);
+        }
+    }
+
+    /// Confirms a restored client that another master heard from at `last`, if that is less than a client's time to live ago.
+    pub fn confirm_recent(&mut self, now: Mono, client: ClientId, last: Mono) {
+        let is_recent = last + self.policy.client_ttl > now;
+        if is_recent && self.clients.get(client).is_some_and(|record| record.ok && record.restored) {
+            self.confirm_client(now, client);
         }
     }
 

@@ -102,6 +102,22 @@ impl MasterState {
         objects.chain(discards).fold(self.tables_digest(), u64::wrapping_add)
     }
 
+    /// The digests of `slots` object slots, from slot `from` on, and of the segments and clients.
+    pub fn part_digests(&self, from: u32, slots: u32) -> (u64, u64) {
+        let end = self.objects.slots().min(from.saturating_add(slots));
+        let objects = (from..end).map(ObjectSlot).filter(|at| self.objects.get(*at).is_some());
+        let objects = objects.map(|at| {
+            let saved = self.object_image(at, Mono::ZERO);
+            object_digest(&saved.content, saved.writing, saved.checksum)
+        });
+        (objects.fold(0, u64::wrapping_add), self.tables_digest())
+    }
+
+    /// Number of object slots, free ones included.
+    pub fn object_slots(&self) -> u32 {
+        self.objects.slots()
+    }
+
     /// The digest of the segments and clients.
     pub(super) fn tables_digest(&self) -> u64 {
         let segments = (0..self.segments.slots()).map(SegmentSlot);

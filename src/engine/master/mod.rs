@@ -30,6 +30,7 @@ mod discard;
 mod eviction;
 mod freed;
 mod group;
+mod ha_report;
 mod hash_index;
 mod hold;
 mod long_keys;

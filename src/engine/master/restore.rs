@@ -57,12 +57,25 @@ impl StandbyState {
     /// # Errors
     /// Two objects have the same memory, or an object's memory is outside its segment.
     pub fn activate(self, now: Mono, hold: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
+        self.activate_behind(now, hold, Duration::ZERO)
+    }
+
+    /// Like [`activate`](Self::activate), if another master may grant leases for `stale` from now on.
+    ///
+    /// # Errors
+    /// Same as [`activate`](Self::activate).
+    pub fn activate_behind(
+        self,
+        now: Mono,
+        hold: Duration,
+        stale: Duration,
+    ) -> Result<(MasterState, RestoreReport), RestoreError> {
         let condemned = self.condemned();
         let mut state = self.state;
         state.condemned = condemned.into();
         rebuild_memory(&mut state)?;
         state.earlier_lease = state.earlier_lease.max(state.policy.lease_ttl);
-        let lease = now + state.earlier_lease;
+        let lease = now + state.earlier_lease + stale;
         state.earlier_leases_until = lease;
         let lease = if is_planted(PlantedMistake::LeaseAssumedEnded) { now } else { lease };
         let writing = rebuild_order(&mut state, now, lease);
@@ -89,6 +102,23 @@ impl StandbyState {
 const WRITES_PER_CHANGE: usize = 4096;
 
 impl MasterState {
+    /// Another master may have granted leases until now. Every object counts as leased until `until` at least. Visits all objects.
+    pub fn assume_leases(&mut self, until: Mono) {
+        self.earlier_leases_until = self.earlier_leases_until.max(until);
+        for at in (0..self.objects.slots()).map(ObjectSlot) {
+            let Some(object) = self.objects.get(at) else { continue };
+            if let Some(group) = object.group() {
+                self.groups.extend_lease(group, until);
+            }
+            self.order.touch(&mut self.objects, at, until);
+        }
+    }
+
+    /// The longest lease that an earlier master granted.
+    pub fn earlier_lease(&self) -> Duration {
+        self.earlier_lease
+    }
+
     /// Discards some unfinished writes of a restored state, and quarantines their memory. Returns true if there are more.
     ///
     /// For use if the last changes may be missing. The client of such a write may have revoked it and started another one of the same key,

@@ -87,6 +87,8 @@ pub struct MasterState {
     pub(super) earlier_leases_until: Mono,
     /// The durable records contain everything that was acknowledged ([`MasterRecord::ProcessTerms`]).
     pub(super) complete_records: bool,
+    /// The view of the leader, for the responses to pings; 0 without high availability.
+    pub view: u64,
     pub counters: MasterCounters,
 }
 
@@ -120,6 +122,7 @@ impl MasterState {
             earlier_lease: Duration::ZERO,
             earlier_leases_until: Mono::ZERO,
             complete_records: true,
+            view: 0,
             counters: MasterCounters::default(),
             policy,
         }

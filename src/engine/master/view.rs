@@ -3,9 +3,11 @@
 //! The state implements [`AdminView`]; `admin.rs` renders it. Only [`AdminView::remove_slice`] changes the state. Reading a key through
 //! this trait grants no lease. (Upstream's `/query_key` grants one, which makes the next remove fail.)
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, ErrorCode, SegmentId};
+use crate::engine::ha::MemberId;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
 use crate::engine::rpc::CommitWait;
@@ -45,6 +47,16 @@ pub trait AdminView: Send + Sync + 'static {
     /// well. Each call locks the state for one slice.
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>);
 
+    /// The master's part in its cluster; `None` without high availability.
+    fn ha(&self) -> Option<HaView> {
+        None
+    }
+
+    /// Hands over to a standby. Returns false if there is none, or if this master does not lead.
+    fn step_down(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(std::future::ready(false))
+    }
+
     /// Stores the changes that this thread has made. For use before a response that reports them. See
     /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
     fn commit(&self) -> Option<CommitWait<'_>> {
@@ -83,6 +95,55 @@ pub struct DataView {
     pub snapshot_objects: u64,
     /// The master continues without the log after an error of the disk.
     pub memory_only: bool,
+}
+
+/// The part of a master in its cluster, as `/ha_status` and the metrics show it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HaView {
+    /// `leader`, `standby`, `candidate`, `handing_over` or `resetting`.
+    pub role: &'static str,
+    /// Whether clients are served.
+    pub serving: bool,
+    /// The create revision of the leader's key; 0 if no master leads.
+    pub view: u64,
+    /// `host:port` of the leader's RPC port.
+    pub leader: Option<String>,
+    /// The name of this copy of the state.
+    pub member: Option<MemberId>,
+    /// Whether this copy has everything that was acknowledged, according to the sync record.
+    pub in_sync: bool,
+    /// The last change that this standby, or the slowest standby of this leader, has.
+    pub acked: u64,
+    /// The leader's last change, as far as this master knows.
+    pub last: u64,
+    /// Bytes of the changes that the slowest standby of this leader does not have.
+    pub lag_bytes: u64,
+    /// Number of objects that a promotion of this standby would keep.
+    pub objects: u64,
+    /// Why this standby cannot be promoted without loss.
+    pub not_promotable: Option<String>,
+    /// The leader's standbys.
+    pub standbys: Vec<HaStandbyView>,
+    /// Number of digests of the leader that agreed with this standby's copy.
+    pub digests: u64,
+    /// The last error of the coordination service, until it answers again.
+    pub backend_error: Option<String>,
+    /// Number of times that this process began to lead, or stopped because another master was elected.
+    pub promotions: u64,
+    pub demotions: u64,
+}
+
+/// A standby, as its leader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HaStandbyView {
+    pub member: MemberId,
+    /// Whether responses wait for it.
+    pub required: bool,
+    /// Whether the sync record lists it.
+    pub in_sync: bool,
+    pub connected: bool,
+    /// The last change that it has.
+    pub acked: u64,
 }
 
 /// The run state of the process.

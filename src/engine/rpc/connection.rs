@@ -14,9 +14,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tracing::Level;
 
+use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::log;
-use crate::engine::rpc::service::RpcService;
+use crate::engine::rpc::service::{Admitted, RpcService};
 use crate::engine::wire::frame::{
     self, FrameError, REQUEST_BODY_BYTES_MAX, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc,
 };
@@ -36,6 +37,8 @@ pub const PROGRESS_BYTES: usize = 16 << 20;
 /// Maximum number of concurrent long calls. Further long calls wait.
 pub const LONG_CALLS_MAX: usize = 2;
 
+/// A server to which a connection is forwarded must accept it within this time.
+const FORWARD_DEADLINE: Duration = Duration::from_secs(1);
 /// Granularity of the budget in bytes.
 const UNIT_BYTES: usize = 64 << 10;
 /// Responses are written once this many bytes are buffered, even if more requests are waiting.
@@ -95,6 +98,8 @@ enum NextStep {
     Write,
     /// Run this call on a separate thread, then continue.
     RunLong(LongCall),
+    /// Wait until a request for this method can be processed, then continue.
+    Wait(Method),
 }
 
 /// A call that may take long.
@@ -175,6 +180,17 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                     }
                 }
                 NextStep::Write => tokio::task::yield_now().await,
+                NextStep::Wait(method) => {
+                    let admitted = tokio::select! {
+                        admitted = shared.service.admission(method) => admitted,
+                        () = wait_for_close(&mut stream, &mut input) => return,
+                    };
+                    match admitted {
+                        Admitted::Proceed => {}
+                        Admitted::Forward(to) => return forward(&shared.env, stream, &input, &to).await,
+                        Admitted::Close => return,
+                    }
+                }
                 NextStep::RunLong(call) => {
                     let method = call.method;
                     let answered = tokio::select! {
@@ -192,6 +208,14 @@ pub(super) async fn serve<E: Env, S: RpcService>(
         if output.capacity() > KEEP_BUFFER_BYTES {
             output = Vec::new();
         }
+    }
+}
+
+/// Passes the received bytes, and all later ones in both directions, to another server until a side closes its connection.
+async fn forward<E: Env>(env: &E, mut stream: <E::Net as Net>::Stream, input: &[u8], to: &HostPort) {
+    let Ok(Ok(mut other)) = deadline(env, FORWARD_DEADLINE, env.net().connect(to)).await else { return };
+    if other.write_all(input).await.is_ok() {
+        let _ = tokio::io::copy_bidirectional(&mut stream, &mut other).await;
     }
 }
 
@@ -297,6 +321,7 @@ fn answer_buffered<E: Env, S: RpcService>(
                     "the rpc function not registered",
                 );
             }
+            Some(method) if !service.admits(method) => return Ok(NextStep::Wait(method)),
             Some(method) if service.is_long(method) && shared.long_calls.is_some() => {
                 let call = LongCall { method, seq: header.seq, body: body.to_vec() };
                 input.advance(whole);

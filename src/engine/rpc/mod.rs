@@ -12,4 +12,4 @@ pub mod service;
 pub use client::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
 pub use polls::WorkerPolls;
 pub use server::{RpcServer, ServerConfig, StartError};
-pub use service::{CommitWait, RpcService};
+pub use service::{AdmissionWait, Admitted, CommitWait, RpcService};

@@ -2,10 +2,25 @@
 
 use std::pin::Pin;
 
+use crate::engine::base::HostPort;
 use crate::engine::wire::{DecodeError, Method};
 
 /// A wait until changes are stored. `false`: they cannot be stored.
 pub type CommitWait<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+
+/// A wait until a request can be processed.
+pub type AdmissionWait<'a> = Pin<Box<dyn Future<Output = Admitted> + Send + 'a>>;
+
+/// What follows the wait for a request that was not processed at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// Process it.
+    Proceed,
+    /// Forward it, and all later bytes of its connection, to this address.
+    Forward(HostPort),
+    /// Close its connection.
+    Close,
+}
 
 /// Handles requests: one call at a time per connection, from several threads.
 pub trait RpcService: Send + Sync + 'static {
@@ -14,6 +29,16 @@ pub trait RpcService: Send + Sync + 'static {
     /// # Errors
     /// The body cannot be decoded as the method's arguments. `out` must then be unchanged.
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
+
+    /// Whether a request can be processed now. Otherwise, wait for its [`admission`](RpcService::admission).
+    fn admits(&self, _method: Method) -> bool {
+        true
+    }
+
+    /// Waits until a request can be processed, or its connection must be forwarded or closed.
+    fn admission(&self, _method: Method) -> AdmissionWait<'_> {
+        Box::pin(std::future::ready(Admitted::Proceed))
+    }
 
     /// Stores what the calls on this thread have changed. Called before their responses are sent, on the thread that called
     /// [`answer`](RpcService::answer), with no other task in between. `None`: the responses may be sent. Otherwise, they are sent after the

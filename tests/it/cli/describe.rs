@@ -19,6 +19,8 @@ pub const COMMANDS: &[&[&str]] = &[
     &["store", "rm"],
     &["store", "ls"],
     &["store", "stat"],
+    &["master"],
+    &["master", "step-down"],
     &["status"],
     &["bench"],
     &["bench", "multi-turn"],

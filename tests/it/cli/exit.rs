@@ -16,7 +16,7 @@ fn errors_have_codes_and_texts() {
         (2, "up --segment-size=0"),
         (2, "--log-level loud status"),
         (2, "status --master=a:b:c"),
-        (2, "status --master=etcd://h:1"),
+        (3, "status --master=etcd://127.0.0.1:1"),
         (2, "status --timeout=soon"),
         (2, "status --timeout=0"),
         (2, "store get --prefix x"),

@@ -9,7 +9,6 @@ use super::{finish, mcctl};
 #[test]
 fn enabling_an_absent_feature_is_refused() {
     for switch in [
-        "--enable_ha=true",
         "--enable-oplog",
         "--enable_offload=1",
         "--promotion_on_hit",
@@ -69,7 +68,7 @@ fn strict_config_refuses_unknown_keys_and_wrong_types() {
         ("rpc_prot: 1\n", "unknown key 'rpc_prot'"),
         ("client_ttl: 30\n", "unknown key 'client_ttl'"),
         ("metrics_port: many\n", "key 'metrics_port'"),
-        ("enable_ha: true\n", "--enable-ha is not available"),
+        ("enable_oplog: true\n", "--enable-oplog is not available"),
     ] {
         fs::write(&path, text).expect("written");
         let run = mcctl(&["serve", "master", "--strict-config", "--config_path", shown]);

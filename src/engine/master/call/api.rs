@@ -97,7 +97,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
     fn ping<'a>(&mut self, client_id: ClientId) -> Expected<PingResponse> {
         self.0.with_state(|state, now, _| {
             state.counters.ping.add(true);
-            Ok(PingResponse { view_version_id: 0, client_status: state.ping(now, client_id) })
+            Ok(PingResponse { view_version_id: state.view.cast_signed(), client_status: state.ping(now, client_id) })
         })
     }
 

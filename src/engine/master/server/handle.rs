@@ -1,5 +1,6 @@
 //! Access to a running master's state, for this process: calls without a connection, and the admin API's view.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,18 @@ use crate::engine::master::effect::StateEffect;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
 use crate::engine::master::server::shared::{LockedAccess, MasterShared};
-use crate::engine::master::view::{AdminView, DataView, ReplicaView, RunState, SegmentView, ServiceView};
+use crate::engine::master::view::{
+    AdminView, DataView, HaView, LeaderView, ReplicaView, RunState, SegmentView, ServiceView,
+};
 use crate::engine::rpc::{CommitWait, RpcService, WorkerPolls};
 
 /// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
 /// second apart, and no call on a worker takes as long as a second.
 pub const WORKER_STUCK_AFTER: Duration = Duration::from_secs(5);
+
+/// Maximum duration of a hand-over, and the time between two looks at it.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
+const HAND_OVER_POLL: Duration = Duration::from_millis(5);
 
 /// Access to a running master's state. Cheap to clone.
 pub struct MasterHandle<E> {
@@ -38,6 +45,26 @@ impl<E: Env> MasterHandle<E> {
         self.shared.unmount_events.subscribe()
     }
 
+    /// Hands over to a standby in sync. See [`MasterServer::hand_over`](super::MasterServer::hand_over).
+    pub async fn hand_over(&self) -> bool {
+        let Some(ha) = &self.shared.ha else { return false };
+        if !ha.step_down().await {
+            return false;
+        }
+        let mut waited = Duration::ZERO;
+        while waited < HAND_OVER_MAX {
+            if ha.gate.is_forwarding() {
+                return true;
+            }
+            self.shared.env.sleep(HAND_OVER_POLL).await;
+            waited += HAND_OVER_POLL;
+            if ha.gate.is_open() && waited > HAND_OVER_POLL {
+                return false;
+            }
+        }
+        false
+    }
+
     /// Returns true if a segment with this name is mounted.
     pub fn has_segment_named(&self, name: &str) -> bool {
         self.access().with_state(|state, _, _| state.has_segment_named(name.as_bytes()))
@@ -55,7 +82,14 @@ impl<E: Env> MasterHandle<E> {
 
 impl<E: Env> AdminView for MasterHandle<E> {
     fn service(&self) -> ServiceView {
-        ServiceView { state: RunState::Serving, leader: None }
+        let Some(ha) = self.ha() else { return ServiceView { state: RunState::Serving, leader: None } };
+        let state = match ha.role {
+            _ if ha.serving => RunState::Serving,
+            "candidate" => RunState::Candidate,
+            _ => RunState::Standby,
+        };
+        let leader = ha.leader.map(|address| LeaderView { address, view_version: ha.view });
+        ServiceView { state, leader }
     }
 
     fn stuck_for(&self) -> Option<Duration> {
@@ -64,7 +98,11 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn metrics(&self) -> (MasterCounters, MasterGauges) {
-        self.access().with_state(|state, _, _| (state.counters.clone(), state.gauges()))
+        let (counters, mut gauges) = self.access().with_state(|state, _, _| (state.counters.clone(), state.gauges()));
+        if let Some(ha) = self.ha().filter(|ha| !ha.serving) {
+            gauges.keys = ha.objects;
+        }
+        (counters, gauges)
     }
 
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
@@ -94,6 +132,14 @@ impl<E: Env> AdminView for MasterHandle<E> {
 
     fn commit(&self) -> Option<CommitWait<'_>> {
         self.shared.commit()
+    }
+
+    fn ha(&self) -> Option<HaView> {
+        self.shared.ha.as_ref().map(|ha| ha.view())
+    }
+
+    fn step_down(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(self.hand_over())
     }
 
     fn data(&self) -> Option<DataView> {

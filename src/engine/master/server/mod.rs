@@ -2,6 +2,7 @@
 
 mod data;
 mod effect_log;
+mod ha;
 mod handle;
 mod log;
 mod log_thread;
@@ -12,13 +13,17 @@ mod ticker;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::engine::env::{Env, RealEnv};
+use crate::engine::base::HostPort;
+use crate::engine::election::{ElectionBackend, EtcdElection};
+use crate::engine::env::{Env, Net, RealEnv};
 use crate::engine::journal::JournalError;
 use crate::engine::master::config::MasterConfig;
+use crate::engine::master::server::ha::{HaDriver, HaHub};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::log_thread::run_log;
 use crate::engine::master::server::shared::MasterShared;
@@ -28,6 +33,7 @@ use crate::engine::master::state::MasterState;
 use crate::engine::rpc::{RpcServer, ServerConfig, StartError};
 
 pub use data::{DataOptions, MasterData, MasterDataError};
+pub use ha::{HaSecret, HaSettings};
 pub use handle::{MasterHandle, WORKER_STUCK_AFTER};
 
 /// Why a master could not start.
@@ -39,6 +45,9 @@ pub enum MasterError {
     /// The state could not be restored from the data directory.
     #[error(transparent)]
     Data(#[from] MasterDataError),
+    /// The port for standbys is not available.
+    #[error("cannot listen on {address} for standbys: {source}")]
+    Replication { address: HostPort, source: std::io::Error },
 }
 
 impl MasterServer<RealEnv> {
@@ -51,7 +60,24 @@ impl MasterServer<RealEnv> {
     pub fn start_here(config: MasterConfig, data: Option<MasterData>, env: RealEnv) -> MasterStart {
         Box::pin(MasterServer::start_with(config, data, env))
     }
+
+    /// Calls [`start_in_cluster`](MasterServer::start_in_cluster) on this host, with the election in etcd. Not generic, like
+    /// [`start_here`](MasterServer::start_here).
+    ///
+    /// # Errors
+    /// Same as [`start_in_cluster`](MasterServer::start_in_cluster).
+    pub fn start_in_cluster_here(
+        config: MasterConfig,
+        ha: HaSettings,
+        election: EtcdElection,
+        env: RealEnv,
+    ) -> MasterStart {
+        Box::pin(MasterServer::start_in_cluster(config, ha, election, env))
+    }
 }
+
+/// How long a standby that leaves waits before its process ends.
+const LEAVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The start of a master on this host.
 pub type MasterStart = Pin<Box<dyn Future<Output = Result<MasterServer<RealEnv>, MasterError>> + Send>>;
@@ -99,10 +125,10 @@ impl<E: Env> MasterServer<E> {
             config.policy.seed = env.rng();
         }
         let (state, log) = match data {
-            None => (MasterState::new(config.policy), None),
+            None => (MasterState::new(config.policy.clone()), None),
             Some(mut data) => {
                 // The runtime serves the embedded metadata service in the meantime.
-                let (policy, restore_env) = (config.policy, env.clone());
+                let (policy, restore_env) = (config.policy.clone(), env.clone());
                 let reading = tokio::task::spawn_blocking(move || {
                     let restored = data::restore(&mut data, policy, &restore_env)?;
                     Ok::<_, MasterDataError>((data, restored))
@@ -116,7 +142,53 @@ impl<E: Env> MasterServer<E> {
                 (restored.state, Some(Arc::new(MasterLog::new(data, restored.writer, mark, restored.found_bytes))))
             }
         };
-        let shared = Arc::new(MasterShared::new(state, log, env.clone()));
+        let shared = Arc::new(MasterShared::new(state, log, None, env.clone()));
+        MasterServer::serve(config, shared, env).await
+    }
+
+    /// Starts listening, and takes part in the election of a cluster. Serves clients when it is elected.
+    ///
+    /// # Errors
+    /// An address is not available, or a thread cannot be started.
+    pub async fn start_in_cluster<B: ElectionBackend>(
+        mut config: MasterConfig,
+        ha: HaSettings,
+        backend: B,
+        env: E,
+    ) -> Result<MasterServer<E>, MasterError> {
+        if config.policy.seed == 0 {
+            config.policy.seed = env.rng();
+        }
+        let (hub, commands) = HaHub::new();
+        let hub = Arc::new(hub);
+        let policy = config.policy.clone();
+        let state = MasterState::new(policy.clone());
+        let shared = Arc::new(MasterShared::new(state, None, Some(hub.clone()), env.clone()));
+        let mut server = MasterServer::serve(config, shared.clone(), env.clone()).await?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(StartError::Thread)?;
+        let (report, listening) = oneshot::channel();
+        let (stopping, listen, address) = (server.stop.subscribe(), ha.listen.clone(), ha.listen.clone());
+        let driver = Arc::new(HaDriver::new(shared, hub, backend, ha, server.rpc_port(), policy));
+        server.background.spawn_blocking(move || {
+            runtime.block_on(async {
+                let listener = match env.net().listen(&listen).await {
+                    Ok(listener) => listener,
+                    Err(source) => return drop(report.send(Err(source))),
+                };
+                let _ = report.send(Ok(()));
+                driver.run(listener, commands, stopping).await;
+            });
+            runtime.shutdown_background();
+        });
+        match listening.await {
+            Ok(Err(source)) => Err(MasterError::Replication { address, source }),
+            _ => Ok(server),
+        }
+    }
+
+    /// Starts serving a state.
+    async fn serve(config: MasterConfig, shared: Arc<MasterShared<E>>, env: E) -> Result<MasterServer<E>, MasterError> {
         let server = ServerConfig { listen: config.listen, threads: config.threads, idle_timeout: config.idle_timeout };
         let rpc = RpcServer::start(server, env, shared.clone()).await?;
         let (stop, stopping) = watch::channel(false);
@@ -146,6 +218,18 @@ impl<E: Env> MasterServer<E> {
     /// Returns access to the state, for the admin API.
     pub fn handle(&self) -> MasterHandle<E> {
         self.handle.clone()
+    }
+
+    /// Prepares the end of the process. A leader hands over to a standby in sync; returns true when that one leads. A standby tells its
+    /// leader that it leaves. Returns false, after a few seconds at most, if there is nothing to hand over, or nobody to do so.
+    pub async fn leave_cluster(&self) -> bool {
+        let Some(ha) = &self.handle.shared.ha else { return false };
+        if ha.leave().await {
+            // The message is on its way when this has passed.
+            self.handle.shared.env.sleep(LEAVE_PAUSE).await;
+            return false;
+        }
+        self.handle.hand_over().await
     }
 
     /// Waits until the master cannot continue, and returns the error of the disk that ends it. If a panic has made the state unusable,

@@ -20,10 +20,11 @@ use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::effect::{Effects, StateEffect};
 use crate::engine::master::metrics::MasterCounters;
 use crate::engine::master::server::effect_log::log_effect;
+use crate::engine::master::server::ha::HaHub;
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::stall::StallDetector;
 use crate::engine::master::state::MasterState;
-use crate::engine::rpc::{CommitWait, RpcService};
+use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, RpcService};
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method};
 
@@ -57,6 +58,8 @@ pub(super) struct MasterShared<E> {
     pub env: E,
     /// The log of the state's changes. `None`: the state is only in memory.
     pub log: Option<Arc<MasterLog>>,
+    /// The part of a cluster's master that all threads share.
+    pub ha: Option<Arc<HaHub>>,
 }
 
 /// What the lock protects.
@@ -66,22 +69,26 @@ pub(super) struct GuardedState {
     pub planned: Mono,
     /// Detects stalls, and keeps the state's time, which never goes backward.
     pub stalls: StallDetector,
+    /// In a cluster: the term of the gate in which the state serves, or another number if it does not.
+    pub term: u64,
 }
 
 impl<E: Env> MasterShared<E> {
     /// Puts `state` behind its lock. If there is a `log`, it continues what the state contains.
-    pub fn new(state: MasterState, log: Option<Arc<MasterLog>>, env: E) -> MasterShared<E> {
+    pub fn new(state: MasterState, log: Option<Arc<MasterLog>>, ha: Option<Arc<HaHub>>, env: E) -> MasterShared<E> {
         MasterShared {
             guarded: Mutex::new(GuardedState {
                 stalls: StallDetector::new(env.now(), state.policy().client_ttl),
                 state,
                 planned: Mono::ZERO,
+                term: 0,
             }),
             waiting: AtomicUsize::new(0),
             wake: Notify::new(),
             unmount_events: broadcast::Sender::new(EVENTS_KEPT),
             env,
             log,
+            ha,
         }
     }
 
@@ -112,6 +119,11 @@ impl<E: Env> MasterShared<E> {
         std::panic::resume_unwind(Box::new("a panic has made the master's state unusable"))
     }
 
+    /// Whether the state's background work may run.
+    pub fn may_tick(&self) -> bool {
+        self.ha.as_ref().is_none_or(|ha| ha.gate.is_open())
+    }
+
     /// Locks the state and runs `work` for a call from `peer`, or for the ticker.
     pub fn with_guarded<R>(
         &self,
@@ -127,6 +139,10 @@ impl<E: Env> MasterShared<E> {
             let result = work(&mut guard, now, &mut effects);
             if let Some(log) = &self.log {
                 log.close_change(&mut guard.state, || self.env.unix());
+            }
+            if let Some(ha) = &self.ha {
+                let term = guard.term;
+                ha.close_change(&mut guard.state, term);
             }
             let wake = guard.state.urgent().is_some_and(|at| at < guard.planned);
             if wake {
@@ -183,7 +199,22 @@ impl<E: Env> RpcService for MasterShared<E> {
         dispatch(&mut MasterCall(LockedAccess { shared: self, peer: Some(peer) }), method, body, out)
     }
 
+    fn admits(&self, method: Method) -> bool {
+        self.ha.as_ref().is_none_or(|ha| ha.gate.admits(method))
+    }
+
+    fn admission(&self, method: Method) -> AdmissionWait<'_> {
+        match &self.ha {
+            Some(ha) => ha.gate.admission(&self.env, method),
+            None => Box::pin(std::future::ready(Admitted::Proceed)),
+        }
+    }
+
     fn commit(&self) -> Option<CommitWait<'_>> {
+        if let Some(ha) = &self.ha {
+            ha.tail.tell();
+            return ha.gate.commit(&self.env);
+        }
         self.log.as_ref()?.commit()
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::engine::env::Env;
+use crate::engine::master::server::ha::HaGate;
 use crate::engine::master::server::handle::MasterHandle;
 use crate::engine::master::server::shared::YIELD_PAUSE;
 use crate::engine::master::stall::StallReport;
@@ -16,13 +17,16 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
     loop {
         let slice = || {
             let answered_until = polls.oldest();
-            shared.with_guarded(None, |guarded, now, effects| {
+            let more = shared.with_guarded(None, |guarded, now, effects| {
                 // The next slice, or computing the next wakeup, follows immediately.
                 guarded.stalls.expect_by(now);
                 guarded.state.tick(now, answered_until.unwrap_or(now), effects)
-            })
+            });
+            // A call on this thread must not wait for the ticker's changes.
+            HaGate::forget();
+            more
         };
-        while slice() {
+        while shared.may_tick() && slice() {
             if shared.waiting.load(Ordering::Relaxed) > 0 {
                 shared.env.sleep(YIELD_PAUSE).await;
             } else {

@@ -3,7 +3,7 @@
 mod apply;
 mod evict;
 mod follow;
-mod ha;
+pub(in crate::engine::master) mod ha;
 mod hold;
 mod lease;
 mod put;
@@ -150,7 +150,8 @@ impl Master {
     }
 }
 
-fn meta(key: &str) -> ObjectMeta<'_> {
+/// The put of `key`, without a checksum.
+pub fn meta(key: &str) -> ObjectMeta<'_> {
     ObjectMeta { key: key.into(), object_checksum: None }
 }
 

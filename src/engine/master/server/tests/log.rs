@@ -33,7 +33,7 @@ fn start_in<E: Env>(env: E, disk: &SimulatedStorage, options: DataOptions) -> (M
     let restored = data::restore(&mut data, StorePolicy::default(), &env).unwrap();
     let mark = snapshots::restored_mark(&restored, env.now());
     let log = Arc::new(MasterLog::new(data, restored.writer, mark, restored.found_bytes));
-    (MasterShared::new(restored.state, Some(log.clone()), env), log)
+    (MasterShared::new(restored.state, Some(log.clone()), None, env), log)
 }
 
 fn open(disk: &SimulatedStorage) -> DataDir {

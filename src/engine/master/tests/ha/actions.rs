@@ -86,6 +86,8 @@ impl World {
     /// Performs the actions of a node's core.
     pub(super) fn perform(&mut self, nth: usize) {
         loop {
+            let applied = self.nodes[nth].applied;
+            self.nodes[nth].core.required_since(applied);
             let actions = self.nodes[nth].core.take_actions();
             if actions.is_empty() {
                 break;

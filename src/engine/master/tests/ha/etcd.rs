@@ -20,17 +20,20 @@ pub struct SimEtcd {
 }
 
 impl SimEtcd {
-    pub(super) fn observation(&self) -> Observation {
+    /// What a master reads: both records.
+    pub fn observation(&self) -> Observation {
         Observation { revision: self.revision, leader: self.key.clone(), sync: self.sync.clone() }
     }
 
-    pub(super) fn grant(&mut self, expires: u64) -> i64 {
+    /// Grants a lease. `expires` is in nanoseconds of the simulation.
+    pub fn grant(&mut self, expires: u64) -> i64 {
         self.next_lease += 1;
         self.leases.insert(self.next_lease, expires);
         self.next_lease
     }
 
-    pub(super) fn renew(&mut self, lease: i64, expires: u64) -> bool {
+    /// Returns false if the lease has expired.
+    pub fn renew(&mut self, lease: i64, expires: u64) -> bool {
         self.leases.get_mut(&lease).is_some_and(|at| {
             *at = expires;
             true
@@ -38,7 +41,7 @@ impl SimEtcd {
     }
 
     /// Returns true if the key was deleted.
-    pub(super) fn revoke(&mut self, lease: i64) -> bool {
+    pub fn revoke(&mut self, lease: i64) -> bool {
         self.leases.remove(&lease);
         let is_hit = self.key.as_ref().is_some_and(|key| key.lease == lease);
         if is_hit {
@@ -49,17 +52,18 @@ impl SimEtcd {
     }
 
     /// Expires leases. Returns true if the key was deleted.
-    pub(super) fn expire(&mut self, now: u64) -> bool {
+    pub fn expire(&mut self, now: u64) -> bool {
         let over: Vec<i64> = self.leases.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
         over.into_iter().filter(|lease| self.revoke(*lease)).count() > 0
     }
 
     /// After a restart, every lease lasts for its TTL at least.
-    pub(super) fn extend_all(&mut self, expires: u64) {
+    pub fn extend_all(&mut self, expires: u64) {
         self.leases.values_mut().for_each(|at| *at = expires.max(*at));
     }
 
-    pub(super) fn elect(&mut self, txn: &ElectionTxn) -> TxnOutcome {
+    /// Creates the key and writes the sync record, if there is no key and the record is unchanged.
+    pub fn elect(&mut self, txn: &ElectionTxn) -> TxnOutcome {
         let is_free = self.key.is_none() && self.observation().sync_revision() == txn.expected_sync;
         if !(is_free || is_planted(HaMistake::KeyOverwritten)) || !self.leases.contains_key(&txn.lease) {
             return TxnOutcome::Refused;
@@ -75,7 +79,8 @@ impl SimEtcd {
         TxnOutcome::Done(self.revision)
     }
 
-    pub(super) fn write_sync(&mut self, txn: &SyncTxn) -> TxnOutcome {
+    /// Writes the sync record, if the key is that of the transaction and the record is unchanged.
+    pub fn write_sync(&mut self, txn: &SyncTxn) -> TxnOutcome {
         let is_leader = self.key.as_ref().is_some_and(|key| (key.view, &key.address) == (txn.view, &txn.address));
         if !is_leader || self.observation().sync_revision() != txn.expected_sync {
             return TxnOutcome::Refused;
@@ -86,7 +91,8 @@ impl SimEtcd {
         TxnOutcome::Done(self.revision)
     }
 
-    pub(super) fn delete_key(&mut self, view: u64, address: &str) -> TxnOutcome {
+    /// Deletes the key, if view and address match.
+    pub fn delete_key(&mut self, view: u64, address: &str) -> TxnOutcome {
         if !self.key.as_ref().is_some_and(|key| key.view == view && key.address == address) {
             return TxnOutcome::Refused;
         }

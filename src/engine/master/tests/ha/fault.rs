@@ -10,6 +10,8 @@ pub enum Fault {
     Crash(usize),
     /// The leader ends right after its next change.
     CrashBusy,
+    /// A standby tells its leader that it leaves, and ends.
+    Leave(usize),
     Pause(usize),
     CutNodes(usize, usize),
     CutEtcd(usize),
@@ -27,7 +29,8 @@ impl World {
         let a = leader.filter(|_| self.rng.below(2) == 0).unwrap_or(a);
         let long = |world: &mut World, max_ms: usize| 50_000 + world.rng.below(max_ms * 1000) as u64;
         let fault = match self.rng.below(15) {
-            0..3 => Fault::Crash(a),
+            0..2 => Fault::Crash(a),
+            2 => Fault::Leave(a),
             12.. => Fault::CrashBusy,
             3..5 => Fault::Pause(a),
             5..7 => Fault::CutNodes(a, if a == b { (a + 1) % nodes } else { b }),
@@ -40,6 +43,12 @@ impl World {
         match fault {
             Fault::Crash(nth) => {
                 self.crash_for_a_while(nth);
+            }
+            Fault::Leave(nth) => {
+                self.nodes[nth].core.leave();
+                self.perform(nth);
+                let (wait, incarnation) = (self.rng.below(20_000) as u64, self.nodes[nth].incarnation);
+                self.after(wait, Event::CrashBusy { node: nth, incarnation });
             }
             Fault::CrashBusy => self.is_crash_planned = true,
             Fault::Pause(nth) => {
@@ -108,7 +117,7 @@ impl World {
                     self.etcd.extend_all(self.now + 2_000_000);
                 }
             }
-            Fault::Crash(_) | Fault::CrashBusy | Fault::Pause(_) | Fault::StepDown => {}
+            Fault::Crash(_) | Fault::Leave(_) | Fault::CrashBusy | Fault::Pause(_) | Fault::StepDown => {}
         }
     }
 }

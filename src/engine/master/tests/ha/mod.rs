@@ -7,7 +7,7 @@
 
 mod actions;
 mod client;
-mod etcd;
+pub(in crate::engine::master) mod etcd;
 mod event;
 mod fault;
 mod network;

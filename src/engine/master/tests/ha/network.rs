@@ -28,14 +28,14 @@ impl World {
             };
             self.after(1_000_000, event);
         }
-        self.sync_writes += u64::from(matches!(action, HaAction::WriteSync(_)));
+        self.sync_writes += u64::from(matches!(action, HaAction::WriteSync(_) | HaAction::Elect(_)));
         self.after(delay, Event::Etcd { node, incarnation, action, sent, is_answered });
     }
 
     pub(super) fn serve_etcd(&mut self, node: usize, incarnation: u64, action: HaAction, sent: u64, is_answered: bool) {
         let reply =
             |outcome, lease| Event::EtcdReply { node, incarnation, action: action.clone(), sent, outcome, lease };
-        self.sync_writes -= u64::from(matches!(action, HaAction::WriteSync(_)));
+        self.sync_writes -= u64::from(matches!(action, HaAction::WriteSync(_) | HaAction::Elect(_)));
         if !self.is_etcd_up || self.cut_etcd.contains(&node) {
             if is_answered {
                 self.after(1_000_000, reply(TxnOutcome::Unknown, None));
@@ -98,7 +98,7 @@ impl World {
         match action {
             HaAction::GrantLease => core.lease_granted(now, sent, lease),
             HaAction::RenewLease(id) => core.lease_renewed(now, sent, *id, (!is_unknown).then_some(lease.is_some())),
-            HaAction::Observe if !is_unknown => core.observe(now, observation),
+            HaAction::Observe if !is_unknown => core.observe(now, sent, observation),
             HaAction::Elect(_) => core.elected(now, outcome),
             HaAction::WriteSync(txn) => core.sync_written(now, txn, outcome),
             HaAction::DeleteKey { .. } => core.key_deleted(now, outcome),

@@ -47,7 +47,7 @@ pub struct World {
     pub(super) violation: Option<Violation>,
     is_traced: bool,
     pub is_crash_planned: bool,
-    /// Writes of the sync record that have not arrived at etcd.
+    /// Writes of the sync record, also by elections, that have not arrived at etcd.
     pub sync_writes: u64,
 }
 

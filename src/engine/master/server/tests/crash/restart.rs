@@ -124,7 +124,7 @@ impl World {
         let mark = snapshots::restored_mark(&restored, env.now());
         let RestoredMaster { state, writer, found_bytes, .. } = restored;
         let log = Arc::new(MasterLog::new(data, writer, mark, found_bytes));
-        Some((MasterShared::new(state, Some(log.clone()), env.clone()), log))
+        Some((MasterShared::new(state, Some(log.clone()), None, env.clone()), log))
     }
 
     /// Serves until the process dies or must end, or for some steps.

@@ -1,0 +1,167 @@
+//! High availability of a master: from flags to its part in a cluster.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::commands::error::Failure;
+use crate::commands::settings::{Settings, read_text};
+use crate::engine::base::HostPort;
+use crate::engine::election::EtcdElection;
+use crate::engine::etcd::{EtcdClient, EtcdOptions};
+use crate::engine::ha::{AckMode, HaConfig, NotInSyncPolicy};
+use crate::engine::master::server::{HaSecret, HaSettings};
+
+/// How a master takes part in a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterPlan {
+    pub settings: HaSettings,
+    pub etcd: EtcdOptions,
+}
+
+/// A request to etcd takes at most this long.
+const ETCD_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum size of the file with the secret, and minimum length of the secret, in bytes.
+const SECRET_BYTES_MAX: u64 = 4096;
+const SECRET_BYTES_MIN: usize = 16;
+
+/// The flags that have an effect only with `--enable-ha`.
+const ONLY_WITH_HA: [&str; 8] = [
+    "ha_backend_type",
+    "ha_backend_connstring",
+    "etcd_endpoints",
+    "ha_port",
+    "ha_ack",
+    "ha_standby_timeout",
+    "ha_secret_file",
+    "when_not_in_sync",
+];
+
+impl ClusterPlan {
+    /// The cluster that the flags of `serve master` describe; `None` without `--enable-ha`. `rpc` is where the master listens.
+    ///
+    /// # Errors
+    /// The flags contradict each other, or a file cannot be read.
+    pub fn of(settings: &Settings, rpc: &HostPort) -> Result<Option<ClusterPlan>, Failure> {
+        if !settings.bool("enable_ha") {
+            for name in ONLY_WITH_HA.into_iter().filter(|name| settings.is_given(name)) {
+                tracing::warn!("{} has no effect without --enable-ha", settings.describe(name));
+            }
+            return Ok(None);
+        }
+        check_combination(settings)?;
+        if ["0.0.0.0", "::", ""].contains(&rpc.host.as_str()) {
+            return Err(Failure::usage("clients need an address of this master, which it publishes in etcd")
+                .found(settings.describe("rpc_address"))
+                .next("set --rpc-address to an address under which clients and the other masters reach this host"));
+        }
+        let etcd = endpoints(settings)?;
+        let config = HaConfig {
+            ack: if settings.text("ha_ack") == "async" { AckMode::Async } else { AckMode::Sync },
+            standby_timeout: standby_timeout(settings)?,
+            not_in_sync: when_not_in_sync(settings)?,
+            ..HaConfig::default()
+        };
+        let settings = HaSettings {
+            config,
+            cluster: settings.text("cluster_id").trim_end_matches('/').to_owned(),
+            host: rpc.host.clone(),
+            listen: HostPort::new(rpc.host.clone(), settings.whole("ha_port")),
+            secret: secret(settings)?,
+        };
+        Ok(Some(ClusterPlan { settings, etcd }))
+    }
+
+    /// The election's records in etcd.
+    ///
+    /// # Errors
+    /// TLS cannot be set up on this host.
+    pub fn election(&self) -> Result<EtcdElection, Failure> {
+        let client = EtcdClient::new(self.etcd.clone());
+        let client =
+            client.map_err(|error| Failure::host("cannot create a client of etcd").found(error.to_string()))?;
+        Ok(EtcdElection::new(client, &self.settings.cluster))
+    }
+}
+
+fn check_combination(settings: &Settings) -> Result<(), Failure> {
+    for (data, is_used) in
+        [("data_dir", !settings.text("data_dir").is_empty()), ("enable_snapshot", settings.bool("enable_snapshot"))]
+    {
+        if is_used {
+            return Err(Failure::usage("a master cannot use a data directory and high availability together yet")
+                .found(format!("{} and {}", settings.describe("enable_ha"), settings.describe(data)))
+                .next("remove the data directory: a standby keeps the state in its memory"));
+        }
+    }
+    if settings.bool("enable_http_metadata_server") {
+        return Err(Failure::usage("the embedded metadata service would be lost with this master")
+            .found(format!("{} and {}", settings.describe("enable_ha"), settings.describe("enable_http_metadata_server")))
+            .next("run the nodes and clients with the metadata server P2PHANDSHAKE, and remove --enable-http-metadata-server"));
+    }
+    Ok(())
+}
+
+fn endpoints(settings: &Settings) -> Result<EtcdOptions, Failure> {
+    let backend = settings.text("ha_backend_type");
+    if !backend.is_empty() && backend != "etcd" {
+        return Err(Failure::usage(format!("mcctl elects a leader only with etcd, not with {backend}"))
+            .found(settings.describe("ha_backend_type"))
+            .next("use --ha-backend-type=etcd"));
+    }
+    let name =
+        if settings.text("ha_backend_connstring").is_empty() { "etcd_endpoints" } else { "ha_backend_connstring" };
+    EtcdOptions::parse(settings.text(name), ETCD_TIMEOUT).map_err(|error| {
+        Failure::usage("--enable-ha needs the addresses of etcd")
+            .tried(settings.describe(name))
+            .found(error.to_string())
+            .next("set --etcd-endpoints, for example 10.0.0.1:2379;10.0.0.2:2379")
+    })
+}
+
+fn standby_timeout(settings: &Settings) -> Result<Duration, Failure> {
+    let timeout = settings.duration("ha_standby_timeout");
+    if (Duration::from_millis(300)..=Duration::from_secs(60)).contains(&timeout) {
+        return Ok(timeout);
+    }
+    Err(Failure::usage("a standby is removed after 300 ms to 60 s without an acknowledgement")
+        .found(settings.describe("ha_standby_timeout"))
+        .next("use --ha-standby-timeout=1s"))
+}
+
+fn when_not_in_sync(settings: &Settings) -> Result<NotInSyncPolicy, Failure> {
+    let invalid = || {
+        Failure::usage("--when-not-in-sync is neither wait nor promote-after=TIME")
+            .found(settings.describe("when_not_in_sync"))
+            .next("use wait, or a time from 3s on, for example promote-after=90s")
+    };
+    let text = settings.text("when_not_in_sync");
+    if text == "wait" {
+        return Ok(NotInSyncPolicy::Wait);
+    }
+    let time = text.strip_prefix("promote-after=").ok_or_else(invalid)?;
+    let seconds: u64 = time.strip_suffix('s').unwrap_or(time).parse().map_err(|_| invalid())?;
+    // Shorter times would pass before a leader that lost etcd is fenced.
+    if (3..=86_400).contains(&seconds) {
+        Ok(NotInSyncPolicy::PromoteAfter(Duration::from_secs(seconds)))
+    } else {
+        Err(invalid())
+    }
+}
+
+fn secret(settings: &Settings) -> Result<HaSecret, Failure> {
+    let path = settings.text("ha_secret_file");
+    if path.is_empty() {
+        tracing::warn!(
+            "without --ha-secret-file, every host that reaches the port for standbys can read the state: allow only the other masters"
+        );
+        return Ok(HaSecret::none());
+    }
+    let text = read_text(Path::new(path), "--ha-secret-file", SECRET_BYTES_MAX)?;
+    let secret = text.trim();
+    if secret.len() < SECRET_BYTES_MIN {
+        return Err(Failure::usage(format!("the secret is shorter than {SECRET_BYTES_MIN} bytes"))
+            .found(settings.describe("ha_secret_file"))
+            .next(format!("write a random one: openssl rand -hex 32 > {path}")));
+    }
+    Ok(HaSecret::new(secret.as_bytes()))
+}

@@ -1,0 +1,85 @@
+//! A master's part in its cluster, for `/ha_status` and the metrics.
+
+use crate::engine::admin::types::{HaStandbyReport, HaStatusReport};
+use crate::engine::master::metrics::ExpositionText;
+use crate::engine::master::view::HaView;
+
+/// The document of `/ha_status?format=json`.
+pub(super) fn ha_status(ha: HaView) -> HaStatusReport {
+    let standbys = ha.standbys.iter().map(|standby| HaStandbyReport {
+        member: standby.member.to_string(),
+        connected: standby.connected,
+        in_sync: standby.in_sync,
+        required: standby.required,
+        acked_sequence: standby.acked,
+    });
+    HaStatusReport {
+        schema: HaStatusReport::SCHEMA.to_owned(),
+        role: ha.role.to_owned(),
+        serving: ha.serving,
+        view: ha.view,
+        leader: ha.leader,
+        member: ha.member.map(|member| member.to_string()).unwrap_or_default(),
+        in_sync: ha.in_sync,
+        acked_sequence: ha.acked,
+        last_sequence: ha.last,
+        lag_records: ha.last.saturating_sub(ha.acked),
+        lag_bytes: ha.lag_bytes,
+        objects: ha.objects,
+        promotable: !ha.serving && ha.not_promotable.is_none(),
+        not_promotable: ha.not_promotable,
+        standbys: standbys.collect(),
+        digests_compared: ha.digests,
+        etcd_error: ha.backend_error,
+    }
+}
+
+/// The metrics of a master in a cluster. A master without high availability has none of them.
+pub(super) fn ha_exposition(ha: &HaView) -> String {
+    let mut out = ExpositionText(String::new());
+    let in_sync = ha.standbys.iter().filter(|standby| standby.in_sync).count() as u64;
+    let promotable = !ha.serving && ha.not_promotable.is_none();
+    out.gauge("mcctl_ha_serving", "1 if this master leads and serves clients", u64::from(ha.serving));
+    out.gauge("mcctl_ha_view", "Create revision of the leader's key in etcd", ha.view);
+    out.gauge("mcctl_ha_promotable", "1 if this standby can be promoted without loss", u64::from(promotable));
+    out.gauge("mcctl_ha_standbys_in_sync", "The leader's standbys that have everything it acknowledged", in_sync);
+    out.gauge("mcctl_ha_standbys", "The leader's standbys that are connected or waited for", ha.standbys.len() as u64);
+    out.counter("mcctl_ha_changes_total", "Number of the leader's last change", ha.last);
+    out.counter(
+        "mcctl_ha_acked_changes_total",
+        "Number of the last change that this standby, or the slowest standby of this leader, has",
+        ha.acked,
+    );
+    out.gauge("mcctl_ha_lag_changes", "Changes that it does not have", ha.last.saturating_sub(ha.acked));
+    out.gauge("mcctl_ha_lag_bytes", "Bytes that the slowest standby of this leader does not have", ha.lag_bytes);
+    out.gauge("mcctl_ha_etcd_errors", "1 if the last request to etcd failed", u64::from(ha.backend_error.is_some()));
+    out.counter("mcctl_ha_digests_total", "Digests of the leader that agreed with this standby's copy", ha.digests);
+    out.counter("mcctl_ha_promotions_total", "Times that this process began to lead", ha.promotions);
+    out.counter(
+        "mcctl_ha_demotions_total",
+        "Times that this process stopped serving because another master was elected",
+        ha.demotions,
+    );
+    out.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::ha::MemberId;
+    use crate::engine::master::view::HaStandbyView;
+
+    #[test]
+    fn lag_and_promotability_are_computed() {
+        let standby = HaStandbyView { member: MemberId(2), required: true, in_sync: true, connected: true, acked: 7 };
+        let leader = HaView { serving: true, acked: 7, last: 9, standbys: vec![standby], ..HaView::default() };
+        let status = ha_status(leader.clone());
+        assert_eq!((status.lag_records, status.promotable), (2, false));
+        assert_eq!(status.standbys[0].member, "0000000000000002");
+        let lines = ha_exposition(&leader);
+        for line in ["mcctl_ha_lag_changes 2", "mcctl_ha_standbys_in_sync 1", "mcctl_ha_promotable 0"] {
+            assert!(lines.lines().any(|found| found == line), "{line}\n{lines}");
+        }
+        assert!(ha_status(HaView::default()).promotable);
+    }
+}

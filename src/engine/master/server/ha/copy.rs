@@ -1,0 +1,198 @@
+//! The copy of the state that a standby keeps, and its way to the state of a leader.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::engine::base::{ClientId, Mono};
+use crate::engine::ha::MemberId;
+use crate::engine::ha::message::StateDigest;
+use crate::engine::master::apply::{ApplyError, StandbyState};
+use crate::engine::master::config::StorePolicy;
+use crate::engine::master::restore::{RestoreError, RestoreReport};
+use crate::engine::master::state::MasterState;
+
+/// The copy of a standby, and where it comes from.
+#[derive(Debug)]
+pub(super) struct StandbyCopy {
+    policy: StorePolicy,
+    content: CopyContent,
+    /// A snapshot that is being received.
+    loading: Option<Box<StandbyState>>,
+    /// The leader whose changes the copy contains last.
+    pub origin: Option<MemberId>,
+    /// The leader before this one, and the last change that was taken over from it.
+    pub parent: Option<(MemberId, u64)>,
+    /// The last change that it contains.
+    pub applied: u64,
+    /// When the leader last heard from each client.
+    calls: HashMap<ClientId, Mono>,
+}
+
+/// What is left of a copy.
+#[derive(Debug)]
+enum CopyContent {
+    Following(Box<StandbyState>),
+    /// It is being made ready.
+    Preparing,
+    /// Ready to serve since this time.
+    Ready(Box<MasterState>, Mono),
+    /// It has become the state of the leader.
+    Serving,
+}
+
+/// A copy that is being made ready to serve.
+pub(super) struct Preparation {
+    standby: Box<StandbyState>,
+}
+
+impl Preparation {
+    /// Makes it ready. `stale`: how long another master may still grant leases.
+    ///
+    /// # Errors
+    /// The copy is damaged.
+    pub fn run(
+        self,
+        now: Mono,
+        hold: Option<Duration>,
+        stale: Duration,
+    ) -> Result<(MasterState, RestoreReport), RestoreError> {
+        let policy = self.standby.policy();
+        let hold = hold.map_or(Duration::ZERO, |least| {
+            least.max(policy.put_release_after).max(policy.lease_ttl).max(self.standby.earlier_lease())
+        });
+        self.standby.activate_behind(now, hold, stale)
+    }
+}
+
+impl StandbyCopy {
+    /// An empty copy.
+    pub fn new(policy: StorePolicy) -> StandbyCopy {
+        let content = CopyContent::Following(Box::new(StandbyState::new(policy.clone())));
+        let (origin, parent, calls) = (None, None, HashMap::new());
+        StandbyCopy { policy, content, loading: None, origin, parent, applied: 0, calls }
+    }
+
+    /// Discards everything. Returns what was discarded, because dropping it may take long.
+    pub fn discard(&mut self) -> impl Send + 'static {
+        std::mem::replace(self, StandbyCopy::new(self.policy.clone()))
+    }
+
+    /// Whether it can follow a leader.
+    pub fn is_following(&self) -> bool {
+        matches!(self.content, CopyContent::Following(_))
+    }
+
+    /// Whether it contains nothing.
+    pub fn is_empty(&self) -> bool {
+        self.origin.is_none()
+    }
+
+    /// Number of objects that a promotion would keep.
+    pub fn objects(&self) -> u64 {
+        match &self.content {
+            CopyContent::Following(standby) => standby.objects(),
+            CopyContent::Ready(state, _) => state.gauges().keys,
+            CopyContent::Preparing | CopyContent::Serving => 0,
+        }
+    }
+
+    /// Applies change number `sequence` of the leader `from`. Changes that the copy contains are skipped. Returns whether it was applied.
+    ///
+    /// # Errors
+    /// The change does not fit the copy.
+    pub fn apply(&mut self, now: Mono, from: MemberId, sequence: u64, change: &[u8]) -> Result<bool, ApplyError> {
+        let CopyContent::Following(standby) = &mut self.content else { return Ok(false) };
+        if sequence <= self.applied {
+            return Ok(false);
+        }
+        standby.apply_payload(now, Duration::ZERO, change)?;
+        (self.applied, self.origin) = (sequence, Some(from));
+        Ok(true)
+    }
+
+    /// Adds a chunk of the leader's snapshot.
+    ///
+    /// # Errors
+    /// The chunk is damaged.
+    pub fn load(&mut self, now: Mono, chunk: &[u8]) -> Result<(), ApplyError> {
+        let policy = &self.policy;
+        let loading = self.loading.get_or_insert_with(|| Box::new(StandbyState::new(policy.clone())));
+        loading.apply_payload(now, Duration::ZERO, chunk).map(drop)
+    }
+
+    /// Removes an incomplete snapshot.
+    pub fn cancel_load(&mut self) -> impl Send + 'static {
+        self.loading.take()
+    }
+
+    /// Replaces the copy by the snapshot, which contains all changes up to `last`. Returns false if it has other contents than it should.
+    pub fn loaded(&mut self, from: MemberId, last: u64, objects: u64, digest: u64) -> bool {
+        let loaded = self.loading.take().unwrap_or_else(|| Box::new(StandbyState::new(self.policy.clone())));
+        if !self.is_following() || (loaded.objects(), loaded.digest()) != (objects, digest) {
+            return false;
+        }
+        self.content = CopyContent::Following(loaded);
+        (self.origin, self.applied) = (Some(from), last);
+        true
+    }
+
+    /// Compares a part of the copy with the leader's state after change number `sequence`. Returns false if they differ.
+    pub fn agrees(&self, sequence: u64, digest: &StateDigest) -> bool {
+        match &self.content {
+            CopyContent::Following(standby) if self.applied == sequence => {
+                standby.part_digests(digest.from, digest.slots) == (digest.objects, digest.tables)
+            }
+            _ => true,
+        }
+    }
+
+    /// Records that the leader heard from a client at `at`.
+    pub fn heard(&mut self, client: ClientId, at: Mono) {
+        let last = self.calls.entry(client).or_insert(at);
+        *last = (*last).max(at);
+    }
+
+    /// Removes the clients that have expired since.
+    pub fn forget_old_calls(&mut self, now: Mono) {
+        let since = now - self.policy.client_ttl;
+        self.calls.retain(|_, at| *at >= since);
+    }
+
+    /// Begins to make the copy ready to serve; `None` if it is ready already, or in use.
+    pub fn begin_prepare(&mut self) -> Option<Preparation> {
+        match std::mem::replace(&mut self.content, CopyContent::Preparing) {
+            CopyContent::Following(standby) => Some(Preparation { standby }),
+            other => {
+                self.content = other;
+                None
+            }
+        }
+    }
+
+    /// The copy is ready.
+    pub fn prepared(&mut self, now: Mono, state: MasterState) {
+        if matches!(self.content, CopyContent::Preparing) {
+            self.content = CopyContent::Ready(Box::new(state), now);
+        }
+    }
+
+    /// Takes the state that is ready, to serve it as the leader `me`. Also returns since when it was ready, and when clients called last.
+    pub fn take(&mut self, me: MemberId) -> Option<(MasterState, Mono, HashMap<ClientId, Mono>)> {
+        match std::mem::replace(&mut self.content, CopyContent::Serving) {
+            CopyContent::Ready(state, since) => {
+                self.parent = self.origin.map(|origin| (origin, self.applied));
+                self.origin = Some(me);
+                Some((*state, since, std::mem::take(&mut self.calls)))
+            }
+            other => {
+                self.content = other;
+                None
+            }
+        }
+    }
+
+    /// Whether the changes behind `applied` can be sent to a standby whose copy has this origin, so that it has the same history.
+    pub fn is_prefix(&self, me: MemberId, origin: Option<MemberId>, applied: u64) -> bool {
+        origin == Some(me) || self.parent.is_some_and(|(parent, last)| origin == Some(parent) && applied <= last)
+    }
+}

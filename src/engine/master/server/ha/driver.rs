@@ -1,0 +1,242 @@
+//! The driver of a master in a cluster: it runs the core, publishes what the core decided, and performs its actions.
+//!
+//! Everything here runs on one thread. An update never waits; what may take long runs as a task, which reports its result in another update.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::engine::base::{HostPort, Mono};
+use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
+use crate::engine::env::Env;
+use crate::engine::ha::message::{ClientPings, StateDigest};
+use crate::engine::ha::{HaAction, HaCore, MemberId, MemberInfo};
+use crate::engine::master::config::StorePolicy;
+use crate::engine::master::server::ha::copy::StandbyCopy;
+use crate::engine::master::server::ha::gate::GatePhase;
+use crate::engine::master::server::ha::stream::StreamMessage;
+use crate::engine::master::server::ha::{HaHub, HaSettings};
+use crate::engine::master::server::shared::MasterShared;
+
+/// Pause before a watch that ended is started again.
+const WATCH_RETRY: Duration = Duration::from_millis(500);
+/// Number of clients that are visited while the state is locked once.
+const CLIENTS_PER_SLICE: usize = 1024;
+/// Number of object slots per digest. Computing it takes some hundred microseconds.
+const DIGEST_SLOTS: u32 = 1024;
+/// Maximum number of clients in a message.
+const CLIENTS_PER_MESSAGE: usize = 100_000;
+
+/// A master's driver.
+pub(in crate::engine::master::server) struct HaDriver<E, B> {
+    pub(super) env: E,
+    pub(super) shared: Arc<MasterShared<E>>,
+    pub(super) hub: Arc<HaHub>,
+    pub(super) backend: B,
+    pub(super) settings: HaSettings,
+    pub(super) copy: Mutex<StandbyCopy>,
+    pub(super) state: Mutex<DriverState>,
+    pub(super) tasks: Mutex<JoinSet<()>>,
+}
+
+/// What the driver knows.
+pub(super) struct DriverState {
+    pub core: HaCore,
+    actions: VecDeque<HaAction>,
+    is_performing: bool,
+    /// The streams to other masters.
+    pub links: HashMap<MemberId, mpsc::UnboundedSender<StreamMessage>>,
+    pub follower: Option<AbortHandle>,
+    /// A read of the records is in progress, and whether another one must follow.
+    observing: Option<bool>,
+    pub clients_at: Mono,
+    /// The first object slot of the next digest.
+    digest_from: u32,
+    /// Number of digests of the leader that agreed with the copy.
+    pub digests: u64,
+    /// The leader's last change, of which this standby has heard.
+    pub leader_last: u64,
+    pub backend_error: Option<String>,
+    pub promotions: u64,
+    pub demotions: u64,
+}
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// A driver for `shared`, whose RPC port is `rpc_port`.
+    pub fn new(
+        shared: Arc<MasterShared<E>>,
+        hub: Arc<HaHub>,
+        backend: B,
+        settings: HaSettings,
+        rpc_port: u16,
+        policy: StorePolicy,
+    ) -> HaDriver<E, B> {
+        let env = shared.env.clone();
+        let address = |port| HostPort::new(settings.host.clone(), port);
+        let me = MemberInfo { id: MemberId(env.rng()), rpc: address(rpc_port), replication: address(0) };
+        let state = DriverState {
+            core: HaCore::new(settings.config, me),
+            actions: VecDeque::new(),
+            is_performing: false,
+            links: HashMap::new(),
+            follower: None,
+            observing: None,
+            clients_at: Mono::ZERO,
+            digest_from: 0,
+            digests: 0,
+            leader_last: 0,
+            backend_error: None,
+            promotions: 0,
+            demotions: 0,
+        };
+        let copy = Mutex::new(StandbyCopy::new(policy));
+        HaDriver { env, shared, hub, backend, settings, copy, state: Mutex::new(state), tasks: Mutex::default() }
+    }
+
+    /// Runs a task on this thread.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.tasks.lock().expect(NO_PANIC).spawn(task)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, DriverState> {
+        self.state.lock().expect(NO_PANIC)
+    }
+
+    pub(super) fn copy(&self) -> MutexGuard<'_, StandbyCopy> {
+        self.copy.lock().expect(NO_PANIC)
+    }
+
+    /// Tells the core something, publishes what follows, and performs the actions.
+    pub(super) fn update<R>(self: &Arc<Self>, work: impl FnOnce(&mut HaCore, Mono) -> R) -> R {
+        let now = self.env.boottime();
+        let result = {
+            let mut state = self.state();
+            state.core.appended(self.hub.tail.appended());
+            let result = work(&mut state.core, now);
+            self.publish(&mut state.core, now);
+            let actions = state.core.take_actions();
+            state.actions.extend(actions);
+            if std::mem::replace(&mut state.is_performing, true) {
+                return result;
+            }
+            result
+        };
+        loop {
+            let action = {
+                let mut state = self.state();
+                let action = state.actions.pop_front();
+                state.is_performing = action.is_some();
+                action
+            };
+            let Some(action) = action else { return result };
+            self.perform(action);
+        }
+    }
+
+    /// Makes the core's decision visible to the threads that send responses.
+    fn publish(&self, core: &mut HaCore, now: Mono) {
+        let acked = if core.waits_for_standby() { core.acked() } else { u64::MAX };
+        // While it hands over, what it processed before may still be sent until the fence that was published then.
+        let has_released = core.has_released();
+        self.hub.gate.publish(now, (!has_released).then(|| core.fence()), acked);
+        if has_released && matches!(self.hub.gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
+            self.hub.gate.set_phase(GatePhase::Released);
+        }
+        // A thread that has read the gate before has appended its changes before.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        core.required_since(self.hub.tail.appended());
+    }
+
+    /// Tells the standbys when each client last called, so that they count as confirmed after a promotion.
+    pub(super) fn send_clients(&self) {
+        let (mut pings, mut cursor) = (Vec::new(), None);
+        loop {
+            cursor = self.shared.with_guarded(None, |guarded, now, _| {
+                guarded.state.recent_calls(now, cursor, CLIENTS_PER_SLICE, &mut |client, age| {
+                    pings.push((client, u32::try_from(age.as_millis()).unwrap_or(u32::MAX)));
+                })
+            });
+            if cursor.is_none() || pings.len() >= CLIENTS_PER_MESSAGE {
+                break;
+            }
+        }
+        let mut encoded = Vec::new();
+        ClientPings(pings).encode(&mut encoded);
+        let encoded: Arc<[u8]> = encoded.into();
+        for link in self.state().links.values() {
+            let _ = link.send(StreamMessage::Clients(encoded.clone()));
+        }
+    }
+
+    /// Adds a digest of a part of the state to the streams, which the standbys compare with their copies.
+    pub(super) fn send_digest(&self) {
+        let from = self.state().digest_from;
+        let next = self.shared.with_guarded(None, |guarded, _, _| {
+            let (objects, tables) = guarded.state.part_digests(from, DIGEST_SLOTS);
+            let mut digest = Vec::new();
+            StateDigest { from, slots: DIGEST_SLOTS, objects, tables }.encode(&mut digest);
+            // No change comes in between, because the state is locked.
+            self.hub.tail.append_digest(digest);
+            Some(from + DIGEST_SLOTS).filter(|next| *next < guarded.state.object_slots())
+        });
+        self.hub.tail.tell_anyway();
+        self.state().digest_from = next.unwrap_or(0);
+    }
+
+    /// Reads both records. A read that is in progress is followed by another one.
+    pub(super) fn observe(self: &Arc<Self>) {
+        {
+            let mut state = self.state();
+            if let Some(again) = &mut state.observing {
+                *again = true;
+                return;
+            }
+            state.observing = Some(false);
+        }
+        let driver = self.clone();
+        self.spawn(async move {
+            let sent = driver.env.boottime();
+            let seen = driver.backend.observe().await;
+            driver.report(seen.as_ref().err());
+            if let Ok(seen) = seen {
+                driver.update(|core, now| core.observe(now, sent, seen));
+            }
+            let again = driver.state().observing.take();
+            if again == Some(true) {
+                driver.observe();
+            }
+        });
+    }
+
+    /// Keeps the error of the coordination service, or its absence, and logs when it changes.
+    pub(super) fn report(&self, error: Option<&ElectionError>) {
+        let mut state = self.state();
+        match (error, &state.backend_error) {
+            (None, Some(_)) => tracing::info!("the coordination service answers again"),
+            (Some(error), None) => tracing::warn!(%error, "the coordination service does not answer"),
+            _ => {}
+        }
+        state.backend_error = error.map(ToString::to_string);
+    }
+
+    /// Observes at each change of the leader's key.
+    pub(super) async fn watch(self: Arc<Self>) {
+        loop {
+            match self.backend.watch().await {
+                Ok(mut watch) => {
+                    self.observe();
+                    while watch.changed().await.is_ok() {
+                        self.observe();
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "cannot watch the leader's key"),
+            }
+            self.env.sleep(WATCH_RETRY).await;
+        }
+    }
+}
+
+pub(super) const NO_PANIC: &str = "no task panics while it has this locked";

@@ -1,0 +1,218 @@
+//! A standby's stream: it connects to the leader, applies what comes, and acknowledges.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+
+use crate::engine::base::HostPort;
+use crate::engine::election::ElectionBackend;
+use crate::engine::env::{Env, Net, deadline};
+use crate::engine::ha::frame::{Frame, FrameKind};
+use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
+use crate::engine::ha::{HaMessage, MemberInfo};
+use crate::engine::master::record::DATA_FORMAT_NEWEST;
+use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::gate::GatePhase;
+use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, StreamStart, greet};
+use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
+
+/// Maximum time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause before the next attempt.
+const RETRY: Duration = Duration::from_millis(50);
+/// The leader sends pings much more often than this.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// Maximum time to find out whether the leader's RPC port refuses connections.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Follows this leader, until the task is aborted.
+pub(super) async fn follow<E: Env, B: ElectionBackend>(driver: &Arc<HaDriver<E, B>>, leader: MemberInfo) {
+    let mut last_problem = String::new();
+    loop {
+        if driver.copy().is_following() {
+            let stream = deadline(&driver.env, CONNECT_TIMEOUT, driver.env.net().connect(&leader.replication)).await;
+            let problem = match stream {
+                Ok(Ok(stream)) => run(driver, &leader, stream).await,
+                Ok(Err(error)) => error.to_string(),
+                Err(elapsed) => elapsed.to_string(),
+            };
+            if problem != last_problem {
+                tracing::warn!(leader = %leader.rpc, problem, "this standby is not connected to the leader; trying again");
+                last_problem = problem;
+            }
+        }
+        driver.env.sleep(RETRY).await;
+    }
+}
+
+/// Follows over one connection. Returns why it ended.
+async fn run<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    leader: &MemberInfo,
+    mut stream: <E::Net as Net>::Stream,
+) -> String {
+    let hello = {
+        let copy = driver.copy();
+        let standby = driver.state().core.me().id;
+        let (cluster, release) = (driver.settings.cluster.clone(), env!("CARGO_PKG_VERSION").to_owned());
+        let format = DATA_FORMAT_NEWEST.number();
+        Hello { cluster, standby, origin: copy.origin, applied: copy.applied, format, release }
+    };
+    let greeted = greet(&mut stream, &driver.settings.secret, &hello);
+    let welcome = match deadline(&driver.env, HANDSHAKE_TIMEOUT, greeted).await {
+        Ok(Ok(welcome)) => welcome,
+        Ok(Err(error)) => return error.to_string(),
+        Err(elapsed) => return elapsed.to_string(),
+    };
+    match welcome.start {
+        StreamStart::Refused(why) => return format!("the leader refuses: {why}"),
+        _ if welcome.leader != leader.id => return "another copy of the leader answers".to_owned(),
+        StreamStart::Snapshot if !driver.copy().is_empty() => {
+            // A copy that is replaced must not be taken for the one in the sync record, so it gets a new ID first.
+            tracing::info!("this copy has another history than the leader's, or is too old: it is replaced");
+            driver.discard(GatePhase::Closed);
+            return "the copy is replaced".to_owned();
+        }
+        StreamStart::Snapshot => {}
+        StreamStart::Changes => driver.copy().origin = Some(leader.id),
+    }
+    tracing::info!(leader = %leader.rpc, start = ?welcome.start, change = hello.applied, "following the leader");
+    let (link, messages) = mpsc::unbounded_channel();
+    driver.state().links.insert(leader.id, link.clone());
+    driver.update(|core, _| core.stream_opened(leader.id));
+    let (reader, writer) = tokio::io::split(stream);
+    let ended = tokio::select! {
+        ended = receive(driver, leader, reader) => ended,
+        ended = send(writer, messages) => ended,
+    };
+    let Err(error) = ended;
+    {
+        let mut state = driver.state();
+        if state.links.get(&leader.id).is_some_and(|current| current.same_channel(&link)) {
+            state.links.remove(&leader.id);
+        }
+    }
+    drop(driver.copy().cancel_load());
+    if let StreamError::Apply(_) | StreamError::Damaged(_) = &error {
+        tracing::error!(%error, "the copy of the state cannot be used any more");
+        driver.update(|core, now| {
+            core.stream_closed(now, false);
+            core.copy_damaged();
+        });
+        return error.to_string();
+    }
+    let has_ended = match &error {
+        StreamError::Closed => true,
+        StreamError::Io(error) => error.kind() == ErrorKind::ConnectionReset,
+        _ => false,
+    };
+    let is_gone = has_ended && refuses(driver, &leader.rpc).await;
+    driver.update(|core, now| core.stream_closed(now, is_gone));
+    error.to_string()
+}
+
+/// Whether nothing listens on a port of a host that can be reached.
+async fn refuses<E: Env, B>(driver: &HaDriver<E, B>, at: &HostPort) -> bool {
+    let probed = deadline(&driver.env, PROBE_TIMEOUT, driver.env.net().connect(at)).await;
+    matches!(probed, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused)
+}
+
+async fn receive<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    leader: &MemberInfo,
+    reader: impl tokio::io::AsyncRead + Unpin,
+) -> Result<std::convert::Infallible, StreamError> {
+    let mut frames = FrameReader::new(reader);
+    loop {
+        let frame = deadline(&driver.env, SILENCE_MAX, frames.next()).await;
+        let frame = frame.map_err(|_| StreamError::Silent(SILENCE_MAX))??;
+        handle(driver, leader, &frame)?;
+    }
+}
+
+fn handle<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    leader: &MemberInfo,
+    frame: &Frame,
+) -> Result<(), StreamError> {
+    let now = driver.env.now();
+    match frame.kind {
+        FrameKind::Control => {
+            let message = HaMessage::decode(&frame.payload)?;
+            if let HaMessage::Ping { last, .. } = message {
+                driver.state().leader_last = last;
+            }
+            driver.update(|core, now| core.receive(now, leader.id, message));
+        }
+        FrameKind::Changes => {
+            let changes = Changes::decode(&frame.payload)?;
+            let applied = {
+                let mut copy = driver.copy();
+                if !copy.is_following() {
+                    return Ok(());
+                }
+                if frame.sequence > copy.applied + 1 {
+                    return Err(StreamError::Order);
+                }
+                for (sequence, change) in (frame.sequence..).zip(changes.iter()) {
+                    if copy.apply(now, leader.id, sequence, change)? {
+                        driver.hub.tail.append(sequence, change);
+                    }
+                }
+                copy.applied
+            };
+            driver.update(|core, now| core.applied(now, applied));
+        }
+        FrameKind::SnapshotChunk => driver.copy().load(now, &frame.payload)?,
+        FrameKind::SnapshotEnd => {
+            let SnapshotEnd { objects, digest } = SnapshotEnd::decode(&frame.payload)?;
+            if !driver.copy().loaded(leader.id, frame.sequence, objects, digest) {
+                return Err(StreamError::Damaged("the snapshot differs from the leader's state".to_owned()));
+            }
+            driver.hub.tail.restart(frame.sequence + 1);
+            tracing::info!(objects, change = frame.sequence, "snapshot received from the leader");
+            driver.update(|core, now| core.applied(now, frame.sequence));
+        }
+        FrameKind::Clients => {
+            let mut copy = driver.copy();
+            for (client, age_ms) in ClientPings::decode(&frame.payload)?.0 {
+                copy.heard(client, now - Duration::from_millis(age_ms.into()));
+            }
+            copy.forget_old_calls(now);
+        }
+        FrameKind::Digest => {
+            let digest = StateDigest::decode(&frame.payload)?;
+            if !driver.copy().agrees(frame.sequence, &digest) {
+                let what = format!(
+                    "the copy differs from the leader's state after change {}, in the object slots from {} on, the segments or the clients",
+                    frame.sequence, digest.from
+                );
+                return Err(StreamError::Damaged(what));
+            }
+            driver.state().digests += 1;
+        }
+    }
+    Ok(())
+}
+
+async fn send(
+    mut writer: impl tokio::io::AsyncWrite + Unpin,
+    mut messages: mpsc::UnboundedReceiver<StreamMessage>,
+) -> Result<std::convert::Infallible, StreamError> {
+    let mut out = Vec::new();
+    loop {
+        let mut message = messages.recv().await.ok_or(StreamError::Closed)?;
+        out.clear();
+        loop {
+            message.put(&mut out, 0, 0);
+            match messages.try_recv() {
+                Ok(next) => message = next,
+                Err(_) => break,
+            }
+        }
+        writer.write_all(&out).await?;
+    }
+}

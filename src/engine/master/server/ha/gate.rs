@@ -1,0 +1,303 @@
+//! The gate of a master in a cluster: which requests are processed, and when their responses may be sent.
+//!
+//! The driver ([`HaDriver`](super::driver::HaDriver)) moves the gate; the threads that serve connections read it. A response may be sent
+//! while the fence has not passed, if the required standbys have the changes of its connection's thread.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::engine::base::{HostPort, Mono};
+use crate::engine::env::Env;
+use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait};
+use crate::engine::wire::Method;
+
+thread_local! {
+    /// What this thread has processed since its last commit.
+    static PROCESSED: Cell<Processed> = const { Cell::new(Processed { term: 0, last: 0 }) };
+}
+
+/// The term of the state that a thread has used, or 0, and the last change that its responses wait for, or 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Processed {
+    term: u64,
+    last: u64,
+}
+
+/// A thread has used states of two terms.
+const MIXED_TERMS: u64 = u64::MAX;
+
+/// Which requests are processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum GatePhase {
+    /// None. Connections are closed.
+    Closed = 0,
+    /// All.
+    Open = 1,
+    /// Those that change nothing. The others wait.
+    ChangesHeld = 2,
+    /// None. They wait until the successor leads.
+    Released = 3,
+    /// None. Connections are forwarded to the successor.
+    Forwarding = 4,
+}
+
+impl GatePhase {
+    fn from_number(number: u8) -> GatePhase {
+        use GatePhase::{ChangesHeld, Closed, Forwarding, Open, Released};
+        [Open, ChangesHeld, Released, Forwarding].into_iter().find(|it| *it as u8 == number).unwrap_or(Closed)
+    }
+}
+
+/// The gate.
+#[derive(Debug)]
+pub(in crate::engine::master::server) struct HaGate {
+    phase: AtomicU8,
+    /// Counts the times at which this master began or ended to serve. Odd while it serves.
+    term: AtomicU64,
+    /// No response is sent from this time on, on the clock that counts suspended time, in nanoseconds.
+    fence: AtomicU64,
+    /// Responses to changes up to this one may be sent.
+    acked: AtomicU64,
+    /// Counts the moves of the gate, for those who wait.
+    moved: watch::Sender<u64>,
+    /// To which master connections are forwarded, and until when new ones are.
+    forward: Mutex<Option<(HostPort, Mono)>>,
+}
+
+impl HaGate {
+    pub(super) fn new() -> HaGate {
+        HaGate {
+            phase: AtomicU8::new(GatePhase::Closed as u8),
+            term: AtomicU64::new(0),
+            fence: AtomicU64::new(0),
+            acked: AtomicU64::new(0),
+            moved: watch::Sender::new(0),
+            forward: Mutex::new(None),
+        }
+    }
+
+    /// Which requests are processed.
+    pub(super) fn phase(&self) -> GatePhase {
+        GatePhase::from_number(self.phase.load(Ordering::Acquire))
+    }
+
+    /// Whether all requests are processed.
+    pub fn is_open(&self) -> bool {
+        self.phase() == GatePhase::Open
+    }
+
+    /// Whether a successor leads, to which connections are forwarded.
+    pub fn is_forwarding(&self) -> bool {
+        self.phase() == GatePhase::Forwarding
+    }
+
+    /// The current term.
+    pub(super) fn term(&self) -> u64 {
+        self.term.load(Ordering::Acquire)
+    }
+
+    /// Begins the next term. Responses of the term before are not sent any more.
+    pub(super) fn next_term(&self) -> u64 {
+        self.term.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Changes which requests are processed.
+    pub(super) fn set_phase(&self, phase: GatePhase) {
+        self.phase.store(phase as u8, Ordering::Release);
+        self.wake();
+    }
+
+    /// Forwards connections to this master; new ones until this time.
+    pub(super) fn forward_to(&self, address: HostPort, until: Mono) {
+        *self.forward.lock().unwrap_or_else(PoisonError::into_inner) = Some((address, until));
+        self.set_phase(GatePhase::Forwarding);
+    }
+
+    /// Publishes what the core has decided. `fence`: `None` if it stays, because a hand-over has begun.
+    pub(super) fn publish(&self, now: Mono, fence: Option<Mono>, acked: u64) {
+        let mut has_moved = self.acked.swap(acked, Ordering::AcqRel) != acked;
+        if let Some(fence) = fence {
+            let before = self.fence.swap(fence.0, Ordering::AcqRel);
+            has_moved |= before != fence.0 && before <= now.0;
+        }
+        if has_moved {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.moved.send_modify(|moves| *moves += 1);
+    }
+
+    /// This thread has used the state of `term`. Its last change is `changed`, or 0.
+    #[inline]
+    pub fn note(&self, term: u64, changed: u64) {
+        let before = PROCESSED.get();
+        let term = if before.term == 0 || before.term == term { term } else { MIXED_TERMS };
+        PROCESSED.set(Processed { term, last: before.last.max(changed) });
+    }
+
+    /// This thread sends no response for what it has processed.
+    pub fn forget() {
+        PROCESSED.take();
+    }
+
+    /// Waits until the responses of this thread may be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    pub fn commit<'a, E: Env>(&'a self, env: &'a E) -> Option<CommitWait<'a>> {
+        let own = PROCESSED.take();
+        match self.may_send(own, env) {
+            Some(true) => None,
+            Some(false) => Some(Box::pin(std::future::ready(false))),
+            None => Some(Box::pin(async move {
+                let mut moved = self.moved.subscribe();
+                loop {
+                    if let Some(may_send) = self.may_send(own, env) {
+                        return may_send;
+                    }
+                    if moved.changed().await.is_err() {
+                        return false;
+                    }
+                }
+            })),
+        }
+    }
+
+    /// Whether responses may be sent (`true`), can never be sent (`false`), or must wait (`None`).
+    #[inline]
+    fn may_send(&self, own: Processed, env: &impl Env) -> Option<bool> {
+        if own.term == 0 {
+            return Some(true);
+        }
+        if own.term != self.term() {
+            return Some(false);
+        }
+        let is_acked = own.last <= self.acked.load(Ordering::Acquire);
+        (is_acked && env.boottime().0 < self.fence.load(Ordering::Acquire)).then_some(true)
+    }
+
+    /// Whether a request is processed now.
+    #[inline]
+    pub fn admits(&self, method: Method) -> bool {
+        match self.phase() {
+            GatePhase::Open => true,
+            GatePhase::ChangesHeld => is_read(method),
+            GatePhase::Closed | GatePhase::Released | GatePhase::Forwarding => false,
+        }
+    }
+
+    /// Waits until a request can be processed, or its connection must be forwarded or closed.
+    pub fn admission<'a, E: Env>(&'a self, env: &'a E, method: Method) -> AdmissionWait<'a> {
+        Box::pin(async move {
+            let mut moved = self.moved.subscribe();
+            loop {
+                match self.phase() {
+                    _ if self.admits(method) => return Admitted::Proceed,
+                    GatePhase::Closed | GatePhase::Open => return Admitted::Close,
+                    GatePhase::Forwarding => return self.forwarding(env.boottime()),
+                    GatePhase::ChangesHeld | GatePhase::Released => {}
+                }
+                if moved.changed().await.is_err() {
+                    return Admitted::Close;
+                }
+            }
+        })
+    }
+
+    fn forwarding(&self, now: Mono) -> Admitted {
+        let forward = self.forward.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*forward {
+            Some((address, until)) if now < *until => Admitted::Forward(address.clone()),
+            _ => Admitted::Close,
+        }
+    }
+}
+
+/// Whether a method changes nothing that is recorded.
+fn is_read(method: Method) -> bool {
+    matches!(
+        method,
+        Method::ServiceReady
+            | Method::Ping
+            | Method::GetFsdir
+            | Method::GetStorageConfig
+            | Method::ExistKey
+            | Method::BatchExistKey
+            | Method::GetReplicaList
+            | Method::BatchGetReplicaList
+            | Method::GetReplicaListByRegex
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::env::RealEnv;
+
+    const SOON: Mono = Mono(u64::MAX);
+
+    fn serving() -> (HaGate, u64) {
+        let gate = HaGate::new();
+        let term = gate.next_term();
+        gate.publish(Mono::ZERO, Some(SOON), 0);
+        gate.set_phase(GatePhase::Open);
+        (gate, term)
+    }
+
+    /// What `commit` says at once: `None` if it waits.
+    fn commit(gate: &HaGate) -> Option<bool> {
+        use futures_util::FutureExt;
+        gate.commit(&RealEnv::new()).map_or(Some(true), FutureExt::now_or_never)
+    }
+
+    #[test]
+    fn a_response_waits_for_its_change_and_not_for_others() {
+        let (gate, term) = serving();
+        gate.note(term, 0);
+        assert_eq!(commit(&gate), Some(true), "a read");
+        gate.note(term, 7);
+        gate.note(term, 0);
+        assert_eq!(commit(&gate), None);
+        gate.publish(Mono::ZERO, None, 7);
+        gate.note(term, 7);
+        assert_eq!(commit(&gate), Some(true));
+        assert_eq!(commit(&gate), Some(true), "nothing was processed");
+    }
+
+    #[test]
+    fn no_response_is_sent_after_the_fence_or_in_another_term() {
+        let (gate, term) = serving();
+        gate.publish(Mono::ZERO, Some(Mono(1)), 0);
+        gate.note(term, 0);
+        assert_eq!(commit(&gate), None, "the fence may still move");
+        gate.publish(Mono::ZERO, Some(SOON), 0);
+        gate.note(term, 0);
+        gate.next_term();
+        assert_eq!(commit(&gate), Some(false));
+        let later = gate.next_term();
+        gate.note(term, 0);
+        gate.note(later, 0);
+        assert_eq!(commit(&gate), Some(false), "a part of the responses is of an earlier term");
+    }
+
+    #[tokio::test]
+    async fn requests_wait_during_a_hand_over_and_are_then_forwarded() {
+        let (gate, _) = serving();
+        let env = RealEnv::new();
+        gate.set_phase(GatePhase::ChangesHeld);
+        assert!(gate.admits(Method::GetReplicaList) && !gate.admits(Method::PutStart));
+        let successor = HostPort::new("b", 1);
+        let forwarded = async {
+            gate.set_phase(GatePhase::Released);
+            tokio::task::yield_now().await;
+            gate.forward_to(successor.clone(), SOON);
+        };
+        let (admitted, ()) = tokio::join!(gate.admission(&env, Method::PutStart), forwarded);
+        assert_eq!(admitted, Admitted::Forward(successor));
+        gate.forward_to(HostPort::new("b", 1), Mono::ZERO);
+        assert_eq!(gate.admission(&env, Method::PutStart).await, Admitted::Close);
+    }
+}

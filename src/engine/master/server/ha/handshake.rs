@@ -1,0 +1,301 @@
+//! The beginning of a stream: both masters prove that they know the secret, and agree on how the standby catches up.
+//!
+//! The leader sends a [`Challenge`], the standby a [`Hello`], and the leader a [`Welcome`]. Each is a length of four bytes (little-endian)
+//! and JSON. A proof is an HMAC-SHA256 with the secret over both nonces and the message.
+
+use std::io;
+use std::time::Duration;
+
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::engine::ha::MemberId;
+
+/// The version of the stream. Masters with different ones do not replicate.
+pub(super) const STREAM_VERSION: u32 = 1;
+/// Maximum time for the whole handshake.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of a message, in bytes.
+const MESSAGE_BYTES_MAX: u32 = 4096;
+
+/// The first message, from the leader.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Challenge {
+    pub version: u32,
+    /// The leader's release.
+    pub release: String,
+    pub nonce: String,
+}
+
+/// The standby and its copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub cluster: String,
+    pub standby: MemberId,
+    /// The leader whose changes the copy contains last; `None` if it is empty.
+    pub origin: Option<MemberId>,
+    /// The last change that it contains.
+    pub applied: u64,
+    /// The newest data format that the standby reads.
+    pub format: u8,
+    pub release: String,
+}
+
+/// The leader's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Welcome {
+    pub leader: MemberId,
+    pub view: u64,
+    pub start: StreamStart,
+}
+
+/// How the standby catches up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StreamStart {
+    /// With the changes behind its last one.
+    Changes,
+    /// With a snapshot.
+    Snapshot,
+    /// Not at all.
+    Refused(String),
+}
+
+/// A message with the proof that its sender knows the secret.
+#[derive(Serialize, Deserialize)]
+struct Proven {
+    /// A message in JSON. The proof refers to these bytes.
+    body: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nonce: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proof: Option<String>,
+}
+
+/// Why a handshake failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the peer sent something else than a master does: {0}")]
+    Malformed(String),
+    #[error("the peer has another secret, or none (--ha-secret-file)")]
+    Secret,
+    #[error("the peer's stream has version {found} ({release}), this release has version {STREAM_VERSION}")]
+    Version { found: u32, release: String },
+}
+
+/// The secret that the masters of a cluster share.
+#[derive(Clone)]
+pub struct HaSecret(Option<hmac::Key>);
+
+impl std::fmt::Debug for HaSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "HaSecret(..)" } else { "HaSecret(none)" })
+    }
+}
+
+impl HaSecret {
+    /// Without a secret, every master that reaches the port can follow.
+    pub fn none() -> HaSecret {
+        HaSecret(None)
+    }
+
+    /// Uses these bytes.
+    pub fn new(bytes: &[u8]) -> HaSecret {
+        HaSecret(Some(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
+    }
+
+    fn prove(&self, role: &str, nonces: [&str; 2], body: &str) -> Option<String> {
+        let tag = hmac::sign(self.0.as_ref()?, message(role, nonces, body).as_bytes());
+        Some(hex(tag.as_ref()))
+    }
+
+    fn check(&self, role: &str, nonces: [&str; 2], body: &str, proof: Option<&str>) -> Result<(), HandshakeError> {
+        let Some(key) = &self.0 else {
+            return if proof.is_none() { Ok(()) } else { Err(HandshakeError::Secret) };
+        };
+        let tag = proof.and_then(unhex).ok_or(HandshakeError::Secret)?;
+        hmac::verify(key, message(role, nonces, body).as_bytes(), &tag).map_err(|_| HandshakeError::Secret)
+    }
+}
+
+fn message(role: &str, nonces: [&str; 2], body: &str) -> String {
+    format!("mcctl-ha {role}\n{}\n{}\n{body}", nonces[0], nonces[1])
+}
+
+fn nonce() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("this host has no random numbers"))?;
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+    (digits.len().is_multiple_of(2)).then(|| digits.chunks(2).map(byte).collect())?
+}
+
+/// A leader's handshake that has received the standby's message.
+pub(super) struct LeaderHandshake {
+    pub hello: Hello,
+    nonces: [String; 2],
+}
+
+impl LeaderHandshake {
+    /// Sends the challenge and receives the standby's message.
+    ///
+    /// # Errors
+    /// The peer is not a master with the same secret.
+    pub async fn begin(
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        secret: &HaSecret,
+    ) -> Result<LeaderHandshake, HandshakeError> {
+        let own = nonce()?;
+        let release = env!("CARGO_PKG_VERSION").to_owned();
+        write(stream, &Challenge { version: STREAM_VERSION, release, nonce: own.clone() }).await?;
+        let proven: Proven = read(stream).await?;
+        let nonces = [own, proven.nonce.unwrap_or_default()];
+        let shown = [nonces[0].as_str(), nonces[1].as_str()];
+        if let Err(error) = secret.check("standby", shown, &proven.body, proven.proof.as_deref()) {
+            // The reason is not a secret, and the standby's operator needs it.
+            let start = StreamStart::Refused(error.to_string());
+            let body = encode(&Welcome { leader: MemberId(0), view: 0, start })?;
+            write(stream, &Proven { body, nonce: None, proof: None }).await?;
+            return Err(error);
+        }
+        Ok(LeaderHandshake { hello: decode(proven.body.as_bytes())?, nonces })
+    }
+
+    /// Sends the answer.
+    ///
+    /// # Errors
+    /// The connection ended.
+    pub async fn finish(
+        &self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        secret: &HaSecret,
+        welcome: &Welcome,
+    ) -> Result<(), HandshakeError> {
+        let body = encode(welcome)?;
+        let proof = secret.prove("leader", [&self.nonces[0], &self.nonces[1]], &body);
+        write(stream, &Proven { body, nonce: None, proof }).await
+    }
+}
+
+/// A standby's side of the handshake.
+///
+/// # Errors
+/// The peer is not a master with the same secret and version.
+pub(super) async fn greet(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    secret: &HaSecret,
+    hello: &Hello,
+) -> Result<Welcome, HandshakeError> {
+    let challenge: Challenge = read(stream).await?;
+    if challenge.version != STREAM_VERSION {
+        return Err(HandshakeError::Version { found: challenge.version, release: challenge.release });
+    }
+    let (own, body) = (nonce()?, encode(hello)?);
+    let nonces = [challenge.nonce.as_str(), own.as_str()];
+    let proof = secret.prove("standby", nonces, &body);
+    write(stream, &Proven { body, nonce: Some(own.clone()), proof }).await?;
+    let proven: Proven = read(stream).await?;
+    let welcome: Welcome = decode(proven.body.as_bytes())?;
+    if proven.proof.is_none() && matches!(welcome.start, StreamStart::Refused(_)) {
+        return Ok(welcome);
+    }
+    secret.check("leader", nonces, &proven.body, proven.proof.as_deref())?;
+    Ok(welcome)
+}
+
+fn encode(message: &impl Serialize) -> Result<String, HandshakeError> {
+    serde_json::to_string(message).map_err(|error| HandshakeError::Malformed(error.to_string()))
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HandshakeError> {
+    serde_json::from_slice(bytes).map_err(|error| HandshakeError::Malformed(error.to_string()))
+}
+
+async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &impl Serialize) -> Result<(), HandshakeError> {
+    let body = encode(message)?;
+    let mut bytes = u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+    bytes.extend_from_slice(body.as_bytes());
+    Ok(stream.write_all(&bytes).await?)
+}
+
+async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> Result<T, HandshakeError> {
+    let length = stream.read_u32_le().await?;
+    if length > MESSAGE_BYTES_MAX {
+        return Err(HandshakeError::Malformed(format!("a message of {length} bytes")));
+    }
+    let mut bytes = vec![0; length as usize];
+    stream.read_exact(&mut bytes).await?;
+    decode(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        let (cluster, release) = ("c".to_owned(), "1".to_owned());
+        Hello { cluster, standby: MemberId(2), origin: Some(MemberId(1)), applied: 9, format: 1, release }
+    }
+
+    async fn run(
+        leader: HaSecret,
+        standby: HaSecret,
+    ) -> (Result<Hello, HandshakeError>, Result<Welcome, HandshakeError>) {
+        let (mut a, mut b) = tokio::io::duplex(4096);
+        let welcome = Welcome { leader: MemberId(1), view: 7, start: StreamStart::Changes };
+        let lead = async {
+            let handshake = LeaderHandshake::begin(&mut a, &leader).await?;
+            handshake.finish(&mut a, &leader, &welcome).await?;
+            Ok(handshake.hello)
+        };
+        let follow = async { greet(&mut b, &standby, &hello()).await };
+        tokio::join!(lead, follow)
+    }
+
+    #[tokio::test]
+    async fn masters_with_the_same_secret_agree() {
+        for secret in [HaSecret::none(), HaSecret::new(b"secret")] {
+            let (heard, welcomed) = run(secret.clone(), secret).await;
+            assert_eq!(heard.unwrap(), hello());
+            assert_eq!(welcomed.unwrap().start, StreamStart::Changes);
+        }
+    }
+
+    #[tokio::test]
+    async fn another_secret_is_refused_and_both_sides_are_told() {
+        let (none, one, two) = (HaSecret::none(), HaSecret::new(b"one"), HaSecret::new(b"two"));
+        for (leader, standby) in [(&one, &two), (&one, &none), (&none, &one)] {
+            let (heard, welcomed) = run(leader.clone(), standby.clone()).await;
+            assert!(matches!(heard, Err(HandshakeError::Secret)));
+            assert!(matches!(welcomed.unwrap().start, StreamStart::Refused(why) if why.contains("--ha-secret-file")));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_leader_without_the_secret_is_not_followed() {
+        let (mut a, mut b) = tokio::io::duplex(4096);
+        let imitate = async {
+            write(&mut a, &Challenge { version: STREAM_VERSION, release: String::new(), nonce: "n".to_owned() })
+                .await?;
+            let _: Proven = read(&mut a).await?;
+            let body = encode(&Welcome { leader: MemberId(1), view: 1, start: StreamStart::Snapshot })?;
+            write(&mut a, &Proven { body, nonce: None, proof: None }).await
+        };
+        let secret = HaSecret::new(b"secret");
+        let (sent, welcomed) = tokio::join!(imitate, async { greet(&mut b, &secret, &hello()).await });
+        assert!(sent.is_ok() && matches!(welcomed, Err(HandshakeError::Secret)));
+    }
+}

@@ -1,0 +1,118 @@
+//! A master of a cluster: it takes part in the election, streams its changes to standbys or follows a leader, and takes over.
+//!
+//! [`HaCore`](crate::engine::ha::HaCore) decides. The driver performs its actions on one thread, which also serves the streams. What the
+//! threads that serve clients need is in the [`HaHub`]: the gate, which says what may be processed and sent, and the tail of the changes.
+
+mod copy;
+mod driver;
+mod follower;
+mod gate;
+mod handshake;
+mod perform;
+mod replication;
+mod run;
+mod snapshot_stream;
+mod stream;
+mod tail;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::base::HostPort;
+use crate::engine::ha::HaConfig;
+use crate::engine::master::state::MasterState;
+use crate::engine::master::view::HaView;
+
+pub use handshake::HaSecret;
+
+pub(super) use driver::HaDriver;
+pub(super) use gate::HaGate;
+use tail::ChangeTail;
+
+/// How a master takes part in a cluster.
+#[derive(Clone, Debug)]
+pub struct HaSettings {
+    pub config: HaConfig,
+    /// The cluster's name. Masters of other clusters cannot follow.
+    pub cluster: String,
+    /// The host under which clients and other masters reach this one.
+    pub host: String,
+    /// Where the port for standbys listens; port 0 selects a free one.
+    pub listen: HostPort,
+    pub secret: HaSecret,
+}
+
+/// What all threads of a cluster's master share.
+#[derive(Debug)]
+pub(in crate::engine::master::server) struct HaHub {
+    pub gate: HaGate,
+    pub tail: Arc<ChangeTail>,
+    view: Mutex<HaView>,
+    commands: mpsc::UnboundedSender<HaCommand>,
+    /// The process is about to end, so it does not follow another leader.
+    is_ending: AtomicBool,
+}
+
+/// A request of another thread to the driver.
+#[derive(Debug)]
+pub(super) enum HaCommand {
+    /// Hand over to a standby in sync. The response says whether one was found.
+    StepDown(oneshot::Sender<bool>),
+    /// Tell the leader that this standby leaves. The response says whether it was a standby.
+    Leave(oneshot::Sender<bool>),
+}
+
+impl HaHub {
+    /// The hub, and the requests to its driver.
+    pub fn new() -> (HaHub, mpsc::UnboundedReceiver<HaCommand>) {
+        let (commands, requests) = mpsc::unbounded_channel();
+        let (gate, tail) = (HaGate::new(), Arc::new(ChangeTail::new()));
+        (HaHub { gate, tail, view: Mutex::default(), commands, is_ending: AtomicBool::new(false) }, requests)
+    }
+
+    /// What is shown of this master.
+    pub fn view(&self) -> HaView {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_view(&self, view: HaView) {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
+    }
+
+    /// Asks the driver to hand over. Returns false if there is no standby in sync, or this master does not lead.
+    pub async fn step_down(&self) -> bool {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(HaCommand::StepDown(answer)).is_ok() && answered.await.unwrap_or(false)
+    }
+
+    /// From now on, this process does not follow a leader. If it does, tells the leader that it leaves.
+    /// Returns true if it did.
+    pub async fn leave(&self) -> bool {
+        self.is_ending.store(true, Ordering::Release);
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(HaCommand::Leave(answer)).is_ok() && answered.await.unwrap_or(false)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+
+    /// Appends the change that the state has made since it was locked, if there is one. For use before the state is unlocked. `term` is
+    /// that of the state.
+    #[inline]
+    pub fn close_change(&self, state: &mut MasterState, term: u64) {
+        let appended = state.close_change(|change| {
+            self.tail.append(change.sequence, change.payload);
+            change.sequence
+        });
+        let mut changed = appended.unwrap_or(0);
+        if state.take_repeated().is_some() {
+            changed = self.tail.appended();
+        }
+        self.gate.note(term, changed);
+    }
+}

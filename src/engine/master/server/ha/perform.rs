@@ -1,0 +1,277 @@
+//! The actions that the core requires.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::election::ElectionBackend;
+use crate::engine::env::Env;
+use crate::engine::ha::{HaAction, MemberId, StopReason, TxnOutcome};
+use crate::engine::master::RecordBuffer;
+use crate::engine::master::record::DATA_FORMAT;
+use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::follower::follow;
+use crate::engine::master::server::ha::gate::GatePhase;
+use crate::engine::master::server::ha::stream::StreamMessage;
+use crate::engine::master::state::MasterState;
+use crate::engine::master::view::{HaStandbyView, HaView};
+
+/// Minimum time for which restored segments accept no new objects if acknowledged changes may be missing.
+const LOSSY_HOLD: Duration = Duration::from_secs(30);
+/// How long new connections are forwarded after a hand-over. Connections that are forwarded then stay so.
+const FORWARD_FOR: Duration = Duration::from_secs(10);
+/// How long a call of upstream's client may hang at a leader that does not answer (its default request timeout), and then retry.
+const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
+/// Leases are assumed to be longer by this when a copy is made ready. If it serves later than that, they are assumed again.
+const READY_SLACK: Duration = Duration::from_secs(1);
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// Performs an action. Never waits.
+    pub(super) fn perform(self: &Arc<Self>, action: HaAction) {
+        match action {
+            HaAction::GrantLease => self.request(async |driver, sent| {
+                let lease = driver.backend.grant_lease(driver.settings.config.lease_ttl).await;
+                driver.report(lease.as_ref().err());
+                driver.update(|core, now| core.lease_granted(now, sent, lease.ok()));
+            }),
+            HaAction::RenewLease(id) => self.request(async move |driver, sent| {
+                let renewed = driver.backend.renew_lease(id).await;
+                driver.report(renewed.as_ref().err());
+                driver.update(|core, now| core.lease_renewed(now, sent, id, renewed.ok()));
+            }),
+            HaAction::RevokeLease(id) => {
+                tracing::info!("the leader's process has ended: its lease is revoked");
+                self.request(async move |driver, _| {
+                    let _ = driver.backend.revoke_lease(id).await;
+                    driver.observe();
+                });
+            }
+            HaAction::Observe => self.observe(),
+            HaAction::Elect(txn) => self.request(async move |driver, _| {
+                let outcome = driver.backend.elect(&txn).await;
+                driver.update(|core, now| core.elected(now, &outcome));
+            }),
+            HaAction::WriteSync(txn) => self.request(async move |driver, _| {
+                let in_sync: Vec<String> = txn.sync.in_sync.iter().map(ToString::to_string).collect();
+                let outcome = driver.backend.write_sync(&txn).await;
+                if let TxnOutcome::Done(_) = outcome {
+                    tracing::info!(?in_sync, alone_since = txn.sync.alone_since, "sync record written");
+                }
+                driver.update(|core, now| core.sync_written(now, &txn, &outcome));
+            }),
+            HaAction::DeleteKey { view, address } => self.request(async move |driver, _| {
+                let outcome = driver.backend.delete_key(view, &address).await;
+                driver.update(|core, now| core.key_deleted(now, &outcome));
+            }),
+            HaAction::Follow(leader) => {
+                let before = self.state().follower.take();
+                before.inspect(tokio::task::AbortHandle::abort);
+                drop(self.copy().cancel_load());
+                if let Some(leader) = leader.filter(|_| !self.hub.is_ending()) {
+                    let driver = self.clone();
+                    let task = self.spawn(async move { follow(&driver, leader).await });
+                    self.state().follower = Some(task);
+                }
+            }
+            HaAction::Send(to, message) => {
+                if let Some(link) = self.state().links.get(&to) {
+                    let _ = link.send(StreamMessage::Control(message));
+                }
+            }
+            HaAction::Prepare { lossy } => self.prepare(lossy),
+            HaAction::Discard => {
+                tracing::warn!("this master discards its copy of the state, and follows the leader again");
+                self.discard(GatePhase::Closed);
+            }
+            HaAction::StopServing(StopReason::Superseded) => {
+                tracing::warn!("another master was elected: this one stops serving and discards its state");
+                self.state().demotions += 1;
+                self.discard(GatePhase::Closed);
+            }
+            HaAction::Serve { view } => self.serve(view),
+            HaAction::HoldChanges(true) => {
+                self.hub.gate.set_phase(GatePhase::ChangesHeld);
+                // A call that has the state locked ends first. One that has passed the gate may still follow; its response is never sent.
+                let last = self.shared.with_guarded(None, |_, _, _| self.hub.tail.appended());
+                let last = last.max(self.hub.tail.appended());
+                self.send_clients();
+                self.hub.tail.tell();
+                self.update(|core, now| core.changes_held(now, last));
+            }
+            HaAction::HoldChanges(false) => {
+                tracing::warn!("the hand-over was cancelled: this master keeps leading");
+                self.hub.gate.set_phase(GatePhase::Open);
+            }
+            HaAction::Forward(successor) => self.forward(successor),
+        }
+    }
+
+    /// Runs a request to the coordination service. `work` gets the time at which it was sent.
+    fn request<F>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>, Mono) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let sent = self.env.boottime();
+        self.spawn(work(self.clone(), sent));
+    }
+
+    fn prepare(self: &Arc<Self>, lossy: bool) {
+        let begun = self.copy().begin_prepare();
+        let Some(preparation) = begun else {
+            // It is ready already.
+            return self.update(|core, now| core.prepared(now, true));
+        };
+        let driver = self.clone();
+        let stale = self.settings.config.stale_answers() + READY_SLACK;
+        self.spawn(async move {
+            let (env, began) = (driver.env.clone(), driver.env.now());
+            let hold = lossy.then_some(LOSSY_HOLD);
+            let ready = tokio::task::spawn_blocking(move || preparation.run(env.now(), hold, stale)).await;
+            let ready = match ready {
+                Ok(Ok((state, report))) => {
+                    let took = driver.env.now().since(began);
+                    tracing::info!(objects = report.objects, lossy, ?took, "the copy is ready to serve");
+                    driver.copy().prepared(driver.env.now(), state);
+                    true
+                }
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "the copy of the state is damaged");
+                    false
+                }
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            };
+            driver.update(|core, now| core.prepared(now, ready));
+        });
+    }
+
+    fn serve(self: &Arc<Self>, view: u64) {
+        let me = self.state().core.me().id;
+        let taken = self.copy().take(me);
+        let Some((mut state, since, calls)) = taken else {
+            // The core elects only copies that are ready.
+            tracing::error!("elected without a copy of the state");
+            return self.discard(GatePhase::Closed);
+        };
+        let applied = self.copy().applied;
+        let keys = state.gauges().keys;
+        let term = self.hub.gate.next_term();
+        let before = self.shared.with_guarded(None, |guarded, now, _| {
+            state.counters = std::mem::take(&mut guarded.state.counters);
+            state.view = view;
+            if now.since(since) > READY_SLACK {
+                let lease = state.policy().lease_ttl.max(state.earlier_lease());
+                state.assume_leases(now + lease + self.settings.config.stale_answers());
+            }
+            state.wait_for_clients(now + CLIENT_CALL_MAX);
+            for (client, last) in calls {
+                state.confirm_recent(now, client, last);
+            }
+            state.start_recording(now, RecordBuffer::new(DATA_FORMAT, applied + 1), false);
+            guarded.term = term;
+            std::mem::replace(&mut guarded.state, state)
+        });
+        drop_elsewhere(before);
+        {
+            let mut state = self.state();
+            state.promotions += 1;
+            // The streams to other masters are those of a standby.
+            state.links.clear();
+        }
+        // The first change is the one that has just been made.
+        self.update(|_, _| ());
+        self.hub.gate.set_phase(GatePhase::Open);
+        self.hub.tail.tell();
+        self.shared.wake.notify_one();
+        tracing::info!(view, keys, change = applied, "this master leads and serves clients");
+    }
+
+    /// Discards the state and the copy, and takes a new ID.
+    pub(super) fn discard(self: &Arc<Self>, phase: GatePhase) {
+        if self.hub.gate.term() % 2 == 1 {
+            self.hub.gate.next_term();
+        }
+        if phase == GatePhase::Closed {
+            self.hub.gate.set_phase(phase);
+        }
+        let before = self.shared.with_guarded(None, |guarded, _, _| {
+            let mut empty = MasterState::new(guarded.state.policy().clone());
+            empty.counters = std::mem::take(&mut guarded.state.counters);
+            guarded.term = 0;
+            std::mem::replace(&mut guarded.state, empty)
+        });
+        drop_elsewhere(before);
+        let before = self.copy().discard();
+        drop_elsewhere(before);
+        self.hub.tail.restart(1);
+        self.hub.tail.tell_anyway();
+        {
+            let mut state = self.state();
+            state.links.clear();
+            let follower = state.follower.take();
+            follower.inspect(tokio::task::AbortHandle::abort);
+        }
+        let id = MemberId(self.env.rng());
+        self.update(|core, now| core.reset(now, id));
+    }
+
+    fn forward(self: &Arc<Self>, successor: MemberId) {
+        let address = self.state().core.leader_address();
+        tracing::info!(%successor, ?address, "handed over: the successor leads");
+        match address {
+            Some(address) => {
+                self.hub.gate.forward_to(address, self.env.boottime() + FORWARD_FOR);
+                self.discard(GatePhase::Forwarding);
+            }
+            None => self.discard(GatePhase::Closed),
+        }
+    }
+
+    /// What is shown of this master.
+    pub(super) fn view(&self) -> HaView {
+        let (applied, objects) = {
+            let copy = self.copy();
+            (copy.applied, copy.objects())
+        };
+        let state = self.state();
+        let status = state.core.status();
+        let tail = &self.hub.tail;
+        let serving = self.hub.gate.is_open();
+        let standbys = state.core.standbys().map(|(member, replica)| HaStandbyView {
+            member,
+            required: replica.is_required(),
+            in_sync: replica.is_in_sync(),
+            connected: replica.is_connected,
+            acked: replica.acked,
+        });
+        let standbys: Vec<HaStandbyView> = standbys.collect();
+        let (acked, last) = match standbys.iter().map(|standby| standby.acked).min() {
+            Some(slowest) if serving => (slowest, tail.appended()),
+            None if serving => (tail.appended(), tail.appended()),
+            _ => (applied, state.leader_last.max(applied)),
+        };
+        let leader = if serving { Some(state.core.me().rpc.to_string()) } else { state.core.observed_leader() };
+        HaView {
+            role: status.role.name(),
+            serving,
+            view: status.view,
+            leader,
+            member: Some(state.core.me().id),
+            in_sync: status.in_sync,
+            acked,
+            last,
+            lag_bytes: if serving && last > acked { tail.bytes_behind(acked) } else { 0 },
+            objects,
+            not_promotable: if serving { None } else { state.core.not_promotable() },
+            standbys,
+            digests: state.digests,
+            backend_error: state.backend_error.clone(),
+            promotions: state.promotions,
+            demotions: state.demotions,
+        }
+    }
+}
+
+/// Drops something large without stopping this thread for the time that it takes.
+fn drop_elsewhere(large: impl Send + 'static) {
+    drop(tokio::task::spawn_blocking(move || drop(large)));
+}

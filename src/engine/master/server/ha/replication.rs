@@ -1,0 +1,217 @@
+//! A leader's stream to a standby: a snapshot if needed, then changes as they are made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
+
+use crate::engine::election::ElectionBackend;
+use crate::engine::env::{Env, Net, deadline};
+use crate::engine::ha::frame::{FrameKind, put_frame};
+use crate::engine::ha::message::Changes;
+use crate::engine::ha::{HaMessage, MemberId};
+use crate::engine::master::record::DATA_FORMAT;
+use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, LeaderHandshake, StreamStart, Welcome};
+use crate::engine::master::server::ha::snapshot_stream::{SnapshotPart, stream_snapshot};
+use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
+use crate::engine::master::server::ha::tail::{TailCursor, TailKind};
+
+/// Changes are written once this many bytes are buffered.
+const WRITE_BYTES: usize = 256 << 10;
+/// A standby answers pings much more often than this.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Where a stream gets its frames from.
+enum StreamSource {
+    Snapshot(mpsc::Receiver<SnapshotPart>),
+    Tail(TailCursor),
+}
+
+/// Serves a connection from a standby.
+pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    mut stream: <E::Net as Net>::Stream,
+    peer: &str,
+) {
+    let begun = LeaderHandshake::begin(&mut stream, &driver.settings.secret);
+    let handshake = match deadline(&driver.env, HANDSHAKE_TIMEOUT, begun).await {
+        Ok(Ok(handshake)) => handshake,
+        Ok(Err(error)) => return tracing::warn!(%peer, %error, "a connection to the port for standbys was refused"),
+        Err(_) => return,
+    };
+    let standby = handshake.hello.standby;
+    let (welcome, source) = accept(driver, &handshake.hello);
+    if let StreamStart::Refused(why) = &welcome.start {
+        tracing::info!(%peer, %standby, why, "a standby was refused");
+    }
+    let finished = handshake.finish(&mut stream, &driver.settings.secret, &welcome);
+    if !matches!(deadline(&driver.env, HANDSHAKE_TIMEOUT, finished).await, Ok(Ok(()))) {
+        return;
+    }
+    let Some((source, term)) = source else { return };
+    tracing::info!(%peer, %standby, start = ?welcome.start, change = handshake.hello.applied, "a standby follows");
+    let (link, messages) = mpsc::unbounded_channel();
+    {
+        let mut state = driver.state();
+        if driver.hub.gate.term() != term {
+            return;
+        }
+        state.links.insert(standby, link.clone());
+    }
+    driver.update(|core, now| core.standby_connected(now, standby, handshake.hello.applied));
+    let (reader, writer) = tokio::io::split(stream);
+    let ended = tokio::select! {
+        ended = receive(driver, standby, reader) => ended,
+        ended = send(driver, writer, messages, source, welcome.view) => ended,
+    };
+    let Err(error) = ended;
+    tracing::info!(%peer, %standby, %error, "the stream to a standby ended");
+    let is_current = {
+        let mut state = driver.state();
+        let is_current = state.links.get(&standby).is_some_and(|current| current.same_channel(&link));
+        if is_current {
+            state.links.remove(&standby);
+        }
+        is_current
+    };
+    if is_current {
+        driver.update(|core, now| core.standby_disconnected(now, standby));
+    }
+}
+
+/// Decides how a standby catches up.
+fn accept<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    hello: &Hello,
+) -> (Welcome, Option<(StreamSource, u64)>) {
+    let (leader, view) = {
+        let state = driver.state();
+        (state.core.me().id, state.core.status().view)
+    };
+    let refuse = |why: String| (Welcome { leader, view, start: StreamStart::Refused(why) }, None);
+    let term = driver.hub.gate.term();
+    let cluster = &driver.settings.cluster;
+    if &hello.cluster != cluster {
+        return refuse(format!("this is a master of the cluster {cluster}, not of {}", hello.cluster));
+    }
+    if hello.format < DATA_FORMAT.number() {
+        let (own, theirs) = (DATA_FORMAT.number(), hello.format);
+        return refuse(format!(
+            "the leader writes records of format {own}, and release {} reads only up to {theirs}; upgrade the standbys first",
+            hello.release
+        ));
+    }
+    if hello.standby == leader || !driver.hub.gate.is_open() {
+        return refuse("this master does not lead".to_owned());
+    }
+    let is_prefix = driver.copy().is_prefix(leader, hello.origin, hello.applied);
+    let cursor = if is_prefix { driver.hub.tail.cursor(hello.applied) } else { None };
+    match cursor {
+        Some(cursor) => {
+            (Welcome { leader, view, start: StreamStart::Changes }, Some((StreamSource::Tail(cursor), term)))
+        }
+        None if hello.origin.is_some() => (Welcome { leader, view, start: StreamStart::Snapshot }, None),
+        None => {
+            let parts = stream_snapshot(driver.shared.clone(), driver.hub.tail.clone(), term);
+            (Welcome { leader, view, start: StreamStart::Snapshot }, Some((StreamSource::Snapshot(parts), term)))
+        }
+    }
+}
+
+async fn receive<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    standby: MemberId,
+    reader: impl AsyncRead + Unpin,
+) -> Result<std::convert::Infallible, StreamError> {
+    let mut frames = FrameReader::new(reader);
+    loop {
+        let frame = deadline(&driver.env, SILENCE_MAX, frames.next()).await;
+        let frame = frame.map_err(|_| StreamError::Silent(SILENCE_MAX))??;
+        if frame.kind != FrameKind::Control {
+            return Err(StreamError::Order);
+        }
+        let message = HaMessage::decode(&frame.payload)?;
+        driver.update(|core, now| core.receive(now, standby, message));
+    }
+}
+
+async fn send<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    mut writer: impl AsyncWrite + Unpin,
+    mut messages: mpsc::UnboundedReceiver<StreamMessage>,
+    mut source: StreamSource,
+    view: u64,
+) -> Result<std::convert::Infallible, StreamError> {
+    let mut news = driver.hub.tail.news();
+    let (mut out, mut payload) = (Vec::new(), Vec::new());
+    loop {
+        out.clear();
+        loop {
+            match messages.try_recv() {
+                Ok(message) => message.put(&mut out, view, 0),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Err(StreamError::Closed),
+            }
+        }
+        match &mut source {
+            StreamSource::Snapshot(parts) => match parts.try_recv() {
+                Ok(part) => source = put_part(&mut out, view, part).unwrap_or(source),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Err(StreamError::Closed),
+            },
+            StreamSource::Tail(cursor) => {
+                news.mark_unchanged();
+                while out.len() < WRITE_BYTES {
+                    payload.clear();
+                    Changes::begin(&mut payload, driver.env.unix());
+                    let header = payload.len();
+                    let Some(part) = cursor.read(&mut payload)? else { break };
+                    match part.kind {
+                        TailKind::Changes => put_frame(&mut out, FrameKind::Changes, view, part.sequence, &payload),
+                        TailKind::Digest => {
+                            put_frame(&mut out, FrameKind::Digest, view, part.sequence, &payload[header..]);
+                        }
+                    }
+                }
+            }
+        }
+        if out.is_empty() {
+            // What comes next is put above, so that its order is kept.
+            tokio::select! {
+                message = messages.recv() => message.ok_or(StreamError::Closed)?.put(&mut out, view, 0),
+                part = next_part(&mut source) => {
+                    let part = part.ok_or(StreamError::Closed)?;
+                    source = put_part(&mut out, view, part).unwrap_or(source);
+                }
+                Ok(()) = news.changed(), if matches!(source, StreamSource::Tail(_)) => {}
+            }
+        }
+        writer.write_all(&out).await?;
+    }
+}
+
+async fn next_part(source: &mut StreamSource) -> Option<SnapshotPart> {
+    match source {
+        StreamSource::Snapshot(parts) => parts.recv().await,
+        StreamSource::Tail(_) => std::future::pending().await,
+    }
+}
+
+/// Appends a part of a snapshot. Returns the next source at its end.
+fn put_part(out: &mut Vec<u8>, view: u64, part: SnapshotPart) -> Option<StreamSource> {
+    match part {
+        SnapshotPart::Chunk { last, records } => {
+            put_frame(out, FrameKind::SnapshotChunk, view, last, &records);
+            None
+        }
+        SnapshotPart::End { last, end, cursor } => {
+            let mut payload = Vec::new();
+            end.encode(&mut payload);
+            put_frame(out, FrameKind::SnapshotEnd, view, last, &payload);
+            Some(StreamSource::Tail(cursor))
+        }
+    }
+}

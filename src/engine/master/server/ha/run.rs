@@ -1,0 +1,93 @@
+//! The driver's loop: it accepts standbys, and does what is due.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::engine::election::ElectionBackend;
+use crate::engine::env::{Env, Listener, Net};
+use crate::engine::ha::{HaCore, HaRole};
+use crate::engine::master::server::ha::HaCommand;
+use crate::engine::master::server::ha::driver::{HaDriver, NO_PANIC};
+use crate::engine::master::server::ha::replication::serve_standby;
+
+/// Time between two ticks of the core.
+const TICK: Duration = Duration::from_millis(20);
+/// Time between two messages with the clients' last calls, and between two digests.
+const CLIENTS_EVERY: Duration = Duration::from_secs(1);
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// Runs until `stopping` is true. `listener` accepts standbys.
+    pub async fn run(
+        self: Arc<Self>,
+        mut listener: <E::Net as Net>::Listener,
+        mut commands: mpsc::UnboundedReceiver<HaCommand>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let port = listener.port();
+        self.update(|core, _| core.listens_on(port));
+        let watching = self.clone();
+        self.spawn(async move { watching.watch().await });
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        let driver = self.clone();
+                        self.spawn(async move { serve_standby(&driver, stream, &peer).await });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a standby");
+                        self.env.sleep(TICK).await;
+                    }
+                },
+                Some(command) = commands.recv() => match command {
+                    HaCommand::StepDown(answer) => {
+                        let _ = answer.send(self.update(HaCore::step_down));
+                    }
+                    HaCommand::Leave(answer) => {
+                        let _ = answer.send(self.update(|core, _| core.leave()));
+                    }
+                },
+                () = self.env.sleep(TICK) => self.tick(),
+                _ = stopping.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    fn tick(self: &Arc<Self>) {
+        {
+            let mut tasks = self.tasks.lock().expect(NO_PANIC);
+            while let Some(ended) = tasks.try_join_next() {
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    resume_unwind(error.into_panic());
+                }
+            }
+        }
+        let (replicated, is_due) = self.update(|core, now| {
+            core.tick(now);
+            (core.replicated(), matches!(core.role(), HaRole::Leader))
+        });
+        if self.hub.gate.is_open() {
+            self.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(replicated));
+        }
+        self.hub.tail.tell();
+        let now = self.env.boottime();
+        let is_due = is_due && {
+            let mut state = self.state();
+            let is_due = now >= state.clients_at && !state.links.is_empty();
+            if is_due {
+                state.clients_at = now + CLIENTS_EVERY;
+            }
+            is_due
+        };
+        if is_due {
+            self.send_clients();
+            self.send_digest();
+        }
+        self.hub.set_view(self.view());
+    }
+}

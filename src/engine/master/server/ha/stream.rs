@@ -1,0 +1,85 @@
+//! The connection between a leader and a standby: frames are read, and messages are queued for it.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::engine::ha::HaMessage;
+use crate::engine::ha::frame::{Frame, FrameKind, StreamFrameError, put_frame, take_frame};
+use crate::engine::ha::message::StreamMessageError;
+use crate::engine::master::apply::ApplyError;
+
+/// A message for a stream, besides changes and snapshots.
+#[derive(Clone, Debug)]
+pub(super) enum StreamMessage {
+    Control(HaMessage),
+    /// When clients last called, as the payload of a frame.
+    Clients(Arc<[u8]>),
+}
+
+impl StreamMessage {
+    /// Appends the message as a frame.
+    pub fn put(&self, out: &mut Vec<u8>, view: u64, sequence: u64) {
+        match self {
+            StreamMessage::Control(message) => {
+                let mut payload = Vec::new();
+                message.encode(&mut payload);
+                put_frame(out, FrameKind::Control, view, sequence, &payload);
+            }
+            StreamMessage::Clients(payload) => put_frame(out, FrameKind::Clients, view, sequence, payload),
+        }
+    }
+}
+
+/// Why a stream ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StreamError {
+    #[error("the connection ended: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("the connection was closed")]
+    Closed,
+    #[error("nothing was received for {0:?}")]
+    Silent(std::time::Duration),
+    #[error(transparent)]
+    Frame(#[from] StreamFrameError),
+    #[error(transparent)]
+    Message(#[from] StreamMessageError),
+    #[error("a frame came out of order")]
+    Order,
+    /// The copy may contain a part of a change.
+    #[error("the copy cannot continue: {0}")]
+    Apply(#[from] ApplyError),
+    #[error("{0}")]
+    Damaged(String),
+    #[error("{0}")]
+    Lost(#[from] super::tail::TailLost),
+}
+
+/// Reads frames.
+pub(super) struct FrameReader<R> {
+    reader: R,
+    input: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    /// Reads from `reader`.
+    pub fn new(reader: R) -> FrameReader<R> {
+        FrameReader { reader, input: BytesMut::with_capacity(128 << 10) }
+    }
+
+    /// The next frame.
+    ///
+    /// # Errors
+    /// The connection ended, or the bytes are not a frame.
+    pub async fn next(&mut self) -> Result<Frame, StreamError> {
+        loop {
+            if let Some(frame) = take_frame(&mut self.input)? {
+                return Ok(frame);
+            }
+            if self.reader.read_buf(&mut self.input).await? == 0 {
+                return Err(StreamError::Closed);
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The newest changes of the state, for the streams to standbys.
+//!
+//! Changes are appended while the state is locked. Each stream has a cursor, and copies what is behind it. A cursor that has fallen too far
+//! behind is lost; its standby then needs a snapshot.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::watch;
+
+use crate::engine::ha::message::Changes;
+
+/// Size at which a segment is complete, in bytes.
+const SEGMENT_BYTES: usize = 64 << 10;
+/// Size of the changes that are kept for standbys that connect again, in bytes.
+const KEPT_BYTES: usize = 16 << 20;
+/// Maximum size of all changes, in bytes. The cursors behind them are lost.
+const BYTES_MAX: usize = 512 << 20;
+
+/// The newest changes.
+#[derive(Debug)]
+pub(in crate::engine::master::server) struct ChangeTail {
+    inner: Mutex<TailInner>,
+    appended: AtomicU64,
+    /// The last change that the streams were told of.
+    told: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct TailInner {
+    segments: VecDeque<TailSegment>,
+    /// Number of segments that were removed.
+    removed: u64,
+    bytes: usize,
+    /// The first change that `segments` contains, or will contain.
+    first: u64,
+    /// The segments that streams are at.
+    cursors: BTreeMap<u64, u64>,
+    next_cursor: u64,
+}
+
+#[derive(Debug)]
+struct TailSegment {
+    first: u64,
+    /// Number of changes; 0 for a digest.
+    count: u64,
+    /// Changes as in a frame, or a digest.
+    bytes: Vec<u8>,
+    kind: TailKind,
+}
+
+/// What a part of the tail contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TailKind {
+    Changes,
+    /// A digest of the state after the change before it.
+    Digest,
+}
+
+/// A part of the tail that was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TailPart {
+    pub kind: TailKind,
+    /// The first change in it; of a digest, the change that it belongs to.
+    pub sequence: u64,
+}
+
+/// The cursor's changes are not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the standby is too far behind")]
+pub(super) struct TailLost;
+
+/// The position of a stream.
+#[derive(Debug)]
+pub(super) struct TailCursor {
+    tail: Arc<ChangeTail>,
+    id: u64,
+    segment: u64,
+    offset: usize,
+    /// The next change.
+    next: u64,
+}
+
+impl ChangeTail {
+    /// A tail that begins with change number 1.
+    pub(super) fn new() -> ChangeTail {
+        let inner = TailInner { first: 1, ..TailInner::default() };
+        ChangeTail { inner: Mutex::new(inner), appended: AtomicU64::new(0), told: watch::Sender::new(0) }
+    }
+
+    /// The last change.
+    pub fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// Removes everything. The next change is number `first`.
+    pub(super) fn restart(&self, first: u64) {
+        let mut inner = self.lock();
+        let segments = inner.segments.len() as u64;
+        inner.removed += segments;
+        inner.segments.clear();
+        (inner.first, inner.bytes) = (first, 0);
+        self.appended.store(first - 1, Ordering::Release);
+    }
+
+    /// Appends a change, which must be the next one.
+    pub fn append(&self, sequence: u64, change: &[u8]) {
+        let mut inner = self.lock();
+        let is_full = |segment: &TailSegment| {
+            segment.kind == TailKind::Digest || segment.bytes.len() + change.len() > SEGMENT_BYTES
+        };
+        if inner.segments.back().is_none_or(is_full) {
+            let bytes = Vec::with_capacity(SEGMENT_BYTES.max(change.len() + size_of::<u32>()));
+            inner.segments.push_back(TailSegment { first: sequence, count: 0, bytes, kind: TailKind::Changes });
+            inner.trim();
+        }
+        let Some(segment) = inner.segments.back_mut() else { return };
+        let before = segment.bytes.len();
+        Changes::add(&mut segment.bytes, change);
+        segment.count += 1;
+        let grown = segment.bytes.len() - before;
+        inner.bytes += grown;
+        self.appended.store(sequence, Ordering::Release);
+    }
+
+    /// Appends a digest of the state after the last change.
+    pub(super) fn append_digest(&self, digest: Vec<u8>) {
+        let mut inner = self.lock();
+        let first = self.appended() + 1;
+        inner.bytes += digest.len();
+        inner.segments.push_back(TailSegment { first, count: 0, bytes: digest, kind: TailKind::Digest });
+    }
+
+    /// Wakes the streams, if there are new changes. Call it after the state was unlocked.
+    #[inline]
+    pub fn tell(&self) {
+        let last = self.appended();
+        if *self.told.borrow() < last {
+            self.told.send_if_modified(|told| std::mem::replace(told, last) != last);
+        }
+    }
+
+    /// Wakes the streams after a restart or for a digest.
+    pub(super) fn tell_anyway(&self) {
+        self.told.send_replace(self.appended());
+    }
+
+    /// Reports new changes.
+    pub(super) fn news(&self) -> watch::Receiver<u64> {
+        self.told.subscribe()
+    }
+
+    /// A cursor behind the change `last`; `None` if the changes behind it are not kept.
+    pub(super) fn cursor(self: &Arc<Self>, last: u64) -> Option<TailCursor> {
+        let mut inner = self.lock();
+        let next = last + 1;
+        if next < inner.first || last > self.appended() {
+            return None;
+        }
+        let (mut segment, mut offset) = (inner.removed + inner.segments.len() as u64, 0);
+        let nth = inner.segments.iter().position(|it| it.kind == TailKind::Changes && next < it.first + it.count);
+        if let Some(nth) = nth
+            && let Some(found) = inner.segments.get(nth)
+        {
+            segment = inner.removed + nth as u64;
+            for _ in found.first..next {
+                offset += change_bytes(&found.bytes[offset..]);
+            }
+        } else if let Some(last) = inner.segments.back().filter(|last| last.kind == TailKind::Changes) {
+            // The next change may be appended to this segment.
+            (segment, offset) = (segment - 1, last.bytes.len());
+        }
+        inner.next_cursor += 1;
+        let id = inner.next_cursor;
+        inner.cursors.insert(id, segment);
+        Some(TailCursor { tail: self.clone(), id, segment, offset, next })
+    }
+
+    /// Size of the changes behind change number `last`, in bytes, at most by one segment too many.
+    pub(super) fn bytes_behind(&self, last: u64) -> u64 {
+        let inner = self.lock();
+        let behind = inner.segments.iter().rev().take_while(|segment| segment.first + segment.count > last + 1);
+        behind.map(|segment| segment.bytes.len() as u64).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TailInner> {
+        self.inner.lock().expect("no thread panics while it has the tail locked")
+    }
+}
+
+fn change_bytes(entry: &[u8]) -> usize {
+    let length = entry.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    size_of::<u32>() + length as usize
+}
+
+impl TailInner {
+    /// Removes the segments that nobody needs.
+    fn trim(&mut self) {
+        loop {
+            let needed = self.cursors.values().min().is_some_and(|segment| *segment <= self.removed);
+            let limit = if needed { BYTES_MAX } else { KEPT_BYTES };
+            if self.bytes <= limit || self.segments.len() < 2 {
+                return;
+            }
+            let Some(segment) = self.segments.pop_front() else { return };
+            self.removed += 1;
+            self.bytes -= segment.bytes.len();
+            self.first = segment.first + segment.count;
+        }
+    }
+}
+
+impl TailCursor {
+    /// The next change.
+    #[cfg(test)]
+    fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Appends the next part to `out`, as in a frame. Returns `None` at the end of the tail.
+    ///
+    /// # Errors
+    /// The changes are not kept any more.
+    pub(super) fn read(&mut self, out: &mut Vec<u8>) -> Result<Option<TailPart>, TailLost> {
+        let mut inner = self.tail.lock();
+        loop {
+            if self.segment < inner.removed {
+                return Err(TailLost);
+            }
+            let nth = usize::try_from(self.segment - inner.removed).unwrap_or(usize::MAX);
+            let Some(segment) = inner.segments.get(nth) else { return Ok(None) };
+            if self.offset < segment.bytes.len() {
+                let kind = segment.kind;
+                let sequence = if kind == TailKind::Digest { segment.first - 1 } else { self.next };
+                out.extend_from_slice(&segment.bytes[self.offset..]);
+                self.offset = segment.bytes.len();
+                self.next = segment.first + segment.count;
+                return Ok(Some(TailPart { kind, sequence }));
+            }
+            if nth + 1 >= inner.segments.len() && segment.kind == TailKind::Changes {
+                // It may still grow.
+                return Ok(None);
+            }
+            (self.segment, self.offset) = (self.segment + 1, 0);
+            let (id, segment) = (self.id, self.segment);
+            inner.cursors.insert(id, segment);
+        }
+    }
+}
+
+impl Drop for TailCursor {
+    fn drop(&mut self) {
+        self.tail.lock().cursors.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads all changes behind the cursor, as numbers, and the digests with the change that they belong to.
+    fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), TailLost> {
+        let (mut found, mut digests) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        while let Some(part) = cursor.read(&mut bytes)? {
+            if part.kind == TailKind::Digest {
+                digests.push(part.sequence);
+            } else {
+                let mut payload = Vec::new();
+                Changes::begin(&mut payload, crate::engine::base::Unix(0));
+                payload.extend_from_slice(&bytes);
+                let changes = Changes::decode(&payload).unwrap();
+                let numbers = changes.iter().map(|change| u64::from_le_bytes(*change.first_chunk().unwrap()));
+                found.extend(numbers);
+                assert_eq!(found.last().copied(), Some(cursor.next() - 1));
+            }
+            bytes.clear();
+        }
+        Ok((found, digests))
+    }
+
+    fn append(tail: &ChangeTail, numbers: std::ops::RangeInclusive<u64>, bytes: usize) {
+        for number in numbers {
+            let mut change = number.to_le_bytes().to_vec();
+            change.resize(bytes, 0);
+            tail.append(number, &change);
+        }
+    }
+
+    #[test]
+    fn a_cursor_reads_what_is_behind_it() {
+        let tail = Arc::new(ChangeTail::new());
+        let mut early = tail.cursor(0).unwrap();
+        assert!(tail.cursor(1).is_none(), "that change does not exist");
+        append(&tail, 1..=5000, 40);
+        tail.append_digest(vec![1]);
+        append(&tail, 5001..=5002, 40);
+        for last in [0, 1, 1400, 4999, 5001] {
+            let (found, digests) = read(&mut tail.cursor(last).unwrap()).unwrap();
+            assert_eq!(found, (last + 1..=5002).collect::<Vec<u64>>());
+            assert_eq!(digests, if last <= 4999 { vec![5000] } else { Vec::new() });
+        }
+        let mut end = tail.cursor(5002).unwrap();
+        assert!(read(&mut end).unwrap().0.is_empty());
+        append(&tail, 5003..=5003, 40);
+        assert_eq!(read(&mut end).unwrap().0, [5003]);
+        assert_eq!(read(&mut early).unwrap().0.len(), 5003);
+    }
+
+    #[test]
+    fn changes_are_kept_for_cursors_and_for_a_while() {
+        let tail = Arc::new(ChangeTail::new());
+        let mut slow = tail.cursor(0).unwrap();
+        let count = (3 * KEPT_BYTES / 60_000) as u64;
+        append(&tail, 1..=count, 60_000);
+        assert_eq!(read(&mut slow).unwrap().0.len() as u64, count);
+        append(&tail, count + 1..=count + 2, 60_000);
+        assert!(tail.cursor(0).is_none() && tail.cursor(count - 10).is_some());
+        assert!(tail.bytes_behind(count) >= 2 * 60_000);
+        tail.restart(9);
+        assert_eq!(read(&mut slow), Err(TailLost));
+        assert_eq!(tail.appended(), 8);
+    }
+}

@@ -1,0 +1,256 @@
+//! Masters of a cluster in one process, with real sockets and a simulated etcd.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::engine::base::{ClientId, ErrorCode, HostPort};
+use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
+use crate::engine::env::{Env, RealEnv};
+use crate::engine::ha::{ElectionTxn, HaConfig, NotInSyncPolicy, Observation, SyncTxn, TxnOutcome};
+use crate::engine::master::server::ha::{HaSecret, HaSettings};
+use crate::engine::master::tests::ha::etcd::SimEtcd;
+use crate::engine::master::tests::{T, hard_pinned, meta, segment};
+use crate::engine::master::view::{AdminView, HaView};
+use crate::engine::master::{MasterConfig, MasterHandle, MasterServer};
+use crate::engine::rpc::{RpcClient, Timeouts, master_calls};
+use crate::engine::wire::MasterApi;
+use crate::engine::wire::types::ReplicaType;
+
+const CLIENT: ClientId = ClientId(1, 1);
+
+/// An etcd in this process.
+#[derive(Clone, Default)]
+struct MemoryElection {
+    etcd: Arc<Mutex<SimEtcd>>,
+    changed: Arc<tokio::sync::Notify>,
+}
+
+impl MemoryElection {
+    fn with<R>(&self, work: impl FnOnce(&mut SimEtcd, u64) -> R) -> R {
+        let mut etcd = self.etcd.lock().unwrap();
+        let now = RealEnv::new().now().0 / 1000;
+        let before = etcd.observation();
+        etcd.expire(now);
+        let result = work(&mut etcd, now);
+        if etcd.observation() != before {
+            self.changed.notify_waiters();
+        }
+        result
+    }
+}
+
+struct MemoryWatch(MemoryElection);
+
+impl ElectionWatch for MemoryWatch {
+    async fn changed(&mut self) -> Result<(), ElectionError> {
+        self.0.changed.notified().await;
+        Ok(())
+    }
+}
+
+impl ElectionBackend for MemoryElection {
+    type Watch = MemoryWatch;
+
+    async fn observe(&self) -> Result<Observation, ElectionError> {
+        Ok(self.with(|etcd, _| etcd.observation()))
+    }
+
+    async fn grant_lease(&self, ttl: Duration) -> Result<i64, ElectionError> {
+        Ok(self.with(|etcd, now| etcd.grant(now + u64::try_from(ttl.as_micros()).unwrap())))
+    }
+
+    async fn renew_lease(&self, lease: i64) -> Result<bool, ElectionError> {
+        Ok(self.with(|etcd, now| etcd.renew(lease, now + 2_000_000)))
+    }
+
+    async fn revoke_lease(&self, lease: i64) -> Result<(), ElectionError> {
+        self.with(|etcd, _| etcd.revoke(lease));
+        Ok(())
+    }
+
+    async fn elect(&self, txn: &ElectionTxn) -> TxnOutcome {
+        self.with(|etcd, _| etcd.elect(txn))
+    }
+
+    async fn write_sync(&self, txn: &SyncTxn) -> TxnOutcome {
+        self.with(|etcd, _| etcd.write_sync(txn))
+    }
+
+    async fn delete_key(&self, view: u64, address: &str) -> TxnOutcome {
+        self.with(|etcd, _| etcd.delete_key(view, address))
+    }
+
+    async fn watch(&self) -> Result<MemoryWatch, ElectionError> {
+        Ok(MemoryWatch(self.clone()))
+    }
+}
+
+async fn start(election: &MemoryElection, secret: HaSecret) -> MasterServer<RealEnv> {
+    let at = HostPort::new("127.0.0.1", 0);
+    let not_in_sync = NotInSyncPolicy::Wait;
+    let settings = HaSettings {
+        config: HaConfig { not_in_sync, ..HaConfig::default() },
+        cluster: "c".to_owned(),
+        host: "127.0.0.1".to_owned(),
+        listen: at.clone(),
+        secret,
+    };
+    let mut config = MasterConfig::new(at);
+    config.threads = 1;
+    MasterServer::start_in_cluster(config, settings, election.clone(), RealEnv::new()).await.unwrap()
+}
+
+/// Waits until a master looks like this.
+async fn wait(master: &MasterServer<RealEnv>, what: &str, is_so: impl Fn(&HaView) -> bool) -> HaView {
+    for _ in 0..1000 {
+        let view = master.handle().ha().unwrap();
+        if is_so(&view) {
+            return view;
+        }
+        RealEnv::new().sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what}: {:?}", master.handle().ha());
+}
+
+/// A leader and a standby in sync.
+async fn pair(election: &MemoryElection) -> (MasterServer<RealEnv>, MasterServer<RealEnv>) {
+    let leader = start(election, HaSecret::new(b"secret")).await;
+    wait(&leader, "a leader", |view| view.serving).await;
+    let standby = start(election, HaSecret::new(b"secret")).await;
+    wait(&standby, "a standby in sync", |view| view.in_sync).await;
+    (leader, standby)
+}
+
+async fn committed(handle: &MasterHandle<RealEnv>) -> bool {
+    match handle.commit() {
+        Some(stored) => stored.await,
+        None => true,
+    }
+}
+
+fn mount(handle: &MasterHandle<RealEnv>) {
+    handle.call().mount_segment(segment(1, "node:1", 1 << 20), CLIENT).unwrap();
+    handle.call().remount_segment(vec![segment(1, "node:1", 1 << 20)], CLIENT).unwrap();
+}
+
+fn put(handle: &MasterHandle<RealEnv>, key: &str) {
+    handle.call().put_start(CLIENT, key.into(), 100, hard_pinned(), T).unwrap();
+    handle.call().put_end(CLIENT, meta(key), ReplicaType::ALL, T).unwrap();
+}
+
+fn is_readable(handle: &MasterHandle<RealEnv>, key: &str) -> Result<(), ErrorCode> {
+    handle.call().get_replica_list(key.into(), T).map(drop)
+}
+
+#[tokio::test]
+async fn a_standby_serves_all_keys_when_the_leader_ends() {
+    let election = MemoryElection::default();
+    let (leader, standby) = pair(&election).await;
+    let handle = leader.handle();
+    mount(&handle);
+    for nth in 0..100 {
+        put(&handle, &format!("k{nth}"));
+        assert!(committed(&handle).await);
+    }
+    let before = wait(&standby, "a client that has called", |view| view.digests > 1).await;
+    assert_eq!((before.objects, before.not_promotable), (100, None));
+    drop((leader, handle));
+    let view = wait(&standby, "a leader", |view| view.serving).await;
+    assert!(view.view > before.view && view.promotions == 1, "{view:?}");
+    let handle = standby.handle();
+    for nth in 0..100 {
+        // The client counts as confirmed, so its objects can be read at once.
+        assert_eq!(is_readable(&handle, &format!("k{nth}")), Ok(()), "{nth}");
+    }
+    put(&handle, "after");
+    assert!(committed(&handle).await);
+    standby.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_change_waits_for_the_standby_and_not_for_ever() {
+    let election = MemoryElection::default();
+    let (leader, standby) = pair(&election).await;
+    let handle = leader.handle();
+    mount(&handle);
+    assert!(committed(&handle).await);
+    drop(standby);
+    let env = RealEnv::new();
+    let began = env.now();
+    put(&handle, "k");
+    assert!(committed(&handle).await);
+    let waited = env.now().since(began);
+    let view = handle.ha().unwrap();
+    assert!(view.serving && view.standbys.iter().all(|standby| !standby.in_sync), "{view:?}");
+    assert!(
+        waited >= Duration::from_millis(300),
+        "{waited:?}: the response must wait for a record without the standby"
+    );
+    leader.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_leader_hands_over_and_forwards_open_connections() {
+    let election = MemoryElection::default();
+    let (leader, standby) = pair(&election).await;
+    mount(&leader.handle());
+    put(&leader.handle(), "k");
+    assert!(committed(&leader.handle()).await);
+    assert_eq!(is_readable(&leader.handle(), "k"), Ok(()));
+    let at = HostPort::new("127.0.0.1", leader.rpc_port());
+    let client = RpcClient::new(RealEnv::new(), at.clone(), Timeouts::within(Duration::from_secs(5)));
+    let calls = crate::engine::wire::MasterCalls(client.clone());
+    assert_eq!(calls.exist_key("k".into(), T).await.unwrap(), Ok(true));
+    assert!(leader.handle().hand_over().await);
+    let view = wait(&standby, "a leader", |view| view.serving).await;
+    assert_eq!(calls.exist_key("k".into(), T).await.unwrap(), Ok(true));
+    assert_eq!(client.losses(), 0, "the connection was not closed");
+    assert_eq!(calls.ping(CLIENT).await.unwrap().unwrap().view_version_id, view.view.cast_signed());
+    // A new connection is forwarded, too.
+    let later = master_calls(RealEnv::new(), at, Duration::from_secs(5));
+    assert_eq!(later.exist_key("k".into(), T).await.unwrap(), Ok(true));
+    // The former leader follows, and can take over again.
+    let former = wait(&leader, "a standby in sync", |view| view.in_sync && !view.serving).await;
+    assert_eq!(former.objects, 1);
+    assert!(standby.handle().hand_over().await);
+    wait(&leader, "a leader", |view| view.serving).await;
+    assert_eq!(is_readable(&leader.handle(), "k"), Ok(()));
+}
+
+#[tokio::test]
+async fn a_master_with_another_secret_cannot_follow() {
+    let election = MemoryElection::default();
+    let leader = start(&election, HaSecret::new(b"secret")).await;
+    wait(&leader, "a leader", |view| view.serving).await;
+    let other = start(&election, HaSecret::none()).await;
+    RealEnv::new().sleep(Duration::from_millis(300)).await;
+    assert_eq!(leader.handle().ha().unwrap().standbys, []);
+    let view = other.handle().ha().unwrap();
+    assert!(!view.in_sync && view.not_promotable.is_some(), "{view:?}");
+    assert!(!leader.handle().hand_over().await, "nobody can take over");
+}
+
+#[tokio::test]
+async fn a_third_master_continues_with_the_changes_that_it_lacks() {
+    let election = MemoryElection::default();
+    let (first, second) = pair(&election).await;
+    let third = start(&election, HaSecret::new(b"secret")).await;
+    let before = wait(&third, "a standby in sync", |view| view.in_sync).await;
+    mount(&first.handle());
+    put(&first.handle(), "k");
+    assert!(committed(&first.handle()).await);
+    drop(first);
+    let leads = |view: &HaView| view.serving;
+    let (leader, other) = tokio::select! {
+        _ = wait(&second, "a leader", leads) => (second.handle(), &third),
+        _ = wait(&third, "a leader", leads) => (third.handle(), &second),
+    };
+    let follows = wait(other, "a standby in sync", |view| view.in_sync && view.acked == view.last).await;
+    if other.rpc_port() == third.rpc_port() {
+        assert_eq!(follows.member, before.member, "its copy was not replaced");
+    }
+    leader.call().ping(CLIENT).unwrap();
+    put(&leader, "later");
+    assert!(committed(&leader).await);
+    assert_eq!(is_readable(&leader, "k"), Ok(()));
+}
