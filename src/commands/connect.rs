@@ -77,6 +77,7 @@ impl ConnectArgs {
         let origins =
             ClientOrigins { master: ValueOrigin::Described(master.origin.clone()), transport: transport.origin };
         let builder = StoreClient::builder(master.at.clone())
+            .leader(master.leader.clone())
             .metadata(metadata.value.clone())
             .local_hostname(name)
             .transport(transport.value.protocol, transport.value.options)

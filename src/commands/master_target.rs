@@ -14,7 +14,7 @@ use crate::engine::base::HostPort;
 use crate::engine::base::text::masked_address;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
-use crate::engine::rpc::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
+use crate::engine::rpc::{CallError, ConnectionError, RpcClient, ServerAddress, Timeouts, master_calls};
 use crate::engine::upstream::ports;
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::frame::FrameError;
@@ -50,6 +50,8 @@ pub struct MasterArgs {
 #[derive(Clone, Debug)]
 pub struct MasterTarget {
     pub at: HostPort,
+    /// With several masters: the one that leads, which is followed. `at` is where it was first.
+    pub leader: Option<ServerAddress>,
     pub origin: String,
     /// Maximum wait for a response.
     pub timeout: Duration,
@@ -77,9 +79,10 @@ impl MasterArgs {
         let mut master = match self.etcd_address() {
             None => self.resolve()?,
             Some((text, origin)) => {
-                let at = etcd_master::leader(&text, &origin, self.timeout).await?;
-                let found = MasterArgs { master: Some(at.to_string()), ..self.clone() };
-                MasterTarget { origin: format!("the leader in {origin}"), ..found.resolve()? }
+                let leader = etcd_master::find(&text, &origin, self.timeout).await?;
+                let found = MasterArgs { master: Some(leader.at.to_string()), ..self.clone() };
+                let origin = format!("the leader in {origin}");
+                MasterTarget { origin, leader: Some(leader.followed), ..found.resolve()? }
             }
         };
         if master.is_admin_unknown && discovery::is_admin_of(&master.admin, &master.at, master.timeout).await {
@@ -129,7 +132,7 @@ impl MasterArgs {
                 format!("the default admin port on the host from {origin}"),
             ),
         };
-        Ok(MasterTarget { at, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
+        Ok(MasterTarget { at, leader: None, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
     }
 }
 
@@ -185,7 +188,8 @@ impl MasterTarget {
 
     /// An RPC client for the master. Must be called within an async runtime.
     pub fn calls(&self) -> MasterCalls<RpcClient<RealEnv>> {
-        master_calls(RealEnv::new(), self.at.clone(), self.timeout)
+        let server = self.leader.clone().unwrap_or_else(|| self.at.clone().into());
+        master_calls(RealEnv::new(), server, self.timeout)
     }
 
     /// Timeouts for RPC calls to the master.
@@ -222,6 +226,9 @@ impl MasterTarget {
                 Failure::unreachable(format!("cannot reach the master at {}", self.at))
                     .found(format!("no connection within {}", args::show_duration(*limit)))
             }
+            CallError::NoLeader { .. } => Failure::unreachable("no master leads")
+                .found(error.to_string())
+                .next("look at the masters' logs, and check that etcd answers"),
             CallError::TooLarge { .. } => Failure::usage(error.to_string()),
             CallError::Timeout { .. } => {
                 Failure::unreachable(format!("the master at {} did not respond in time", self.at))

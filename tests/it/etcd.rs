@@ -5,7 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
-use mcctl::engine::election::{ElectionBackend, ElectionWatch, EtcdElection};
+use mcctl::engine::election::{self, ElectionBackend, ElectionWatch, EtcdElection};
+use mcctl::engine::env::RealEnv;
 use mcctl::engine::etcd::{
     EtcdClient, EtcdCompare, EtcdError, EtcdEvent, EtcdOp, EtcdOptions, EtcdTxn, EtcdTxnResult, EtcdUser,
 };
@@ -18,14 +19,14 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// An etcd server on loopback. Dropping it ends it.
-struct EtcdProcess {
+pub struct EtcdProcess {
     child: Child,
-    port: u16,
+    pub port: u16,
     _data: TempDir,
 }
 
 impl EtcdProcess {
-    async fn start(args: &[&str]) -> EtcdProcess {
+    pub async fn start(args: &[&str]) -> EtcdProcess {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (port, peer, data) = (free(), free(), tempfile::tempdir().unwrap());
         let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
@@ -53,11 +54,11 @@ impl EtcdProcess {
         panic!("etcd does not respond");
     }
 
-    fn client(&self) -> EtcdClient {
+    pub fn client(&self) -> EtcdClient {
         EtcdClient::new(EtcdOptions::parse(&format!("127.0.0.1:{}", self.port), LIMIT).unwrap()).unwrap()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 }
@@ -277,4 +278,48 @@ async fn a_watch_reports_each_put() {
         "put: p50 {:?}, p99 {:?}; until the watch reports it: p50 {:?}, p99 {:?}",
         written[100], written[198], reported[100], reported[198]
     );
+}
+
+/// Number of transactions that etcd has received. A client reads both records of the election in one.
+async fn transactions(etcd: &EtcdProcess) -> u64 {
+    let metrics = Fetcher::new(false, LIMIT, 1 << 20).unwrap();
+    let metrics = metrics.get(&format!("http://127.0.0.1:{}/metrics", etcd.port)).await.unwrap();
+    let is_count = |line: &&str| line.starts_with("grpc_server_started_total{") && line.contains("grpc_method=\"Txn\"");
+    let line = metrics.body.lines().find(is_count).expect("the metric").to_owned();
+    line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_followed_leader_is_reported_by_the_watch_and_hardly_read() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let election = EtcdElection::new(etcd.client(), "c");
+    let key = election.leader_key().to_owned();
+    let mut followed = election::follow(RealEnv::new(), election).await.unwrap();
+    assert_eq!((followed.first, followed.leader.borrow().clone()), (None, None));
+    let before = transactions(&etcd).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let reads = transactions(&etcd).await - before;
+    assert!(reads <= 3, "{reads} reads in 3 s while no master leads");
+    for (value, leader) in [
+        ("10.0.0.1:1", Some(HostPort::new("10.0.0.1", 1))),
+        ("__mooncake_service_warming__:7", None),
+        ("10.0.0.2:1", Some(HostPort::new("10.0.0.2", 1))),
+    ] {
+        let put = EtcdOp::Put { key: key.clone(), value: value.as_bytes().to_vec(), lease: 0 };
+        etcd.client().txn(&EtcdTxn { success: vec![put], ..EtcdTxn::default() }).await.unwrap();
+        let seen = tokio::time::timeout(LIMIT, followed.leader.wait_for(|now| *now == leader)).await;
+        assert!(seen.is_ok(), "{value} is not reported");
+    }
+    let delete = EtcdOp::Delete(key.clone());
+    etcd.client().txn(&EtcdTxn { success: vec![delete], ..EtcdTxn::default() }).await.unwrap();
+    assert!(tokio::time::timeout(LIMIT, followed.leader.wait_for(Option::is_none)).await.is_ok());
+    // The watch ends with etcd. The key is then read again.
+    etcd.signal(Signal::SIGSTOP);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    etcd.signal(Signal::SIGCONT);
+    let put = EtcdOp::Put { key, value: b"10.0.0.3:1".to_vec(), lease: 0 };
+    etcd.client().txn(&EtcdTxn { success: vec![put], ..EtcdTxn::default() }).await.unwrap();
+    let third = Some(HostPort::new("10.0.0.3", 1));
+    assert!(tokio::time::timeout(5 * LIMIT, followed.leader.wait_for(|now| *now == third)).await.is_ok());
 }

@@ -9,6 +9,7 @@ mod devices;
 mod docs;
 mod doctor;
 mod etcd;
+mod high_availability;
 mod http;
 mod ibverbs_bindings;
 mod kube;

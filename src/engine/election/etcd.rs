@@ -32,6 +32,11 @@ impl EtcdElection {
         &self.leader_key
     }
 
+    /// Watches the leader's key from `revision` on.
+    pub(super) async fn watch_leader(&self, revision: u64) -> Result<EtcdWatch, EtcdError> {
+        self.client.watch(&self.leader_key, revision).await
+    }
+
     async fn run(&self, txn: &EtcdTxn) -> TxnOutcome {
         match self.client.txn(txn).await {
             Ok(EtcdTxnResult { succeeded: true, revision, .. }) => TxnOutcome::Done(revision),

@@ -5,6 +5,8 @@
 
 mod backend;
 mod etcd;
+mod follow;
 
 pub use backend::{ElectionBackend, ElectionError, ElectionWatch};
 pub use etcd::EtcdElection;
+pub use follow::{FollowedLeader, follow};

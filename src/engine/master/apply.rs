@@ -76,12 +76,14 @@ impl ApplyError {
 #[derive(Debug)]
 pub struct StandbyState {
     pub(super) state: MasterState,
+    /// The clients that the last payload registered.
+    registered: Vec<ClientId>,
 }
 
 impl StandbyState {
     /// Creates the state of an empty store.
     pub fn new(policy: StorePolicy) -> StandbyState {
-        StandbyState { state: MasterState::new(policy) }
+        StandbyState { state: MasterState::new(policy), registered: Vec::new() }
     }
 
     /// Applies the records of a payload or of a snapshot's chunk, which was written `age` before `now`. Returns their number.
@@ -90,11 +92,17 @@ impl StandbyState {
     /// The payload cannot be decoded, or a record does not fit the state. The data is damaged, or payloads are missing.
     pub fn apply_payload(&mut self, now: Mono, age: Duration, payload: &[u8]) -> Result<usize, ApplyError> {
         let mut count = 0;
+        self.registered.clear();
         for record in read_payload(payload)? {
             self.apply(now, age, &record?)?;
             count += 1;
         }
         Ok(count)
+    }
+
+    /// The clients that registered in the last payload: they called when it was written.
+    pub fn registered(&self) -> &[ClientId] {
+        &self.registered
     }
 
     /// The digest of the state ([`MasterState::digest`]).
@@ -149,6 +157,7 @@ impl StandbyState {
                 if let Some(record) = self.state.clients.get_mut(client) {
                     record.ok = ok;
                 }
+                self.registered.extend(ok.then_some(client));
                 Ok(())
             }
             MasterRecord::ClientExpired { client } => {

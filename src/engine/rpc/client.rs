@@ -1,21 +1,27 @@
 //! The RPC client: one connection with any number of concurrent calls. It reconnects after a failure.
 //!
-//! If the response to a call is lost, the call's outcome is *unknown*, not failed. This client never resends a call. Callers retry the
-//! calls that are safe to repeat under upstream's contract.
+//! If the response to a call is lost, the call's outcome is *unknown*, not failed. A client of a fixed server never resends a call.
+//! Callers retry the calls that are safe to repeat under upstream's contract.
+//!
+//! A client of the leader among several servers connects to the new one when it changes. Within a call's timeout, it resends a call that
+//! was not sent, or that is [idempotent](Method::is_idempotent).
 
 use std::collections::HashMap;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures_util::future::{Either, select};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::{Env, Net, deadline};
+use crate::engine::rpc::server_address::ServerAddress;
 use crate::engine::wire::frame::{
     self, FrameError, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader, RpcErrc,
 };
@@ -26,6 +32,11 @@ use crate::engine::wire::{DecodeError, MasterCalls, Method};
 const WRITE_QUEUE: usize = 1024;
 /// Queued requests are combined into one write of up to this many bytes.
 const WRITE_AT_BYTES: usize = 256 << 10;
+
+/// How long a call waits for its response after another server leads. The former leader forwards calls to the new one.
+const FORMER_LEADER_MAX: Duration = Duration::from_millis(250);
+/// Pause before a call to the same leader is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A client's timeouts.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +61,7 @@ impl Default for Timeouts {
 
 /// Returns the calls of the master at `at`, for a caller that waits at most `limit` for each response. Must be called within an async
 /// runtime.
-pub fn master_calls<E: Env>(env: E, at: HostPort, limit: Duration) -> MasterCalls<RpcClient<E>> {
+pub fn master_calls<E: Env>(env: E, at: impl Into<ServerAddress>, limit: Duration) -> MasterCalls<RpcClient<E>> {
     MasterCalls(RpcClient::new(env, at, Timeouts::within(limit)))
 }
 
@@ -63,6 +74,9 @@ pub enum CallError {
     /// The connection was not established in time; the call was not sent.
     #[error("cannot connect to {address} within {limit:?}")]
     ConnectTimeout { address: HostPort, limit: Duration },
+    /// No server leads; the call was not sent.
+    #[error("no master leads; waited {limit:?}")]
+    NoLeader { limit: Duration },
     /// No response in time; whether the call was executed is unknown.
     #[error("no response from {address} to {} within {limit:?}", method.name())]
     Timeout { address: HostPort, method: Method, limit: Duration },
@@ -72,14 +86,23 @@ pub enum CallError {
     #[error("request of {bytes} bytes for {} exceeds the limit of {} bytes", method.name(), frame::REQUEST_BODY_BYTES_MAX)]
     TooLarge { method: Method, bytes: usize },
     /// The server returned an RPC error instead of a result.
-    #[error("{address} refused {}: {error:?} ({message}); it may be running a different release", method.name())]
-    Remote { address: HostPort, method: Method, error: RpcErrc, message: String },
+    #[error("{server} refused {}: {error:?} ({message}); it may be running a different release", method.name())]
+    Remote { server: String, method: Method, error: RpcErrc, message: String },
     /// The response does not have the method's result type.
     #[error("cannot decode the response: {0}")]
     Decode(#[from] DecodeError),
 }
 
 impl CallError {
+    /// Whether the call was not sent.
+    fn is_unsent(&self) -> bool {
+        match self {
+            CallError::Connect { .. } | CallError::ConnectTimeout { .. } | CallError::NoLeader { .. } => true,
+            CallError::Closed { why, .. } => matches!(why, ConnectionError::ClosedBeforeWrite),
+            _ => false,
+        }
+    }
+
     /// Returns the error code that upstream's clients return for this error.
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -98,6 +121,8 @@ pub enum ConnectionError {
     ClosedByPeer,
     #[error("closed")]
     Closed,
+    #[error("another master leads")]
+    LeaderChanged,
     #[error("{0}")]
     Io(Arc<io::Error>),
     /// The peer sent an invalid frame.
@@ -111,7 +136,7 @@ pub struct RpcClient<E: Env>(Arc<RpcClientInner<E>>);
 
 struct RpcClientInner<E: Env> {
     env: E,
-    address: HostPort,
+    server: ServerAddress,
     timeouts: Timeouts,
     connection: tokio::sync::Mutex<Option<Arc<ClientConnection>>>,
     /// Number of connections that broke.
@@ -120,6 +145,7 @@ struct RpcClientInner<E: Env> {
 
 /// A live connection. Its two tasks end when the connection breaks or its last owner is dropped.
 struct ClientConnection {
+    address: HostPort,
     seq: AtomicU32,
     requests: mpsc::Sender<Vec<u8>>,
     waiting: Arc<WaitingCalls>,
@@ -139,14 +165,9 @@ struct WaitingCalls {
 
 impl<E: Env> RpcClient<E> {
     /// Creates a client for the server at `address`. It connects on first use.
-    pub fn new(env: E, address: HostPort, timeouts: Timeouts) -> RpcClient<E> {
+    pub fn new(env: E, address: impl Into<ServerAddress>, timeouts: Timeouts) -> RpcClient<E> {
         let (connection, losses) = (tokio::sync::Mutex::new(None), Arc::default());
-        RpcClient(Arc::new(RpcClientInner { env, address, timeouts, connection, losses }))
-    }
-
-    /// Returns the address of the server.
-    pub fn address(&self) -> &HostPort {
-        &self.0.address
+        RpcClient(Arc::new(RpcClientInner { env, server: address.into(), timeouts, connection, losses }))
     }
 
     /// Number of connections that broke. If it is the same before a call and later, the server that answered the call has not restarted in
@@ -155,45 +176,72 @@ impl<E: Env> RpcClient<E> {
         self.0.losses.load(Ordering::Acquire)
     }
 
-    /// Returns the connection, establishing it if necessary. Concurrent callers wait for the same attempt, each for at most the connect
-    /// timeout.
-    async fn connection(&self) -> Result<Arc<ClientConnection>, CallError> {
+    /// Returns the connection to the present leader, establishing it if necessary. Concurrent callers wait for the same attempt, each for at
+    /// most the connect timeout or `limit`.
+    async fn connection(&self, limit: Duration) -> Result<Arc<ClientConnection>, CallError> {
         let inner = &*self.0;
+        let limit = inner.timeouts.connect.min(limit);
         let connected = async {
             let mut slot = inner.connection.lock().await;
             if let Some(live) = slot.as_ref().filter(|c| !c.waiting.broken.load(Ordering::Acquire)) {
-                return Ok(live.clone());
+                if inner.server.is_still(&live.address) {
+                    return Ok(live.clone());
+                }
+                live.waiting.set_broken();
             }
-            let stream = inner.env.net().connect(&inner.address).await?;
-            let connection = Arc::new(ClientConnection::over(stream, inner.losses.clone()));
-            *slot = Some(connection.clone());
-            Ok(connection)
+            loop {
+                let address = inner.server.leading().await;
+                let stream =
+                    match select(pin!(inner.env.net().connect(&address)), pin!(inner.server.changed(&address))).await {
+                        Either::Left((stream, _)) => stream,
+                        Either::Right(_) => continue,
+                    };
+                let stream =
+                    stream.map_err(|source| CallError::Connect { address: address.clone(), source: source.into() })?;
+                let connection = Arc::new(ClientConnection::over(stream, address, inner.losses.clone()));
+                *slot = Some(connection.clone());
+                return Ok(connection);
+            }
         };
-        match deadline(&inner.env, inner.timeouts.connect, connected).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(source)) => Err(CallError::Connect { address: inner.address.clone(), source: Arc::new(source) }),
-            Err(late) => Err(CallError::ConnectTimeout { address: inner.address.clone(), limit: late.0 }),
-        }
+        deadline(&inner.env, limit, connected).await.unwrap_or_else(|_| {
+            Err(match inner.server.now() {
+                Some(address) => CallError::ConnectTimeout { address, limit },
+                None => CallError::NoLeader { limit },
+            })
+        })
     }
 
-    async fn exchange(&self, method: Method, body: Vec<u8>) -> Result<RpcAnswer, CallError> {
+    /// Sends a call once, and waits at most `limit` for its response.
+    async fn exchange(&self, method: Method, body: &[u8], limit: Duration) -> Result<RpcAnswer, CallError> {
         let length = u32::try_from(body.len()).ok().filter(|length| *length <= frame::REQUEST_BODY_BYTES_MAX);
         let length = length.ok_or(CallError::TooLarge { method, bytes: body.len() })?;
-        let connection = self.connection().await?;
-        let address = || self.0.address.clone();
+        let connection = self.connection(limit).await?;
+        let address = || connection.address.clone();
         let seq = connection.seq.fetch_add(1, Ordering::Relaxed);
         let mut request = Vec::with_capacity(REQUEST_HEADER_BYTES + body.len());
         request.extend_from_slice(&RequestHeader { seq, function_id: method.id(), length, attachment: 0 }.encode());
-        request.extend_from_slice(&body);
+        request.extend_from_slice(body);
         let (answered, answer) = oneshot::channel();
         connection.waiting.lock().insert(seq, answered);
         let _guard = CallGuard { waiting: &connection.waiting, seq };
-        let limit = self.0.timeouts.call;
         let answered = async {
             if connection.waiting.broken.load(Ordering::Acquire) || connection.requests.send(request).await.is_err() {
                 return Err(ConnectionError::ClosedBeforeWrite);
             }
             answer.await.unwrap_or(Err(ConnectionError::Closed))
+        };
+        let superseded = async {
+            self.0.server.changed(&connection.address).await;
+            self.0.env.sleep(FORMER_LEADER_MAX).await;
+        };
+        let answered = async {
+            match select(pin!(answered), pin!(superseded)).await {
+                Either::Left((answered, _)) => answered,
+                Either::Right(_) => {
+                    connection.waiting.set_broken();
+                    Err(ConnectionError::LeaderChanged)
+                }
+            }
         };
         match deadline(&self.0.env, limit, answered).await {
             Ok(answer) => answer.map_err(|why| CallError::Closed { address: address(), method, why }),
@@ -205,24 +253,51 @@ impl<E: Env> RpcClient<E> {
             }
         }
     }
+
+    /// Sends a call to the leader, again after a failure if that is safe, within the call timeout.
+    async fn exchange_with_leader(&self, method: Method, body: &[u8]) -> Result<RpcAnswer, CallError> {
+        let RpcClientInner { env, server, timeouts, .. } = &*self.0;
+        let end = env.now() + timeouts.call;
+        loop {
+            let leader = server.now();
+            let error = match self.exchange(method, body, end.since(env.now())).await {
+                Err(error @ (CallError::TooLarge { .. } | CallError::Timeout { .. })) => return Err(error),
+                Err(error) if error.is_unsent() || method.is_idempotent() => error,
+                done => return done,
+            };
+            let left = end.since(env.now());
+            if left.is_zero() {
+                return Err(error);
+            }
+            if server.now() == leader {
+                env.sleep(RETRY_PAUSE.min(left)).await;
+            }
+        }
+    }
 }
 
 impl<E: Env> Channel for RpcClient<E> {
     type Error = CallError;
 
     async fn call(&self, method: Method, body: Vec<u8>) -> Result<Bytes, CallError> {
-        let (error, body) = self.exchange(method, body).await?;
+        let (error, body) = match self.0.server.changes() {
+            true => self.exchange_with_leader(method, &body).await?,
+            false => self.exchange(method, &body, self.0.timeouts.call).await?,
+        };
         if error == RpcErrc::OK {
             return Ok(body);
         }
         let message = frame::error_message(&body).map_or_else(|e| e.to_string(), |text| text.to_string());
-        Err(CallError::Remote { address: self.0.address.clone(), method, error, message })
+        Err(CallError::Remote { server: self.0.server.to_string(), method, error, message })
     }
 }
 
 impl ClientConnection {
     /// Serves calls over `stream`. When the connection breaks, `losses` increases.
-    fn over<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S, losses: Arc<AtomicU64>) -> ClientConnection {
+    fn over<S>(stream: S, address: HostPort, losses: Arc<AtomicU64>) -> ClientConnection
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
         let (reader, writer) = tokio::io::split(stream);
         let (requests, queue) = mpsc::channel(WRITE_QUEUE);
         let waiting = Arc::new(WaitingCalls { broken: AtomicBool::new(false), losses, calls: Mutex::default() });
@@ -237,6 +312,7 @@ impl ClientConnection {
             }
         });
         ClientConnection {
+            address,
             seq: AtomicU32::new(0),
             requests,
             waiting,

@@ -7,9 +7,11 @@ pub mod connection;
 mod log;
 pub mod polls;
 pub mod server;
+pub mod server_address;
 pub mod service;
 
 pub use client::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
 pub use polls::WorkerPolls;
 pub use server::{RpcServer, ServerConfig, StartError};
+pub use server_address::ServerAddress;
 pub use service::{AdmissionWait, Admitted, CommitWait, RpcService};

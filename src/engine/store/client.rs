@@ -54,7 +54,7 @@ impl<E: Env> StoreClient<E> {
         shared: Arc<ClientShared>,
     ) -> Result<StoreClient<E>, StoreError> {
         let master = MasterCalls(MasterChannel {
-            rpc: RpcClient::new(env.clone(), config.master.clone(), config.timeouts),
+            rpc: RpcClient::new(env.clone(), config.server(), config.timeouts),
             env: env.clone(),
             metrics: config.metrics.clone(),
         });

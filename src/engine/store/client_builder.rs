@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::metadata::MetadataUri;
-use crate::engine::rpc::Timeouts;
+use crate::engine::rpc::{ServerAddress, Timeouts};
 use crate::engine::store::client_start::{PreparedClient, StoreStartError};
 use crate::engine::store::{ClientConfig, StoreClient};
 use crate::engine::sys::pages::MemorySource;
@@ -28,6 +28,13 @@ impl StoreClientBuilder {
     /// Returns the default settings for the master at `master`.
     pub fn new(master: HostPort) -> StoreClientBuilder {
         ClientConfig::new(master).into()
+    }
+
+    /// Follows the leader of several masters.
+    #[must_use]
+    pub fn leader(mut self, leader: Option<ServerAddress>) -> Self {
+        self.config.leader = leader;
+        self
     }
 
     /// Sets the service in which nodes look up segments; the default is P2PHANDSHAKE.

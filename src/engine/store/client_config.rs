@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::metadata::MetadataUri;
-use crate::engine::rpc::Timeouts;
+use crate::engine::rpc::{ServerAddress, Timeouts};
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::name;
 use crate::engine::sys::pages::MemoryPolicy;
@@ -17,8 +17,10 @@ pub const DEFAULT_TENANT: &str = "default";
 /// Configuration of a client, alone or in a node.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The master's RPC address.
+    /// The master's RPC address. If `leader` is set, the leader's when this client starts.
     pub master: HostPort,
+    /// With several masters: the RPC address of the one that leads, which this client follows.
+    pub leader: Option<ServerAddress>,
     /// The host on which peers reach this process, with or without a port.
     pub local_hostname: String,
     /// Port range for the client's name, used if `local_hostname` has no port.
@@ -54,6 +56,7 @@ impl ClientConfig {
     pub fn new(master: HostPort) -> ClientConfig {
         ClientConfig {
             master,
+            leader: None,
             local_hostname: "localhost".to_owned(),
             name_ports: name::PORTS,
             local_buffer_bytes: ByteSize(0),
@@ -74,6 +77,11 @@ impl ClientConfig {
             host_id: String::new(),
             metrics: None,
         }
+    }
+
+    /// The server to which this client connects.
+    pub fn server(&self) -> ServerAddress {
+        self.leader.clone().unwrap_or_else(|| self.master.clone().into())
     }
 
     /// Applies Mooncake's environment variables, read through `lookup`: memory, the transfer engine, the port range for names, and the

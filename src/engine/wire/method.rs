@@ -463,6 +463,24 @@ impl Method {
         by_id.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| by_id[at].1)
     }
 
+    /// Whether a second execution of the same request changes nothing and has the same result: lookups, heartbeats, mounts of a segment
+    /// with its ID, and the end of a put. An operation that another client does in between is not undone by it.
+    pub fn is_idempotent(self) -> bool {
+        matches!(
+            self,
+            Method::BatchExistKey
+                | Method::BatchGetReplicaList
+                | Method::BatchPutEnd
+                | Method::ExistKey
+                | Method::GetReplicaList
+                | Method::MountSegment
+                | Method::Ping
+                | Method::PutEnd
+                | Method::ReMountSegment
+                | Method::ServiceReady
+        )
+    }
+
     /// The type of the request body; `None` for a method without arguments, which has no body.
     pub fn request_type(self) -> Option<&'static TypeInfo> {
         self.description().request.as_ref()

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use mcctl::engine::base::ClientId;
+use mcctl::engine::base::{ClientId, HostPort};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::rpc::{RpcClient, Timeouts};
 use mcctl::engine::wire::MasterCalls;
@@ -223,7 +223,11 @@ fn control_characters_in_arguments_are_escaped_in_errors() {
 pub fn begin_put(at: &str, key: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let started = runtime.block_on(async {
-        let calls = MasterCalls(RpcClient::new(RealEnv::new(), at.parse().expect("an address"), Timeouts::default()));
+        let calls = MasterCalls(RpcClient::new(
+            RealEnv::new(),
+            at.parse::<HostPort>().expect("an address"),
+            Timeouts::default(),
+        ));
         calls.put_start(ClientId(1, 2), key.into(), 100, ReplicateConfig::default(), "default".into()).await
     });
     started.expect("answered").expect("there is room");

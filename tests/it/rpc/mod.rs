@@ -1,5 +1,6 @@
 //! RPC client and server over loopback sockets and a simulated network.
 
+mod leader;
 mod long_calls;
 mod loopback;
 mod sim;

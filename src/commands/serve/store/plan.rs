@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::commands::error::{Exit, Failure};
+use crate::commands::etcd_master::{self, ClusterLeader};
 use crate::commands::flags::parse_bool;
 use crate::commands::listen::{ListenAddress, check_collisions};
 use crate::commands::origin::{ClientOrigins, NodeOrigins, ValueOrigin};
@@ -61,9 +62,12 @@ pub(super) async fn plan_in_time(settings: Settings) -> Result<ServicePlan, Fail
     let (mut waited, mut warned) = (Duration::ZERO, false);
     loop {
         let (shared, max_wait) = (Arc::clone(&settings), max_wait(&settings));
+        let left = max_wait.saturating_sub(waited).max(RESOLVE_MIN);
+        let (leader, took) = timed(&env, leader(&settings, left)).await;
+        waited += took;
         // The resolver blocks without a time limit.
         let planning = tokio::task::spawn_blocking(move || {
-            plan(&shared, |master| interface::address_towards(&master.host, master.port))
+            plan(&shared, leader?, |master| interface::address_towards(&master.host, master.port))
         });
         let left = max_wait.saturating_sub(waited).max(RESOLVE_MIN);
         let (planned, took) = timed(&env, deadline(&env, left, planning)).await;
@@ -118,19 +122,31 @@ fn max_wait(settings: &Settings) -> Duration {
     Duration::from_secs_f64(settings.number("max_wait_time"))
 }
 
-/// The configuration from `settings`. `address_towards` returns this host's address on the route to a master.
+/// The leader, if the master's address names etcd. Waits for one at most for `limit`.
+async fn leader(settings: &Settings, limit: Duration) -> Result<Option<ClusterLeader>, Failure> {
+    match settings.text("master_server_address") {
+        text if etcd_master::is_etcd(text) => {
+            etcd_master::find(text, &settings.describe("master_server_address"), limit).await.map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The configuration from `settings`, for the master at their address or for this leader. `address_towards` returns this host's address on the route to a master.
 fn plan(
     settings: &Settings,
+    leader: Option<ClusterLeader>,
     address_towards: impl Fn(&HostPort) -> io::Result<Option<IpAddr>>,
 ) -> Result<ServicePlan, Failure> {
     let master_origin = settings.describe("master_server_address");
-    let master = match settings.text("master_server_address") {
-        "" => {
+    let master = match (&leader, settings.text("master_server_address")) {
+        (Some(leader), _) => leader.at.clone(),
+        (None, "") => {
             return Err(Failure::usage("no master address specified")
                 .tried("--master, master_server_address in the configuration file, and MOONCAKE_MASTER")
                 .next("pass --master HOST:PORT"));
         }
-        text => master_target::address(text, &master_origin, master_target::RPC_PORT)?,
+        (None, text) => master_target::address(text, &master_origin, master_target::RPC_PORT)?,
     };
     let text = |name: &str| settings.described(name, settings.text(name).to_owned());
     let env = |name: &str| std::env::var(name).ok();
@@ -157,6 +173,7 @@ fn plan(
         local_buffer: described("local_buffer_size"),
     };
     let mut client = StoreClient::builder(master)
+        .leader(leader.map(|leader| leader.followed))
         .metadata(metadata)
         .local_hostname(local_hostname)
         .local_buffer(settings.size("local_buffer_size"))
@@ -186,7 +203,7 @@ mod tests {
     use crate::commands::serve::store::settings::tests::settle;
 
     fn planned(args: &[&str]) -> Result<ServicePlan, Failure> {
-        settle(args, &[]).and_then(|(settings, _)| plan(&settings, |_| Ok(Some(IpAddr::from([10, 0, 0, 7])))))
+        settle(args, &[]).and_then(|(settings, _)| plan(&settings, None, |_| Ok(Some(IpAddr::from([10, 0, 0, 7])))))
     }
 
     fn name(args: &[&str]) -> Option<String> {

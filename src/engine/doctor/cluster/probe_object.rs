@@ -231,7 +231,7 @@ mod tests {
     fn rejected_arguments_mean_another_release_but_a_timeout_does_not() {
         let address = HostPort::new("m", 1);
         let refused = CallError::Remote {
-            address: address.clone(),
+            server: address.to_string(),
             method: Method::BatchPutStart,
             error: RpcErrc::INVALID_RPC_ARGUMENTS,
             message: String::new(),

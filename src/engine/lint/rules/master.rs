@@ -209,14 +209,7 @@ pub fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
                 &address.place,
                 format!("{who} does not follow the leader: its master address is fixed"),
                 found,
-                match member.process.implementation {
-                    Implementation::Upstream => {
-                        "use etcd://HOST:2379 (the masters' etcd), without a Service in between"
-                    }
-                    Implementation::Mcctl => {
-                        "run mooncake_store_service with etcd://HOST:2379; mcctl's nodes do not follow a leader"
-                    }
-                },
+                "use etcd://HOST:2379 (the masters' etcd), without a Service in between",
             );
             continue;
         }

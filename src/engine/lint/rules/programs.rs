@@ -70,14 +70,15 @@ fn node(member: &ProcessView<'_>, out: &mut Findings) {
         error(&located, format!("protocol {}", located.text), &why, "use tcp or rdma, or run mooncake_store_service");
     }
     if let SettingValue::Is(located) = member.client("master_server_address")
-        && let Some((scheme, _)) = located.text.split_once("://").filter(|(scheme, _)| *scheme != "http")
+        && let Some((scheme, _)) =
+            located.text.split_once("://").filter(|(scheme, _)| !["http", "etcd"].contains(scheme))
     {
         let why = format!("mcctl does not support leader lookup through {scheme}");
         error(
             &located,
             format!("the master address {}", located.text),
             &why,
-            "use HOST:PORT, or run mooncake_store_service",
+            "use HOST:PORT, or etcd://HOST:PORT with the masters' etcd",
         );
     }
     if let SettingValue::Is(located) = member.client("metadata_server")

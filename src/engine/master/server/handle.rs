@@ -45,7 +45,7 @@ impl<E: Env> MasterHandle<E> {
         self.shared.unmount_events.subscribe()
     }
 
-    /// Hands over to a standby in sync. See [`MasterServer::hand_over`](super::MasterServer::hand_over).
+    /// Hands over to a standby in sync. Returns true if it leads afterwards.
     pub async fn hand_over(&self) -> bool {
         let Some(ha) = &self.shared.ha else { return false };
         if !ha.step_down().await {

@@ -107,6 +107,7 @@ impl StandbyCopy {
         }
         standby.apply_payload(now, Duration::ZERO, change)?;
         (self.applied, self.origin) = (sequence, Some(from));
+        self.calls.extend(standby.registered().iter().map(|client| (*client, now)));
         Ok(true)
     }
 

@@ -1,0 +1,104 @@
+//! Follows the leader of a cluster in etcd, for clients.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::engine::base::HostPort;
+use crate::engine::election::backend::{ElectionBackend, ElectionError};
+use crate::engine::election::etcd::EtcdElection;
+use crate::engine::env::{Env, deadline};
+use crate::engine::etcd::{EtcdError, EtcdEvent};
+use crate::engine::ha::LeaderKey;
+
+/// Pause before the key is read again after a watch has ended.
+const READ_PAUSE: Duration = Duration::from_secs(1);
+/// The key is read again after this time without a change, because a connection may end without notice.
+const WATCH_MAX: Duration = Duration::from_secs(10);
+
+/// What a client reads first.
+#[derive(Debug)]
+pub struct FollowedLeader {
+    /// The key's value. It is not an address while a master gets ready.
+    pub first: Option<String>,
+    /// The leader's RPC address, as it changes; `None` while no master leads. The key is followed as long as a receiver exists.
+    pub leader: watch::Receiver<Option<HostPort>>,
+}
+
+/// Reads the leader's key once, and then follows it: a watch reports each change. While etcd does not answer or no master leads, the key is
+/// read at most once per second.
+///
+/// # Errors
+/// The key cannot be read.
+pub async fn follow<E: Env>(env: E, election: EtcdElection) -> Result<FollowedLeader, ElectionError> {
+    let seen = election.observe().await?;
+    let first = seen.leader.map(|key| key.address);
+    let (sender, leader) = watch::channel(first.as_deref().and_then(address));
+    tokio::spawn(async move {
+        let follower = LeaderFollower { env, election, sender };
+        tokio::select! {
+            () = follower.run(seen.revision) => {}
+            () = follower.sender.closed() => {}
+        }
+    });
+    Ok(FollowedLeader { first, leader })
+}
+
+struct LeaderFollower<E: Env> {
+    env: E,
+    election: EtcdElection,
+    sender: watch::Sender<Option<HostPort>>,
+}
+
+impl<E: Env> LeaderFollower<E> {
+    /// Follows the key from behind `revision`.
+    async fn run(&self, mut revision: u64) {
+        loop {
+            if let Err(error) = self.watch(revision + 1).await {
+                tracing::debug!(%error, "the watch of the leader's key ended");
+            }
+            self.env.sleep(READ_PAUSE).await;
+            match self.election.observe().await {
+                Ok(seen) => {
+                    revision = seen.revision;
+                    self.set(seen.leader.as_ref().and_then(|key| address(&key.address)));
+                }
+                Err(error) => tracing::debug!(%error, "cannot read the leader's key"),
+            }
+        }
+    }
+
+    async fn watch(&self, from: u64) -> Result<(), EtcdError> {
+        let mut watch = self.election.watch_leader(from).await?;
+        while let Ok(events) = deadline(&self.env, WATCH_MAX, watch.next()).await {
+            for event in events? {
+                match event {
+                    EtcdEvent::Put(pair) if pair.key == self.election.leader_key().as_bytes() => {
+                        self.set(std::str::from_utf8(&pair.value).ok().and_then(address));
+                    }
+                    EtcdEvent::Delete(pair) if pair.key == self.election.leader_key().as_bytes() => self.set(None),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&self, leader: Option<HostPort>) {
+        let changed = self.sender.send_if_modified(|now| {
+            let differs = *now != leader;
+            now.clone_from(&leader);
+            differs
+        });
+        match leader {
+            Some(at) if changed => tracing::info!(leader = %at, "another master leads"),
+            None if changed => tracing::info!("no master leads"),
+            _ => {}
+        }
+    }
+}
+
+/// The address in the key; `None` for the placeholder of a master that gets ready.
+fn address(value: &str) -> Option<HostPort> {
+    if value.starts_with(LeaderKey::WARMING) { None } else { value.parse().ok() }
+}

@@ -1,0 +1,130 @@
+//! Masters of a cluster, a node and commands as processes, with a real etcd. These tests need `/usr/bin/etcd` (Debian: `etcd-server`), so
+//! `.ci/run` runs them by name.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::cli::service::{Service, get};
+use crate::cli::{Run, command, mcctl_in_time};
+use crate::etcd::EtcdProcess;
+use crate::peer::process::{PATIENCE, free_port, wait_until};
+
+struct ClusterMaster {
+    service: Service,
+    admin: u16,
+}
+
+impl ClusterMaster {
+    fn start(etcd: &EtcdProcess) -> ClusterMaster {
+        let (endpoints, rpc, admin) = (format!("127.0.0.1:{}", etcd.port), free_port().to_string(), free_port());
+        let service = Service::start(command(&[
+            "serve",
+            "master",
+            "--enable_ha",
+            "--etcd_endpoints",
+            &endpoints,
+            "--rpc_address=127.0.0.1",
+            "--rpc_port",
+            &rpc,
+            "--metrics_host=127.0.0.1",
+            "--metrics_port",
+            &admin.to_string(),
+        ]));
+        ClusterMaster { service, admin }
+    }
+
+    fn status(&self) -> Value {
+        std::panic::catch_unwind(|| get(self.admin, "/ha_status?format=json").1)
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default()
+    }
+
+    fn is_serving(&self) -> bool {
+        self.status()["serving"] == true
+    }
+
+    fn wait(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
+        wait_until(what, PATIENCE, || is_so(&self.status()));
+    }
+}
+
+/// A leader, a standby in sync and a node, with keys.
+struct HaCluster {
+    etcd: EtcdProcess,
+    leader: ClusterMaster,
+    standby: ClusterMaster,
+    _node: Service,
+}
+
+const KEYS: usize = 5;
+
+impl HaCluster {
+    async fn start() -> HaCluster {
+        let etcd = EtcdProcess::start(&[]).await;
+        let leader = ClusterMaster::start(&etcd);
+        leader.wait("a leader", |status| status["serving"] == true);
+        let standby = ClusterMaster::start(&etcd);
+        standby.wait("a standby in sync", |status| status["in_sync"] == true);
+        let address = format!("etcd://127.0.0.1:{}", etcd.port);
+        let mut node = Service::start(command(&[
+            "serve",
+            "store",
+            "--master",
+            &address,
+            "--segment-size=16mb",
+            "--port=0",
+            "--host=127.0.0.1",
+        ]));
+        node.port_after("127.0.0.1:");
+        let cluster = HaCluster { etcd, leader, standby, _node: node };
+        for nth in 0..KEYS {
+            cluster.run(&["store", "put", &format!("k{nth}"), "--value", &format!("v{nth}")]).succeeds();
+        }
+        cluster
+    }
+
+    /// Runs a command with this cluster as its master.
+    fn run(&self, args: &[&str]) -> Run {
+        let address = format!("etcd://127.0.0.1:{}", self.etcd.port);
+        mcctl_in_time(&[args, &["--master", &address]].concat())
+    }
+
+    /// Checks that all keys have their values, and that a new one can be put.
+    fn check(&self) {
+        for nth in 0..KEYS {
+            let value = self.run(&["store", "get", &format!("k{nth}")]);
+            assert_eq!(value.succeeds(), format!("v{nth}"));
+        }
+        self.run(&["store", "put", "after", "--value", "x"]).succeeds();
+        assert_eq!(self.run(&["store", "get", "after"]).succeeds(), "x");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_standby_serves_all_keys_after_the_leader_is_killed() {
+    let cluster = HaCluster::start().await;
+    assert_eq!(get(cluster.leader.admin, "/ready").0, 200);
+    assert_eq!(get(cluster.standby.admin, "/ready").0, 503);
+    cluster.leader.service.signal(Signal::SIGKILL);
+    cluster.standby.wait("the standby to lead", |status| status["serving"] == true);
+    cluster.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_step_down_and_a_stopped_leader_keep_all_keys() {
+    let mut cluster = HaCluster::start().await;
+    cluster.run(&["master", "step-down", "--admin", &format!("127.0.0.1:{}", cluster.leader.admin)]).succeeds();
+    assert!(cluster.standby.is_serving());
+    cluster.check();
+    cluster
+        .leader
+        .wait("the former leader to follow", |status| status["in_sync"] == true && status["serving"] == false);
+    assert_eq!(cluster.standby.service.stop(Signal::SIGTERM), 0);
+    assert!(cluster.leader.is_serving(), "the other master leads before the leader ends");
+    for nth in 0..KEYS {
+        assert_eq!(cluster.run(&["store", "get", &format!("k{nth}")]).succeeds(), format!("v{nth}"));
+    }
+}
