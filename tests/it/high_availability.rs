@@ -107,6 +107,11 @@ async fn a_standby_serves_all_keys_after_the_leader_is_killed() {
     let cluster = HaCluster::start().await;
     assert_eq!(get(cluster.leader.admin, "/ready").0, 200);
     assert_eq!(get(cluster.standby.admin, "/ready").0, 503);
+    let status =
+        cluster.run(&["status", "--json", "--interval=0s", "--admin", &format!("127.0.0.1:{}", cluster.leader.admin)]);
+    let status: Value = serde_json::from_str(status.succeeds()).unwrap();
+    assert_eq!((&status["masters"][0]["role"], &status["masters"][1]["role"]), (&"leader".into(), &"standby".into()));
+    assert_eq!(status["masters"][1]["in_sync"], true);
     cluster.leader.service.signal(Signal::SIGKILL);
     cluster.standby.wait("the standby to lead", |status| status["serving"] == true);
     cluster.check();

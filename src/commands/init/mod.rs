@@ -43,7 +43,7 @@ pub struct Args {
     /// Prefix for unit, container and object names
     #[arg(long)]
     name: Option<String>,
-    /// Programs for the master and store nodes: mcctl or upstream [default: mcctl; upstream with --etcd or --ssd]
+    /// Programs for the master and store nodes: mcctl or upstream [default: mcctl; upstream with --ssd]
     #[arg(long, value_name = "NAME", value_parser = ["mcctl", "upstream"])]
     programs: Option<String>,
     /// Tensor parallel size of each server
@@ -171,11 +171,8 @@ impl Args {
 
     /// A requested feature that mcctl's programs do not support.
     fn unsupported_by_mcctl(&self) -> Option<&'static str> {
-        match (self.etcd.is_empty(), self.ssd.as_deref().unwrap_or_default().is_empty()) {
-            (false, _) => Some("high availability"),
-            (true, false) => Some("an SSD tier"),
-            (true, true) => None,
-        }
+        let has_ssd = !self.ssd.as_deref().unwrap_or_default().is_empty();
+        has_ssd.then_some("an SSD tier")
     }
 
     /// Selects upstream's programs if mcctl's programs do not support a requested feature, unless `--programs` is set.
@@ -349,7 +346,7 @@ impl Args {
         }
         // The file names the directory even if it is the default, so that an operator finds it.
         spec.master.data_dir = match (spec.programs, given.data_dir) {
-            (Programs::Mcctl, None) => Some(spec.default_data_dir()),
+            (Programs::Mcctl, None) if given.etcd.is_empty() => Some(spec.default_data_dir()),
             (_, path) => path,
         };
         if !given.etcd.is_empty() {

@@ -1,6 +1,7 @@
 //! `mcctl status`: a master's memory, objects, clients, segments and rates, and the transport of nodes. It only reads from HTTP ports
 //! and does not change anything.
 
+mod masters;
 mod nodes;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::status::masters::ClusterMasterStatus;
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
 use crate::commands::table::ListTable;
 use crate::engine::admin::types::SegmentDetail;
@@ -65,6 +67,8 @@ struct StatusDocument<'a> {
     role: &'a str,
     state: &'a str,
     ready: bool,
+    /// The masters of the cluster; `null` without high availability.
+    masters: Option<Vec<ClusterMasterStatus<'a>>>,
     used_bytes: u64,
     capacity_bytes: u64,
     keys: u64,
@@ -206,6 +210,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         role: &status.health.role,
         state: &status.health.ha_state,
         ready: status.health.service_ready,
+        masters: status.ha.as_ref().map(masters::of),
         used_bytes: status.metric("master_allocated_bytes"),
         capacity_bytes: status.metric("master_total_capacity_bytes"),
         keys: status.metric("master_key_count"),
@@ -268,6 +273,7 @@ fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentStatusEntry<'_>) -> O
 fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let mut text = format!("master    {} {} {}\n", status.admin, status.role, status.state);
+    text.push_str(&masters::render(status.masters.as_deref()));
     if status.segments.is_empty() {
         text.push_str("segments  none\n");
     } else {
@@ -363,6 +369,7 @@ mod tests {
             role: "leader",
             state: "serving",
             ready: true,
+            masters: None,
             used_bytes: 4 << 30,
             capacity_bytes: 16 << 30,
             keys: 1,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::admin::types::{MasterHealth, SegmentDetail};
+use crate::engine::admin::types::{HaStatusReport, MasterHealth, SegmentDetail};
 use crate::engine::admin::{AdminClient, AdminError};
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
@@ -22,6 +22,8 @@ pub struct MasterStatus {
     pub heartbeats: Option<BTreeMap<String, Duration>>,
     /// The metrics without labels, by name.
     metrics: BTreeMap<String, f64>,
+    /// The master's part in its cluster, if it is in one.
+    pub ha: Option<HaStatusReport>,
 }
 
 /// Operations per second. A batch call counts once per item.
@@ -53,7 +55,8 @@ impl MasterStatus {
         });
         let (at, metrics) = (env.now(), admin.metrics().await?);
         let metrics = metrics.plain().map(|(name, value)| (name.to_owned(), value)).collect();
-        Ok(MasterStatus { at, health, segments, heartbeats, metrics })
+        let ha = admin.ha_status().await?;
+        Ok(MasterStatus { at, health, segments, heartbeats, metrics, ha })
     }
 
     /// The value of the metric `name`, a count or a size; 0 if the master does not report it.

@@ -87,6 +87,9 @@ impl HaStatusReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HaStandbyReport {
     pub member: String,
+    /// `host:port` of its RPC port, once it has connected.
+    #[serde(default)]
+    pub address: Option<String>,
     pub connected: bool,
     pub in_sync: bool,
     /// Whether responses to changes wait for it.

@@ -240,7 +240,7 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
             format!("{} may contain only letters, digits, '_', '-' and '.'", Quoted(id)),
         ));
     }
-    if ha.oplog && !spec.mooncake.has(find(MASTER_FLAGS, "enable_oplog").since) {
+    if spec.programs == Programs::Upstream && ha.oplog && !spec.mooncake.has(find(MASTER_FLAGS, "enable_oplog").since) {
         let what =
             format!("release {} does not support the oplog: a failover would lose all keys", spec.mooncake.text());
         return Err(invalid_value("master.ha.oplog", what));
@@ -257,8 +257,9 @@ fn programs(spec: &DeploymentSpec) -> Result<(), DeployError> {
     if spec.programs == Programs::Upstream {
         return Ok(());
     }
-    let unsupported = if spec.master.ha.is_some() {
-        Some(("master.ha", "mcctl's master does not support high availability yet; set programs = \"upstream\""))
+    let has_data = spec.master.data_dir.as_ref().is_some_and(|path| !path.is_empty());
+    let unsupported = if spec.master.ha.is_some() && has_data {
+        Some(("master.data_dir", "masters of a cluster keep their state in memory and on each other; remove it"))
     } else if !spec.nodes.ssd_path.is_empty() {
         Some(("nodes.ssd_path", "mcctl's nodes do not support an SSD tier yet; set programs = \"upstream\""))
     } else {

@@ -53,7 +53,11 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("master.ha", "etcd", "for multiple masters: etcd members as HOST:PORT"),
     ("master.ha", "replicas", "number of masters in Kubernetes"),
     ("master.ha", "cluster_id", "election namespace; must match on masters and clients"),
-    ("master.ha", "oplog", "replicate the metadata; without it, a failover loses all keys"),
+    (
+        "master.ha",
+        "oplog",
+        "upstream only: replicate the metadata; without it, a failover loses all keys (mcctl always replicates)",
+    ),
     (
         "metadata",
         "kind",

@@ -65,8 +65,12 @@ impl DeploymentSpec {
         format!("/var/lib/mcctl/{}-master", self.name)
     }
 
-    /// The master's data directory. `None` if its state is in memory only. Upstream's master has no such directory.
+    /// The master's data directory. `None` if its state is in memory only. Upstream's master has no such directory, and a master of a cluster
+    /// none yet.
     pub fn data_dir(&self) -> Option<String> {
+        if self.master.ha.is_some() {
+            return None;
+        }
         match (self.programs, &self.master.data_dir) {
             (Programs::Upstream, _) => None,
             (Programs::Mcctl, None) => Some(self.default_data_dir()),
@@ -245,7 +249,7 @@ pub struct HighAvailability {
     pub replicas: u32,
     /// Namespace of the election. Must match on masters and clients.
     pub cluster_id: String,
-    /// Replicate the metadata, so that a failover preserves the keys.
+    /// Replicate the metadata, so that a failover preserves the keys. mcctl's masters always do.
     pub oplog: bool,
 }
 

@@ -35,15 +35,18 @@ impl HaCore {
             if let (Some(key), Some((sync, _))) = (key, sync)
                 && sync.leader == leader
                 && sync.rpc == key.address
-                && Some(key.lease) != self.lease.id
             {
-                self.actions.push(HaAction::RevokeLease(key.lease));
+                // A key that this standby keeps for the leader is deleted once it is not bound to it any more.
+                if Some(key.lease) != self.lease.id {
+                    self.actions.push(HaAction::RevokeLease(key.lease));
+                }
                 if let RoleState::Standby(follower) = &mut self.role {
                     follower.promised_until = Mono::ZERO;
                 }
             }
         }
         self.request_observation(now);
+        self.tick_follower(now);
     }
 
     /// The copy contains all changes of the leader up to `last`.

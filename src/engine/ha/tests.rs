@@ -72,3 +72,20 @@ fn a_copy_is_discarded_once_a_master_leads_that_does_not_know_the_sync_record() 
     assert!(!discards(key(&format!("{}77", LeaderKey::WARMING), 3)));
     assert!(discards(key("host-3:1", 3)));
 }
+
+#[test]
+fn a_standby_that_keeps_the_key_for_a_leader_deletes_it_as_soon_as_the_process_has_ended() {
+    let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
+    let mut core = started(HaConfig::default(), Some(list), key("host-2:1", 1));
+    core.stream_opened(MemberId(2));
+    let promise = Duration::from_secs(2);
+    core.receive(at(5_000), MemberId(2), HaMessage::Ping { stamp: 0, promise, last: 0 });
+    core.take_actions();
+    let delete = HaAction::DeleteKey { view: 5, address: "host-2:1".to_owned() };
+    core.tick(at(5_100));
+    assert!(!core.take_actions().contains(&delete), "it has promised to wait");
+    core.stream_closed(at(5_200), true);
+    let actions = core.take_actions();
+    assert!(actions.contains(&delete), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, HaAction::RevokeLease(_))));
+}

@@ -8,6 +8,7 @@ use crate::engine::master::view::HaView;
 pub(super) fn ha_status(ha: HaView) -> HaStatusReport {
     let standbys = ha.standbys.iter().map(|standby| HaStandbyReport {
         member: standby.member.to_string(),
+        address: standby.rpc.clone(),
         connected: standby.connected,
         in_sync: standby.in_sync,
         required: standby.required,
@@ -71,11 +72,21 @@ mod tests {
 
     #[test]
     fn lag_and_promotability_are_computed() {
-        let standby = HaStandbyView { member: MemberId(2), required: true, in_sync: true, connected: true, acked: 7 };
+        let standby = HaStandbyView {
+            member: MemberId(2),
+            rpc: Some("b:1".to_owned()),
+            required: true,
+            in_sync: true,
+            connected: true,
+            acked: 7,
+        };
         let leader = HaView { serving: true, acked: 7, last: 9, standbys: vec![standby], ..HaView::default() };
         let status = ha_status(leader.clone());
         assert_eq!((status.lag_records, status.promotable), (2, false));
-        assert_eq!(status.standbys[0].member, "0000000000000002");
+        assert_eq!(
+            (&*status.standbys[0].member, status.standbys[0].address.as_deref()),
+            ("0000000000000002", Some("b:1"))
+        );
         let lines = ha_exposition(&leader);
         for line in ["mcctl_ha_lag_changes 2", "mcctl_ha_standbys_in_sync 1", "mcctl_ha_promotable 0"] {
             assert!(lines.lines().any(|found| found == line), "{line}\n{lines}");

@@ -134,9 +134,11 @@ pub struct HaView {
 }
 
 /// A standby, as its leader sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HaStandbyView {
     pub member: MemberId,
+    /// The address of its RPC port, once it has connected.
+    pub rpc: Option<String>,
     /// Whether responses wait for it.
     pub required: bool,
     /// Whether the sync record lists it.

@@ -55,7 +55,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
         flag("enable_ha", "true".to_owned());
         flag("etcd_endpoints", ha.etcd.join(";"));
         flag("cluster_id", ha.cluster_id.clone());
-        if ha.oplog {
+        if ha.oplog && !context.is_mcctl() {
             flag("enable_oplog", "true".to_owned());
         }
     }

@@ -82,8 +82,14 @@ fn standby_masters_are_not_ready() {
     assert!(all[0].argv.contains(&"--rpc_address=10.0.0.1".to_owned()));
     assert_eq!(all[2].variable("MOONCAKE_MASTER"), Some("etcd://10.0.0.9:2379"));
     assert_eq!(all[2].variable("MC_STORE_CLUSTER_ID"), Some("x"));
-    assert_eq!(refused(&format!("programs = \"mcctl\"\n{ha}")), "master.ha");
-    assert_eq!(refused(&format!("mooncake = \"0.3.12.post1\"\n{ha}")), "master.ha.oplog");
+    let ours = one(&format!("programs = \"mcctl\"\n{ha}"));
+    assert!(matches!(ours[0].probes.readiness.by, ProbeAction::Http { path: "/ready", .. }));
+    let has = |flag: &str| ours[0].argv.iter().any(|arg| arg.starts_with(flag));
+    assert!(has("--enable_ha=true") && has("--etcd_endpoints=10.0.0.9:2379") && has("--cluster_id=x"));
+    assert!(!has("--enable_oplog") && !has("--data-dir"), "{:?}", ours[0].argv);
+    let data = ha.replace("[master]", "[master]\ndata_dir = \"/d\"");
+    assert_eq!(refused(&format!("programs = \"mcctl\"\n{data}")), "master.data_dir");
+    assert_eq!(refused(&format!("programs = \"upstream\"\nmooncake = \"0.3.12.post1\"\n{ha}")), "master.ha.oplog");
     assert_eq!(refused(&format!("{ha}[metadata]\nkind = \"http\"\n")), "metadata.kind");
 }
 
@@ -339,14 +345,19 @@ fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPl
             let has = |flag: &str| plan.argv.iter().any(|arg| arg.starts_with(flag));
             assert_eq!(has("--data-dir="), plan.data.is_some());
             let is_memory_only = spec.master.data_dir.as_ref().is_some_and(String::is_empty);
-            assert_eq!(plan.data.is_some(), spec.programs == Programs::Mcctl && !is_memory_only);
+            let is_alone = spec.master.ha.is_none();
+            assert_eq!(plan.data.is_some(), spec.programs == Programs::Mcctl && !is_memory_only && is_alone);
             assert_eq!(has("--enable_offload=true"), !spec.nodes.ssd_path.is_empty());
-            assert_eq!(has("--enable_oplog"), spec.master.ha.as_ref().is_some_and(|ha| ha.oplog));
+            assert_eq!(
+                has("--enable_oplog"),
+                spec.programs == Programs::Upstream && spec.master.ha.as_ref().is_some_and(|ha| ha.oplog)
+            );
             let embedded = spec.metadata.kind == MetadataKind::Http;
             assert_eq!(has("--enable_http_metadata_server=true"), embedded);
             if spec.master.ha.is_some() {
                 assert!(!has("--rpc_address=0.0.0.0"), "the address is published");
-                assert!(matches!(plan.probes.readiness.by, ProbeAction::Exec { .. }));
+                let is_exec = matches!(plan.probes.readiness.by, ProbeAction::Exec { .. });
+                assert_eq!(is_exec, spec.programs == Programs::Upstream);
             }
         }
         let spelt = format!("{:?} {:?}", plan.argv, plan.env);

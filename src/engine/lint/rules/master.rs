@@ -241,11 +241,12 @@ pub fn replicas(view: &DeploymentView<'_>, out: &mut Findings) {
         let (Some(located), Some(on)) = (&member.process.replicas, member.master_switch("enable_ha")) else { continue };
         let Ok(count) = located.text.parse::<u64>() else { continue };
         let is_mcctl = member.process.implementation == Implementation::Mcctl;
-        if count > 1 && (is_mcctl || !on) {
+        if count > 1 && !on {
             let (why, remedy) = match (is_mcctl, has_oplog(view.release(member).as_deref())) {
-                (true, _) => {
-                    ("mcctl serve master does not support high availability", "set the number of replicas to 1")
-                }
+                (true, _) => (
+                    "enable_ha is off",
+                    "set the number of replicas to 1, or run the masters with --enable-ha and --etcd-endpoints",
+                ),
                 (false, true) => (
                     "enable_ha is off",
                     "set the number of replicas to 1, or run the masters with --enable_ha=true, --enable_oplog=true and etcd",
@@ -261,7 +262,7 @@ pub fn replicas(view: &DeploymentView<'_>, out: &mut Findings) {
                 why,
                 remedy,
             );
-        } else if count == 1 && on && !is_mcctl && view.masters().count() == 1 {
+        } else if count == 1 && on && view.masters().count() == 1 {
             out.info(
                 &located.place,
                 "an HA master without a standby cannot fail over",

@@ -49,6 +49,8 @@ pub(super) struct DriverState {
     is_performing: bool,
     /// The streams to other masters.
     pub links: HashMap<MemberId, mpsc::UnboundedSender<StreamMessage>>,
+    /// The RPC addresses of the standbys that have connected to this leader.
+    pub addresses: HashMap<MemberId, String>,
     pub follower: Option<AbortHandle>,
     /// A read of the records is in progress, and whether another one must follow.
     observing: Option<bool>,
@@ -82,6 +84,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             actions: VecDeque::new(),
             is_performing: false,
             links: HashMap::new(),
+            addresses: HashMap::new(),
             follower: None,
             observing: None,
             clients_at: Mono::ZERO,

@@ -56,10 +56,18 @@ async fn run<E: Env, B: ElectionBackend>(
 ) -> String {
     let hello = {
         let copy = driver.copy();
-        let standby = driver.state().core.me().id;
+        let me = driver.state().core.me().clone();
         let (cluster, release) = (driver.settings.cluster.clone(), env!("CARGO_PKG_VERSION").to_owned());
         let format = DATA_FORMAT_NEWEST.number();
-        Hello { cluster, standby, origin: copy.origin, applied: copy.applied, format, release }
+        Hello {
+            cluster,
+            standby: me.id,
+            origin: copy.origin,
+            applied: copy.applied,
+            format,
+            release,
+            rpc: Some(me.rpc.to_string()),
+        }
     };
     let greeted = greet(&mut stream, &driver.settings.secret, &hello);
     let welcome = match deadline(&driver.env, HANDSHAKE_TIMEOUT, greeted).await {

@@ -42,6 +42,9 @@ pub(super) struct Hello {
     /// The newest data format that the standby reads.
     pub format: u8,
     pub release: String,
+    /// The address of the standby's RPC port.
+    #[serde(default)]
+    pub rpc: Option<String>,
 }
 
 /// The leader's answer.
@@ -247,7 +250,7 @@ mod tests {
 
     fn hello() -> Hello {
         let (cluster, release) = ("c".to_owned(), "1".to_owned());
-        Hello { cluster, standby: MemberId(2), origin: Some(MemberId(1)), applied: 9, format: 1, release }
+        Hello { cluster, standby: MemberId(2), origin: Some(MemberId(1)), applied: 9, format: 1, release, rpc: None }
     }
 
     async fn run(

@@ -176,6 +176,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             state.promotions += 1;
             // The streams to other masters are those of a standby.
             state.links.clear();
+            state.addresses.clear();
         }
         // The first change is the one that has just been made.
         self.update(|_, _| ());
@@ -207,6 +208,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         {
             let mut state = self.state();
             state.links.clear();
+            state.addresses.clear();
             let follower = state.follower.take();
             follower.inspect(tokio::task::AbortHandle::abort);
         }
@@ -238,6 +240,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let serving = self.hub.gate.is_open();
         let standbys = state.core.standbys().map(|(member, replica)| HaStandbyView {
             member,
+            rpc: state.addresses.get(&member).cloned(),
             required: replica.is_required(),
             in_sync: replica.is_in_sync(),
             connected: replica.is_connected,

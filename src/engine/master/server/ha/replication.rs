@@ -60,6 +60,7 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
             return;
         }
         state.links.insert(standby, link.clone());
+        state.addresses.extend(handshake.hello.rpc.clone().map(|rpc| (standby, rpc)));
     }
     driver.update(|core, now| core.standby_connected(now, standby, handshake.hello.applied));
     let (reader, writer) = tokio::io::split(stream);

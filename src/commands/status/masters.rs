@@ -1,0 +1,93 @@
+//! The masters of a cluster, as the one that was asked sees them.
+
+use serde::Serialize;
+
+use crate::commands::table::ListTable;
+use crate::engine::admin::types::HaStatusReport;
+use crate::engine::base::text::escaped;
+
+/// A master of the cluster.
+#[derive(Debug, Serialize)]
+pub(super) struct ClusterMasterStatus<'a> {
+    /// `host:port` of its RPC port; `null` if the leader does not know it yet.
+    address: Option<&'a str>,
+    role: &'a str,
+    /// Whether it has every acknowledged change; `null` for the leader.
+    in_sync: Option<bool>,
+    /// Changes that it does not have yet.
+    lag_changes: u64,
+}
+
+/// The masters that `report` names: all of them, if it is the leader's. A standby knows the leader and itself.
+pub(super) fn of(report: &HaStatusReport) -> Vec<ClusterMasterStatus<'_>> {
+    let leader = report.leader.as_deref().map(|address| ClusterMasterStatus {
+        address: Some(address),
+        role: "leader",
+        in_sync: None,
+        lag_changes: 0,
+    });
+    let standbys = report.standbys.iter().map(|standby| ClusterMasterStatus {
+        address: standby.address.as_deref(),
+        role: if standby.connected { "standby" } else { "disconnected" },
+        in_sync: Some(standby.in_sync),
+        lag_changes: report.last_sequence.saturating_sub(standby.acked_sequence),
+    });
+    let itself = (!report.serving).then_some(ClusterMasterStatus {
+        address: None,
+        role: &report.role,
+        in_sync: Some(report.in_sync),
+        lag_changes: report.lag_records,
+    });
+    leader.into_iter().chain(standbys).chain(itself).collect()
+}
+
+/// A table of the masters; empty without a cluster.
+pub(super) fn render(masters: Option<&[ClusterMasterStatus<'_>]>) -> String {
+    let Some(masters) = masters else { return String::new() };
+    let mut table = ListTable::new(["master", "role", "in sync", "lag"], &[3]);
+    for master in masters {
+        table.row([
+            master.address.map_or("-".to_owned(), escaped),
+            escaped(master.role),
+            match master.in_sync {
+                None => "-".to_owned(),
+                Some(true) => "yes".to_owned(),
+                Some(false) => "no".to_owned(),
+            },
+            master.lag_changes.to_string(),
+        ]);
+    }
+    format!("masters   {}\n{}", masters.len(), table.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::admin::types::HaStandbyReport;
+
+    #[test]
+    fn a_leader_lists_its_standbys_and_a_standby_itself() {
+        let standby = HaStandbyReport {
+            address: Some("b:1".to_owned()),
+            connected: true,
+            in_sync: true,
+            acked_sequence: 7,
+            ..HaStandbyReport::default()
+        };
+        let leader = Some("a:1".to_owned());
+        let report = HaStatusReport {
+            serving: true,
+            leader: leader.clone(),
+            last_sequence: 9,
+            standbys: vec![standby],
+            ..HaStatusReport::default()
+        };
+        let masters = of(&report);
+        let seen: Vec<_> = masters.iter().map(|m| (m.address, m.role, m.in_sync, m.lag_changes)).collect();
+        assert_eq!(seen, [(Some("a:1"), "leader", None, 0), (Some("b:1"), "standby", Some(true), 2)]);
+        let report = HaStatusReport { leader, role: "standby".to_owned(), lag_records: 3, ..HaStatusReport::default() };
+        let seen: Vec<_> = of(&report).iter().map(|m| (m.role.to_owned(), m.in_sync, m.lag_changes)).collect();
+        assert_eq!(seen, [("leader".to_owned(), None, 0), ("standby".to_owned(), Some(false), 3)]);
+        assert_eq!(render(None), "");
+    }
+}
