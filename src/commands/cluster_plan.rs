@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::commands::error::Failure;
+use crate::commands::etcd_access;
 use crate::commands::settings::{Settings, read_text};
 use crate::engine::base::HostPort;
 use crate::engine::election::EtcdElection;
-use crate::engine::etcd::{EtcdClient, EtcdOptions};
+use crate::engine::etcd::EtcdOptions;
 use crate::engine::ha::{AckMode, HaConfig, NotInSyncPolicy};
 use crate::engine::master::server::{HaSecret, HaSettings};
 
@@ -74,12 +75,9 @@ impl ClusterPlan {
     /// The election's records in etcd.
     ///
     /// # Errors
-    /// TLS cannot be set up on this host.
+    /// The certificates or the login in the environment are not valid, or TLS cannot be set up on this host.
     pub fn election(&self) -> Result<EtcdElection, Failure> {
-        let client = EtcdClient::new(self.etcd.clone());
-        let client =
-            client.map_err(|error| Failure::host("cannot create a client of etcd").found(error.to_string()))?;
-        Ok(EtcdElection::new(client, &self.settings.cluster))
+        Ok(EtcdElection::new(etcd_access::client(self.etcd.clone())?, &self.settings.cluster))
     }
 }
 

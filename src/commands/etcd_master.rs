@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
+use crate::commands::etcd_access;
 use crate::engine::base::HostPort;
 use crate::engine::election::{self, EtcdElection};
 use crate::engine::env::{RealEnv, deadline};
-use crate::engine::etcd::{EtcdClient, EtcdOptions};
 use crate::engine::rpc::ServerAddress;
 
 /// The variable that names the cluster, for upstream's clients and for these.
@@ -33,10 +33,7 @@ pub fn is_etcd(text: &str) -> bool {
 /// # Errors
 /// The address is invalid, etcd does not answer, or no master leads.
 pub async fn find(text: &str, origin: &str, limit: Duration) -> Result<ClusterLeader, Failure> {
-    let options = EtcdOptions::parse(text, limit)
-        .map_err(|error| Failure::usage(format!("{origin} is not a valid address")).found(error.to_string()))?;
-    let client = EtcdClient::new(options)
-        .map_err(|error| Failure::host("cannot create a client of etcd").found(error.to_string()))?;
+    let client = etcd_access::client(etcd_access::servers(text, origin, limit)?)?;
     let cluster = std::env::var(CLUSTER_ENV).ok().filter(|text| !text.is_empty());
     let cluster = cluster.unwrap_or_else(|| CLUSTER_DEFAULT.to_owned());
     let election = EtcdElection::new(client, &cluster);

@@ -8,7 +8,7 @@ use mcctl::engine::base::HostPort;
 use mcctl::engine::election::{self, ElectionBackend, ElectionWatch, EtcdElection};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::etcd::{
-    EtcdClient, EtcdCompare, EtcdError, EtcdEvent, EtcdOp, EtcdOptions, EtcdTxn, EtcdTxnResult, EtcdUser,
+    EtcdClient, EtcdCompare, EtcdError, EtcdEvent, EtcdOp, EtcdOptions, EtcdTxn, EtcdTxnResult, EtcdUser, tls_config,
 };
 use mcctl::engine::ha::{ElectionTxn, LeaderKey, MemberId, MemberInfo, SyncRecord, SyncTxn, TxnOutcome};
 use mcctl::engine::http::Fetcher;
@@ -322,4 +322,52 @@ async fn a_followed_leader_is_reported_by_the_watch_and_hardly_read() {
     etcd.client().txn(&EtcdTxn { success: vec![put], ..EtcdTxn::default() }).await.unwrap();
     let third = Some(HostPort::new("10.0.0.3", 1));
     assert!(tokio::time::timeout(5 * LIMIT, followed.leader.wait_for(|now| *now == third)).await.is_ok());
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn a_server_with_certificates_accepts_only_a_client_with_one() {
+    let folder = tempfile::tempdir().unwrap();
+    // One self-signed certificate for both sides, which each trusts.
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let path = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (certificate_file, key_file) = (path("cert.pem", &certificate), path("key.pem", &key));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("https://127.0.0.1:{port}");
+    let _etcd = EtcdProcess::start(&[
+        "--listen-client-urls",
+        &url,
+        "--advertise-client-urls",
+        &url,
+        "--cert-file",
+        &certificate_file,
+        "--key-file",
+        &key_file,
+        "--trusted-ca-file",
+        &certificate_file,
+        "--client-cert-auth",
+    ])
+    .await;
+    let with = |identity: bool| {
+        let mut options = EtcdOptions::parse(&url, LIMIT).unwrap();
+        let pair = identity.then_some((certificate.as_bytes(), key.as_bytes()));
+        options.tls = Some(Box::new(tls_config(certificate.as_bytes(), pair).unwrap()));
+        EtcdClient::new(options).unwrap()
+    };
+    let client = with(true);
+    let mut last = String::new();
+    for _ in 0..200 {
+        match client.txn(&create("k", "1", 0)).await {
+            Ok(_) => break,
+            Err(error) => last = error.to_string(),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(client.get("k").await.map(|found| found.pairs.len()).unwrap_or_default(), 1, "{last}");
+    assert!(with(false).get("k").await.is_err(), "a client certificate is required");
 }

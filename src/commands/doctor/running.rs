@@ -8,6 +8,7 @@ use crate::commands::args;
 use crate::commands::connect::ConnectArgs;
 use crate::commands::discovery;
 use crate::commands::error::Failure;
+use crate::commands::etcd_access;
 use crate::commands::master_target::{self, MasterArgs, RPC_PORT};
 use crate::commands::node_failure;
 use crate::commands::origin::{Origin, flag_or_variable};
@@ -72,7 +73,7 @@ enum NoCluster {
 /// Why `text` is not a master address; `None` if it is one.
 fn misnamed(text: &str, origin: &str) -> Option<String> {
     match text.strip_prefix("etcd://") {
-        Some(list) => Etcd::parse(list, CLUSTER_ID).err().map(Into::into),
+        Some(list) => Etcd::parse(list, CLUSTER_ID, Duration::from_secs(1)).err().map(Into::into),
         None => {
             let failure = master_target::address(text, origin, RPC_PORT).err()?;
             Some(failure.found.unwrap_or(failure.what))
@@ -198,17 +199,18 @@ impl RunningArgs {
             None => None,
             Some((text, list)) => {
                 let id = std::env::var("MC_STORE_CLUSTER_ID").ok().filter(|text| !text.is_empty());
-                let etcd = Etcd::parse(list, id.as_deref().unwrap_or(CLUSTER_ID));
-                Some(etcd.map_err(|found| {
+                let etcd = Etcd::parse(list, id.as_deref().unwrap_or(CLUSTER_ID), link.master.timeout);
+                let etcd = etcd.map_err(|found| {
                     Failure::usage(format!("{text} is not a valid list of etcd servers")).found(found)
-                })?)
+                })?;
+                Some(Etcd { servers: etcd_access::with_environment(etcd.servers)?, ..etcd })
             }
         };
         // Code that needs only the cluster's host uses etcd's address until the leader is known.
         let link = match &etcd {
             None => link.clone(),
             Some(etcd) => {
-                let at = etcd.endpoints.first().map(HostPort::to_string);
+                let at = etcd.servers.endpoints.first().map(|server| server.at.to_string());
                 ConnectArgs { master: MasterArgs { master: at, ..link.master.clone() }, ..link.clone() }
             }
         };

@@ -171,7 +171,10 @@ const HA_FLAGS: &[FlagSpec] = &[
     ),
     flag("ha_backend_type", "Where the election is held: only etcd"),
     flag("ha_backend_connstring", "etcd addresses; overrides --etcd-endpoints"),
-    flag("etcd_endpoints", "etcd addresses, separated by ';'. An address may begin with https://"),
+    flag(
+        "etcd_endpoints",
+        "etcd addresses, separated by ';'. An address may begin with https://. Certificates and login: ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER and ETCDCTL_PASSWORD, as for etcdctl",
+    ),
     own_flag("ha_port", ValueKind::Port, "0", "Port for the standbys, on --rpc-address; 0 means any free port"),
     own_flag(
         "ha_ack",

@@ -49,7 +49,7 @@ impl EtcdClient {
     pub fn new(options: EtcdOptions) -> Result<EtcdClient, EtcdError> {
         let uses_tls = options.endpoints.iter().any(|endpoint| endpoint.tls);
         let tls = match &options.tls {
-            Some(config) => ClientTls::Config(Box::new(config.clone())),
+            Some(config) => ClientTls::Config(config.clone()),
             None if uses_tls => ClientTls::Host,
             None => ClientTls::None,
         };

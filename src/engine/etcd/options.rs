@@ -32,7 +32,7 @@ pub struct EtcdOptions {
     /// At least one. They are tried in this order.
     pub endpoints: Vec<EtcdEndpoint>,
     /// Certificates, if the servers' are not trusted by this host, or if they ask for one.
-    pub tls: Option<rustls::ClientConfig>,
+    pub tls: Option<Box<rustls::ClientConfig>>,
     pub user: Option<EtcdUser>,
     /// Total time for a request, over all servers.
     pub request_timeout: Duration,

@@ -290,7 +290,9 @@ fn a_master_is_found_through_etcd_by_its_cluster_id() {
     let body = json!({"header": {"revision": "2"}, "kvs": [{"key": key, "value": value, "create_revision": "2"}], "count": "1"});
     block_on(async {
         let (gateway, asked) = Recorded::start(&[("/v3/kv/range", body.to_string())]).await;
-        let at = |cluster: &str| MasterAt::Etcd(Etcd::parse(&gateway.at().to_string(), cluster).unwrap());
+        let at = |cluster: &str| {
+            MasterAt::Etcd(Etcd::parse(&gateway.at().to_string(), cluster, Duration::from_secs(5)).unwrap())
+        };
         let usual = query(1, &[cluster.master.admin], MetadataUri::P2p);
         let found_it = ClusterQuery { master: at("mooncake_cluster"), ..usual.clone() };
         // Lookups may be slow on a busy machine.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::admin::types::{MasterHealth, MemoryUsage};
+use crate::engine::admin::types::{HaStatusReport, MasterHealth, MemoryUsage};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::doctor::Fact;
 use crate::engine::http::Samples;
@@ -92,6 +92,8 @@ pub struct AdminFacts {
     pub has_role: Option<bool>,
     /// Whether it is `mcctl serve master`, the only master that serves `/ready`.
     pub is_mcctl: Option<bool>,
+    /// The master's part in its cluster, if it is mcctl's.
+    pub ha: Option<HaStatusReport>,
 }
 
 /// The leader's record in etcd.
@@ -351,6 +353,7 @@ pub mod test_facts {
                 summary: Some("Snapshots: Success=0, Fail=0".to_owned()),
                 has_role: Some(true),
                 is_mcctl: Some(false),
+                ha: None,
             }],
             leader: None,
             segments: Some(Ok(SegmentListing {

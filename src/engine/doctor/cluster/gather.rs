@@ -6,6 +6,8 @@ use futures_util::StreamExt;
 use futures_util::stream;
 
 use crate::engine::admin::AdminClient;
+use crate::engine::admin::types::HaStatusReport;
+use crate::engine::base::text::escaped;
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::doctor::cluster::facts::{
     AdminFacts, ClusterFacts, DialResult, LeaderRecord, ListedSegment, MetadataFacts, MetadataRecords, NodeFacts,
@@ -15,7 +17,6 @@ use crate::engine::doctor::cluster::headroom::Headroom;
 use crate::engine::doctor::cluster::{ClusterQuery, MasterAt, admin, dial, etcd, probe_object};
 use crate::engine::doctor::{Fact, Unavailable, chain};
 use crate::engine::env::{Env, deadline};
-use crate::engine::http::{FetchError, Fetcher};
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
 use crate::engine::rpc::{CallError, RpcClient, master_calls};
 use crate::engine::store::DEFAULT_TENANT;
@@ -31,17 +32,13 @@ const AT_ONCE: usize = 32;
 const LOOKUPS: usize = 200;
 /// Maximum total time of the lookups.
 const LOOKUPS_LIMIT: Duration = Duration::from_secs(3);
-/// Maximum size of a response from etcd, in bytes.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Maximum wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// Gathers only the facts that the checks in `wanted` need.
 pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> ClusterFacts {
     let any = |ids: &[&str]| ids.iter().any(|id| wanted(id));
-    // Plain HTTP has no requirements on the host, so creating the client does not fail in practice.
-    let fetcher = Fetcher::new(false, query.limit, ANSWER_BYTES_MAX);
-    let (leader, master) = master(&fetcher, query).await;
+    let (leader, master) = master(query).await;
     let at = master.clone().unwrap_or_else(|_| HostPort::new("etcd", 0));
     let calls = master_calls(env.clone(), at.clone(), query.limit);
     let (mut rpc, admins) = futures_util::future::join(
@@ -115,16 +112,12 @@ fn not_probed(why: String) -> ProbeResults {
 }
 
 /// The master's address: as specified by the user, or as recorded in etcd.
-async fn master(fetcher: &Result<Fetcher, FetchError>, query: &ClusterQuery) -> (Option<LeaderRecord>, Fact<HostPort>) {
+async fn master(query: &ClusterQuery) -> (Option<LeaderRecord>, Fact<HostPort>) {
     let at = match &query.master {
         MasterAt::Address(at) => return (None, Ok(at.clone())),
         MasterAt::Etcd(at) => at,
     };
-    let fetcher = match fetcher {
-        Ok(fetcher) => fetcher,
-        Err(error) => return (None, Err(Unavailable::new(error))),
-    };
-    let leader = etcd::leader(fetcher, at).await;
+    let leader = etcd::leader(at).await;
     let master = match &leader.found {
         Ok(Some(text)) => text.parse::<HostPort>().map_err(Unavailable::new),
         Ok(None) => Err(format!("etcd has no key {}", leader.key).into()),
@@ -172,6 +165,7 @@ async fn admins<E: Env>(env: &E, query: &ClusterQuery) -> Vec<AdminFacts> {
             has_role: client.role().await.ok().map(|role| role.is_some()),
             // Only mcctl responds; `mooncake_master` up to 0.3.13 does not.
             is_mcctl: client.ready().await.ok().map(|ready| ready.is_some()),
+            ha: client.ha_status().await.ok().flatten().map(shown),
         }
     };
     stream::iter(&query.admins).map(one).buffered(AT_ONCE).collect().await
@@ -186,7 +180,13 @@ fn silent(at: &HostPort, why: String) -> AdminFacts {
         summary: None,
         has_role: None,
         is_mcctl: None,
+        ha: None,
     }
+}
+
+/// The report with the texts that are shown escaped.
+fn shown(report: HaStatusReport) -> HaStatusReport {
+    HaStatusReport { etcd_error: report.etcd_error.map(|error| escaped(&error)), ..report }
 }
 
 fn metadata(query: &ClusterQuery) -> MetadataFacts {

@@ -54,7 +54,7 @@ pub struct ClusterQuery {
 }
 
 /// How to find the master.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum MasterAt {
     Address(HostPort),
     /// Through the leader's record in etcd.
@@ -70,6 +70,7 @@ pub const CHECKS: &[Check] = &[
     check("master-reached", "the master's name resolves, and its RPC port responds to ServiceReady", &[18]),
     check("master-health", "exactly one of the specified masters is serving, and all report the same leader", &[20]),
     check("leader-record", "etcd has a leader for this cluster id, and that leader is serving", &[20]),
+    check("standby-ready", "mcctl's leader has a standby in sync, and reaches etcd", &[20]),
     check("master-release", "the master accepts the RPCs of this release, including a put", &[3]),
     check("metadata-survives", "the keys survive a failover or restart of the master", &[20, 21]),
     check("segments-mounted", "the planned memory is mounted, in segments that are large enough", &[8, 15]),

@@ -109,7 +109,9 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
             "more than one master is serving: clients of different masters cannot read each other's objects".to_owned(),
             format!("service_ready is true at {}", listed(&ready)),
             match facts.admins.iter().any(|admin| admin.is_mcctl == Some(true)) {
-                true => "specify the master of only one store: mcctl's masters do not elect a leader",
+                true => {
+                    "specify the masters of only one store, or start them with --enable-ha, the same --cluster-id and the same etcd"
+                }
                 false => {
                     "use the same --cluster_id and etcd for all masters (--enable_ha=true), or specify only the masters of one cluster"
                 }
@@ -170,7 +172,7 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "etcd has no leader: no master has won the election",
             format!("{} does not exist", leader.key),
-            "start mooncake_master --enable_ha=true --ha_backend_type=etcd; after a crash the previous leader's lease lasts 5 s",
+            "start the masters with --enable_ha=true and this etcd; after a crash, the lease of mooncake_master lasts 5 s, that of mcctl's master 2 s",
         ),
         Ok(Some(at)) => match at.parse::<HostPort>() {
             Ok(HostPort { host, .. }) if host == "0.0.0.0" || host == "::" => finding(
@@ -270,9 +272,11 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
     let standbys: Vec<&AdminFacts> = healthy.iter().copied().filter(|admin| admin.at != serving.at).collect();
     let number = |admin: &AdminFacts, name: &str| admin.metrics.as_ref().and_then(|page| page.sum(name)).unwrap_or(0.0);
     // The leader's own last_sequence_id stays 0; only a standby's applied id is reliable.
-    let follows = |admin: &&AdminFacts| number(admin, "ha_oplog_applied_sequence_id") > 0.0;
+    let follows = |admin: &&AdminFacts| {
+        admin.ha.as_ref().is_some_and(|ha| ha.in_sync) || number(admin, "ha_oplog_applied_sequence_id") > 0.0
+    };
     let mut findings = Vec::new();
-    if is_ha && keys >= KEYS_WORTH && !standbys.is_empty() && !standbys.iter().any(follows) {
+    if is_ha && serving.ha.is_none() && keys >= KEYS_WORTH && !standbys.is_empty() && !standbys.iter().any(follows) {
         findings.push(finding(
             "metadata-survives",
             Severity::Warning,
@@ -314,7 +318,8 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
             "check the master's log, free space in MOONCAKE_SNAPSHOT_LOCAL_PATH and --snapshot_child_timeout_seconds",
         ));
     }
-    let is_kept = directory.is_some() || standbys.iter().any(follows);
+    let has_standby = serving.ha.as_ref().is_some_and(|ha| ha.standbys.iter().any(|standby| standby.in_sync));
+    let is_kept = directory.is_some() || has_standby || standbys.iter().any(follows);
     if findings.is_empty() && keys >= KEYS_WORTH && !is_kept && !is_ha {
         let (severity, what, remedy) = match (serving.is_mcctl, snapshots) {
             (Some(true), _) => (Severity::Info, EMPTIES, "start it with --data-dir=DIR"),
@@ -435,6 +440,7 @@ mod tests {
             summary: None,
             has_role: Some(true),
             is_mcctl: Some(false),
+            ha: None,
         }
     }
 

@@ -5,6 +5,7 @@ mod master;
 mod nodes;
 mod probe_judge;
 mod segments;
+mod standby;
 
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Duration) 
         "master-reached" => (master::reached(facts), rpc),
         "master-health" => (master::health(facts), admins),
         "leader-record" => (master::leader_record(facts), admins),
+        "standby-ready" => (standby::ready(facts), admins),
         "master-release" => (master::release(facts), admins),
         "metadata-survives" => (master::survives(facts), admins),
         "segments-mounted" => (segments::mounted(facts), listing),
