@@ -62,6 +62,7 @@ fn every_paragraph_of_semantics_names_a_test() {
                 wrong.push(format!("no module: {test}"));
                 continue;
             };
+            let path = path.strip_suffix("::tests").unwrap_or(path);
             let owner = path.rsplit("::").next().unwrap_or(path);
             if !sources.iter().any(|(path, text)| module(path) == owner && has_test(text, name)) {
                 wrong.push(format!("no such test: {test}"));

@@ -75,6 +75,10 @@ pub struct HaStatusReport {
     pub standbys: Vec<HaStandbyReport>,
     /// Number of digests of the leader's state that agreed with this standby's copy.
     pub digests_compared: u64,
+    /// Set if this leader was promoted without having been in sync, so that keys may be lost: the changes of the former leader that it knows to
+    /// lack. Later ones, of which it has not heard, may be missing, too.
+    #[serde(default)]
+    pub may_lack_records: Option<u64>,
     /// The last error of etcd, until it answers again.
     pub etcd_error: Option<String>,
 }

@@ -31,6 +31,7 @@ pub(super) fn ha_status(ha: HaView) -> HaStatusReport {
         not_promotable: ha.not_promotable,
         standbys: standbys.collect(),
         digests_compared: ha.digests,
+        may_lack_records: ha.may_lack,
         etcd_error: ha.backend_error,
     }
 }

@@ -128,6 +128,9 @@ pub struct HaView {
     pub digests: u64,
     /// The last error of the coordination service, until it answers again.
     pub backend_error: Option<String>,
+    /// Set if this leader was promoted without having been in sync: changes of the former leader that it knows to lack. Later ones, of which it
+    /// has not heard, may be missing, too.
+    pub may_lack: Option<u64>,
     /// Number of times that this process began to lead, or stopped because another master was elected.
     pub promotions: u64,
     pub demotions: u64,

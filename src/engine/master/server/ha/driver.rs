@@ -62,6 +62,8 @@ pub(super) struct DriverState {
     /// The leader's last change, of which this standby has heard.
     pub leader_last: u64,
     pub backend_error: Option<String>,
+    /// This master leads, or is about to, without having been in sync: changes of the former leader that it knows to lack.
+    pub may_lack: Option<u64>,
     pub promotions: u64,
     pub demotions: u64,
 }
@@ -92,6 +94,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             digests: 0,
             leader_last: 0,
             backend_error: None,
+            may_lack: None,
             promotions: 0,
             demotions: 0,
         };

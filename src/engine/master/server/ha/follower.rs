@@ -27,6 +27,10 @@ const RETRY: Duration = Duration::from_millis(50);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Maximum time to find out whether the leader's RPC port refuses connections.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
+/// A process that is killed closes its sockets one after the other, so its port may be open a little longer than the stream: number of
+/// attempts, and the pause before the next one.
+const PROBES: u32 = 5;
+const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Follows this leader, until the task is aborted.
 pub(super) async fn follow<E: Env, B: ElectionBackend>(driver: &Arc<HaDriver<E, B>>, leader: MemberInfo) {
@@ -124,8 +128,14 @@ async fn run<E: Env, B: ElectionBackend>(
 
 /// Whether nothing listens on a port of a host that can be reached.
 async fn refuses<E: Env, B>(driver: &HaDriver<E, B>, at: &HostPort) -> bool {
-    let probed = deadline(&driver.env, PROBE_TIMEOUT, driver.env.net().connect(at)).await;
-    matches!(probed, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused)
+    for _ in 0..PROBES {
+        match deadline(&driver.env, PROBE_TIMEOUT, driver.env.net().connect(at)).await {
+            Ok(Err(error)) => return error.kind() == ErrorKind::ConnectionRefused,
+            Ok(Ok(_)) => driver.env.sleep(PROBE_PAUSE).await,
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 async fn receive<E: Env, B: ElectionBackend>(

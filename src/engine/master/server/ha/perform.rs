@@ -121,6 +121,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             // It is ready already.
             return self.update(|core, now| core.prepared(now, true));
         };
+        let applied = self.copy().applied;
+        {
+            let mut state = self.state();
+            state.may_lack = lossy.then(|| state.leader_last.saturating_sub(applied));
+        }
         let driver = self.clone();
         let stale = self.settings.config.stale_answers() + READY_SLACK;
         self.spawn(async move {
@@ -171,18 +176,25 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             std::mem::replace(&mut guarded.state, state)
         });
         drop_elsewhere(before);
-        {
+        let may_lack = {
             let mut state = self.state();
             state.promotions += 1;
             // The streams to other masters are those of a standby.
             state.links.clear();
             state.addresses.clear();
-        }
+            state.may_lack
+        };
         // The first change is the one that has just been made.
         self.update(|_, _| ());
         self.hub.gate.set_phase(GatePhase::Open);
         self.hub.tail.tell();
         self.shared.wake.notify_one();
+        if let Some(known) = may_lack {
+            tracing::warn!(
+                changes_known_to_be_missing = known,
+                "this master was not in sync: acknowledged keys may be lost, also of later changes"
+            );
+        }
         tracing::info!(view, keys, change = applied, "this master leads and serves clients");
     }
 
@@ -268,6 +280,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             standbys,
             digests: state.digests,
             backend_error: state.backend_error.clone(),
+            may_lack: state.may_lack.filter(|_| serving),
             promotions: state.promotions,
             demotions: state.demotions,
         }
