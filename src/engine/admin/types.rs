@@ -60,7 +60,7 @@ pub struct HaStatusReport {
     pub in_sync: bool,
     /// The last change that this standby, or the slowest standby of this leader, has.
     pub acked_sequence: u64,
-    /// The leader's last change, as far as this master knows.
+    /// The leader's last change of which this master was informed.
     pub last_sequence: u64,
     pub lag_records: u64,
     /// Known only to the leader.
@@ -75,8 +75,8 @@ pub struct HaStatusReport {
     pub standbys: Vec<HaStandbyReport>,
     /// Number of digests of the leader's state that agreed with this standby's copy.
     pub digests_compared: u64,
-    /// Set if this leader was promoted without having been in sync, so that keys may be lost: the changes of the former leader that it knows to
-    /// lack. Later ones, of which it has not heard, may be missing, too.
+    /// Set if this leader was promoted without having been in sync, so that keys may be lost: number of the former leader's announced changes
+    /// that it does not have. Later ones may be missing, too.
     #[serde(default)]
     pub may_lack_records: Option<u64>,
     /// The last error of etcd, until it answers again.

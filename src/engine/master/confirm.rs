@@ -75,7 +75,7 @@ impl MasterState {
         }
     }
 
-    /// Confirms a restored client that another master heard from at `last`, if that is less than a client's time to live ago.
+    /// Confirms a restored client that called another master at `last`, if that is less than a client's time to live ago.
     pub fn confirm_recent(&mut self, now: Mono, client: ClientId, last: Mono) {
         let is_recent = last + self.policy.client_ttl > now;
         if is_recent && self.clients.get(client).is_some_and(|record| record.ok && record.restored) {

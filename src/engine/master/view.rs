@@ -114,7 +114,7 @@ pub struct HaView {
     pub in_sync: bool,
     /// The last change that this standby, or the slowest standby of this leader, has.
     pub acked: u64,
-    /// The leader's last change, as far as this master knows.
+    /// The leader's last change of which this master was informed.
     pub last: u64,
     /// Bytes of the changes that the slowest standby of this leader does not have.
     pub lag_bytes: u64,
@@ -128,8 +128,8 @@ pub struct HaView {
     pub digests: u64,
     /// The last error of the coordination service, until it answers again.
     pub backend_error: Option<String>,
-    /// Set if this leader was promoted without having been in sync: changes of the former leader that it knows to lack. Later ones, of which it
-    /// has not heard, may be missing, too.
+    /// Set if this leader was promoted without having been in sync: number of the former leader's announced changes that it does not have.
+    /// Later ones may be missing, too.
     pub may_lack: Option<u64>,
     /// Number of times that this process began to lead, or stopped because another master was elected.
     pub promotions: u64,

@@ -221,7 +221,7 @@ impl<E: Env> MasterServer<E> {
     }
 
     /// Prepares the end of the process. A leader hands over to a standby in sync; returns true when that one leads. A standby tells its
-    /// leader that it leaves. Returns false, after a few seconds at most, if there is nothing to hand over, or nobody to do so.
+    /// leader that it leaves. Returns false, after a few seconds at most, if there is nothing to hand over, or no master to take over.
     pub async fn leave_cluster(&self) -> bool {
         let Some(ha) = &self.handle.shared.ha else { return false };
         if ha.leave().await {

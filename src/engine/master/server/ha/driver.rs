@@ -62,7 +62,7 @@ pub(super) struct DriverState {
     /// The leader's last change, of which this standby has heard.
     pub leader_last: u64,
     pub backend_error: Option<String>,
-    /// This master leads, or is about to, without having been in sync: changes of the former leader that it knows to lack.
+    /// This master leads, or is about to, without having been in sync: number of the former leader's announced changes that it does not have.
     pub may_lack: Option<u64>,
     pub promotions: u64,
     pub demotions: u64,

@@ -62,7 +62,7 @@ pub(in crate::engine::master::server) struct HaGate {
     fence: AtomicU64,
     /// Responses to changes up to this one may be sent.
     acked: AtomicU64,
-    /// Counts the moves of the gate, for those who wait.
+    /// Counts the moves of the gate, for tasks that wait.
     moved: watch::Sender<u64>,
     /// To which master connections are forwarded, and until when new ones are.
     forward: Mutex<Option<(HostPort, Mono)>>,

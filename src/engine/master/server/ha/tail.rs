@@ -23,7 +23,7 @@ const BYTES_MAX: usize = 512 << 20;
 pub(in crate::engine::master::server) struct ChangeTail {
     inner: Mutex<TailInner>,
     appended: AtomicU64,
-    /// The last change that the streams were told of.
+    /// The last change that was announced to the streams.
     told: watch::Sender<u64>,
 }
 
@@ -195,7 +195,7 @@ fn change_bytes(entry: &[u8]) -> usize {
 }
 
 impl TailInner {
-    /// Removes the segments that nobody needs.
+    /// Removes the segments that are not needed.
     fn trim(&mut self) {
         loop {
             let needed = self.cursors.values().min().is_some_and(|segment| *segment <= self.removed);

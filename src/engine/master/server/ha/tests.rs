@@ -227,7 +227,7 @@ async fn a_master_with_another_secret_cannot_follow() {
     assert_eq!(leader.handle().ha().unwrap().standbys, []);
     let view = other.handle().ha().unwrap();
     assert!(!view.in_sync && view.not_promotable.is_some(), "{view:?}");
-    assert!(!leader.handle().hand_over().await, "nobody can take over");
+    assert!(!leader.handle().hand_over().await, "there is no standby in sync");
 }
 
 #[tokio::test]
