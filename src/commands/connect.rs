@@ -22,7 +22,7 @@ use crate::engine::transfer::TransferError;
 pub struct ConnectArgs {
     #[command(flatten)]
     pub master: MasterArgs,
-    /// Metadata service URL, or P2PHANDSHAKE [default: the mode that the nodes use; environment: MOONCAKE_TE_META_DATA_SERVER]
+    /// Metadata service URL (http:// or etcd://), or P2PHANDSHAKE [default: the mode that the nodes use; environment: MOONCAKE_TE_META_DATA_SERVER]
     ///
     /// By default the mode is discovered through the master's admin port.
     #[arg(long, value_name = "URL")]

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_mismatch_is_the_first_line_and_keeps_exit_code_and_cause() {
         let found = DiscoveredMode { metadata: MetadataUri::P2p, evidence: Evidence::Handshake("n:1".to_owned()) };
-        let used = MetadataUri::Http("http://m:8080/metadata".to_owned());
+        let used = MetadataUri::Service("http://m:8080/metadata".to_owned());
         let failure = Failure::unreachable("cannot get 'k'").found("Connection refused");
         let explained = mismatch(failure, &found, &used, "--metadata-server http://m:8080/metadata");
         assert_eq!(explained.exit, Exit::Unreachable);

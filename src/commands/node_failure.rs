@@ -20,14 +20,14 @@ use crate::engine::upstream::SERIES;
 /// Parses a metadata mode. In an error, a password is masked.
 ///
 /// # Errors
-/// The string is neither P2PHANDSHAKE nor an HTTP URL.
+/// The string is neither P2PHANDSHAKE nor the URL of a service.
 pub fn metadata(given: Origin<String>) -> Result<Origin<MetadataUri>, Failure> {
     let Origin { value: text, origin } = given;
     let value = text.parse().map_err(|error: ParseMetadataUriError| {
         Failure::usage("unsupported metadata service")
             .tried(origin.to_string().replace(&text, &masked_address(&text)))
             .found(error.to_string())
-            .next("use P2PHANDSHAKE or http://HOST:PORT/metadata")
+            .next("use P2PHANDSHAKE, http://HOST:PORT/metadata or etcd://HOST:PORT")
     })?;
     Ok(Origin { value, origin })
 }

@@ -12,6 +12,7 @@ use mcctl::engine::etcd::{
 };
 use mcctl::engine::ha::{ElectionTxn, LeaderKey, MemberId, MemberInfo, SyncRecord, SyncTxn, TxnOutcome};
 use mcctl::engine::http::Fetcher;
+use mcctl::engine::metadata::{CallLimits, MetadataClient};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -370,4 +371,20 @@ async fn a_server_with_certificates_accepts_only_a_client_with_one() {
     }
     assert_eq!(client.get("k").await.map(|found| found.pairs.len()).unwrap_or_default(), 1, "{last}");
     assert!(with(false).get("k").await.is_err(), "a client certificate is required");
+}
+
+#[tokio::test]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn records_of_segments_are_written_read_and_removed() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let client = MetadataClient::within(&format!("etcd://127.0.0.1:{}", etcd.port), CallLimits::default()).unwrap();
+    let key = "mooncake/ram/node-1:12345";
+    assert_eq!(client.get(key).await.unwrap(), None);
+    client.put(key, "{\"name\":1}\n".into()).await.unwrap();
+    assert_eq!(client.get(key).await.unwrap().unwrap(), "{\"name\":1}\n");
+    assert_eq!(etcd.client().get(key).await.unwrap().pairs[0].value, b"{\"name\":1}\n");
+    assert!(client.remove(key).await.unwrap() && !client.remove(key).await.unwrap());
+    etcd.signal(Signal::SIGKILL);
+    let error = client.get(key).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains(key), "{error}");
 }

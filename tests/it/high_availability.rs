@@ -72,6 +72,8 @@ impl HaCluster {
             "store",
             "--master",
             &address,
+            "--metadata-server",
+            &address,
             "--segment-size=16mb",
             "--port=0",
             "--host=127.0.0.1",
@@ -79,7 +81,7 @@ impl HaCluster {
         node.port_after("127.0.0.1:");
         let cluster = HaCluster { etcd, leader, standby, _node: node };
         for nth in 0..KEYS {
-            cluster.run(&["store", "put", &format!("k{nth}"), "--value", &format!("v{nth}")]).succeeds();
+            cluster.transfer(&["store", "put", &format!("k{nth}"), "--value", &format!("v{nth}")]).succeeds();
         }
         cluster
     }
@@ -90,14 +92,19 @@ impl HaCluster {
         mcctl_in_time(&[args, &["--master", &address]].concat())
     }
 
+    /// Runs a command that transfers data. The records of the transfer engines are in etcd, too.
+    fn transfer(&self, args: &[&str]) -> Run {
+        self.run(&[args, &["--metadata-server", &format!("etcd://127.0.0.1:{}", self.etcd.port)]].concat())
+    }
+
     /// Checks that all keys have their values, and that a new one can be put.
     fn check(&self) {
         for nth in 0..KEYS {
-            let value = self.run(&["store", "get", &format!("k{nth}")]);
+            let value = self.transfer(&["store", "get", &format!("k{nth}")]);
             assert_eq!(value.succeeds(), format!("v{nth}"));
         }
-        self.run(&["store", "put", "after", "--value", "x"]).succeeds();
-        assert_eq!(self.run(&["store", "get", "after"]).succeeds(), "x");
+        self.transfer(&["store", "put", "after", "--value", "x"]).succeeds();
+        assert_eq!(self.transfer(&["store", "get", "after"]).succeeds(), "x");
     }
 }
 
@@ -130,6 +137,6 @@ async fn a_step_down_and_a_stopped_leader_keep_all_keys() {
     assert_eq!(cluster.standby.service.stop(Signal::SIGTERM), 0);
     assert!(cluster.leader.is_serving(), "the other master leads before the leader ends");
     for nth in 0..KEYS {
-        assert_eq!(cluster.run(&["store", "get", &format!("k{nth}")]).succeeds(), format!("v{nth}"));
+        assert_eq!(cluster.transfer(&["store", "get", &format!("k{nth}")]).succeeds(), format!("v{nth}"));
     }
 }

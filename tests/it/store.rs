@@ -269,7 +269,7 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     let first = master(free_port()).await;
     let port = first.rpc_port();
     let mut config = config(port, 32);
-    config.client.engine.metadata = MetadataUri::Http(format!("http://{}/metadata", running.at()));
+    config.client.engine.metadata = MetadataUri::Service(format!("http://{}/metadata", running.at()));
     config.client.engine.announce_host = Some("127.0.0.1".to_owned());
     let engine = config.client.engine.clone();
     let node = Node::start(config, RealEnv::new()).await.unwrap();

@@ -66,8 +66,8 @@ impl PeerArgs {
         for segment in &self.rdma_peer {
             let is_name = match metadata {
                 MetadataUri::P2p => HostPort::split(segment).map(drop).map_err(|error| error.to_string()),
-                MetadataUri::Http(_) if segment.is_empty() => Err("the name is empty".to_owned()),
-                MetadataUri::Http(_) => Ok(()),
+                MetadataUri::Service(_) if segment.is_empty() => Err("the name is empty".to_owned()),
+                MetadataUri::Service(_) => Ok(()),
             };
             is_name.map_err(|found| {
                 Failure::usage(format!("invalid segment name in --rdma-peer {segment}")).found(found).next(
@@ -96,7 +96,7 @@ impl PeerArgs {
         let config = named.and_then(|host| {
             let name = match metadata {
                 MetadataUri::P2p => host,
-                MetadataUri::Http(_) => {
+                MetadataUri::Service(_) => {
                     let env = RealEnv::new();
                     NodeName::reserve(&host, PORTS, || env.rng()).map_err(Unavailable::new)?.name.to_string()
                 }
@@ -128,7 +128,7 @@ impl PeerArgs {
 fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     let authority = match metadata {
         MetadataUri::P2p => segment,
-        MetadataUri::Http(url) => url.split("://").nth(1)?.split('/').next()?,
+        MetadataUri::Service(url) => url.split("://").nth(1)?.split(['/', ';', ',']).next()?,
     };
     let (host, port) = HostPort::split(authority).ok()?;
     Some(HostPort::new(host, port.unwrap_or(1)))

@@ -24,7 +24,7 @@ pub static TABLE: FlagTable = FlagTable {
 
 const STORE: &[FlagSpec] = &[
     setting("master_server_address", "Master RPC address, HOST:PORT, or etcd://HOST:PORT of a cluster of masters").aliases(&["master"]),
-    setting("metadata_server", "Metadata service URL, or P2PHANDSHAKE"),
+    setting("metadata_server", "Metadata service URL (http:// or etcd://), or P2PHANDSHAKE"),
     // Upstream announces `localhost`, which other hosts cannot reach.
     setting(
         "local_hostname",

@@ -1,5 +1,5 @@
-//! A client for an HTTP metadata service. It behaves like Mooncake's own HTTP plug-in: one GET, PUT or DELETE per record, any status other
-//! than 200 is an error, and there are no retries.
+//! A client for a metadata service. Over HTTP, it behaves like Mooncake's own HTTP plug-in: one GET, PUT or DELETE per record, any status
+//! other than 200 is an error, and there are no retries. With etcd, the records are the same, under the same keys, without a lease.
 //!
 //! Proxies from the environment are not used, because the service is part of the cluster. The timeouts use the HTTP library's clock, so
 //! this client cannot be used in simulated runs.
@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::engine::base::text::masked;
+use crate::engine::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdOp, EtcdOptions, EtcdTxn};
 use crate::engine::http::ClientTls;
 use crate::engine::http::client::builder;
 use crate::engine::http::escape;
@@ -20,11 +21,17 @@ use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX};
 /// A client for one metadata service. Cheap to clone; clones share the connections.
 #[derive(Clone)]
 pub struct MetadataClient {
-    http: reqwest::Client,
+    backend: MetadataBackend,
     url: Arc<str>,
     /// The URL without its password, for errors.
     shown: Arc<str>,
     limits: CallLimits,
+}
+
+#[derive(Clone)]
+enum MetadataBackend {
+    Http(reqwest::Client),
+    Etcd(EtcdClient),
 }
 
 /// Timeouts for a call.
@@ -55,6 +62,22 @@ impl MetadataClient {
         MetadataClient::http_within(url, CallLimits::default())
     }
 
+    /// Creates a client for the service at `url`, over HTTP or in etcd (`etcd://host:port;host:port`), with these timeouts. It does not
+    /// connect yet.
+    ///
+    /// # Errors
+    /// The same as [`http`](MetadataClient::http).
+    pub fn within(url: &str, limits: CallLimits) -> Result<MetadataClient, MetadataError> {
+        if !url.starts_with("etcd://") {
+            return MetadataClient::http_within(url, limits);
+        }
+        let bad = |reason: String| MetadataError::BadUrl { url: masked(url).into_owned(), reason };
+        let options = EtcdOptions::parse(url, limits.call).map_err(|error| bad(error.to_string()))?;
+        let client = EtcdClient::new(options).map_err(|error| bad(error.to_string()))?;
+        let backend = MetadataBackend::Etcd(client);
+        Ok(MetadataClient { backend, url: Arc::from(url), shown: Arc::from(&*masked(url)), limits })
+    }
+
     /// Like [`http`](MetadataClient::http), with other timeouts.
     ///
     /// # Errors
@@ -74,7 +97,8 @@ impl MetadataClient {
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
             .build()
             .map_err(|source| MetadataError::Setup { url: masked(url).into_owned(), source })?;
-        Ok(MetadataClient { http, url: Arc::from(url), shown: Arc::from(&*masked(url)), limits })
+        let backend = MetadataBackend::Http(http);
+        Ok(MetadataClient { backend, url: Arc::from(url), shown: Arc::from(&*masked(url)), limits })
     }
 
     /// The service's URL, as configured.
@@ -87,7 +111,14 @@ impl MetadataClient {
     /// # Errors
     /// Any [`MetadataError`] except `BadUrl` and `Setup`.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, MetadataError> {
-        let response = self.send(Method::GET, key, None).await?;
+        let http = match &self.backend {
+            MetadataBackend::Http(http) => http,
+            MetadataBackend::Etcd(etcd) => {
+                let read = etcd.get(key).await.map_err(|source| self.etcd_failed(source, key))?;
+                return Ok(read.pairs.into_iter().next().map(|pair| pair.value.into()));
+            }
+        };
+        let response = self.send(http, Method::GET, key, None).await?;
         match response.status() {
             StatusCode::OK => Ok(Some(self.body(response, key).await?)),
             StatusCode::NOT_FOUND => Ok(None),
@@ -100,7 +131,15 @@ impl MetadataClient {
     /// # Errors
     /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`. [`MetadataError::is_duplicate`] detects a name that is in use.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<(), MetadataError> {
-        let response = self.send(Method::PUT, key, Some(body)).await?;
+        let http = match &self.backend {
+            MetadataBackend::Http(http) => http,
+            MetadataBackend::Etcd(etcd) => {
+                let put = EtcdOp::Put { key: key.to_owned(), value: body.to_vec(), lease: 0 };
+                let done = etcd.txn(&EtcdTxn { success: vec![put], ..EtcdTxn::default() }).await;
+                return done.map(drop).map_err(|source| self.etcd_failed(source, key));
+            }
+        };
+        let response = self.send(http, Method::PUT, key, Some(body)).await?;
         match response.status() {
             StatusCode::OK => self.drain(response, key).await,
             _ => Err(self.refused(response, key).await),
@@ -112,7 +151,16 @@ impl MetadataClient {
     /// # Errors
     /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`.
     pub async fn remove(&self, key: &str) -> Result<bool, MetadataError> {
-        let response = self.send(Method::DELETE, key, None).await?;
+        let http = match &self.backend {
+            MetadataBackend::Http(http) => http,
+            MetadataBackend::Etcd(etcd) => {
+                let compare = vec![EtcdCompare::CreateRevision(key.to_owned(), 0)];
+                let failure = vec![EtcdOp::Delete(key.to_owned())];
+                let done = etcd.txn(&EtcdTxn { compare, success: Vec::new(), failure }).await;
+                return done.map(|done| !done.succeeded).map_err(|source| self.etcd_failed(source, key));
+            }
+        };
+        let response = self.send(http, Method::DELETE, key, None).await?;
         match response.status() {
             StatusCode::OK => self.drain(response, key).await.map(|()| true),
             StatusCode::NOT_FOUND => Ok(false),
@@ -120,8 +168,18 @@ impl MetadataClient {
         }
     }
 
-    async fn send(&self, method: Method, key: &str, body: Option<Bytes>) -> Result<Response, MetadataError> {
-        let mut request = self.http.request(method, format!("{}?key={}", self.url, escape(key)));
+    fn etcd_failed(&self, source: EtcdError, key: &str) -> MetadataError {
+        MetadataError::Etcd { url: self.shown.to_string(), key: key.to_owned(), source }
+    }
+
+    async fn send(
+        &self,
+        http: &reqwest::Client,
+        method: Method,
+        key: &str,
+        body: Option<Bytes>,
+    ) -> Result<Response, MetadataError> {
+        let mut request = http.request(method, format!("{}?key={}", self.url, escape(key)));
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }

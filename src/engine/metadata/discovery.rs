@@ -84,7 +84,7 @@ async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort
     }));
     let (records, handshakes) = join(records, handshakes).await;
     if let Some(node) = first(&nodes, &records) {
-        return Some(DiscoveredMode { metadata: MetadataUri::Http(url), evidence: Evidence::Record(node) });
+        return Some(DiscoveredMode { metadata: MetadataUri::Service(url), evidence: Evidence::Record(node) });
     }
     let node = first(&nodes, &handshakes)?;
     Some(DiscoveredMode { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node) })
@@ -203,7 +203,7 @@ mod tests {
         let text = r#"{"schema":"mcctl.discovery/1","rpc_port":7,"metadata":{"mode":"http","url":"http://0.0.0.0:5/metadata"}}"#;
         let store = start(FakeStore { announcement: Some(text), has_record: true, ..plain() }).await;
         let expected = DiscoveredMode {
-            metadata: MetadataUri::Http("http://127.0.0.1:5/metadata".to_owned()),
+            metadata: MetadataUri::Service("http://127.0.0.1:5/metadata".to_owned()),
             evidence: Evidence::Announced(store.at().clone()),
         };
         assert_eq!(found(&store).await, Some(expected));
@@ -246,7 +246,7 @@ mod tests {
         for has_record in [true, false] {
             let store = start(FakeStore { has_record, ..plain() }).await;
             let expected = DiscoveredMode {
-                metadata: MetadataUri::Http(format!("http://{}/metadata", store.at())),
+                metadata: MetadataUri::Service(format!("http://{}/metadata", store.at())),
                 evidence: Evidence::Record("127.0.0.1:2".to_owned()),
             };
             assert_eq!(found(&store).await, has_record.then_some(expected));

@@ -1,4 +1,4 @@
-//! Locating segments: a client for the HTTP metadata service, and the service itself.
+//! Locating segments: a client for the metadata service (over HTTP, or etcd), and the HTTP service itself.
 //!
 //! Values are opaque: nothing in this directory parses a segment descriptor (`wire::json` does). With `P2PHANDSHAKE`, there is no metadata
 //! service, and no code in this directory runs.
@@ -24,6 +24,8 @@ pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
 
 use std::time::Duration;
+
+use crate::engine::etcd::EtcdError;
 
 /// Why a call to the metadata service failed.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +74,15 @@ pub enum MetadataError {
         /// The start of the response body.
         text: String,
     },
+    /// etcd failed.
+    #[error("the metadata service {url} failed for key {key}")]
+    Etcd {
+        url: String,
+        /// The key of the record.
+        key: String,
+        #[source]
+        source: EtcdError,
+    },
     /// The record is larger than any descriptor can be.
     #[error("the metadata service {url} returned more than {limit} bytes for key {key}")]
     TooLarge {
@@ -93,6 +104,9 @@ impl MetadataError {
         match self {
             MetadataError::Unreachable { .. } | MetadataError::Timeout { .. } => true,
             MetadataError::Refused { status, .. } => *status >= 500,
+            MetadataError::Etcd { source, .. } => {
+                matches!(source, EtcdError::Unreachable(_)) || source.outcome_is_unknown()
+            }
             MetadataError::BadUrl { .. } | MetadataError::Setup { .. } | MetadataError::TooLarge { .. } => false,
         }
     }

@@ -2,16 +2,18 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::engine::base::text::{masked, masked_address};
+use crate::engine::etcd::EtcdOptions;
 
 /// How engines find each other's segments.
 #[derive(Clone, PartialEq, Eq)]
 pub enum MetadataUri {
     /// No service: peers exchange descriptors over their handshake ports.
     P2p,
-    /// URL of an HTTP metadata service, to which `?key=` is appended.
-    Http(String),
+    /// A metadata service: the URL of one over HTTP, to which `?key=` is appended, or `etcd://HOST:PORT;HOST:PORT`.
+    Service(String),
 }
 
 impl MetadataUri {
@@ -20,7 +22,7 @@ impl MetadataUri {
     pub fn differs_from(&self, other: &MetadataUri) -> bool {
         match (self, other) {
             (MetadataUri::P2p, MetadataUri::P2p) => false,
-            (MetadataUri::Http(url), MetadataUri::Http(other)) => without_host(url) != without_host(other),
+            (MetadataUri::Service(url), MetadataUri::Service(other)) => without_host(url) != without_host(other),
             _ => true,
         }
     }
@@ -33,7 +35,9 @@ fn without_host(url: &str) -> &str {
 
 /// Why a connection string is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unsupported metadata server '{text}' ({what}); use P2PHANDSHAKE or http(s)://HOST:PORT/metadata")]
+#[error(
+    "unsupported metadata server '{text}' ({what}); use P2PHANDSHAKE, http(s)://HOST:PORT/metadata or etcd://HOST:PORT"
+)]
 pub struct ParseMetadataUriError {
     text: String,
     what: &'static str,
@@ -57,15 +61,18 @@ impl FromStr for MetadataUri {
                 if url.query().is_some() || url.fragment().is_some() {
                     return Err(bad("the URL must not contain '?' or '#'"));
                 }
-                Ok(MetadataUri::Http(text.to_owned()))
+                Ok(MetadataUri::Service(text.to_owned()))
             }
-            Some("etcd") => Err(bad("etcd is not supported yet")),
+            Some("etcd") => match EtcdOptions::parse(text, Duration::ZERO) {
+                Ok(_) => Ok(MetadataUri::Service(text.to_owned())),
+                Err(_) => Err(bad("not a list of etcd servers")),
+            },
             Some("redis") => Err(bad("redis is not supported yet")),
             Some(_) => Err(bad("unknown scheme")),
             None if text.is_empty() => Err(bad("empty")),
             None if text.eq_ignore_ascii_case("P2PHANDSHAKE") => Err(bad("must be upper case")),
             // Upstream interprets a string without a scheme as an etcd address.
-            None => Err(bad("an address without a scheme means etcd, which is not supported yet")),
+            None => Err(bad("an address without a scheme means etcd for Mooncake; write etcd:// before it")),
         }
     }
 }
@@ -75,7 +82,7 @@ impl fmt::Display for MetadataUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MetadataUri::P2p => f.write_str("P2PHANDSHAKE"),
-            MetadataUri::Http(url) => f.write_str(&masked(url)),
+            MetadataUri::Service(url) => f.write_str(&masked(url)),
         }
     }
 }
@@ -92,7 +99,7 @@ mod tests {
 
     #[test]
     fn another_port_is_a_mismatch_and_another_host_name_is_not() {
-        let http = |url: &str| MetadataUri::Http(url.to_owned());
+        let http = |url: &str| MetadataUri::Service(url.to_owned());
         let here = http("http://127.0.0.1:8080/metadata");
         assert!(!here.differs_from(&http("http://localhost:8080/metadata/")));
         assert!(here.differs_from(&http("http://127.0.0.1:8081/metadata")));
@@ -101,7 +108,8 @@ mod tests {
 
     #[test]
     fn supported_uris_round_trip_through_text() {
-        for text in ["P2PHANDSHAKE", "http://127.0.0.1:8080/metadata", "https://[::1]:8443/metadata"] {
+        for text in ["P2PHANDSHAKE", "http://127.0.0.1:8080/metadata", "https://[::1]:8443/metadata", "etcd://a:1;b:2"]
+        {
             assert_eq!(text.parse::<MetadataUri>().unwrap().to_string(), text);
         }
     }
@@ -118,7 +126,7 @@ mod tests {
     #[test]
     fn an_unsupported_uri_is_refused_with_the_supported_forms() {
         for (text, what) in [
-            ("etcd://a:2379", "etcd is not"),
+            ("etcd://a", "not a list of etcd servers"),
             ("10.0.0.1:2379", "means etcd"),
             ("redis://a:1", "redis is not"),
             ("ftp://a", "unknown scheme"),

@@ -66,7 +66,7 @@ impl TransferEngine {
 fn metadata_service(config: &TransferConfig) -> Result<Option<MetadataClient>, TransferError> {
     match &config.metadata {
         MetadataUri::P2p => Ok(None),
-        MetadataUri::Http(url) => Ok(Some(MetadataClient::http_within(url, config.settings.metadata)?)),
+        MetadataUri::Service(url) => Ok(Some(MetadataClient::within(url, config.settings.metadata)?)),
     }
 }
 
@@ -75,7 +75,7 @@ fn engine_names(config: &TransferConfig, handshake: HostPort) -> EngineNames {
     let (segment, endpoint) = match config.metadata {
         // Upstream writes IPv6 endpoints without brackets.
         MetadataUri::P2p => (handshake.to_string(), format!("{}:{}", handshake.host, handshake.port)),
-        MetadataUri::Http(_) => (config.local_server_name.clone(), config.local_server_name.clone()),
+        MetadataUri::Service(_) => (config.local_server_name.clone(), config.local_server_name.clone()),
     };
     EngineNames { segment, endpoint, handshake }
 }

@@ -78,7 +78,7 @@ fn transfer_engine_bench_refuses_what_it_cannot_serve() {
         ("--use_vram", "GPU memory"),
         ("--use_vram=true --protocol=tcp", "GPU memory"),
         ("--backend=tent", "tent"),
-        ("--metadata_server=etcd://10.0.0.1:2379", "etcd"),
+        ("--metadata_server=redis://10.0.0.1:6379", "redis"),
         ("--metadata_server=10.0.0.1:2379", "etcd"),
         ("--protocol=nvlink", "nvlink"),
         ("--mode=both", "--mode"),
@@ -105,7 +105,7 @@ fn published_lines_run_after_bench_transfer() {
         ),
         ("--metadata_server=P2PHANDSHAKE --protocol=tcp --segment_size=1073741824 --backend=classic", 3),
         ("--metadata_server=P2PHANDSHAKE --protocol=tcp --init_mem --nic_priority_matrix=matrix.json", 3),
-        ("--metadata_server=etcd://10.0.0.1:2379 --protocol=tcp --block_size=16384 --duration 60", 2),
+        ("--metadata_server=etcd://127.0.0.1:1 --protocol=tcp --block_size=16384 --duration 60", 3),
         ("--metadata_server=P2PHANDSHAKE --protocol=ub", 2),
     ] {
         let args: Vec<&str> = ["bench", "transfer", "--buffer_size=16777216"]

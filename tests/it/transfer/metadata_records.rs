@@ -22,7 +22,7 @@ impl Cluster {
 
     fn config(&self, name: &str) -> TransferConfig {
         TransferConfig {
-            metadata: MetadataUri::Http(self.url()),
+            metadata: MetadataUri::Service(self.url()),
             announce_host: Some("127.0.0.1".into()),
             ..config(name)
         }
@@ -227,7 +227,7 @@ impl Rigged {
         let at = HostPort::new("127.0.0.1", 0);
         let running = http::start(RealEnv::new(), &at, HttpLimits::SMALL, Arc::new(rigged.clone())).await.unwrap();
         let config = TransferConfig {
-            metadata: MetadataUri::Http(format!("http://{}/metadata", running.at())),
+            metadata: MetadataUri::Service(format!("http://{}/metadata", running.at())),
             announce_host: Some("127.0.0.1".into()),
             ..config("node")
         };

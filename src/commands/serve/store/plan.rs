@@ -251,9 +251,9 @@ mod tests {
     fn unsupported_and_missing_settings_are_refused() {
         let lines: String = [
             &[][..],
-            &["--master=etcd://h:1"],
+            &["--master=redis://h:1"],
             &["--master=m", "--protocol=quic"],
-            &["--master=m", "--metadata-server=etcd://h:1"],
+            &["--master=m", "--metadata-server=redis://h:1"],
             &["--master=10.0.0.1:1", "--local-hostname=localhost"],
             &["--master=10.0.0.1:1", "--local-hostname=0.0.0.0"],
         ]

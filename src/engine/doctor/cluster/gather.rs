@@ -192,7 +192,7 @@ fn shown(report: HaStatusReport) -> HaStatusReport {
 fn metadata(query: &ClusterQuery) -> MetadataFacts {
     let url = match &query.metadata {
         MetadataUri::P2p => None,
-        MetadataUri::Http(url) => Some(url.clone()),
+        MetadataUri::Service(url) => Some(url.clone()),
     };
     let is_assumed = query.is_metadata_assumed;
     MetadataFacts { url, is_assumed, reached: Ok(()), took: Duration::ZERO, planned: Vec::new() }
@@ -228,7 +228,7 @@ async fn nodes<E: Env>(
         None => None,
         Some(url) => {
             let limits = CallLimits { connect: query.limit.min(CONNECT_MAX), call: query.limit };
-            match MetadataClient::http_within(url, limits) {
+            match MetadataClient::within(url, limits) {
                 Ok(client) => Some(MetadataProbe { client, keys: KeySpace::new(query.metadata_cluster.as_deref()) }),
                 Err(error) => {
                     metadata.reached = Err(chain(&error).into());

@@ -82,14 +82,14 @@ fn node(member: &ProcessView<'_>, out: &mut Findings) {
         );
     }
     if let SettingValue::Is(located) = member.client("metadata_server")
-        && ["etcd://", "redis://"].iter().any(|scheme| located.text.trim().starts_with(scheme))
+        && located.text.trim().starts_with("redis://")
     {
-        let why = "mcctl supports only P2PHANDSHAKE and an HTTP metadata service";
+        let why = "mcctl supports only P2PHANDSHAKE, an HTTP metadata service, and etcd";
         error(
             &located,
             format!("the metadata server {}", located.text),
             why,
-            "use P2PHANDSHAKE or http://HOST:PORT/metadata",
+            "use P2PHANDSHAKE, http://HOST:PORT/metadata or etcd://HOST:PORT",
         );
     }
 }

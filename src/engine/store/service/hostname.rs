@@ -108,7 +108,7 @@ mod tests {
         ));
         assert!(matches!(name(Some("a:b:c"), "10.0.0.1", &MetadataUri::P2p), Err(HostnameError::Invalid { .. })));
         // With an HTTP metadata service, the name is only a key.
-        let http = MetadataUri::Http("http://10.0.0.1:8080/metadata".to_owned());
+        let http = MetadataUri::Service("http://10.0.0.1:8080/metadata".to_owned());
         assert_eq!(name(Some("localhost"), "10.0.0.1", &http).unwrap(), "localhost");
     }
 }
