@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Net, deadline};
@@ -30,11 +30,12 @@ enum StreamSource {
     Tail(TailCursor),
 }
 
-/// Serves a connection from a standby.
+/// Serves a connection from a standby. `permit` is returned when the handshake has ended.
 pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
     driver: &Arc<HaDriver<E, B>>,
     mut stream: <E::Net as Net>::Stream,
     peer: &str,
+    permit: OwnedSemaphorePermit,
 ) {
     let begun = LeaderHandshake::begin(&mut stream, &driver.settings.secret);
     let handshake = match deadline(&driver.env, HANDSHAKE_TIMEOUT, begun).await {
@@ -51,6 +52,7 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
     if !matches!(deadline(&driver.env, HANDSHAKE_TIMEOUT, finished).await, Ok(Ok(()))) {
         return;
     }
+    drop(permit);
     let Some((source, term)) = source else { return };
     tracing::info!(%peer, %standby, start = ?welcome.start, change = handshake.hello.applied, "a standby follows");
     let (link, messages) = mpsc::unbounded_channel();

@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Listener, Net};
@@ -15,6 +15,8 @@ use crate::engine::master::server::ha::replication::serve_standby;
 
 /// Time between two ticks of the core.
 const TICK: Duration = Duration::from_millis(20);
+/// Maximum number of connections to the port for standbys that have not proved the secret yet. Further ones are closed.
+const HANDSHAKES_MAX: usize = 64;
 /// Time between two messages with the clients' last calls, and between two digests.
 const CLIENTS_EVERY: Duration = Duration::from_secs(1);
 
@@ -30,12 +32,18 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.update(|core, _| core.listens_on(port));
         let watching = self.clone();
         self.spawn(async move { watching.watch().await });
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        // Connections must not delay the ticks, which renew the lease.
+        let mut next_tick = self.env.now() + TICK;
         loop {
+            let until_tick = next_tick.since(self.env.now());
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        let driver = self.clone();
-                        self.spawn(async move { serve_standby(&driver, stream, &peer).await });
+                        if let Ok(permit) = handshakes.clone().try_acquire_owned() {
+                            let driver = self.clone();
+                            self.spawn(async move { serve_standby(&driver, stream, &peer, permit).await });
+                        }
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a standby");
@@ -50,7 +58,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                         let _ = answer.send(self.update(|core, _| core.leave()));
                     }
                 },
-                () = self.env.sleep(TICK) => self.tick(),
+                () = self.env.sleep(until_tick) => {
+                    self.tick();
+                    next_tick = self.env.now() + TICK;
+                }
                 _ = stopping.wait_for(|stop| *stop) => return,
             }
         }

@@ -254,3 +254,26 @@ async fn a_third_master_continues_with_the_changes_that_it_lacks() {
     assert!(committed(&leader).await);
     assert_eq!(is_readable(&leader, "k"), Ok(()));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_from_others_do_not_stop_the_leader() {
+    let election = MemoryElection::default();
+    let (leader, standby) = pair(&election).await;
+    let before = leader.handle().ha().unwrap();
+    let (sync, _) = election.observe().await.unwrap().sync.unwrap();
+    let began = std::time::Instant::now();
+    let mut held = Vec::new();
+    // Longer than the lease.
+    while began.elapsed() < Duration::from_millis(3500) {
+        held.push(tokio::net::TcpStream::connect(&sync.replication).await.unwrap());
+        if held.len() > 200 {
+            held.remove(0);
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let after = leader.handle().ha().unwrap();
+    assert!(after.serving && after.view == before.view, "{after:?}");
+    mount(&leader.handle());
+    assert!(committed(&leader.handle()).await);
+    assert!(standby.handle().ha().unwrap().in_sync);
+}
