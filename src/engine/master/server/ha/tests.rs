@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::base::{ClientId, ErrorCode, HostPort};
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
-use crate::engine::env::{Env, RealEnv};
+use crate::engine::env::{Env, Net, RealEnv};
 use crate::engine::ha::{ElectionTxn, HaConfig, NotInSyncPolicy, Observation, SyncTxn, TxnOutcome};
 use crate::engine::master::server::ha::{HaSecret, HaSettings};
 use crate::engine::master::tests::ha::etcd::SimEtcd;
@@ -261,15 +261,17 @@ async fn connections_from_others_do_not_stop_the_leader() {
     let (leader, standby) = pair(&election).await;
     let before = leader.handle().ha().unwrap();
     let (sync, _) = election.observe().await.unwrap().sync.unwrap();
-    let began = std::time::Instant::now();
+    let env = RealEnv::new();
+    let began = env.now();
+    let replication = sync.replication.parse().unwrap();
     let mut held = Vec::new();
     // Longer than the lease.
-    while began.elapsed() < Duration::from_millis(3500) {
-        held.push(tokio::net::TcpStream::connect(&sync.replication).await.unwrap());
+    while env.now().since(began) < Duration::from_millis(3500) {
+        held.push(env.net().connect(&replication).await.unwrap());
         if held.len() > 200 {
             held.remove(0);
         }
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        env.sleep(Duration::from_millis(2)).await;
     }
     let after = leader.handle().ha().unwrap();
     assert!(after.serving && after.view == before.view, "{after:?}");
