@@ -156,6 +156,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         core.required_since(self.hub.tail.appended());
     }
 
+    /// The address of this master's RPC port, as in the leader's key.
+    pub(super) fn address(&self) -> String {
+        self.state().core.me().rpc.to_string()
+    }
+
     /// Tells the standbys when each client last called, so that they count as confirmed after a promotion.
     pub(super) fn send_clients(&self) {
         let (mut pings, mut cursor) = (Vec::new(), None);

@@ -43,12 +43,14 @@ pub(super) enum GatePhase {
     Released = 3,
     /// None. Connections are forwarded to the successor.
     Forwarding = 4,
+    /// None. They wait for the result of this master's election: clients may see its key in etcd before it does.
+    Electing = 5,
 }
 
 impl GatePhase {
     fn from_number(number: u8) -> GatePhase {
-        use GatePhase::{ChangesHeld, Closed, Forwarding, Open, Released};
-        [Open, ChangesHeld, Released, Forwarding].into_iter().find(|it| *it as u8 == number).unwrap_or(Closed)
+        use GatePhase::{ChangesHeld, Closed, Electing, Forwarding, Open, Released};
+        [Open, ChangesHeld, Released, Forwarding, Electing].into_iter().find(|it| *it as u8 == number).unwrap_or(Closed)
     }
 }
 
@@ -109,6 +111,14 @@ impl HaGate {
     pub(super) fn set_phase(&self, phase: GatePhase) {
         self.phase.store(phase as u8, Ordering::Release);
         self.wake();
+    }
+
+    /// Changes which requests are processed, if that is still `from`.
+    pub(super) fn leave_phase(&self, from: GatePhase, to: GatePhase) {
+        let (from, to) = (from as u8, to as u8);
+        if self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.wake();
+        }
     }
 
     /// Forwards connections to this master; new ones until this time.
@@ -185,7 +195,7 @@ impl HaGate {
         match self.phase() {
             GatePhase::Open => true,
             GatePhase::ChangesHeld => is_read(method),
-            GatePhase::Closed | GatePhase::Released | GatePhase::Forwarding => false,
+            GatePhase::Closed | GatePhase::Released | GatePhase::Forwarding | GatePhase::Electing => false,
         }
     }
 
@@ -198,7 +208,7 @@ impl HaGate {
                     _ if self.admits(method) => return Admitted::Proceed,
                     GatePhase::Closed | GatePhase::Open => return Admitted::Close,
                     GatePhase::Forwarding => return self.forwarding(env.boottime()),
-                    GatePhase::ChangesHeld | GatePhase::Released => {}
+                    GatePhase::ChangesHeld | GatePhase::Released | GatePhase::Electing => {}
                 }
                 if moved.changed().await.is_err() {
                     return Admitted::Close;
@@ -234,6 +244,9 @@ fn is_read(method: Method) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
     use crate::engine::env::RealEnv;
 
@@ -299,5 +312,23 @@ mod tests {
         assert_eq!(admitted, Admitted::Forward(successor));
         gate.forward_to(HostPort::new("b", 1), Mono::ZERO);
         assert_eq!(gate.admission(&env, Method::PutStart).await, Admitted::Close);
+    }
+
+    #[tokio::test]
+    async fn requests_wait_for_the_result_of_an_election() {
+        let (gate, env) = (Arc::new(HaGate::new()), RealEnv::new());
+        for (result, admitted) in [(GatePhase::Open, Admitted::Proceed), (GatePhase::Closed, Admitted::Close)] {
+            gate.set_phase(GatePhase::Electing);
+            assert!(!gate.admits(Method::ExistKey));
+            let (waiting, moving, clock) = (gate.clone(), gate.clone(), env.clone());
+            let request = tokio::spawn(async move { waiting.admission(&clock, Method::ExistKey).await });
+            env.sleep(Duration::from_millis(20)).await;
+            assert!(!request.is_finished());
+            moving.leave_phase(GatePhase::Electing, result);
+            assert_eq!(request.await.unwrap(), admitted);
+        }
+        gate.set_phase(GatePhase::Open);
+        gate.leave_phase(GatePhase::Electing, GatePhase::Closed);
+        assert!(gate.is_open());
     }
 }

@@ -48,8 +48,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             }
             HaAction::Observe => self.observe(),
             HaAction::Elect(txn) => self.request(async move |driver, _| {
+                // Another master may be elected, for which this one keeps the key.
+                if txn.address == driver.address() {
+                    driver.hub.gate.leave_phase(GatePhase::Closed, GatePhase::Electing);
+                }
                 let outcome = driver.backend.elect(&txn).await;
                 driver.update(|core, now| core.elected(now, &outcome));
+                driver.hub.gate.leave_phase(GatePhase::Electing, GatePhase::Closed);
             }),
             HaAction::WriteSync(txn) => self.request(async move |driver, _| {
                 let in_sync: Vec<String> = txn.sync.in_sync.iter().map(ToString::to_string).collect();
