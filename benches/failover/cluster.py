@@ -103,6 +103,8 @@ class HaMaster:
         else:
             command = [binary or self.args.binary, "serve", "master", "--enable_ha", f"--etcd_endpoints={etcd}", f"--ha-port={HA}",
                        f"--ha-ack={self.args.ack}", "--metrics_host=0.0.0.0", *self.args.flags]
+            if getattr(self.args, "data", False):
+                command.append("--data-dir=" + os.path.join(self.folder, "data-" + self.name))
         self.process = Process(f"{self.name}-{self.number}", within(self.name, [*command, *common_flags]), self.folder)
         return self
 

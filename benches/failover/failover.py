@@ -241,6 +241,7 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--heal", action="store_true", help="lost-without-standby: reconnect the masters before")
     p.add_argument("--client-env", nargs="*", default=[], metavar="NAME=VALUE", help="variables of the client and the node, e.g. MC_RPC_TIMEOUT_MS=2000")
+    p.add_argument("--data", action="store_true", help="our masters have data directories")
     p.add_argument("--flags", nargs="*", default=[], help="more flags of our masters, without their dashes")
     p.add_argument("--json", help="file for the results")
     p.add_argument("--dir", help="keep the logs here")

@@ -82,14 +82,12 @@ impl ClusterPlan {
 }
 
 fn check_combination(settings: &Settings) -> Result<(), Failure> {
-    for (data, is_used) in
-        [("data_dir", !settings.text("data_dir").is_empty()), ("enable_snapshot", settings.bool("enable_snapshot"))]
-    {
-        if is_used {
-            return Err(Failure::usage("a master cannot use a data directory and high availability together yet")
-                .found(format!("{} and {}", settings.describe("enable_ha"), settings.describe(data)))
-                .next("remove the data directory: a standby keeps the state in its memory"));
-        }
+    if settings.bool("enable_snapshot") {
+        return Err(Failure::usage(
+            "a master of a cluster keeps its copy of the state with --data-dir, not with --enable-snapshot",
+        )
+        .found(format!("{} and {}", settings.describe("enable_ha"), settings.describe("enable_snapshot")))
+        .next("use --data-dir DIR instead of --enable-snapshot, or neither: a standby keeps the state in its memory"));
     }
     if settings.bool("enable_http_metadata_server") {
         return Err(Failure::usage("the embedded metadata service would be lost with this master")

@@ -110,7 +110,7 @@ impl MasterProcess {
             None => MasterServer::start_here(plan.config.clone(), data, env.clone()).await,
             Some(cluster) => {
                 let (election, settings) = (cluster.election()?, cluster.settings.clone());
-                MasterServer::start_in_cluster_here(plan.config.clone(), settings, election, env.clone()).await
+                MasterServer::start_in_cluster_here(plan.config.clone(), settings, election, data, env.clone()).await
             }
         };
         let master = started.map_err(|error| match (error, &plan.data) {
@@ -173,10 +173,11 @@ impl MasterProcess {
         if self.master.leave_cluster().await {
             RealEnv::new().sleep(FORWARD_BEFORE_EXIT).await;
         } else if ha.serving {
+            let state =
+                if self.data.is_some() { "stays in the data directory" } else { "is lost when this process ends" };
             tracing::warn!(
                 standbys = ha.standbys.len(),
-                "no standby in sync takes over: the state is lost when this process ends, and another master is elected when the lease \
-                 has expired"
+                "no standby in sync takes over: the state {state}, and another master is elected when the lease has expired"
             );
         }
     }

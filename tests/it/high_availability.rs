@@ -11,13 +11,15 @@ use crate::peer::process::{PATIENCE, free_port, wait_until};
 
 struct ClusterMaster {
     service: Service,
+    rpc: u16,
     admin: u16,
 }
 
 impl ClusterMaster {
-    fn start(etcd: &EtcdProcess) -> ClusterMaster {
-        let (endpoints, rpc, admin) = (format!("127.0.0.1:{}", etcd.port), free_port().to_string(), free_port());
-        let service = Service::start(command(&[
+    fn start_at(etcd: &EtcdProcess, rpc: u16, admin: u16, more: &[&str]) -> ClusterMaster {
+        let endpoints = format!("127.0.0.1:{}", etcd.port);
+        let (rpc_text, admin_text) = (rpc.to_string(), admin.to_string());
+        let args = [
             "serve",
             "master",
             "--enable_ha",
@@ -25,12 +27,13 @@ impl ClusterMaster {
             &endpoints,
             "--rpc_address=127.0.0.1",
             "--rpc_port",
-            &rpc,
+            &rpc_text,
             "--metrics_host=127.0.0.1",
             "--metrics_port",
-            &admin.to_string(),
-        ]));
-        ClusterMaster { service, admin }
+            &admin_text,
+        ];
+        let service = Service::start(command(&[&args, more].concat()));
+        ClusterMaster { service, rpc, admin }
     }
 
     fn status(&self) -> Value {
@@ -61,10 +64,15 @@ const KEYS: usize = 5;
 
 impl HaCluster {
     async fn start() -> HaCluster {
+        HaCluster::start_with(&[], &[]).await
+    }
+
+    /// Starts the masters with these flags.
+    async fn start_with(first: &[&str], second: &[&str]) -> HaCluster {
         let etcd = EtcdProcess::start(&[]).await;
-        let leader = ClusterMaster::start(&etcd);
+        let leader = ClusterMaster::start_at(&etcd, free_port(), free_port(), first);
         leader.wait("a leader", |status| status["serving"] == true);
-        let standby = ClusterMaster::start(&etcd);
+        let standby = ClusterMaster::start_at(&etcd, free_port(), free_port(), second);
         standby.wait("a standby in sync", |status| status["in_sync"] == true);
         let address = format!("etcd://127.0.0.1:{}", etcd.port);
         let mut node = Service::start(command(&[
@@ -103,7 +111,7 @@ impl HaCluster {
             let value = self.transfer(&["store", "get", &format!("k{nth}")]);
             assert_eq!(value.succeeds(), format!("v{nth}"));
         }
-        self.transfer(&["store", "put", "after", "--value", "x"]).succeeds();
+        self.transfer(&["store", "put", "after", "--value", "x", "--upsert"]).succeeds();
         assert_eq!(self.transfer(&["store", "get", "after"]).succeeds(), "x");
     }
 }
@@ -138,5 +146,33 @@ async fn a_step_down_and_a_stopped_leader_keep_all_keys() {
     assert!(cluster.leader.is_serving(), "the other master leads before the leader ends");
     for nth in 0..KEYS {
         assert_eq!(cluster.transfer(&["store", "get", &format!("k{nth}")]).succeeds(), format!("v{nth}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd: run by name in .ci/run"]
+async fn all_masters_restart_with_their_data() {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = ["a", "b"].map(|name| format!("--data-dir={}", root.path().join(name).display()));
+    let mut cluster = HaCluster::start_with(&[&dirs[0]], &[&dirs[1]]).await;
+    for signals in [[Signal::SIGKILL; 2], [Signal::SIGKILL, Signal::SIGTERM]] {
+        let before = [cluster.leader.status(), cluster.standby.status()].map(|status| status["member"].clone());
+        cluster.leader.service.stop(signals[0]);
+        cluster.standby.service.stop(signals[1]);
+        let at = [(cluster.leader.rpc, cluster.leader.admin), (cluster.standby.rpc, cluster.standby.admin)];
+        cluster.leader = ClusterMaster::start_at(&cluster.etcd, at[0].0, at[0].1, &[&dirs[0]]);
+        cluster.standby = ClusterMaster::start_at(&cluster.etcd, at[1].0, at[1].1, &[&dirs[1]]);
+        wait_until("a leader", PATIENCE, || cluster.leader.is_serving() || cluster.standby.is_serving());
+        // The objects can be read again when the node has called the new leader.
+        wait_until("a call of the node", PATIENCE, || cluster.transfer(&["store", "get", "k0"]).code == 0);
+        cluster.check();
+        let is_in_sync = |master: &ClusterMaster| master.status()["in_sync"] == true;
+        wait_until("both in sync", PATIENCE, || is_in_sync(&cluster.leader) && is_in_sync(&cluster.standby));
+        let after = [cluster.leader.status(), cluster.standby.status()].map(|status| status["member"].clone());
+        assert!(
+            before.iter().any(|id| after.contains(id)),
+            "at least the leader's copy is the same: {before:?} {after:?}"
+        );
+        assert!(cluster.leader.status()["may_lack_records"].is_null());
     }
 }

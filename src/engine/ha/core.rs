@@ -29,6 +29,15 @@ impl HaCore {
         }
     }
 
+    /// This master has just started with the copy that it had before, whose last change is number `last`. An earlier process may have
+    /// promised not to stand for election.
+    pub fn continues(&mut self, now: Mono, last: u64) {
+        let promised_until = now + self.config.promise;
+        if let RoleState::Standby(follower) = &mut self.role {
+            (follower.applied, follower.promised_until) = (last, promised_until);
+        }
+    }
+
     /// The actions since the last call, in order.
     pub fn take_actions(&mut self) -> Vec<HaAction> {
         std::mem::take(&mut self.actions)

@@ -153,6 +153,19 @@ impl HaCore {
         // The result of an election may be unknown.
         let RoleState::Standby(follower) = &mut self.role else { return };
         if !matches!(follower.step, CandidateStep::Electing { .. }) {
+            if sync.is_some_and(|sync| sync.leader == me) {
+                // This master led before it was started again, and a leader makes no promise.
+                follower.promised_until = Mono::ZERO;
+            }
+            if let (Some(key), Some((sync, _))) = (&seen.leader, &seen.sync)
+                && (sync.leader, &key.address) == (me, &address)
+                && Some(key.lease) != self.lease.id
+                && follower.recreating.is_none_or(|at| now.since(at) >= REQUEST_TIMEOUT)
+            {
+                // It is the key of an earlier process of this master, which has ended: two cannot use one data directory.
+                follower.recreating = Some(now);
+                self.actions.push(HaAction::RevokeLease(key.lease));
+            }
             return;
         }
         match (&seen.leader, &seen.sync) {

@@ -34,7 +34,7 @@ mod state;
 
 pub use action::{HaAction, HaMessage, StopReason};
 pub use config::{AckMode, HaConfig, NotInSyncPolicy};
-pub use member::{MemberId, MemberInfo, ParseMemberIdError};
+pub use member::{HistoryId, MemberId, MemberInfo, ParseMemberIdError};
 pub use record::{ElectionTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
 pub use replica_set::{Replica, ReplicaPhase};
 pub use state::{HaCore, HaRole, HaStatus};

@@ -10,6 +10,7 @@ use crate::engine::journal::identity::DirectoryIdentity;
 use crate::engine::journal::log_end::UnprovedRange;
 use crate::engine::journal::marker::ValidityMarker;
 use crate::engine::journal::names;
+use crate::engine::journal::note;
 use crate::engine::journal::planted::{JournalMistake, is_planted};
 use crate::engine::journal::recovery::{RecoveredItem, RecoveryReport, RecoverySource};
 use crate::engine::journal::snapshot::{SnapshotTrailer, SnapshotWriter};
@@ -261,6 +262,57 @@ impl DataDir {
             [previous, _] => log.trim(previous),
             _ => Ok(()),
         }
+    }
+
+    /// Completes a snapshot in a directory without a log. [`DataDir::recover`] and [`DataDir::start_log`] continue behind it.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn publish_first_snapshot(
+        &self,
+        snapshot: SnapshotWriter,
+        summary: SnapshotTrailer,
+    ) -> Result<(), JournalError> {
+        snapshot.finish(summary)
+    }
+
+    /// Empties the directory and opens it again, with this UUID. Call it when nothing uses this value or its log any more.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn reopen_empty(&self, new_uuid: Uuid) -> Result<DataDir, JournalError> {
+        let options = DataDirOptions {
+            cluster_id: &self.identity.cluster_id,
+            boot_id: self.boot,
+            new_uuid,
+            existing: ExistingData::Discard,
+        };
+        DataDir::open(self.storage.clone(), &options)
+    }
+
+    /// Replaces the note: a few bytes for the directory's user. With `durable`, it is on the disk when this returns; otherwise, a loss of
+    /// power may damage it.
+    ///
+    /// # Errors
+    /// The disk reports an error. Then the note is unchanged or replaced.
+    pub fn store_note(&self, note: &[u8], durable: bool) -> Result<(), JournalError> {
+        note::store(&*self.storage, note, durable)
+    }
+
+    /// The note; `None` if there is none, or it is damaged.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn note(&self) -> Result<Option<Vec<u8>>, JournalError> {
+        note::load(&*self.storage)
+    }
+
+    /// Removes the note.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn remove_note(&self) -> Result<(), JournalError> {
+        note::remove(&*self.storage)
     }
 
     /// Marks the directory as incomplete, because this process continues without it. [`DataDir::open`] refuses it from now on. Needs no

@@ -18,6 +18,7 @@ mod log_file;
 mod log_reader;
 mod marker;
 mod names;
+mod note;
 mod options;
 mod planted;
 mod recovery;

@@ -6,6 +6,8 @@ pub(super) const IDENTITY: &str = "identity.json";
 pub(super) const VALIDITY: &str = "validity";
 /// The file that the operating system's lock is on.
 pub(super) const LOCK: &str = "lock";
+/// The file with what the directory's user notes about it.
+pub(super) const NOTE: &str = "note";
 /// The end of the name of a file that is not complete.
 pub(super) const TEMPORARY: &str = ".tmp";
 /// The begin of the name of the marker of a directory that is being emptied. The rest names the subdirectory that receives the files.
@@ -47,7 +49,7 @@ pub(super) fn temporary(name: &str) -> String {
 /// Whether the name is that of a file that contains the journal's data. The lock and markers are not.
 pub(super) fn is_of_journal(name: &str) -> bool {
     let complete = name.strip_suffix(TEMPORARY).unwrap_or(name);
-    is_data(complete) || [IDENTITY, VALIDITY].contains(&complete)
+    is_data(complete) || [IDENTITY, VALIDITY, NOTE].contains(&complete)
 }
 
 /// Whether the name is that of a log file or a snapshot.

@@ -14,9 +14,10 @@ use crate::engine::master::mount::check_segment;
 use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra, ReplicaRecord};
 use crate::engine::master::record::clock::RecordClock;
 use crate::engine::master::record::codec::{RecordError, RecordProblem};
-use crate::engine::master::record::{MasterRecord, ObjectContent, SegmentContent, read_payload};
+use crate::engine::master::record::{DataFormat, MasterRecord, ObjectContent, SegmentContent, read_payload};
 use crate::engine::master::segment::SEGMENTS_MAX;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::engine::master::snapshot::SnapshotStep;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::SegmentStatus;
 
@@ -135,6 +136,23 @@ impl StandbyState {
         u64::from(self.state.objects.len())
     }
 
+    /// Begins a snapshot of the copy ([`MasterState::begin_snapshot`]). Returns false if another one is in progress.
+    pub fn begin_snapshot(&mut self, now: Mono, format: DataFormat) -> bool {
+        // The leader goes on granting leases of the length that it has recorded.
+        self.state.earlier_leases_until = Mono(u64::MAX);
+        self.state.begin_snapshot(now, format).is_some()
+    }
+
+    /// Continues the snapshot by up to `slots` object slots. Returns `None` if no snapshot is in progress.
+    pub fn snapshot_slots(&mut self, slots: u32) -> Option<SnapshotStep> {
+        self.state.snapshot_slots(slots)
+    }
+
+    /// Ends the snapshot in progress, if there is one, without completing it.
+    pub fn cancel_snapshot(&mut self) {
+        self.state.cancel_snapshot();
+    }
+
     /// Applies one record, which was written `age` before `now`.
     pub(super) fn apply(&mut self, now: Mono, age: Duration, record: &MasterRecord<'_>) -> Result<(), ApplyError> {
         let clock = RecordClock { now, age };
@@ -172,6 +190,7 @@ impl StandbyState {
             }
             MasterRecord::ObjectRewritten { slot, client, pending } => {
                 self.check_object(slot, false)?;
+                self.state.preserve(slot);
                 let owner = self.state.owners.acquire(client);
                 let object = &mut self.state.objects[slot];
                 let before = std::mem::replace(&mut object.owner, owner);
@@ -182,6 +201,7 @@ impl StandbyState {
             }
             MasterRecord::ObjectCompleted { slot, checksum } => {
                 self.check_object(slot, true)?;
+                self.state.preserve(slot);
                 let object = &mut self.state.objects[slot];
                 object.set_checksum(checksum);
                 if let Some(extra) = object.extra.as_mut() {
@@ -317,6 +337,7 @@ impl StandbyState {
         let owner = self.state.owners.acquire(client);
         let new = NewObject { owner, size, replica: first, extra: extra.boxed(), hard_pin };
         let state = &mut self.state;
+        state.claim_new(slot);
         state.objects.insert_at(slot, state.objects.hash(key), new);
         if let Some(group) = group {
             state.groups.join(&mut state.objects, slot, group);
@@ -341,6 +362,7 @@ impl StandbyState {
     /// Removes an object. Returns its replicas with their size. They are still counted.
     fn remove(&mut self, slot: ObjectSlot) -> Result<Vec<(ReplicaRecord, u64)>, ApplyError> {
         let state = &mut self.state;
+        state.preserve(slot);
         let object = state.objects.get(slot).ok_or(ApplyError::NoObject(slot.0))?;
         let replicas = object.replicas().map(|replica| (*replica, object.size)).collect();
         state.objects[slot].eviction.set_applied(false, Mono::ZERO);
@@ -366,6 +388,7 @@ impl StandbyState {
         let mut left = before.iter();
         let are_known = kept.iter().all(|replica| left.any(|other| other == replica));
         let (first, rest) = kept.split_first().filter(|_| are_known).ok_or(ApplyError::UnknownReplica(slot.0))?;
+        self.state.preserve(slot);
         for lost in before.iter().filter(|replica| !kept.contains(replica)) {
             self.state.segments.uncount_replica(lost, size);
         }

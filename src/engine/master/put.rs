@@ -319,10 +319,7 @@ impl MasterState {
         };
         let hard_pin = new.hard_pin;
         let at = self.objects.insert(self.objects.hash(key), new);
-        if let Some(walk) = self.walk.as_mut() {
-            // The slot was free when the snapshot began.
-            walk.claim(at);
-        }
+        self.claim_new(at);
         if let Some(records) = self.records.as_mut() {
             records.add(&MasterRecord::ObjectStarted(ObjectContent {
                 slot: at,

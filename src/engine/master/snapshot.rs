@@ -109,6 +109,14 @@ impl MasterState {
         }
     }
 
+    /// Excludes an object that is created from the snapshot in progress: its slot was free when the snapshot began.
+    #[inline]
+    pub(super) fn claim_new(&mut self, at: ObjectSlot) {
+        if let Some(walk) = self.walk.as_mut() {
+            walk.claim(at);
+        }
+    }
+
     #[cold]
     fn preserve_for_snapshot(&mut self, at: ObjectSlot) {
         let Some(mut walk) = self.walk.take() else { return };

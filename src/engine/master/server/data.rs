@@ -30,7 +30,7 @@ pub struct DataOptions {
     pub format: DataFormat,
     /// Time between two snapshots. A snapshot is also written when the log has grown by [`SNAPSHOT_LOG_BYTES`].
     ///
-    /// [`SNAPSHOT_LOG_BYTES`]: super::snapshots::SNAPSHOT_LOG_BYTES
+    /// [`SNAPSHOT_LOG_BYTES`]: super::snapshot_mark::SNAPSHOT_LOG_BYTES
     pub snapshot_interval: Duration,
     pub log: LogConfig,
 }
@@ -69,13 +69,53 @@ pub enum MasterDataError {
 pub(super) struct RestoredMaster {
     pub state: MasterState,
     pub writer: LogWriter,
+    pub found: FoundData,
+    pub report: RestoreSummary,
+}
+
+/// A copy of the state read from a data directory, and the log that continues it.
+pub(super) struct ReadCopy {
+    pub standby: StandbyState,
+    pub writer: LogWriter,
+    pub found: FoundData,
+    /// The last change.
+    pub last: u64,
+    /// The kernel has not restarted since the last change was written, so none is missing.
+    pub same_boot: bool,
+}
+
+/// What a data directory contained.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FoundData {
     /// The number of the last change that the newest snapshot contains.
     pub snapshot: u64,
     /// Size of the chunks of the newest snapshot, in bytes.
     pub snapshot_bytes: u64,
     /// Size of the log files that were read, in bytes.
-    pub found_bytes: u64,
-    pub report: RestoreSummary,
+    pub log_bytes: u64,
+}
+
+/// Reads a copy of the state, and begins a new log behind it.
+///
+/// # Errors
+/// The directory is damaged or of an unknown version, or the disk reports an error.
+pub(super) fn read_copy<E: Env>(
+    data: &mut MasterData,
+    policy: StorePolicy,
+    env: &E,
+) -> Result<ReadCopy, MasterDataError> {
+    let mut standby = StandbyState::new(policy);
+    let (recovery, snapshot_bytes) = read(&data.dir, &mut standby, env)?;
+    report_damage(&recovery);
+    let writer = data.dir.start_log(&recovery, data.options.log)?;
+    let found = found(&recovery, snapshot_bytes, data);
+    let (last, same_boot) = (recovery.last_sequence, recovery.same_boot);
+    Ok(ReadCopy { standby, writer, found, last, same_boot })
+}
+
+fn found(recovery: &RecoveryReport, snapshot_bytes: u64, data: &MasterData) -> FoundData {
+    let snapshot = recovery.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
+    FoundData { snapshot, snapshot_bytes, log_bytes: recovery.log_files() as u64 * data.options.log.file_bytes }
 }
 
 /// What was restored.
@@ -103,6 +143,8 @@ pub(super) fn restore<E: Env>(
     let mut standby = StandbyState::new(policy.clone());
     let (recovery, snapshot_bytes) = read(&data.dir, &mut standby, env)?;
     report_damage(&recovery);
+    // A master without a cluster continues this state in its own way.
+    data.dir.remove_note()?;
     let writer = data.dir.start_log(&recovery, data.options.log)?;
     let hold = if recovery.same_boot || standby.is_complete() { Duration::ZERO } else { hold(&policy, &standby) };
     let now = env.now();
@@ -119,9 +161,8 @@ pub(super) fn restore<E: Env>(
     writer.sync(writer.appended())?;
     let took = env.now().since(began);
     let report = RestoreSummary { restored, changes: recovery.records, hold, took };
-    let snapshot = recovery.snapshot.map_or(0, |snapshot| snapshot.sequence);
-    let found_bytes = recovery.log_files() as u64 * data.options.log.file_bytes;
-    Ok(RestoredMaster { state, writer, snapshot, snapshot_bytes, found_bytes, report })
+    let found = found(&recovery, snapshot_bytes, data);
+    Ok(RestoredMaster { state, writer, found, report })
 }
 
 /// How long restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose start is

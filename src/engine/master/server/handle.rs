@@ -143,7 +143,8 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn data(&self) -> Option<DataView> {
-        self.shared.log.as_ref().map(|log| log.view())
+        let log = self.shared.log.clone().or_else(|| self.shared.disk()?.log())?;
+        Some(log.view())
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {

@@ -12,16 +12,18 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::base::{Mono, Unix};
+use crate::engine::base::Unix;
 use crate::engine::journal::{DataDir, JournalError, LogWriter, SyncMode};
 use crate::engine::master::planted::{PlantedMistake, is_planted};
+use crate::engine::master::record::buffer::{ClosedChange, RepeatedCall};
 use crate::engine::master::server::data::{DataOptions, MasterData};
+use crate::engine::master::server::snapshot_mark::SnapshotMark;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::DataView;
 use crate::engine::rpc::CommitWait;
@@ -80,19 +82,6 @@ pub(super) struct LogCounts {
     pub snapshot_failures: AtomicU64,
     pub snapshot_us: AtomicU64,
     pub snapshot_objects: AtomicU64,
-}
-
-/// The last snapshot, written or attempted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SnapshotMark {
-    /// The last change that it contains.
-    pub sequence: u64,
-    /// When it was attempted. `None`: the next one is due at once.
-    pub at: Option<Mono>,
-    /// Size of the log before it, in bytes ([`MasterLog::log_bytes`]).
-    pub log_bytes: u64,
-    /// Its size in bytes.
-    pub bytes: u64,
 }
 
 /// What the background threads are asked to do.
@@ -161,34 +150,49 @@ impl MasterLog {
     /// Appends the change that the state has made since it was locked, if there is one. For use before the state is unlocked.
     #[inline]
     pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) {
-        let appended = state.close_change(|change| {
-            if self.has_failed() {
-                // The log may lack an earlier change, and must not contain later ones.
-                return Ok(0);
-            }
-            let mut changed = CHANGED.get();
-            changed.last = change.sequence;
-            if change.needs_sync {
-                changed.needs_sync = change.sequence;
-            }
-            CHANGED.set(changed);
-            // The state is locked, so no other thread writes the number.
-            let bytes = self.appended_bytes.load(Ordering::Relaxed) + change.payload.len() as u64;
-            self.appended_bytes.store(bytes, Ordering::Relaxed);
-            self.writer.append(change.payload, now())
-        });
-        if let Some(Err(error)) = appended {
-            // The state contains a change that the log does not.
-            self.fail(error);
-        }
+        state.close_change(|change| self.append_own(&change, now));
         if let Some(repeated) = state.take_repeated() {
-            let (mut changed, last) = (CHANGED.get(), self.writer.appended());
-            changed.last = last;
-            if repeated.needs_sync {
-                changed.needs_sync = last;
-            }
-            CHANGED.set(changed);
+            self.note_repeated(repeated);
         }
+    }
+
+    /// Appends a change that a call of this thread has made.
+    #[inline]
+    pub fn append_own(&self, change: &ClosedChange<'_>, now: impl FnOnce() -> Unix) {
+        if self.has_failed() {
+            // The log may lack an earlier change, and must not contain later ones.
+            return;
+        }
+        let mut changed = CHANGED.get();
+        changed.last = change.sequence;
+        if change.needs_sync {
+            changed.needs_sync = change.sequence;
+        }
+        CHANGED.set(changed);
+        self.append(change.sequence, change.payload, now());
+    }
+
+    /// Appends change number `sequence`, which must be the next one. Call it with the state locked.
+    #[inline]
+    pub fn append(&self, sequence: u64, payload: &[u8], now: Unix) {
+        // The state is locked, so no other thread writes the number.
+        let bytes = self.appended_bytes.load(Ordering::Relaxed) + payload.len() as u64;
+        self.appended_bytes.store(bytes, Ordering::Relaxed);
+        match self.writer.append(payload, now) {
+            Ok(number) => debug_assert_eq!(number, sequence, "changes are numbered in order"),
+            // The state contains a change that the log does not.
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// A call of this thread repeats an earlier one, whose change may be any of those so far.
+    pub fn note_repeated(&self, repeated: RepeatedCall) {
+        let (mut changed, last) = (CHANGED.get(), self.writer.appended());
+        changed.last = last;
+        if repeated.needs_sync {
+            changed.needs_sync = last;
+        }
+        CHANGED.set(changed);
     }
 
     /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
@@ -197,6 +201,18 @@ impl MasterLog {
     /// if its own changes need one.
     /// The future that is returned passes the changes to the kernel. If it is dropped, they stay in the buffer.
     pub fn commit(&self) -> Option<CommitWait<'_>> {
+        let (last, sync) = self.unstored()?;
+        Some(Box::pin(self.store(last, sync)))
+    }
+
+    /// Like [`commit`](Self::commit), for a log that may be replaced.
+    pub fn commit_owned(self: Arc<Self>) -> Option<impl Future<Output = bool> + Send + use<>> {
+        let (last, sync) = self.unstored()?;
+        Some(async move { self.store(last, sync).await })
+    }
+
+    /// The changes that must be in the kernel and on the disk before this thread sends its responses; `None` if they are.
+    fn unstored(&self) -> Option<(u64, u64)> {
         let own = CHANGED.take();
         let last = self.writer.appended();
         let sync = if self.options.sync == SyncMode::Always { own.last } else { own.needs_sync };
@@ -207,7 +223,19 @@ impl MasterLog {
         if is_stored && !self.has_failed() {
             return None;
         }
-        Some(Box::pin(self.store(last, sync)))
+        Some((last, sync))
+    }
+
+    /// Stores the changes of another master up to `last`, before they are acknowledged to it. Returns false if they cannot be stored.
+    pub async fn store_copied(&self, last: u64) -> bool {
+        let sync = if self.options.sync == SyncMode::Always { last } else { 0 };
+        self.memory_only() || self.store(last, sync).await
+    }
+
+    /// Ends the use of the log. Responses that wait for it are not delayed any more.
+    pub fn close(&self) {
+        self.publish_outcome(LogOutcome::MemoryOnly);
+        self.stop_threads();
     }
 
     /// Passes all changes to the kernel, and waits until it has those up to `last`, and those up to `sync` are durable. Returns false if they

@@ -81,6 +81,10 @@ impl<'a, E: Env> LogThread<'a, E> {
         let durable = self.log.writer.durable();
         if durable > self.reported {
             self.reported = durable;
+            if self.shared.ha.is_some() {
+                // The standbys must have the changes as well: the driver tells the state.
+                return;
+            }
             self.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(durable));
         }
     }
@@ -126,17 +130,27 @@ impl<'a, E: Env> LogThread<'a, E> {
 
 /// Decides what follows an error of the disk.
 fn handle_disk_error<E: Env>(shared: &MasterShared<E>, log: &MasterLog, error: JournalError) {
+    let stop = |error: JournalError| {
+        log.publish_outcome(LogOutcome::Failed(error.clone()));
+        if let Some(disk) = shared.disk() {
+            disk.log_failed(Some(error));
+        }
+    };
     if log.options.on_error == DiskErrorPolicy::Stop {
-        return log.publish_outcome(LogOutcome::Failed(error));
+        return stop(error);
     }
     if let Err(second) = log.dir.invalidate() {
         tracing::error!(%error, %second, "the data directory can be neither written nor marked as invalid: the master stops");
-        return log.publish_outcome(LogOutcome::Failed(error));
+        return stop(error);
     }
     tracing::error!(
         %error,
         "the data directory cannot be written: it is marked as invalid, and the master continues in memory only"
     );
-    shared.with_guarded(None, |guarded, _, _| guarded.state.stop_recording());
+    match shared.disk() {
+        // The standbys still need the records.
+        Some(disk) => disk.log_failed(None),
+        None => shared.with_guarded(None, |guarded, _, _| guarded.state.stop_recording()),
+    }
     log.publish_outcome(LogOutcome::MemoryOnly);
 }

@@ -7,6 +7,7 @@ mod handle;
 mod log;
 mod log_thread;
 mod shared;
+mod snapshot_mark;
 mod snapshots;
 mod ticker;
 
@@ -21,9 +22,10 @@ use tokio::task::JoinSet;
 use crate::engine::base::HostPort;
 use crate::engine::election::{ElectionBackend, EtcdElection};
 use crate::engine::env::{Env, Net, RealEnv};
+use crate::engine::ha::MemberId;
 use crate::engine::journal::JournalError;
 use crate::engine::master::config::MasterConfig;
-use crate::engine::master::server::ha::{HaDriver, HaHub};
+use crate::engine::master::server::ha::{HaDisk, HaDriver, HaHub};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::log_thread::run_log;
 use crate::engine::master::server::shared::MasterShared;
@@ -70,9 +72,10 @@ impl MasterServer<RealEnv> {
         config: MasterConfig,
         ha: HaSettings,
         election: EtcdElection,
+        data: Option<MasterData>,
         env: RealEnv,
     ) -> MasterStart {
-        Box::pin(MasterServer::start_in_cluster(config, ha, election, env))
+        Box::pin(MasterServer::start_in_cluster(config, ha, election, data, env))
     }
 }
 
@@ -138,30 +141,43 @@ impl<E: Env> MasterServer<E> {
                     Err(error) => resume_unwind(error.into_panic()),
                 };
                 data::log_restored(&restored.report);
-                let mark = snapshots::restored_mark(&restored, env.now());
-                (restored.state, Some(Arc::new(MasterLog::new(data, restored.writer, mark, restored.found_bytes))))
+                let mark = snapshot_mark::restored_mark(&restored.found, env.now());
+                (restored.state, Some(Arc::new(MasterLog::new(data, restored.writer, mark, restored.found.log_bytes))))
             }
         };
         let shared = Arc::new(MasterShared::new(state, log, None, env.clone()));
         MasterServer::serve(config, shared, env).await
     }
 
-    /// Starts listening, and takes part in the election of a cluster. Serves clients when it is elected.
+    /// Starts listening, and takes part in the election of a cluster. Serves clients when it is elected. If there is a data directory, continues
+    /// with the copy in it.
     ///
     /// # Errors
-    /// An address is not available, or a thread cannot be started.
+    /// The data is damaged, or the disk reports an error; an address is not available, or a thread cannot be started.
     pub async fn start_in_cluster<B: ElectionBackend>(
         mut config: MasterConfig,
         ha: HaSettings,
         backend: B,
+        data: Option<MasterData>,
         env: E,
     ) -> Result<MasterServer<E>, MasterError> {
         if config.policy.seed == 0 {
             config.policy.seed = env.rng();
         }
-        let (hub, commands) = HaHub::new();
-        let hub = Arc::new(hub);
         let policy = config.policy.clone();
+        let (disk, found) = match data {
+            None => (None, None),
+            Some(data) => {
+                let (policy, env) = (policy.clone(), env.clone());
+                let new_id = MemberId(env.rng());
+                match tokio::task::spawn_blocking(move || ha::open(data, policy, &env, new_id)).await {
+                    Ok(opened) => opened.map(|(disk, found)| (Some(disk), Some(found)))?,
+                    Err(error) => resume_unwind(error.into_panic()),
+                }
+            }
+        };
+        let (hub, commands) = HaHub::new(disk);
+        let hub = Arc::new(hub);
         let state = MasterState::new(policy.clone());
         let shared = Arc::new(MasterShared::new(state, None, Some(hub.clone()), env.clone()));
         let mut server = MasterServer::serve(config, shared.clone(), env.clone()).await?;
@@ -169,7 +185,7 @@ impl<E: Env> MasterServer<E> {
         let runtime = runtime.map_err(StartError::Thread)?;
         let (report, listening) = oneshot::channel();
         let (stopping, listen, address) = (server.stop.subscribe(), ha.listen.clone(), ha.listen.clone());
-        let driver = Arc::new(HaDriver::new(shared, hub, backend, ha, server.rpc_port(), policy));
+        let driver = Arc::new(HaDriver::new(shared, hub, backend, ha, server.rpc_port(), found, policy));
         server.background.spawn_blocking(move || {
             runtime.block_on(async {
                 let listener = match env.net().listen(&listen).await {
@@ -199,7 +215,7 @@ impl<E: Env> MasterServer<E> {
             let (shared, syncing) = (handle.shared.clone(), log.clone());
             background.spawn_blocking(move || run_log(&shared, &syncing));
             let shared = handle.shared.clone();
-            background.spawn_blocking(move || run_snapshots(&shared, &log));
+            background.spawn_blocking(move || run_snapshots(&*shared, &log));
         }
         let log_threads = LogThreads(handle.shared.log.clone());
         Ok(MasterServer { handle, rpc, stop, background, log_threads })
@@ -235,11 +251,12 @@ impl<E: Env> MasterServer<E> {
     /// Waits until the master cannot continue, and returns the error of the disk that ends it. If a panic has made the state unusable,
     /// resumes the panic. Does not return while the master works.
     pub async fn failed(&mut self) -> JournalError {
-        let log = self.handle.shared.log.clone();
+        let shared = self.handle.shared.clone();
         let failure = async {
-            match &log {
-                Some(log) => log.failure().await,
-                None => std::future::pending().await,
+            match (&shared.log, shared.disk()) {
+                (Some(log), _) => log.failure().await,
+                (None, Some(disk)) => disk.failure().await,
+                (None, None) => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -256,12 +273,19 @@ impl<E: Env> MasterServer<E> {
     pub async fn stop(mut self) -> Result<(), JournalError> {
         self.rpc.stop().await;
         let _ = self.stop.send(true);
+        if let Some(disk) = self.handle.shared.disk() {
+            disk.stop_threads();
+        }
         drop(self.log_threads);
         let shared = self.handle.shared;
         resume_panics(&mut self.background).await;
         // The background work may have ended without locking the state.
         if shared.guarded.is_poisoned() {
             resume_unwind(Box::new("a panic interrupted a change of the master's state"));
+        }
+        if shared.disk().is_some() {
+            let completing = tokio::task::spawn_blocking(move || shared.disk().map_or(Ok(()), HaDisk::complete));
+            return completing.await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         }
         let Some(log) = shared.log.clone().filter(|log| !log.has_failed()) else { return Ok(()) };
         match tokio::task::spawn_blocking(move || snapshots::complete_log(&shared, &log)).await {

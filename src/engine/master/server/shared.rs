@@ -20,7 +20,7 @@ use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::effect::{Effects, StateEffect};
 use crate::engine::master::metrics::MasterCounters;
 use crate::engine::master::server::effect_log::log_effect;
-use crate::engine::master::server::ha::HaHub;
+use crate::engine::master::server::ha::{HaDisk, HaHub};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::stall::StallDetector;
 use crate::engine::master::state::MasterState;
@@ -71,6 +71,8 @@ pub(super) struct GuardedState {
     pub stalls: StallDetector,
     /// In a cluster: the term of the gate in which the state serves, or another number if it does not.
     pub term: u64,
+    /// In a cluster: the log of the state that serves.
+    pub log: Option<Arc<MasterLog>>,
 }
 
 impl<E: Env> MasterShared<E> {
@@ -82,6 +84,7 @@ impl<E: Env> MasterShared<E> {
                 state,
                 planned: Mono::ZERO,
                 term: 0,
+                log: None,
             }),
             waiting: AtomicUsize::new(0),
             wake: Notify::new(),
@@ -119,6 +122,11 @@ impl<E: Env> MasterShared<E> {
         std::panic::resume_unwind(Box::new("a panic has made the master's state unusable"))
     }
 
+    /// The data directory of a cluster's master.
+    pub fn disk(&self) -> Option<&HaDisk> {
+        self.ha.as_ref()?.disk.as_ref()
+    }
+
     /// Whether the state's background work may run.
     pub fn may_tick(&self) -> bool {
         self.ha.as_ref().is_none_or(|ha| ha.gate.is_open())
@@ -141,8 +149,8 @@ impl<E: Env> MasterShared<E> {
                 log.close_change(&mut guard.state, || self.env.unix());
             }
             if let Some(ha) = &self.ha {
-                let term = guard.term;
-                ha.close_change(&mut guard.state, term);
+                let guarded = &mut *guard;
+                ha.close_change(&mut guarded.state, guarded.term, guarded.log.as_deref(), || self.env.unix());
             }
             let wake = guard.state.urgent().is_some_and(|at| at < guard.planned);
             if wake {
@@ -213,7 +221,7 @@ impl<E: Env> RpcService for MasterShared<E> {
     fn commit(&self) -> Option<CommitWait<'_>> {
         if let Some(ha) = &self.ha {
             ha.tail.tell();
-            return ha.gate.commit(&self.env);
+            return ha.commit(&self.env);
         }
         self.log.as_ref()?.commit()
     }

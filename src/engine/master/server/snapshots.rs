@@ -6,15 +6,12 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
 use crate::engine::journal::{JournalError, SnapshotTrailer, SnapshotWriter};
-use crate::engine::master::server::data::{CHUNK_KIND, RestoredMaster};
-use crate::engine::master::server::log::{MasterLog, SnapshotMark};
+use crate::engine::master::server::data::CHUNK_KIND;
+use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
+use crate::engine::master::server::snapshot_mark::{SNAPSHOT_LOG_BYTES, SnapshotMark};
 use crate::engine::master::snapshot::SLOTS_PER_SLICE;
 use crate::engine::master::{SnapshotStep, SnapshotSummary};
-
-/// Number of bytes of changes after which a snapshot is written before its time. A start reads at most about this much of the log. A larger
-/// snapshot raises the limit to its own size, so that snapshots write at most as much as the log.
-pub(super) const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
 
 /// Time between two checks whether a snapshot is due.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
@@ -26,17 +23,49 @@ const PAUSE_PER_WORK: u32 = 4;
 /// Maximum pause. A slice may take long because the thread waited for the disk, or for the processor.
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
-/// The snapshot that was restored, as if it had been written at `now`. If the log has grown too large, because the masters before were killed
-/// before they wrote one, the next one is due at once.
-pub(super) fn restored_mark(restored: &RestoredMaster, now: Mono) -> SnapshotMark {
-    let is_overdue = restored.found_bytes >= SNAPSHOT_LOG_BYTES.max(restored.snapshot_bytes);
-    let at = (!is_overdue).then_some(now);
-    SnapshotMark { sequence: restored.snapshot, at, log_bytes: 0, bytes: restored.snapshot_bytes }
+/// A state of which snapshots are written. Its changes are in a log.
+pub(super) trait SnapshotSource {
+    type Env: Env;
+
+    fn env(&self) -> &Self::Env;
+
+    /// Begins a snapshot. Returns the last change that it contains, and the size of the log before it ([`MasterLog::log_bytes`]).
+    /// `None`: not possible now.
+    fn begin(&self, log: &MasterLog) -> Option<(u64, u64)>;
+
+    /// Continues the snapshot by up to `slots` object slots. `None`: it was cancelled.
+    fn slots(&self, slots: u32) -> Option<SnapshotStep>;
+
+    /// Ends the snapshot.
+    fn cancel(&self);
+}
+
+impl<E: Env> SnapshotSource for MasterShared<E> {
+    type Env = E;
+
+    fn env(&self) -> &E {
+        &self.env
+    }
+
+    fn begin(&self, log: &MasterLog) -> Option<(u64, u64)> {
+        self.with_guarded(None, |guarded, now, _| {
+            let sequence = guarded.state.begin_snapshot(now, log.options.format)?;
+            Some((sequence, log.log_bytes()))
+        })
+    }
+
+    fn slots(&self, slots: u32) -> Option<SnapshotStep> {
+        self.with_guarded(None, |guarded, _, _| guarded.state.snapshot_slots(slots))
+    }
+
+    fn cancel(&self) {
+        self.with_guarded(None, |guarded, _, _| guarded.state.cancel_snapshot());
+    }
 }
 
 /// Writes snapshots when they are due, until the master stops.
-pub(super) fn run_snapshots<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {
-    let writer = MasterSnapshots::new(shared, log);
+pub(super) fn run_snapshots(source: &impl SnapshotSource, log: &MasterLog) {
+    let writer = MasterSnapshots::new(source, log);
     while !log.wait_to_snapshot(CHECK_PERIOD) {
         if writer.is_due() {
             writer.write();
@@ -56,8 +85,8 @@ pub(super) fn complete_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) ->
 }
 
 /// Writes the snapshots of a state.
-pub(super) struct MasterSnapshots<'a, E> {
-    shared: &'a MasterShared<E>,
+pub(super) struct MasterSnapshots<'a, S> {
+    source: &'a S,
     log: &'a MasterLog,
     /// Number of object slots that are visited while the state is locked once.
     pub slots: u32,
@@ -81,16 +110,16 @@ enum RunStep {
     Done(SnapshotSummary),
 }
 
-impl<'a, E: Env> MasterSnapshots<'a, E> {
-    /// Writes snapshots of the state in `shared`, whose changes are in `log`.
-    pub(super) fn new(shared: &'a MasterShared<E>, log: &'a MasterLog) -> MasterSnapshots<'a, E> {
-        MasterSnapshots { shared, log, slots: SLOTS_PER_SLICE, is_final: false }
+impl<'a, S: SnapshotSource> MasterSnapshots<'a, S> {
+    /// Writes snapshots of the state in `source`, whose changes are in `log`.
+    pub(super) fn new(source: &'a S, log: &'a MasterLog) -> MasterSnapshots<'a, S> {
+        MasterSnapshots { source, log, slots: SLOTS_PER_SLICE, is_final: false }
     }
 
     /// Whether it is time for a snapshot, and one can be written.
     pub(super) fn is_due(&self) -> bool {
         let last = *self.log.last_snapshot();
-        let since = last.at.map_or(Duration::MAX, |at| self.shared.env.now().since(at));
+        let since = last.at.map_or(Duration::MAX, |at| self.source.env().now().since(at));
         let grown = self.log.log_bytes() - last.log_bytes;
         let interval = self.log.options.snapshot_interval;
         let is_time =
@@ -100,19 +129,19 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
 
     /// Writes a snapshot.
     fn write(&self) {
-        let (mut run, mut began) = (self.start(), self.shared.env.now());
+        let (mut run, mut began) = (self.start(), self.source.env().now());
         while self.step(&mut run) {
             if !self.is_final {
-                let slice = self.shared.env.now().since(began);
-                self.shared.env.pause_thread((slice * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
+                let slice = self.source.env().now().since(began);
+                self.source.env().pause_thread((slice * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
             }
-            began = self.shared.env.now();
+            began = self.source.env().now();
         }
     }
 
     /// A snapshot that begins with the first [`step`](Self::step).
     pub(super) fn start(&self) -> SnapshotRun {
-        let at = self.shared.env.now();
+        let at = self.source.env().now();
         self.log.last_snapshot().at = Some(at);
         SnapshotRun { began: at, mark: SnapshotMark { sequence: 0, at: Some(at), log_bytes: 0, bytes: 0 }, file: None }
     }
@@ -124,7 +153,7 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
             Ok(RunStep::More) => return true,
             Ok(RunStep::Stopped) => self.cancel(),
             Ok(RunStep::Done(summary)) => {
-                let took = self.shared.env.now().since(run.began);
+                let took = self.source.env().now().since(run.began);
                 let set = |count: &AtomicU64, value| count.store(value, Ordering::Relaxed);
                 set(&counts.snapshot_us, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
                 set(&counts.snapshot_objects, summary.objects);
@@ -148,12 +177,12 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
     }
 
     fn cancel(&self) {
-        self.shared.with_guarded(None, |guarded, _, _| guarded.state.cancel_snapshot());
+        self.source.cancel();
     }
 
     fn try_step(&self, run: &mut SnapshotRun) -> Result<RunStep, JournalError> {
         let Some(mut file) = run.file.take() else { return self.begin(run) };
-        match self.shared.with_guarded(None, |guarded, _, _| guarded.state.snapshot_slots(self.slots)) {
+        match self.source.slots(self.slots) {
             Some(SnapshotStep::More) => {}
             Some(SnapshotStep::Chunk(chunk)) => {
                 file.chunk(CHUNK_KIND, &chunk)?;
@@ -171,12 +200,8 @@ impl<'a, E: Env> MasterSnapshots<'a, E> {
     }
 
     fn begin(&self, run: &mut SnapshotRun) -> Result<RunStep, JournalError> {
-        let (format, written) = (self.log.options.format, self.shared.env.unix());
-        let begun = self.shared.with_guarded(None, |guarded, now, _| {
-            let sequence = guarded.state.begin_snapshot(now, format)?;
-            Some((sequence, self.log.log_bytes()))
-        });
-        let Some((sequence, log_bytes)) = begun else { return Ok(RunStep::Stopped) };
+        let written = self.source.env().unix();
+        let Some((sequence, log_bytes)) = self.source.begin(self.log) else { return Ok(RunStep::Stopped) };
         (run.mark.sequence, run.mark.log_bytes) = (sequence, log_bytes);
         run.file = Some(self.log.dir.begin_snapshot(sequence, written)?);
         Ok(RunStep::More)

@@ -139,3 +139,36 @@ fn no_snapshot_begins_while_a_change_is_open() {
     m.state.cancel_snapshot();
     assert_eq!(m.state.begin_snapshot(m.now, DATA_FORMAT), Some(8));
 }
+
+#[test]
+fn a_snapshot_of_a_standby_contains_no_change_applied_after_it_began() {
+    let mut f = full();
+    let digest = f.standby.digest();
+    assert!(
+        f.standby.begin_snapshot(f.master.now, DATA_FORMAT) && !f.standby.begin_snapshot(f.master.now, DATA_FORMAT)
+    );
+    let (mut chunks, mut nth) = (Vec::new(), 0);
+    let summary = loop {
+        match f.standby.snapshot_slots(16).expect("in progress") {
+            SnapshotStep::More => {}
+            SnapshotStep::Chunk(chunk) => chunks.push(chunk),
+            SnapshotStep::Done(summary) => break summary,
+        }
+        // Each kind of change, also to objects that the snapshot has not reached, and to slots that become free.
+        nth += 1;
+        match nth {
+            1 => assert_eq!(f.master.end(A, "unfinished"), Ok(())),
+            2 => assert_eq!(f.master.revoke(A, "resized"), Ok(())),
+            3 => drop(f.master.put("new", 100)),
+            4 => assert_eq!(f.master.remove(&keys(1999..2000)[0], true), Ok(())),
+            5 => drop(f.master.put("another", 100)),
+            6 => f.master.upsert(A, &keys(1998..1999)[0], 100).map(drop).expect("room"),
+            7 => assert_eq!(f.master.call().unmount_segment(SegmentId(2, 2), B), Ok(())),
+            _ => {}
+        }
+        f.follow();
+    };
+    assert!(nth > 7 && f.standby.digest() != digest);
+    assert_eq!(summary.digest, digest);
+    assert_eq!(restored(&f.master, &chunks).digest(), digest);
+}

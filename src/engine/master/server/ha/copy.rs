@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, Mono};
-use crate::engine::ha::MemberId;
 use crate::engine::ha::message::StateDigest;
+use crate::engine::ha::{HistoryId, MemberId};
 use crate::engine::master::apply::{ApplyError, StandbyState};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::restore::{RestoreError, RestoreReport};
+use crate::engine::master::server::ha::copy_note::CopyNote;
+use crate::engine::master::server::ha::disk::FoundCopy;
 use crate::engine::master::state::MasterState;
 
 /// The copy of a standby, and where it comes from.
@@ -18,10 +20,12 @@ pub(super) struct StandbyCopy {
     content: CopyContent,
     /// A snapshot that is being received.
     loading: Option<Box<StandbyState>>,
-    /// The leader whose changes the copy contains last.
-    pub origin: Option<MemberId>,
-    /// The leader before this one, and the last change that was taken over from it.
-    pub parent: Option<(MemberId, u64)>,
+    /// The history of the changes that the copy contains last; `None` if it is empty, or its history is not known.
+    pub history: Option<HistoryId>,
+    /// The history before this one, and the last change that was taken over from it.
+    pub parent: Option<(HistoryId, u64)>,
+    /// Its last changes may be missing, because its host lost power.
+    pub is_uncertain: bool,
     /// The last change that it contains.
     pub applied: u64,
     /// When the leader last heard from each client.
@@ -34,15 +38,18 @@ enum CopyContent {
     Following(Box<StandbyState>),
     /// It is being made ready.
     Preparing,
-    /// Ready to serve since this time.
-    Ready(Box<MasterState>, Mono),
+    /// Ready to serve since this time. Its changes will belong to this history.
+    Ready(Box<MasterState>, Mono, HistoryId),
     /// It has become the state of the leader.
     Serving,
 }
 
 /// A copy that is being made ready to serve.
 pub(super) struct Preparation {
-    standby: Box<StandbyState>,
+    pub standby: Box<StandbyState>,
+    /// The last change that it contains, and its history.
+    pub parent: Option<(HistoryId, u64)>,
+    pub is_uncertain: bool,
 }
 
 impl Preparation {
@@ -68,8 +75,33 @@ impl StandbyCopy {
     /// An empty copy.
     pub fn new(policy: StorePolicy) -> StandbyCopy {
         let content = CopyContent::Following(Box::new(StandbyState::new(policy.clone())));
-        let (origin, parent, calls) = (None, None, HashMap::new());
-        StandbyCopy { policy, content, loading: None, origin, parent, applied: 0, calls }
+        let (history, parent, calls) = (None, None, HashMap::new());
+        StandbyCopy { policy, content, loading: None, history, parent, is_uncertain: false, applied: 0, calls }
+    }
+
+    /// A copy that was read from a data directory.
+    pub fn found(policy: StorePolicy, found: FoundCopy) -> StandbyCopy {
+        StandbyCopy {
+            content: CopyContent::Following(Box::new(found.standby)),
+            history: found.note.history,
+            parent: found.note.parent,
+            is_uncertain: found.is_uncertain,
+            applied: found.last,
+            ..StandbyCopy::new(policy)
+        }
+    }
+
+    /// The copy, while it follows a leader.
+    pub fn following(&mut self) -> Option<&mut StandbyState> {
+        match &mut self.content {
+            CopyContent::Following(standby) => Some(standby),
+            _ => None,
+        }
+    }
+
+    /// What to note about it in the data directory.
+    pub fn note(&self, member: MemberId) -> CopyNote {
+        CopyNote::new(member, self.history, self.parent, false)
     }
 
     /// Discards everything. Returns what was discarded, because dropping it may take long.
@@ -82,31 +114,31 @@ impl StandbyCopy {
         matches!(self.content, CopyContent::Following(_))
     }
 
-    /// Whether it contains nothing.
-    pub fn is_empty(&self) -> bool {
-        self.origin.is_none()
+    /// Whether a leader's snapshot may replace it as it is: no other master can take it for a copy with a known history.
+    pub fn is_replaceable(&self) -> bool {
+        self.history.is_none()
     }
 
     /// Number of objects that a promotion would keep.
     pub fn objects(&self) -> u64 {
         match &self.content {
             CopyContent::Following(standby) => standby.objects(),
-            CopyContent::Ready(state, _) => state.gauges().keys,
+            CopyContent::Ready(state, ..) => state.gauges().keys,
             CopyContent::Preparing | CopyContent::Serving => 0,
         }
     }
 
-    /// Applies change number `sequence` of the leader `from`. Changes that the copy contains are skipped. Returns whether it was applied.
+    /// Applies change number `sequence`. Changes that the copy contains are skipped. Returns whether it was applied.
     ///
     /// # Errors
     /// The change does not fit the copy.
-    pub fn apply(&mut self, now: Mono, from: MemberId, sequence: u64, change: &[u8]) -> Result<bool, ApplyError> {
+    pub fn apply(&mut self, now: Mono, sequence: u64, change: &[u8]) -> Result<bool, ApplyError> {
         let CopyContent::Following(standby) = &mut self.content else { return Ok(false) };
         if sequence <= self.applied {
             return Ok(false);
         }
         standby.apply_payload(now, Duration::ZERO, change)?;
-        (self.applied, self.origin) = (sequence, Some(from));
+        self.applied = sequence;
         self.calls.extend(standby.registered().iter().map(|client| (*client, now)));
         Ok(true)
     }
@@ -126,14 +158,15 @@ impl StandbyCopy {
         self.loading.take()
     }
 
-    /// Replaces the copy by the snapshot, which contains all changes up to `last`. Returns false if it has other contents than it should.
-    pub fn loaded(&mut self, from: MemberId, last: u64, objects: u64, digest: u64) -> bool {
+    /// Replaces the copy by the snapshot, which contains all changes up to `last` of this history. Returns false if it has other contents
+    /// than it should.
+    pub fn loaded(&mut self, history: HistoryId, last: u64, objects: u64, digest: u64) -> bool {
         let loaded = self.loading.take().unwrap_or_else(|| Box::new(StandbyState::new(self.policy.clone())));
         if !self.is_following() || (loaded.objects(), loaded.digest()) != (objects, digest) {
             return false;
         }
         self.content = CopyContent::Following(loaded);
-        (self.origin, self.applied) = (Some(from), last);
+        (self.history, self.parent, self.applied, self.is_uncertain) = (Some(history), None, last, false);
         true
     }
 
@@ -162,7 +195,11 @@ impl StandbyCopy {
     /// Begins to make the copy ready to serve; `None` if it is ready already, or in use.
     pub fn begin_prepare(&mut self) -> Option<Preparation> {
         match std::mem::replace(&mut self.content, CopyContent::Preparing) {
-            CopyContent::Following(standby) => Some(Preparation { standby }),
+            CopyContent::Following(mut standby) => {
+                standby.cancel_snapshot();
+                let parent = self.history.map(|history| (history, self.applied));
+                Some(Preparation { standby, parent, is_uncertain: self.is_uncertain })
+            }
             other => {
                 self.content = other;
                 None
@@ -170,19 +207,19 @@ impl StandbyCopy {
         }
     }
 
-    /// The copy is ready.
-    pub fn prepared(&mut self, now: Mono, state: MasterState) {
+    /// The copy is ready. Its changes will belong to `history`.
+    pub fn prepared(&mut self, now: Mono, state: MasterState, history: HistoryId) {
         if matches!(self.content, CopyContent::Preparing) {
-            self.content = CopyContent::Ready(Box::new(state), now);
+            self.content = CopyContent::Ready(Box::new(state), now, history);
         }
     }
 
-    /// Takes the state that is ready, to serve it as the leader `me`. Also returns since when it was ready, and when clients called last.
-    pub fn take(&mut self, me: MemberId) -> Option<(MasterState, Mono, HashMap<ClientId, Mono>)> {
+    /// Takes the state that is ready, to serve it. Also returns since when it was ready, and when clients called last.
+    pub fn take(&mut self) -> Option<(MasterState, Mono, HashMap<ClientId, Mono>)> {
         match std::mem::replace(&mut self.content, CopyContent::Serving) {
-            CopyContent::Ready(state, since) => {
-                self.parent = self.origin.map(|origin| (origin, self.applied));
-                self.origin = Some(me);
+            CopyContent::Ready(state, since, history) => {
+                self.parent = self.history.map(|history| (history, self.applied));
+                self.history = Some(history);
                 Some((*state, since, std::mem::take(&mut self.calls)))
             }
             other => {
@@ -192,8 +229,10 @@ impl StandbyCopy {
         }
     }
 
-    /// Whether the changes behind `applied` can be sent to a standby whose copy has this origin, so that it has the same history.
-    pub fn is_prefix(&self, me: MemberId, origin: Option<MemberId>, applied: u64) -> bool {
-        origin == Some(me) || self.parent.is_some_and(|(parent, last)| origin == Some(parent) && applied <= last)
+    /// Whether the copy begins with all changes up to `applied` of this history.
+    pub fn includes(&self, history: Option<HistoryId>, applied: u64) -> bool {
+        history.is_some()
+            && (history == self.history
+                || self.parent.is_some_and(|(parent, last)| history == Some(parent) && applied <= last))
     }
 }

@@ -14,8 +14,10 @@ use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::Env;
 use crate::engine::ha::message::{ClientPings, StateDigest};
 use crate::engine::ha::{HaAction, HaCore, MemberId, MemberInfo};
+use crate::engine::journal::JournalError;
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::ha::copy::StandbyCopy;
+use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
 use crate::engine::master::server::ha::gate::GatePhase;
 use crate::engine::master::server::ha::stream::StreamMessage;
 use crate::engine::master::server::ha::{HaHub, HaSettings};
@@ -76,13 +78,24 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         backend: B,
         settings: HaSettings,
         rpc_port: u16,
+        found: Option<FoundCopy>,
         policy: StorePolicy,
     ) -> HaDriver<E, B> {
         let env = shared.env.clone();
         let address = |port| HostPort::new(settings.host.clone(), port);
-        let me = MemberInfo { id: MemberId(env.rng()), rpc: address(rpc_port), replication: address(0) };
+        let id = found.as_ref().map_or_else(|| MemberId(env.rng()), |found| found.note.member);
+        let me = MemberInfo { id, rpc: address(rpc_port), replication: address(0) };
+        let mut core = HaCore::new(settings.config, me);
+        let copy = match found {
+            Some(found) => {
+                core.continues(env.boottime(), found.last);
+                hub.tail.restart(found.last + 1);
+                StandbyCopy::found(policy, found)
+            }
+            None => StandbyCopy::new(policy),
+        };
         let state = DriverState {
-            core: HaCore::new(settings.config, me),
+            core,
             actions: VecDeque::new(),
             is_performing: false,
             links: HashMap::new(),
@@ -98,13 +111,35 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             promotions: 0,
             demotions: 0,
         };
-        let copy = Mutex::new(StandbyCopy::new(policy));
+        let copy = Mutex::new(copy);
         HaDriver { env, shared, hub, backend, settings, copy, state: Mutex::new(state), tasks: Mutex::default() }
     }
 
     /// Runs a task on this thread.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.tasks.lock().expect(NO_PANIC).spawn(task)
+    }
+
+    /// Runs work with the data directory, if there is one, on another thread. An error ends the process, or the use of the directory.
+    ///
+    /// # Errors
+    /// The disk reports an error that ends the process.
+    pub(super) async fn use_disk(
+        self: &Arc<Self>,
+        work: impl FnOnce(&HaDisk, &HaDriver<E, B>) -> Result<(), JournalError> + Send + 'static,
+    ) -> Result<(), JournalError> {
+        if self.hub.disk.is_none() {
+            return Ok(());
+        }
+        let driver = self.clone();
+        let ended = tokio::task::spawn_blocking(move || {
+            let Some(disk) = &driver.hub.disk else { return Ok(()) };
+            work(disk, &driver).or_else(|error| disk.fail(error))
+        });
+        match ended.await {
+            Ok(ended) => ended,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, DriverState> {

@@ -12,8 +12,11 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::ha::frame::{Frame, FrameKind};
 use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
-use crate::engine::ha::{HaMessage, MemberInfo};
-use crate::engine::master::record::DATA_FORMAT_NEWEST;
+use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
+use crate::engine::journal::JournalError;
+use crate::engine::master::record::{DATA_FORMAT, DATA_FORMAT_NEWEST};
+use crate::engine::master::server::ha::copy_note::CopyNote;
+use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::gate::GatePhase;
 use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, StreamStart, greet};
@@ -66,7 +69,7 @@ async fn run<E: Env, B: ElectionBackend>(
         Hello {
             cluster,
             standby: me.id,
-            origin: copy.origin,
+            history: copy.history,
             applied: copy.applied,
             format,
             release,
@@ -82,14 +85,18 @@ async fn run<E: Env, B: ElectionBackend>(
     match welcome.start {
         StreamStart::Refused(why) => return format!("the leader refuses: {why}"),
         _ if welcome.leader != leader.id => return "another copy of the leader answers".to_owned(),
-        StreamStart::Snapshot if !driver.copy().is_empty() => {
+        StreamStart::Snapshot if !driver.copy().is_replaceable() => {
             // A copy that is replaced must not be taken for the one in the sync record, so it gets a new ID first.
             tracing::info!("this copy has another history than the leader's, or is too old: it is replaced");
             driver.discard(GatePhase::Closed);
             return "the copy is replaced".to_owned();
         }
         StreamStart::Snapshot => {}
-        StreamStart::Changes => driver.copy().origin = Some(leader.id),
+        StreamStart::Changes => {
+            if let Err(error) = continue_history(driver, welcome.history).await {
+                return error.to_string();
+            }
+        }
     }
     tracing::info!(leader = %leader.rpc, start = ?welcome.start, change = hello.applied, "following the leader");
     let (link, messages) = mpsc::unbounded_channel();
@@ -97,7 +104,7 @@ async fn run<E: Env, B: ElectionBackend>(
     driver.update(|core, _| core.stream_opened(leader.id));
     let (reader, writer) = tokio::io::split(stream);
     let ended = tokio::select! {
-        ended = receive(driver, leader, reader) => ended,
+        ended = receive(driver, leader, welcome.history, reader) => ended,
         ended = send(writer, messages) => ended,
     };
     let Err(error) = ended;
@@ -141,19 +148,41 @@ async fn refuses<E: Env, B>(driver: &HaDriver<E, B>, at: &HostPort) -> bool {
 async fn receive<E: Env, B: ElectionBackend>(
     driver: &Arc<HaDriver<E, B>>,
     leader: &MemberInfo,
+    history: HistoryId,
     reader: impl tokio::io::AsyncRead + Unpin,
 ) -> Result<std::convert::Infallible, StreamError> {
     let mut frames = FrameReader::new(reader);
     loop {
         let frame = deadline(&driver.env, SILENCE_MAX, frames.next()).await;
         let frame = frame.map_err(|_| StreamError::Silent(SILENCE_MAX))??;
-        handle(driver, leader, &frame)?;
+        handle(driver, leader, history, &frame).await?;
     }
 }
 
-fn handle<E: Env, B: ElectionBackend>(
+/// The changes that follow belong to this history. The data directory notes it before it contains them.
+async fn continue_history<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    history: HistoryId,
+) -> Result<(), JournalError> {
+    let member = driver.state().core.me().id;
+    let note = {
+        let mut copy = driver.copy();
+        copy.is_uncertain = false;
+        if copy.history == Some(history) {
+            return Ok(());
+        }
+        CopyNote::new(member, Some(history), copy.history.map(|before| (before, copy.applied)), false)
+    };
+    driver.use_disk(move |disk, _| disk.store_note(note, false)).await?;
+    let mut copy = driver.copy();
+    (copy.history, copy.parent) = (Some(history), copy.history.map(|before| (before, copy.applied)));
+    Ok(())
+}
+
+async fn handle<E: Env, B: ElectionBackend>(
     driver: &Arc<HaDriver<E, B>>,
     leader: &MemberInfo,
+    history: HistoryId,
     frame: &Frame,
 ) -> Result<(), StreamError> {
     let now = driver.env.now();
@@ -167,6 +196,7 @@ fn handle<E: Env, B: ElectionBackend>(
         }
         FrameKind::Changes => {
             let changes = Changes::decode(&frame.payload)?;
+            let log = driver.hub.disk.as_ref().and_then(HaDisk::log);
             let applied = {
                 let mut copy = driver.copy();
                 if !copy.is_following() {
@@ -176,22 +206,44 @@ fn handle<E: Env, B: ElectionBackend>(
                     return Err(StreamError::Order);
                 }
                 for (sequence, change) in (frame.sequence..).zip(changes.iter()) {
-                    if copy.apply(now, leader.id, sequence, change)? {
+                    if copy.apply(now, sequence, change)? {
                         driver.hub.tail.append(sequence, change);
+                        if let Some(log) = &log {
+                            log.append(sequence, change, driver.env.unix());
+                        }
                     }
                 }
                 copy.applied
             };
+            if let Some(log) = log
+                && !log.store_copied(applied).await
+            {
+                return Err(StreamError::NotStored);
+            }
             driver.update(|core, now| core.applied(now, applied));
         }
         FrameKind::SnapshotChunk => driver.copy().load(now, &frame.payload)?,
         FrameKind::SnapshotEnd => {
             let SnapshotEnd { objects, digest } = SnapshotEnd::decode(&frame.payload)?;
-            if !driver.copy().loaded(leader.id, frame.sequence, objects, digest) {
+            if !driver.copy().loaded(history, frame.sequence, objects, digest) {
                 return Err(StreamError::Damaged("the snapshot differs from the leader's state".to_owned()));
             }
             driver.hub.tail.restart(frame.sequence + 1);
             tracing::info!(objects, change = frame.sequence, "snapshot received from the leader");
+            // Nothing is applied in the meantime.
+            let (member, last) = (driver.state().core.me().id, frame.sequence);
+            let discarded = driver.hub.disk.as_ref().map_or(0, HaDisk::discarded);
+            let begun = driver.use_disk(move |disk, driver| {
+                let (now, format) = (driver.env.now(), DATA_FORMAT);
+                let note = {
+                    let mut copy = driver.copy();
+                    copy.following().map(|standby| standby.begin_snapshot(now, format));
+                    copy.note(member)
+                };
+                let slices = |slots| driver.copy().following()?.snapshot_slots(slots);
+                disk.begin(&driver.env, slices, last, note, discarded)
+            });
+            begun.await.map_err(|_| StreamError::NotStored)?;
             driver.update(|core, now| core.applied(now, frame.sequence));
         }
         FrameKind::Clients => {

@@ -162,17 +162,30 @@ impl HaGate {
         match self.may_send(own, env) {
             Some(true) => None,
             Some(false) => Some(Box::pin(std::future::ready(false))),
-            None => Some(Box::pin(async move {
-                let mut moved = self.moved.subscribe();
-                loop {
-                    if let Some(may_send) = self.may_send(own, env) {
-                        return may_send;
-                    }
-                    if moved.changed().await.is_err() {
-                        return false;
-                    }
-                }
-            })),
+            None => Some(Box::pin(self.wait(own, env))),
+        }
+    }
+
+    /// Like [`commit`](Self::commit), when `stored` says that the log has the changes.
+    pub fn commit_behind<'a, E: Env>(
+        &'a self,
+        env: &'a E,
+        stored: impl Future<Output = bool> + Send + 'a,
+    ) -> CommitWait<'a> {
+        let own = PROCESSED.take();
+        // The fence may pass while the log waits for the disk, so it is checked behind that.
+        Box::pin(async move { stored.await && self.wait(own, env).await })
+    }
+
+    async fn wait<E: Env>(&self, own: Processed, env: &E) -> bool {
+        let mut moved = self.moved.subscribe();
+        loop {
+            if let Some(may_send) = self.may_send(own, env) {
+                return may_send;
+            }
+            if moved.changed().await.is_err() {
+                return false;
+            }
         }
     }
 

@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::engine::ha::MemberId;
+use crate::engine::ha::{HistoryId, MemberId};
 
 /// The version of the stream. Masters with different ones do not replicate.
-pub(super) const STREAM_VERSION: u32 = 1;
+pub(super) const STREAM_VERSION: u32 = 2;
 /// Maximum time for the whole handshake.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of a message, in bytes.
@@ -35,8 +35,8 @@ pub(super) struct Challenge {
 pub(super) struct Hello {
     pub cluster: String,
     pub standby: MemberId,
-    /// The leader whose changes the copy contains last; `None` if it is empty.
-    pub origin: Option<MemberId>,
+    /// The history of the copy's last changes; `None` if it is empty or unknown.
+    pub history: Option<HistoryId>,
     /// The last change that it contains.
     pub applied: u64,
     /// The newest data format that the standby reads.
@@ -51,6 +51,8 @@ pub(super) struct Hello {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Welcome {
     pub leader: MemberId,
+    /// The history of the leader's changes.
+    pub history: HistoryId,
     pub view: u64,
     pub start: StreamStart,
 }
@@ -170,7 +172,7 @@ impl LeaderHandshake {
         if let Err(error) = secret.check("standby", shown, &proven.body, proven.proof.as_deref()) {
             // The reason is not a secret, and the standby's operator needs it.
             let start = StreamStart::Refused(error.to_string());
-            let body = encode(&Welcome { leader: MemberId(0), view: 0, start })?;
+            let body = encode(&Welcome { leader: MemberId(0), history: HistoryId(0), view: 0, start })?;
             write(stream, &Proven { body, nonce: None, proof: None }).await?;
             return Err(error);
         }
@@ -250,7 +252,7 @@ mod tests {
 
     fn hello() -> Hello {
         let (cluster, release) = ("c".to_owned(), "1".to_owned());
-        Hello { cluster, standby: MemberId(2), origin: Some(MemberId(1)), applied: 9, format: 1, release, rpc: None }
+        Hello { cluster, standby: MemberId(2), history: Some(HistoryId(1)), applied: 9, format: 1, release, rpc: None }
     }
 
     async fn run(
@@ -258,7 +260,7 @@ mod tests {
         standby: HaSecret,
     ) -> (Result<Hello, HandshakeError>, Result<Welcome, HandshakeError>) {
         let (mut a, mut b) = tokio::io::duplex(4096);
-        let welcome = Welcome { leader: MemberId(1), view: 7, start: StreamStart::Changes };
+        let welcome = Welcome { leader: MemberId(1), history: HistoryId(1), view: 7, start: StreamStart::Changes };
         let lead = async {
             let handshake = LeaderHandshake::begin(&mut a, &leader).await?;
             handshake.finish(&mut a, &leader, &welcome).await?;
@@ -294,7 +296,8 @@ mod tests {
             write(&mut a, &Challenge { version: STREAM_VERSION, release: String::new(), nonce: "n".to_owned() })
                 .await?;
             let _: Proven = read(&mut a).await?;
-            let body = encode(&Welcome { leader: MemberId(1), view: 1, start: StreamStart::Snapshot })?;
+            let body =
+                encode(&Welcome { leader: MemberId(1), history: HistoryId(1), view: 1, start: StreamStart::Snapshot })?;
             write(&mut a, &Proven { body, nonce: None, proof: None }).await
         };
         let secret = HaSecret::new(b"secret");

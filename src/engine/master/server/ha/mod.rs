@@ -1,9 +1,13 @@
 //! A master of a cluster: it takes part in the election, streams its changes to standbys or follows a leader, and takes over.
 //!
 //! [`HaCore`](crate::engine::ha::HaCore) decides. The driver performs its actions on one thread, which also serves the streams. What the
-//! threads that serve clients need is in the [`HaHub`]: the gate, which says what may be processed and sent, and the tail of the changes.
+//! threads that serve clients need is in the [`HaHub`]: the gate, which says what may be processed and sent, the tail of the changes, and the
+//! data directory, if there is one.
 
 mod copy;
+mod copy_note;
+mod disk;
+mod disk_threads;
 mod driver;
 mod follower;
 mod gate;
@@ -22,13 +26,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::base::HostPort;
+use crate::engine::base::{HostPort, Unix};
+use crate::engine::env::Env;
 use crate::engine::ha::HaConfig;
+use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::HaView;
+use crate::engine::rpc::CommitWait;
 
 pub use handshake::HaSecret;
 
+pub(super) use disk::{HaDisk, open};
 pub(super) use driver::HaDriver;
 pub(super) use gate::HaGate;
 use tail::ChangeTail;
@@ -47,10 +55,11 @@ pub struct HaSettings {
 }
 
 /// What all threads of a cluster's master share.
-#[derive(Debug)]
 pub(in crate::engine::master::server) struct HaHub {
     pub gate: HaGate,
     pub tail: Arc<ChangeTail>,
+    /// The data directory, if there is one.
+    pub disk: Option<HaDisk>,
     view: Mutex<HaView>,
     commands: mpsc::UnboundedSender<HaCommand>,
     /// The process is about to end, so it does not follow another leader.
@@ -68,10 +77,10 @@ pub(super) enum HaCommand {
 
 impl HaHub {
     /// The hub, and the requests to its driver.
-    pub fn new() -> (HaHub, mpsc::UnboundedReceiver<HaCommand>) {
+    pub fn new(disk: Option<HaDisk>) -> (HaHub, mpsc::UnboundedReceiver<HaCommand>) {
         let (commands, requests) = mpsc::unbounded_channel();
         let (gate, tail) = (HaGate::new(), Arc::new(ChangeTail::new()));
-        (HaHub { gate, tail, view: Mutex::default(), commands, is_ending: AtomicBool::new(false) }, requests)
+        (HaHub { gate, tail, disk, view: Mutex::default(), commands, is_ending: AtomicBool::new(false) }, requests)
     }
 
     /// What is shown of this master.
@@ -102,17 +111,36 @@ impl HaHub {
     }
 
     /// Appends the change that the state has made since it was locked, if there is one. For use before the state is unlocked. `term` is
-    /// that of the state.
+    /// that of the state, and `log` its log.
     #[inline]
-    pub fn close_change(&self, state: &mut MasterState, term: u64) {
+    pub fn close_change(
+        &self,
+        state: &mut MasterState,
+        term: u64,
+        log: Option<&MasterLog>,
+        now: impl FnOnce() -> Unix,
+    ) {
         let appended = state.close_change(|change| {
             self.tail.append(change.sequence, change.payload);
+            if let Some(log) = log {
+                log.append_own(&change, now);
+            }
             change.sequence
         });
         let mut changed = appended.unwrap_or(0);
-        if state.take_repeated().is_some() {
+        if let Some(repeated) = state.take_repeated() {
             changed = self.tail.appended();
+            log.into_iter().for_each(|log| log.note_repeated(repeated));
         }
         self.gate.note(term, changed);
+    }
+
+    /// Waits until the responses of this thread may be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    pub fn commit<'a, E: Env>(&'a self, env: &'a E) -> Option<CommitWait<'a>> {
+        let stored = self.disk.as_ref().and_then(HaDisk::log).and_then(MasterLog::commit_owned);
+        match stored {
+            Some(stored) => Some(self.gate.commit_behind(env, stored)),
+            None => self.gate.commit(env),
+        }
     }
 }

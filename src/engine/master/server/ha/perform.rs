@@ -6,9 +6,12 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
-use crate::engine::ha::{HaAction, MemberId, StopReason, TxnOutcome};
+use crate::engine::ha::{HaAction, HistoryId, MemberId, StopReason, TxnOutcome};
 use crate::engine::master::RecordBuffer;
 use crate::engine::master::record::DATA_FORMAT;
+use crate::engine::master::server::data::MasterDataError;
+use crate::engine::master::server::ha::copy_note::CopyNote;
+use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::follower::follow;
 use crate::engine::master::server::ha::gate::GatePhase;
@@ -127,36 +130,61 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return self.update(|core, now| core.prepared(now, true));
         };
         let applied = self.copy().applied;
+        let lossy = lossy || preparation.is_uncertain;
         {
             let mut state = self.state();
             state.may_lack = lossy.then(|| state.leader_last.saturating_sub(applied));
         }
-        let driver = self.clone();
+        let (driver, me) = (self.clone(), self.state().core.me().id);
+        let history = HistoryId(self.env.rng());
+        let discarded = self.hub.disk.as_ref().map_or(0, HaDisk::discarded);
         let stale = self.settings.config.stale_answers() + READY_SLACK;
         self.spawn(async move {
             let (env, began) = (driver.env.clone(), driver.env.now());
             let hold = lossy.then_some(LOSSY_HOLD);
-            let ready = tokio::task::spawn_blocking(move || preparation.run(env.now(), hold, stale)).await;
+            let hub = driver.hub.clone();
+            let ready = tokio::task::spawn_blocking(move || {
+                let mut preparation = preparation;
+                if let Some(disk) = &hub.disk {
+                    let note = CopyNote::new(me, Some(history), preparation.parent, false);
+                    let noted = match disk.log() {
+                        Some(_) => disk.store_note(note, false),
+                        // The copy was discarded before.
+                        None => {
+                            let standby = &mut preparation.standby;
+                            standby.begin_snapshot(env.now(), DATA_FORMAT);
+                            let begun =
+                                disk.begin(&env, |slots| standby.snapshot_slots(slots), applied, note, discarded);
+                            standby.cancel_snapshot();
+                            begun
+                        }
+                    };
+                    noted.or_else(|error| disk.fail(error))?;
+                }
+                Ok::<_, MasterDataError>(preparation.run(env.now(), hold, stale)?)
+            });
+            let ready = match ready.await {
+                Ok(ready) => ready,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            };
             let ready = match ready {
-                Ok(Ok((state, report))) => {
+                Ok((state, report)) => {
                     let took = driver.env.now().since(began);
                     tracing::info!(objects = report.objects, lossy, ?took, "the copy is ready to serve");
-                    driver.copy().prepared(driver.env.now(), state);
+                    driver.copy().prepared(driver.env.now(), state, history);
                     true
                 }
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "the copy of the state is damaged");
+                Err(error) => {
+                    tracing::error!(%error, "the copy of the state cannot be used");
                     false
                 }
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
             };
             driver.update(|core, now| core.prepared(now, ready));
         });
     }
 
     fn serve(self: &Arc<Self>, view: u64) {
-        let me = self.state().core.me().id;
-        let taken = self.copy().take(me);
+        let taken = self.copy().take();
         let Some((mut state, since, calls)) = taken else {
             // The core elects only copies that are ready.
             tracing::error!("elected without a copy of the state");
@@ -164,6 +192,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         };
         let applied = self.copy().applied;
         let keys = state.gauges().keys;
+        let is_lossy = self.state().may_lack.is_some();
         let term = self.hub.gate.next_term();
         let before = self.shared.with_guarded(None, |guarded, now, _| {
             state.counters = std::mem::take(&mut guarded.state.counters);
@@ -177,7 +206,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 state.confirm_recent(now, client, last);
             }
             state.start_recording(now, RecordBuffer::new(DATA_FORMAT, applied + 1), false);
+            while is_lossy && state.discard_restored_writes(now) {}
             guarded.term = term;
+            guarded.log = self.hub.disk.as_ref().and_then(HaDisk::log);
             std::mem::replace(&mut guarded.state, state)
         });
         drop_elsewhere(before);
@@ -215,9 +246,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let mut empty = MasterState::new(guarded.state.policy().clone());
             empty.counters = std::mem::take(&mut guarded.state.counters);
             guarded.term = 0;
+            guarded.log = None;
             std::mem::replace(&mut guarded.state, empty)
         });
         drop_elsewhere(before);
+        if let Some(disk) = &self.hub.disk {
+            disk.discard();
+        }
         let before = self.copy().discard();
         drop_elsewhere(before);
         self.hub.tail.restart(1);

@@ -11,7 +11,7 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::ha::frame::{FrameKind, put_frame};
 use crate::engine::ha::message::Changes;
-use crate::engine::ha::{HaMessage, MemberId};
+use crate::engine::ha::{HaMessage, HistoryId, MemberId};
 use crate::engine::master::record::DATA_FORMAT;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, LeaderHandshake, StreamStart, Welcome};
@@ -94,7 +94,8 @@ fn accept<E: Env, B: ElectionBackend>(
         let state = driver.state();
         (state.core.me().id, state.core.status().view)
     };
-    let refuse = |why: String| (Welcome { leader, view, start: StreamStart::Refused(why) }, None);
+    let history = driver.copy().history.unwrap_or(HistoryId(0));
+    let refuse = |why: String| (Welcome { leader, history, view, start: StreamStart::Refused(why) }, None);
     let term = driver.hub.gate.term();
     let cluster = &driver.settings.cluster;
     if &hello.cluster != cluster {
@@ -110,16 +111,21 @@ fn accept<E: Env, B: ElectionBackend>(
     if hello.standby == leader || !driver.hub.gate.is_open() {
         return refuse("this master does not lead".to_owned());
     }
-    let is_prefix = driver.copy().is_prefix(leader, hello.origin, hello.applied);
+    // A data directory that was restored from a backup may lack what its copy has acknowledged.
+    let acked = driver.state().core.standbys().find(|(id, _)| *id == hello.standby).map_or(0, |(_, it)| it.acked);
+    let is_prefix = driver.copy().includes(hello.history, hello.applied) && hello.applied >= acked;
     let cursor = if is_prefix { driver.hub.tail.cursor(hello.applied) } else { None };
     match cursor {
         Some(cursor) => {
-            (Welcome { leader, view, start: StreamStart::Changes }, Some((StreamSource::Tail(cursor), term)))
+            (Welcome { leader, history, view, start: StreamStart::Changes }, Some((StreamSource::Tail(cursor), term)))
         }
-        None if hello.origin.is_some() => (Welcome { leader, view, start: StreamStart::Snapshot }, None),
+        None if hello.history.is_some() => (Welcome { leader, history, view, start: StreamStart::Snapshot }, None),
         None => {
             let parts = stream_snapshot(driver.shared.clone(), driver.hub.tail.clone(), term);
-            (Welcome { leader, view, start: StreamStart::Snapshot }, Some((StreamSource::Snapshot(parts), term)))
+            (
+                Welcome { leader, history, view, start: StreamStart::Snapshot },
+                Some((StreamSource::Snapshot(parts), term)),
+            )
         }
     }
 }

@@ -9,9 +9,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Listener, Net};
 use crate::engine::ha::{HaCore, HaRole};
-use crate::engine::master::server::ha::HaCommand;
 use crate::engine::master::server::ha::driver::{HaDriver, NO_PANIC};
 use crate::engine::master::server::ha::replication::serve_standby;
+use crate::engine::master::server::ha::{HaCommand, HaDisk};
 
 /// Time between two ticks of the core.
 const TICK: Duration = Duration::from_millis(20);
@@ -82,8 +82,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             core.tick(now);
             (core.replicated(), matches!(core.role(), HaRole::Leader))
         });
+        self.start_log_threads();
         if self.hub.gate.is_open() {
-            self.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(replicated));
+            // A range that is freed may be used again when the change cannot be lost here either.
+            let log = self.hub.disk.as_ref().and_then(HaDisk::log);
+            let durable = log.map_or(replicated, |log| log.writer.durable().min(replicated));
+            self.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(durable));
         }
         self.hub.tail.tell();
         let now = self.env.boottime();

@@ -52,6 +52,8 @@ pub(super) enum StreamError {
     Apply(#[from] ApplyError),
     #[error("{0}")]
     Damaged(String),
+    #[error("the changes cannot be written to the data directory")]
+    NotStored,
     #[error("{0}")]
     Lost(#[from] super::tail::TailLost),
 }

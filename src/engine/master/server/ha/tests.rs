@@ -1,5 +1,7 @@
 //! Masters of a cluster in one process, with real sockets and a simulated etcd.
 
+mod data;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use crate::engine::base::{ClientId, ErrorCode, HostPort};
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::{Env, Net, RealEnv};
 use crate::engine::ha::{ElectionTxn, HaConfig, NotInSyncPolicy, Observation, SyncTxn, TxnOutcome};
+use crate::engine::master::server::MasterData;
 use crate::engine::master::server::ha::{HaSecret, HaSettings};
 use crate::engine::master::tests::ha::etcd::SimEtcd;
 use crate::engine::master::tests::{T, hard_pinned, meta, segment};
@@ -86,6 +89,16 @@ impl ElectionBackend for MemoryElection {
 }
 
 async fn start(election: &MemoryElection, secret: HaSecret) -> MasterServer<RealEnv> {
+    start_at(election, secret, 0, None).await
+}
+
+/// Starts a master whose RPC port is `port`.
+async fn start_at(
+    election: &MemoryElection,
+    secret: HaSecret,
+    port: u16,
+    data: Option<MasterData>,
+) -> MasterServer<RealEnv> {
     let at = HostPort::new("127.0.0.1", 0);
     let not_in_sync = NotInSyncPolicy::Wait;
     let settings = HaSettings {
@@ -95,9 +108,9 @@ async fn start(election: &MemoryElection, secret: HaSecret) -> MasterServer<Real
         listen: at.clone(),
         secret,
     };
-    let mut config = MasterConfig::new(at);
+    let mut config = MasterConfig::new(HostPort::new("127.0.0.1", port));
     config.threads = 1;
-    MasterServer::start_in_cluster(config, settings, election.clone(), RealEnv::new()).await.unwrap()
+    MasterServer::start_in_cluster(config, settings, election.clone(), data, RealEnv::new()).await.unwrap()
 }
 
 /// Waits until a master looks like this.

@@ -13,7 +13,8 @@ use crate::engine::master::server::data::{self, DataOptions, MasterData};
 use crate::engine::master::server::log::{LogWork, MasterLog, ThreadChanges, as_thread};
 use crate::engine::master::server::log_thread::LogThread;
 use crate::engine::master::server::shared::{LockedAccess, MasterShared};
-use crate::engine::master::server::snapshots::{self, MasterSnapshots, SNAPSHOT_LOG_BYTES};
+use crate::engine::master::server::snapshot_mark::{self, SNAPSHOT_LOG_BYTES};
+use crate::engine::master::server::snapshots::MasterSnapshots;
 use crate::engine::master::server::tests::crash::env::{CrashEnv, RunClock};
 use crate::engine::master::tests::{T, segment};
 use crate::engine::master::{MasterCall, StorePolicy};
@@ -31,8 +32,8 @@ fn start(disk: &SimulatedStorage, options: DataOptions) -> (MasterShared<RealEnv
 fn start_in<E: Env>(env: E, disk: &SimulatedStorage, options: DataOptions) -> (MasterShared<E>, Arc<MasterLog>) {
     let mut data = MasterData { dir: open(disk), options };
     let restored = data::restore(&mut data, StorePolicy::default(), &env).unwrap();
-    let mark = snapshots::restored_mark(&restored, env.now());
-    let log = Arc::new(MasterLog::new(data, restored.writer, mark, restored.found_bytes));
+    let mark = snapshot_mark::restored_mark(&restored.found, env.now());
+    let log = Arc::new(MasterLog::new(data, restored.writer, mark, restored.found.log_bytes));
     (MasterShared::new(restored.state, Some(log.clone()), None, env), log)
 }
 

@@ -7,7 +7,7 @@ use super::request::{PendingReply, Reply, Request};
 use super::stream::Packet;
 use super::world::World;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::{HaAction, HaMessage, MemberId};
+use crate::engine::ha::{HaAction, HaMessage, HistoryId, MemberId};
 
 impl World {
     pub(super) fn run_background(&mut self, nth: usize) {
@@ -28,6 +28,7 @@ impl World {
         if changes.is_empty() {
             return;
         }
+        self.store(nth);
         let id = self.nodes[nth].id();
         for stream in self.streams_to(nth, id) {
             self.send(stream, false, Packet::Changes(changes.clone()));
@@ -52,8 +53,9 @@ impl World {
         }
         // A call that changes nothing waits for the fence only; one that repeats an earlier one waits for all changes.
         let is_read = matches!(request, Request::Read(_) | Request::Ping(_));
+        let seen = self.nodes[nth].applied;
         let needs = if is_read { 0 } else { needs.min(self.nodes[nth].applied) };
-        self.nodes[nth].pending.push(PendingReply { client, call, reply, needs });
+        self.nodes[nth].pending.push(PendingReply { client, call, reply, needs, seen });
     }
 
     /// Sends the responses that may be sent.
@@ -65,7 +67,10 @@ impl World {
             return;
         }
         let acked = node.core.acked();
-        let (ready, waiting) = std::mem::take(&mut node.pending).into_iter().partition(|it| it.needs <= acked);
+        // A response waits until the log has all changes that it may show. A fast disk stores them now.
+        let stored = if self.plan.slow_disk > 1 { node.stored } else { u64::MAX };
+        let (ready, waiting) =
+            std::mem::take(&mut node.pending).into_iter().partition(|it| it.needs <= acked && it.seen <= stored);
         node.pending = waiting;
         let ready: Vec<PendingReply> = ready;
         if ready.is_empty() {
@@ -78,6 +83,7 @@ impl World {
         }
         self.answered = self.answered.max(election);
         for it in ready {
+            self.nodes[nth].stored = self.nodes[nth].stored.max(it.seen);
             let delay = self.delay();
             self.after(delay, Event::Reply { client: it.client, call: it.call, reply: it.reply });
         }
@@ -127,8 +133,11 @@ impl World {
             }
             HaAction::Discard | HaAction::StopServing(_) => self.reset(nth),
             HaAction::Serve { .. } => {
-                let changes = self.nodes[nth].serve(now);
+                self.next_id += 1;
+                let history = HistoryId(self.next_id);
+                let changes = self.nodes[nth].serve(now, history);
                 self.nodes[nth].core.appended(changes.last().map_or(0, |change| change.sequence));
+                self.store(nth);
             }
             HaAction::HoldChanges(is_holding) => {
                 self.nodes[nth].is_holding = is_holding;
@@ -183,7 +192,16 @@ impl World {
         }
         self.next_id += 1;
         let (id, old) = (MemberId(self.next_id), &self.nodes[nth]);
-        let fresh = old.restarted(nth, id);
+        let fresh = if self.plan.has_data {
+            // After a loss of power, any of the last changes may be missing; otherwise, only those that nobody knows.
+            let is_power_lost = std::mem::take(&mut self.power_lost[nth]);
+            let least = if is_power_lost { old.history_from - 1 } else { old.stored };
+            let last = least + self.rng.below(usize::try_from(old.applied - least).expect("small") + 1) as u64;
+            self.totals.reopened += 1;
+            old.reopened(nth, self.now, last, is_power_lost.then_some(id))
+        } else {
+            old.restarted(nth, id)
+        };
         let incarnation = fresh.incarnation;
         self.nodes[nth] = fresh;
         self.after(1000, Event::Tick { node: nth, incarnation });

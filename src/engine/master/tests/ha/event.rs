@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::request::{Reply, Request};
 use super::stream::Packet;
-use crate::engine::ha::{HaAction, TxnOutcome};
+use crate::engine::ha::{HaAction, MemberId, TxnOutcome};
 
 /// Something that happens at a time of the simulation.
 #[derive(Clone, Debug)]
@@ -47,6 +47,13 @@ pub enum Event {
         incarnation: u64,
         stream: u64,
         process_gone: bool,
+    },
+    /// The data directory has the changes up to `last` of this copy.
+    Stored {
+        node: usize,
+        incarnation: u64,
+        copy: MemberId,
+        last: u64,
     },
     Prepared {
         node: usize,

@@ -52,10 +52,12 @@ impl World {
             }
             Fault::CrashBusy => self.is_crash_planned = true,
             Fault::Pause(nth) => {
+                self.totals.effective += 1;
                 let length = if self.rng.below(2) == 0 { long(self, 800) } else { long(self, 30_000) };
                 self.nodes[nth].paused_until = self.nodes[nth].paused_until.max(self.now + length);
             }
             Fault::CutNodes(a, b) => {
+                self.totals.effective += 1;
                 self.cut_nodes.insert((a.min(b), a.max(b)));
                 let length = long(self, 8_000);
                 self.after(length, Event::Heal(fault));
@@ -63,11 +65,13 @@ impl World {
                 self.after(2_000_000, Event::EndCutStreams(a.min(b), a.max(b)));
             }
             Fault::CutEtcd(nth) => {
+                self.totals.effective += 1;
                 self.cut_etcd.insert(nth);
                 let length = long(self, 15_000);
                 self.after(length, Event::Heal(fault));
             }
             Fault::EtcdDown => {
+                self.totals.effective += 1;
                 self.is_etcd_up = false;
                 let length = long(self, 15_000);
                 self.after(length, Event::Heal(fault));
@@ -75,7 +79,7 @@ impl World {
             Fault::StepDown => {
                 if let Some(nth) = leader {
                     let now = self.nodes[nth].clock(self.now);
-                    self.nodes[nth].core.step_down(now);
+                    self.totals.effective += u64::from(self.nodes[nth].core.step_down(now));
                     self.perform(nth);
                 }
             }
@@ -84,7 +88,10 @@ impl World {
 
     /// Ends a process, if that is permitted, and starts another one later.
     pub(super) fn crash_for_a_while(&mut self, nth: usize) {
-        if self.may_crash(nth) {
+        let is_power_lost = !self.plan.has_data || self.rng.below(4) == 0;
+        if if is_power_lost { self.may_crash(nth) } else { self.nodes[nth].is_up } {
+            self.totals.effective += 1;
+            self.power_lost[nth] = is_power_lost;
             self.crash(nth);
             let away = 50_000 + self.rng.below(5_000_000) as u64;
             self.after(away, Event::Start(nth));

@@ -21,7 +21,7 @@ mod world;
 mod mistakes;
 
 use report::{Plan, Totals, Violation};
-use world::World;
+use world::{FAULTS_MIN, OPERATIONS_MIN, World};
 
 /// Runs one seed.
 fn run(seed: u64) -> Result<World, Violation> {
@@ -41,10 +41,18 @@ fn no_acknowledged_put_is_lost_by_a_failover() {
     let first = std::env::var("MCCTL_HA_FIRST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in first..first + seeds(200) {
         match run(seed) {
-            Ok(world) => totals.add(&world.totals),
+            Ok(world) => {
+                let operations = world.totals.operations();
+                assert!(
+                    operations >= OPERATIONS_MIN && world.totals.effective >= FAULTS_MIN,
+                    "seed {seed}: {:?}",
+                    world.totals
+                );
+                totals.add(&world.totals);
+            }
             Err(violation) => panic!("seed {seed}: {violation}"),
         }
     }
     println!("{totals:#?}");
-    assert!(totals.elections > 0 && totals.puts > 0 && totals.reads > 0, "{totals:?}");
+    assert!(totals.elections > 0 && totals.puts > 0 && totals.reads > 0 && totals.reopened > 0, "{totals:?}");
 }

@@ -122,6 +122,9 @@ impl World {
             return self.after(50_000, Event::Connect { node: nth, incarnation });
         }
         let (origin, applied) = (self.nodes[nth].origin, self.nodes[nth].applied);
+        let acked =
+            self.nodes[at].core.standbys().find(|(id, _)| *id == self.nodes[nth].id()).map_or(0, |(_, it)| it.acked);
+        assert!(acked <= applied, "a copy with the same ID has everything that it has acknowledged");
         let behind = self.nodes[at].changes_behind(origin, applied);
         if behind.is_none() && origin.is_some() {
             // The copy must be replaced, so it gets a new ID first. This also connects again.
@@ -134,9 +137,13 @@ impl World {
                 self.publish(at);
                 let Some((last, chunks)) = self.nodes[at].snapshot(leader_now) else { return };
                 self.totals.snapshots += 1;
-                Packet::Snapshot { last, chunks }
+                Packet::Snapshot { history: self.nodes[at].origin.expect("a leader has a history"), last, chunks }
             }
         };
+        let history = self.nodes[at].origin.expect("a leader has a history");
+        if matches!(packet, Packet::Changes(_)) {
+            self.nodes[nth].continue_history(history);
+        }
         self.next_stream += 1;
         let stream = Stream {
             standby: nth,
@@ -251,6 +258,23 @@ impl World {
         }
     }
 
+    /// Writes the changes to the data directory. A standby acknowledges them when they are there.
+    pub(super) fn store(&mut self, nth: usize) {
+        let (now, is_slow) = (self.nodes[nth].clock(self.now), self.plan.slow_disk > 1);
+        let delay = if is_slow { self.rng.below(self.plan.slow_disk) as u64 } else { 0 };
+        let node = &mut self.nodes[nth];
+        let (last, incarnation, copy) = (node.applied, node.incarnation, node.id());
+        if is_slow {
+            // A disk stores in order.
+            node.disk_busy_until = node.disk_busy_until.max(self.now + delay) + 1;
+            let wait = node.disk_busy_until - self.now;
+            self.after(wait, Event::Stored { node: nth, incarnation, copy, last });
+        } else if matches!(node.copy, StateCopy::Standby(_)) {
+            node.stored = last;
+            node.core.applied(now, last);
+        }
+    }
+
     pub(super) fn receive_packet(&mut self, nth: usize, number: u64, to_leader: bool, packet: Packet) {
         let now = self.nodes[nth].clock(self.now);
         let Some(stream) = self.streams.get(&number).cloned() else { return };
@@ -263,13 +287,13 @@ impl World {
         match packet {
             Packet::Ha(message) => node.core.receive(now, other, message),
             Packet::Changes(changes) => {
-                node.apply(now, other, &changes);
+                node.apply(now, &changes);
                 if matches!(node.copy, StateCopy::Standby(_)) && !node.is_preparing {
-                    node.core.applied(now, node.applied);
+                    self.store(nth);
                 }
             }
-            Packet::Snapshot { last, chunks } => {
-                node.load(now, other, last, &chunks);
+            Packet::Snapshot { history, last, chunks } => {
+                node.load(now, history, last, &chunks);
                 node.core.applied(now, last);
             }
         }

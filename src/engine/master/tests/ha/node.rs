@@ -1,7 +1,7 @@
 //! A simulated master.
 
 use crate::engine::base::Mono;
-use crate::engine::ha::{AckMode, HaConfig, HaCore, HaRole, MemberId, MemberInfo};
+use crate::engine::ha::{AckMode, HaConfig, HaCore, HaRole, HistoryId, MemberId, MemberInfo};
 use crate::engine::master::tests::ha::event::Event;
 use crate::engine::master::tests::ha::request::PendingReply;
 use crate::engine::master::tests::ha::stream::Change;
@@ -22,11 +22,19 @@ pub struct Node {
     /// All changes of the state's history that this node has, in order; the first is number `history_from`.
     pub history: Vec<Change>,
     pub history_from: u64,
-    /// The leader whose changes the copy contains last.
-    pub origin: Option<MemberId>,
-    /// The leader before this one, and the last change that was taken over from it.
-    pub parent: Option<(MemberId, u64)>,
+    /// The snapshot before them.
+    base: Vec<Vec<u8>>,
+    /// The history of the changes that the copy contains last; `None` if it is empty.
+    pub origin: Option<HistoryId>,
+    /// The history before this one, and the last change that was taken over from it.
+    pub parent: Option<(HistoryId, u64)>,
     pub applied: u64,
+    /// The last change that is certainly in the data directory.
+    pub stored: u64,
+    /// When a slow disk has stored everything so far.
+    pub disk_busy_until: u64,
+    /// The last changes may be missing.
+    pub is_uncertain: bool,
     pub following: Option<MemberInfo>,
     pub is_up: bool,
     /// Events of an earlier process are ignored.
@@ -55,9 +63,13 @@ impl Node {
             copy: StateCopy::Standby(Box::new(StandbyState::new(policy.clone()))),
             history: Vec::new(),
             history_from: 1,
+            base: Vec::new(),
             origin: None,
             parent: None,
             applied: 0,
+            stored: 0,
+            disk_busy_until: 0,
+            is_uncertain: false,
             following: None,
             is_up: true,
             incarnation: 0,
@@ -80,6 +92,32 @@ impl Node {
         Node { incarnation: self.incarnation + 1, ..fresh }
     }
 
+    /// Another process on the same host, which reads the data directory. Its log ends behind change number `last`. `new_id`: the ID of a copy
+    /// whose last changes may be missing.
+    pub(super) fn reopened(&self, nth: usize, us: u64, last: u64, new_id: Option<MemberId>) -> Node {
+        let mut standby = StandbyState::new(self.policy.clone());
+        let kept = usize::try_from(last + 1 - self.history_from).expect("small");
+        let history = self.history[..kept].to_vec();
+        let changes = history.iter().map(|change| &change.payload);
+        for payload in self.base.iter().chain(changes) {
+            standby.apply_payload(self.clock(us), std::time::Duration::ZERO, payload).expect("the directory is valid");
+        }
+        let mut fresh = Node {
+            copy: StateCopy::Standby(Box::new(standby)),
+            history,
+            history_from: self.history_from,
+            base: self.base.clone(),
+            origin: self.origin,
+            parent: self.parent,
+            applied: last,
+            stored: last,
+            is_uncertain: new_id.is_some(),
+            ..self.restarted(nth, new_id.unwrap_or(self.id()))
+        };
+        fresh.core.continues(self.clock(us), last);
+        fresh
+    }
+
     /// The node's clock at `us`.
     pub(super) fn clock(&self, us: u64) -> Mono {
         Mono(self.offset + us * self.rate)
@@ -93,14 +131,15 @@ impl Node {
     pub(super) fn discard(&mut self) {
         self.copy = StateCopy::Standby(Box::new(StandbyState::new(self.policy.clone())));
         self.history.clear();
-        (self.history_from, self.applied) = (1, 0);
+        self.base.clear();
+        (self.history_from, self.applied, self.stored, self.is_uncertain) = (1, 0, 0, false);
         (self.origin, self.parent) = (None, None);
         (self.is_holding, self.is_serving, self.is_preparing) = (false, false, false);
         self.pending.clear();
     }
 
-    /// Applies changes from the leader `from`.
-    pub(super) fn apply(&mut self, now: Mono, from: MemberId, changes: &[Change]) {
+    /// Applies changes of the leader.
+    pub(super) fn apply(&mut self, now: Mono, changes: &[Change]) {
         let StateCopy::Standby(standby) = &mut self.copy else { return };
         if self.is_preparing {
             return;
@@ -113,18 +152,28 @@ impl Node {
                 self.history.push(change.clone());
             }
         }
-        self.origin = Some(from);
+    }
+
+    /// The changes that follow belong to this history.
+    pub(super) fn continue_history(&mut self, history: HistoryId) {
+        if self.origin != Some(history) {
+            self.parent = self.origin.map(|before| (before, self.applied));
+            self.origin = Some(history);
+        }
+        self.is_uncertain = false;
     }
 
     /// Replaces the copy by a snapshot of the leader.
-    pub(super) fn load(&mut self, now: Mono, from: MemberId, last: u64, chunks: &[Vec<u8>]) {
+    pub(super) fn load(&mut self, now: Mono, from: HistoryId, last: u64, chunks: &[Vec<u8>]) {
         let mut standby = StandbyState::new(self.policy.clone());
         for chunk in chunks {
             standby.apply_payload(now, std::time::Duration::ZERO, chunk).expect("a chunk applies");
         }
         self.copy = StateCopy::Standby(Box::new(standby));
         self.history.clear();
-        (self.history_from, self.applied, self.origin) = (last + 1, last, Some(from));
+        self.base = chunks.to_vec();
+        (self.history_from, self.applied, self.stored) = (last + 1, last, last);
+        (self.origin, self.parent, self.is_uncertain) = (Some(from), None, false);
     }
 
     /// Makes the copy ready to serve. Returns false if it is damaged.
@@ -141,11 +190,12 @@ impl Node {
     }
 
     /// Begins to serve. Returns the first change.
-    pub(super) fn serve(&mut self, now: Mono) -> Vec<Change> {
+    pub(super) fn serve(&mut self, now: Mono, history: HistoryId) -> Vec<Change> {
         let StateCopy::Active(state) = &mut self.copy else { return Vec::new() };
         state.start_recording(now, RecordBuffer::new(DATA_FORMAT, self.applied + 1), false);
+        while self.is_uncertain && state.discard_restored_writes(now) {}
         self.parent = self.origin.map(|origin| (origin, self.applied));
-        self.origin = Some(self.core.me().id);
+        self.origin = Some(history);
         (self.is_serving, self.is_preparing) = (true, false);
         self.close_change()
     }
@@ -177,8 +227,8 @@ impl Node {
     }
 
     /// The changes behind `applied`, for a standby whose copy has this origin; `None` if it needs a snapshot.
-    pub(super) fn changes_behind(&self, origin: Option<MemberId>, applied: u64) -> Option<Vec<Change>> {
-        let is_own = origin == Some(self.id());
+    pub(super) fn changes_behind(&self, origin: Option<HistoryId>, applied: u64) -> Option<Vec<Change>> {
+        let is_own = origin.is_some() && origin == self.origin;
         let is_parent = self.parent.is_some_and(|(parent, last)| origin == Some(parent) && applied <= last);
         let is_covered = applied + 1 >= self.history_from && applied <= self.applied;
         let skipped = usize::try_from(applied + 1 - self.history_from.min(applied + 1)).expect("small");

@@ -17,18 +17,25 @@ pub struct Plan {
     /// Additional delay between masters, and to etcd, up to this many microseconds.
     pub slow_link: usize,
     pub slow_etcd: usize,
+    /// The nodes have data directories.
+    pub has_data: bool,
+    /// The time until a data directory has a change, up to this many microseconds.
+    pub slow_disk: usize,
 }
 
 impl Plan {
     pub(super) fn of(seed: u64) -> Plan {
         let mut rng = Rng::new(seed ^ 0x5eed);
+        let has_data = rng.below(2) == 0;
         Plan {
             nodes: 2 + rng.below(2),
-            clients: 3,
+            clients: 8,
             faults: 6 + rng.below(8) as u64,
             pause: 1_500_000 + rng.below(5_000_000) as u64,
             slow_link: if rng.below(3) == 0 { 1 + rng.below(150_000) } else { 1 },
             slow_etcd: if rng.below(3) == 0 { 1 + rng.below(250_000) } else { 1 },
+            has_data,
+            slow_disk: if has_data && rng.below(3) == 0 { 1 + rng.below(200_000) } else { 1 },
         }
     }
 }
@@ -53,6 +60,11 @@ pub enum Violation {
 /// What happened, for the report.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
+    /// Number of faults that had an effect.
+    pub effective: u64,
+    /// Number of runs, and of those with slow disks.
+    pub runs: u64,
+    pub slow_disks: u64,
     pub puts: u64,
     pub reads: u64,
     pub elections: u64,
@@ -61,11 +73,20 @@ pub struct Totals {
     pub hand_overs: u64,
     pub recreations: u64,
     pub fast_paths: u64,
+    pub reopened: u64,
     pub faults: BTreeMap<String, u64>,
 }
 
 impl Totals {
+    /// Number of acknowledged puts and reads.
+    pub(super) fn operations(&self) -> u64 {
+        self.puts + self.reads
+    }
+
     pub(super) fn add(&mut self, other: &Totals) {
+        self.runs += 1;
+        self.slow_disks += other.slow_disks;
+        self.effective += other.effective;
         self.puts += other.puts;
         self.reads += other.reads;
         self.elections += other.elections;
@@ -74,6 +95,7 @@ impl Totals {
         self.hand_overs += other.hand_overs;
         self.recreations += other.recreations;
         self.fast_paths += other.fast_paths;
+        self.reopened += other.reopened;
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;
         }

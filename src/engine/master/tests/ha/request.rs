@@ -44,6 +44,8 @@ pub struct PendingReply {
     pub call: u64,
     pub reply: Reply,
     pub needs: u64,
+    /// The last change when the call was processed.
+    pub seen: u64,
 }
 
 impl Request {

@@ -1,6 +1,6 @@
 //! Streams between masters: ordered, and delayed or held by the network.
 
-use crate::engine::ha::{HaMessage, MemberId};
+use crate::engine::ha::{HaMessage, HistoryId, MemberId};
 
 /// A change in the leader's log.
 #[derive(Clone, Debug)]
@@ -16,6 +16,7 @@ pub enum Packet {
     Changes(Vec<Change>),
     /// A copy of the leader's state after change `last`.
     Snapshot {
+        history: HistoryId,
         last: u64,
         chunks: Vec<Vec<u8>>,
     },

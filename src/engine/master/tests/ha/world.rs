@@ -47,11 +47,19 @@ pub struct World {
     pub(super) violation: Option<Violation>,
     is_traced: bool,
     pub is_crash_planned: bool,
+    /// The hosts that lost power, until their processes start again.
+    pub power_lost: Vec<bool>,
     /// Writes of the sync record, also by elections, that have not arrived at etcd.
     pub sync_writes: u64,
 }
 
 const RECOVERY: u64 = 40_000_000;
+/// Each run has at least this many faults that had an effect.
+pub(super) const FAULTS_MIN: u64 = 5;
+/// Each run has at least this many acknowledged puts and reads.
+pub(super) const OPERATIONS_MIN: u64 = 300;
+/// No fault is added after this time.
+const LONGEST: u64 = 900_000_000;
 
 impl World {
     pub(super) fn new(seed: u64, plan: Plan) -> World {
@@ -92,9 +100,10 @@ impl World {
             answered: 0,
             last_put: 0,
             plan,
-            totals: Totals::default(),
+            totals: Totals { slow_disks: u64::from(plan.slow_disk > 1), ..Totals::default() },
             violation: None,
             is_crash_planned: false,
+            power_lost: vec![false; plan.nodes],
             sync_writes: 0,
             is_traced: std::env::var_os("MCCTL_HA_TRACE").is_some(),
         };
@@ -146,6 +155,11 @@ impl World {
                 }
                 faults -= 1;
                 self.inject();
+                // Some faults have no effect, for example because a crash would take the last copy.
+                let has_enough = self.totals.effective >= FAULTS_MIN && self.totals.operations() >= OPERATIONS_MIN;
+                if faults == 0 && !has_enough && self.now < LONGEST {
+                    faults = 1;
+                }
                 let pause = self.rng.below(2 * usize::try_from(self.plan.pause).expect("small")) as u64;
                 let pause = if self.rng.below(4) == 0 { pause / 20 } else { pause };
                 self.after(pause, Event::Fault);
@@ -226,6 +240,7 @@ impl World {
             | Event::Connect { node, incarnation }
             | Event::Closed { node, incarnation, .. }
             | Event::CrashBusy { node, incarnation }
+            | Event::Stored { node, incarnation, .. }
             | Event::Prepared { node, incarnation, .. } => Some((*node, Some(*incarnation))),
             Event::Request { node, .. } => Some((*node, None)),
             Event::Packet { stream, to_leader, .. } => {
@@ -324,8 +339,17 @@ impl World {
             Event::Connect { .. } => self.connect(nth),
             Event::CrashBusy { node, .. } => return self.crash_for_a_while(node),
             Event::Closed { stream, process_gone, .. } => self.stream_ended(nth, stream, process_gone),
+            Event::Stored { copy, last, .. } => {
+                let node = &mut self.nodes[nth];
+                if node.id() == copy && last <= node.applied {
+                    node.stored = node.stored.max(last);
+                    if matches!(node.copy, StateCopy::Standby(_)) && !node.is_preparing {
+                        node.core.applied(now, node.stored);
+                    }
+                }
+            }
             Event::Prepared { lossy, .. } => {
-                let hold = if lossy { Duration::from_secs(30) } else { Duration::ZERO };
+                let hold = if lossy || self.nodes[nth].is_uncertain { Duration::from_secs(30) } else { Duration::ZERO };
                 let ready = self.nodes[nth].prepare(now, hold);
                 self.nodes[nth].core.prepared(now, ready);
             }

@@ -28,7 +28,7 @@ pub struct Process<'a> {
     pub log: &'a MasterLog,
     log_thread: LogThread<'a, CrashEnv>,
     log_thread_has_ended: bool,
-    snapshots: MasterSnapshots<'a, CrashEnv>,
+    snapshots: MasterSnapshots<'a, MasterShared<CrashEnv>>,
     snapshot: Option<SnapshotRun>,
     threads: [ServingThread; THREADS],
     /// The thread that has served the last call.

@@ -14,7 +14,7 @@ use crate::engine::journal::{
 use crate::engine::master::server::data::{self, DataOptions, MasterData, MasterDataError, RestoredMaster};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::server::snapshots;
+use crate::engine::master::server::{snapshot_mark, snapshots};
 use crate::engine::master::{DATA_FORMAT, DATA_FORMAT_NEWEST, StorePolicy};
 
 /// A state behind its lock, and its log.
@@ -121,9 +121,9 @@ impl World {
         if self.starts > 1 {
             self.counts.count("restarts");
         }
-        let mark = snapshots::restored_mark(&restored, env.now());
-        let RestoredMaster { state, writer, found_bytes, .. } = restored;
-        let log = Arc::new(MasterLog::new(data, writer, mark, found_bytes));
+        let mark = snapshot_mark::restored_mark(&restored.found, env.now());
+        let RestoredMaster { state, writer, found, .. } = restored;
+        let log = Arc::new(MasterLog::new(data, writer, mark, found.log_bytes));
         Some((MasterShared::new(state, Some(log.clone()), None, env.clone()), log))
     }
 

@@ -1,0 +1,277 @@
+//! The data directory of a master in a cluster: it contains the copy of the state, of a leader and of a standby.
+//!
+//! The log has the changes with their numbers, whoever made them. A copy that is replaced by a leader's snapshot empties the directory: see
+//! [`HaDisk::begin`]. The [`CopyNote`] says which copy it is.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, mpsc};
+
+use tokio::sync::watch;
+
+use crate::engine::base::Mono;
+use crate::engine::env::Env;
+use crate::engine::ha::MemberId;
+use crate::engine::journal::{DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
+use crate::engine::master::config::StorePolicy;
+use crate::engine::master::server::data::{CHUNK_KIND, FoundData, MasterData, MasterDataError, read_copy};
+use crate::engine::master::server::ha::copy_note::CopyNote;
+use crate::engine::master::server::log::MasterLog;
+use crate::engine::master::server::snapshot_mark::{SnapshotMark, restored_mark};
+use crate::engine::master::snapshot::SLOTS_PER_SLICE;
+use crate::engine::master::{SnapshotStep, StandbyState};
+
+/// The data directory, and its log.
+pub(in crate::engine::master::server) struct HaDisk {
+    current: RwLock<CurrentLog>,
+    newest: Mutex<DiskLog>,
+    /// The disk has reported an error, so the directory is not used any more.
+    has_failed: AtomicBool,
+    /// The error that ends the process.
+    failure: watch::Sender<Option<JournalError>>,
+}
+
+/// The log that is in use.
+struct CurrentLog {
+    /// `None` while the directory is being emptied, and after an error of the disk.
+    log: Option<Arc<MasterLog>>,
+    /// Counts the copies that were discarded.
+    discarded: u64,
+}
+
+/// The newest log, which may be closed, and its threads.
+struct DiskLog {
+    log: Arc<MasterLog>,
+    /// Reports nothing. Each thread has a sender, so the channel closes when the last one has ended.
+    ended: mpsc::Receiver<()>,
+    /// The sender for the threads to be started.
+    running: Option<mpsc::Sender<()>>,
+}
+
+/// A copy that was read from the directory.
+pub(in crate::engine::master::server) struct FoundCopy {
+    pub standby: StandbyState,
+    pub last: u64,
+    /// The note, with the ID that the copy now has.
+    pub note: CopyNote,
+    /// Its last changes may be missing.
+    pub is_uncertain: bool,
+}
+
+/// Reads the copy in a data directory, and continues its log. `new_id`: the ID of a copy that does not have one, or cannot keep it.
+///
+/// # Errors
+/// The directory is damaged or of an unknown version, or the disk reports an error.
+pub(in crate::engine::master::server) fn open<E: Env>(
+    mut data: MasterData,
+    policy: StorePolicy,
+    env: &E,
+    new_id: MemberId,
+) -> Result<(HaDisk, FoundCopy), MasterDataError> {
+    let found = data.dir.note()?.and_then(|bytes| CopyNote::decode(&bytes));
+    let copy = read_copy(&mut data, policy, env)?;
+    // Without a note, a master without a cluster wrote the records, which say themselves whether they are complete.
+    let is_complete = found.map_or_else(|| copy.standby.is_complete(), |note| note.durable);
+    let is_uncertain = copy.last > 0 && !copy.same_boot && !is_complete;
+    let durable = data.options.sync == SyncMode::Always;
+    let note = match found {
+        Some(note) if !is_uncertain => CopyNote { durable, ..note },
+        Some(note) => CopyNote { member: new_id, durable, ..note },
+        None => CopyNote::new(new_id, None, None, durable),
+    };
+    data.dir.store_note(&note.encode(), true)?;
+    tracing::info!(
+        objects = copy.standby.objects(),
+        change = copy.last,
+        member = %note.member,
+        keeps_id = found.is_some_and(|found| found.member == note.member),
+        last_changes_may_be_missing = is_uncertain,
+        "the copy of the state was read from the data directory"
+    );
+    let mark = restored_mark(&copy.found, env.now());
+    let log = Arc::new(MasterLog::new(data, copy.writer, mark, copy.found.log_bytes));
+    let (failure, newest) = (watch::Sender::new(None), Mutex::new(DiskLog::new(log.clone())));
+    let disk = HaDisk {
+        current: RwLock::new(CurrentLog { log: Some(log), discarded: 0 }),
+        newest,
+        has_failed: AtomicBool::new(false),
+        failure,
+    };
+    Ok((disk, FoundCopy { standby: copy.standby, last: copy.last, note, is_uncertain }))
+}
+
+impl DiskLog {
+    fn new(log: Arc<MasterLog>) -> DiskLog {
+        let (running, ended) = mpsc::channel();
+        DiskLog { log, ended, running: Some(running) }
+    }
+}
+
+impl HaDisk {
+    /// The log that is in use.
+    pub fn log(&self) -> Option<Arc<MasterLog>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).log.clone()
+    }
+
+    /// Number of copies that were discarded.
+    pub fn discarded(&self) -> u64 {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).discarded
+    }
+
+    fn current(&self) -> RwLockWriteGuard<'_, CurrentLog> {
+        self.current.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this log is in use.
+    pub fn is_current(&self, log: &MasterLog) -> bool {
+        self.log().is_some_and(|current| std::ptr::eq(&raw const *current, log))
+    }
+
+    /// The newest log, if its threads have not been started yet. A thread keeps the sender until it ends.
+    pub fn to_start(&self) -> Option<(Arc<MasterLog>, mpsc::Sender<()>)> {
+        // It is locked while the directory is being emptied.
+        let mut newest = self.newest.try_lock().ok()?;
+        newest.running.take().map(|running| (newest.log.clone(), running))
+    }
+
+    /// Ends the use of the log, because the copy is discarded.
+    pub fn discard(&self) {
+        self.current().discarded += 1;
+        self.close();
+    }
+
+    fn close(&self) {
+        let log = self.current().log.take();
+        if let Some(log) = log {
+            log.close();
+        }
+    }
+
+    /// Ends the threads for the log.
+    pub fn stop_threads(&self) {
+        self.newest().log.stop_threads();
+    }
+
+    /// Empties the directory, writes a snapshot of the copy, whose last change is number `last`, and begins a log behind it. Waits for the
+    /// disk. `slices` continues the snapshot. The log is not used if the snapshot is cancelled, if the copy is discarded (the number of
+    /// [`discarded`](Self::discarded) ones has changed), or after an error of the disk in this process.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn begin<E: Env>(
+        &self,
+        env: &E,
+        mut slices: impl FnMut(u32) -> Option<SnapshotStep>,
+        last: u64,
+        note: CopyNote,
+        discarded: u64,
+    ) -> Result<(), JournalError> {
+        self.close();
+        let mut newest = self.newest();
+        newest.running = None;
+        // The threads for the log before use its files.
+        let _ = newest.ended.recv();
+        if self.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let options = newest.log.options;
+        let uuid = Uuid(u128::from(env.rng()) << 64 | u128::from(env.rng()));
+        let mut dir = newest.log.dir.reopen_empty(uuid)?;
+        let mut bytes = 0;
+        if last > 0 {
+            let mut file = dir.begin_snapshot(last, env.unix())?;
+            let summary = loop {
+                match slices(SLOTS_PER_SLICE) {
+                    None => return Ok(()),
+                    Some(SnapshotStep::More) => {}
+                    Some(SnapshotStep::Chunk(chunk)) => {
+                        file.chunk(CHUNK_KIND, &chunk)?;
+                        bytes += chunk.len() as u64;
+                    }
+                    Some(SnapshotStep::Done(summary)) => break summary,
+                }
+            };
+            dir.publish_first_snapshot(file, SnapshotTrailer { items: summary.objects, digest: summary.digest })?;
+        }
+        let recovered = dir.recover(|_| Ok::<(), JournalError>(()))?;
+        let writer = dir.start_log(&recovered, options.log)?;
+        dir.store_note(&CopyNote { durable: options.sync == SyncMode::Always, ..note }.encode(), true)?;
+        let found = FoundData { snapshot: last, snapshot_bytes: bytes, log_bytes: 0 };
+        let mark = SnapshotMark { at: Some(env.now()), ..restored_mark(&found, Mono::ZERO) };
+        let log = Arc::new(MasterLog::new(MasterData { dir, options }, writer, mark, 0));
+        *newest = DiskLog::new(log.clone());
+        let mut current = self.current();
+        if current.discarded == discarded {
+            current.log = Some(log);
+        } else {
+            log.close();
+        }
+        Ok(())
+    }
+
+    /// Replaces the note of the log that is in use.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn store_note(&self, note: CopyNote, durable: bool) -> Result<(), JournalError> {
+        let Some(log) = self.log() else { return Ok(()) };
+        let note = CopyNote { durable: log.options.sync == SyncMode::Always, ..note };
+        log.dir.store_note(&note.encode(), durable)
+    }
+
+    /// Makes the copy durable, at the end of the process.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn complete(&self) -> Result<(), JournalError> {
+        let Some(log) = self.log().filter(|log| !log.has_failed()) else { return Ok(()) };
+        log.writer.sync(log.writer.appended())?;
+        let Some(note) = log.dir.note()?.and_then(|bytes| CopyNote::decode(&bytes)) else { return Ok(()) };
+        log.dir.store_note(&CopyNote { durable: true, ..note }.encode(), true)
+    }
+
+    /// Reports an error of the disk outside the log: the process ends, or it continues without its directory.
+    ///
+    /// # Errors
+    /// The process ends.
+    pub fn fail(&self, error: JournalError) -> Result<(), JournalError> {
+        let (policy, invalidated) = {
+            let newest = self.newest();
+            self.has_failed.store(true, Ordering::Release);
+            (newest.log.options.on_error, newest.log.dir.invalidate())
+        };
+        self.close();
+        match (policy, invalidated) {
+            (DiskErrorPolicy::ContinueMemoryOnly, Ok(())) => {
+                tracing::error!(%error, "the data directory cannot be written: it is marked as invalid, and the master continues in memory only");
+                Ok(())
+            }
+            _ => {
+                self.failure.send_replace(Some(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// The log in use has failed. The process ends with this error, or continues without its directory.
+    pub fn log_failed(&self, error: Option<JournalError>) {
+        self.has_failed.store(true, Ordering::Release);
+        self.failure.send_replace(error);
+    }
+
+    /// Waits until the master must stop because of an error of the disk.
+    pub async fn failure(&self) -> JournalError {
+        let mut failure = self.failure.subscribe();
+        loop {
+            if let Some(error) = &*failure.borrow_and_update() {
+                return error.clone();
+            }
+            if failure.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn newest(&self) -> MutexGuard<'_, DiskLog> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

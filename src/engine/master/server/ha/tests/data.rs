@@ -1,0 +1,230 @@
+//! Masters of a cluster with data directories.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{MemoryElection, committed, is_readable, mount, put, start_at, wait};
+use crate::engine::env::{Env, RealEnv};
+use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
+use crate::engine::master::MasterServer;
+use crate::engine::master::server::ha::HaSecret;
+use crate::engine::master::server::{DataOptions, MasterData};
+use crate::engine::master::view::AdminView;
+
+/// A master, its disk and its port, which the next process of this host uses as well.
+struct Host {
+    disk: SimulatedStorage,
+    port: u16,
+    master: Option<MasterServer<RealEnv>>,
+}
+
+impl Host {
+    async fn start(election: &MemoryElection) -> Host {
+        let mut host = Host { disk: SimulatedStorage::new(RealEnv::new().rng()), port: 0, master: None };
+        host.run(election).await;
+        host
+    }
+
+    async fn run(&mut self, election: &MemoryElection) {
+        let (boot_id, existing) = (self.disk.boot_id(), ExistingData::Keep);
+        let open = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(1), existing };
+        let dir = DataDir::open(Arc::new(self.disk.clone()), &open).unwrap();
+        let data = MasterData { dir, options: DataOptions::default() };
+        let master = start_at(election, HaSecret::none(), self.port, Some(data)).await;
+        self.port = master.rpc_port();
+        self.master = Some(master);
+    }
+
+    fn master(&self) -> &MasterServer<RealEnv> {
+        self.master.as_ref().unwrap()
+    }
+
+    /// The process, or the host, ends at once.
+    async fn ends(&mut self, crash: Crash) {
+        self.disk = self.disk.crash(crash);
+        self.master = None;
+        // Its tasks end.
+        RealEnv::new().sleep(Duration::from_millis(50)).await;
+    }
+
+    async fn puts(&self, keys: std::ops::Range<u32>) {
+        let handle = self.master().handle();
+        mount(&handle);
+        for nth in keys {
+            put(&handle, &format!("k{nth}"));
+            assert!(committed(&handle).await);
+        }
+    }
+
+    /// All these keys can be read.
+    async fn has(&self, keys: std::ops::Range<u32>) {
+        let handle = self.master().handle();
+        mount(&handle);
+        assert!(committed(&handle).await);
+        for nth in keys {
+            assert_eq!(is_readable(&handle, &format!("k{nth}")), Ok(()), "{nth}");
+        }
+    }
+
+    async fn leads(&self) -> u64 {
+        wait(self.master(), "a leader", |view| view.serving).await.view
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_a_standby_serves_again_with_its_data() {
+    let election = MemoryElection::default();
+    let mut host = Host::start(&election).await;
+    host.leads().await;
+    host.puts(0..100).await;
+    let before = host.master().handle().ha().unwrap();
+    host.ends(Crash::Kill).await;
+    let began = RealEnv::new().now();
+    host.run(&election).await;
+    assert!(host.leads().await > before.view);
+    let waited = RealEnv::new().now().since(began);
+    assert!(waited < Duration::from_millis(1500), "{waited:?}: its former key was revoked");
+    let after = host.master().handle().ha().unwrap();
+    assert_eq!((after.member, after.may_lack), (before.member, None));
+    host.has(0..100).await;
+    host.puts(100..110).await;
+    // Once more, and now the process ends in order.
+    host.master.take().unwrap().stop().await.unwrap();
+    host.disk = host.disk.crash(Crash::Power);
+    host.run(&election).await;
+    host.leads().await;
+    assert_eq!(host.master().handle().ha().unwrap().member, before.member, "it had synced everything");
+    host.has(0..110).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_restarts_continues_where_it_was() {
+    let election = MemoryElection::default();
+    let leader = Host::start(&election).await;
+    leader.leads().await;
+    leader.puts(0..50).await;
+    let mut standby = Host::start(&election).await;
+    let before = wait(standby.master(), "a standby in sync", |view| view.in_sync).await;
+    leader.puts(50..60).await;
+    for round in 0..2 {
+        standby.ends(Crash::Kill).await;
+        leader.puts(60 + round * 10..70 + round * 10).await;
+        standby.run(&election).await;
+        let after = wait(standby.master(), "a standby in sync", |view| view.in_sync && view.acked == view.last).await;
+        assert_eq!(
+            (after.member, after.objects),
+            (before.member, 70 + u64::from(round) * 10),
+            "its copy was not replaced"
+        );
+    }
+    assert!(leader.master().handle().hand_over().await);
+    standby.leads().await;
+    standby.has(0..80).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_masters_may_end_at_once() {
+    let election = MemoryElection::default();
+    let mut hosts = [Host::start(&election).await, Host::start(&election).await];
+    for round in 0..3 {
+        let leads = |host: &Host| host.master().handle().ha().is_some_and(|view| view.serving);
+        let leader = loop {
+            if let Some(nth) = hosts.iter().position(leads) {
+                break nth;
+            }
+            RealEnv::new().sleep(Duration::from_millis(10)).await;
+        };
+        let view = wait(hosts[1 - leader].master(), "a standby in sync", |view| view.in_sync).await;
+        hosts[leader].has(0..round * 20).await;
+        assert_eq!(view.objects, u64::from(round) * 20);
+        hosts[leader].puts(round * 20..(round + 1) * 20).await;
+        for host in &mut hosts {
+            host.ends(Crash::Kill).await;
+        }
+        for host in &mut hosts {
+            host.run(&election).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_former_leader_follows_with_its_own_copy() {
+    let election = MemoryElection::default();
+    let mut first = Host::start(&election).await;
+    first.leads().await;
+    first.puts(0..20).await;
+    let second = Host::start(&election).await;
+    wait(second.master(), "a standby in sync", |view| view.in_sync).await;
+    let before = first.master().handle().ha().unwrap();
+    first.ends(Crash::Kill).await;
+    second.leads().await;
+    second.puts(20..30).await;
+    first.run(&election).await;
+    let after = wait(first.master(), "a standby in sync", |view| view.in_sync).await;
+    assert_eq!((after.member, after.objects), (before.member, 30));
+    assert!(second.master().handle().hand_over().await);
+    first.leads().await;
+    first.has(0..30).await;
+    // The second one has handed over, so its copy was replaced, and its directory with it.
+    let replaced = wait(second.master(), "a standby in sync", |view| view.in_sync).await;
+    assert_eq!(replaced.objects, 30);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_may_lack_changes_after_a_loss_of_power() {
+    let election = MemoryElection::default();
+    let mut leader = Host::start(&election).await;
+    leader.leads().await;
+    leader.puts(0..20).await;
+    let mut standby = Host::start(&election).await;
+    let before = wait(standby.master(), "a standby in sync", |view| view.in_sync).await;
+    leader.puts(20..40).await;
+    standby.ends(Crash::Power).await;
+    leader.puts(40..45).await;
+    standby.run(&election).await;
+    let after = wait(standby.master(), "a standby in sync", |view| view.in_sync).await;
+    assert_ne!(after.member, before.member, "the record must not take it for the copy that has everything");
+    assert_eq!(after.objects, 45);
+    // The last copy is not promoted without the operator's permission (`NotInSyncPolicy::Wait`), but it is kept.
+    standby.ends(Crash::Kill).await;
+    leader.puts(45..46).await;
+    leader.ends(Crash::Power).await;
+    leader.run(&election).await;
+    let view =
+        wait(leader.master(), "a reason", |view| view.not_promotable.is_some() && view.backend_error.is_none()).await;
+    RealEnv::new().sleep(Duration::from_secs(3)).await;
+    assert!(!leader.master().handle().ha().unwrap().serving, "{view:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_without_a_cluster_and_one_with_it_take_over_the_directory() {
+    let election = MemoryElection::default();
+    let mut host = Host::start(&election).await;
+    host.leads().await;
+    host.puts(0..10).await;
+    host.master.take().unwrap().stop().await.unwrap();
+    assert!(host.disk.contents("note").is_some());
+    let open = DataDirOptions {
+        cluster_id: "c",
+        boot_id: host.disk.boot_id(),
+        new_uuid: Uuid(2),
+        existing: ExistingData::Keep,
+    };
+    host.disk = host.disk.crash(Crash::Kill);
+    let dir = DataDir::open(Arc::new(host.disk.clone()), &open).unwrap();
+    let data = MasterData { dir, options: DataOptions::default() };
+    let mut config = crate::engine::master::MasterConfig::new("127.0.0.1:0".parse().unwrap());
+    config.threads = 1;
+    let alone = MasterServer::start_with(config, Some(data), RealEnv::new()).await.unwrap();
+    let handle = alone.handle();
+    mount(&handle);
+    put(&handle, "k10");
+    assert!(committed(&handle).await);
+    alone.stop().await.unwrap();
+    assert!(host.disk.contents("note").is_none(), "its changes belong to no history of the cluster");
+    host.disk = host.disk.crash(Crash::Kill);
+    // Its ID is new, and not in the former sync record.
+    host.run(&MemoryElection::default()).await;
+    host.leads().await;
+    host.has(0..11).await;
+}

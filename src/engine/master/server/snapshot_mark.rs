@@ -1,0 +1,29 @@
+//! The last snapshot of a master, from which it follows when the next one is due.
+
+use crate::engine::base::Mono;
+use crate::engine::master::server::data::FoundData;
+
+/// Number of bytes of changes after which a snapshot is written before its time. A start reads at most about this much of the log. A larger
+/// snapshot raises the limit to its own size, so that snapshots write at most as much as the log.
+pub(super) const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
+
+/// The last snapshot, written or attempted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SnapshotMark {
+    /// The last change that it contains.
+    pub sequence: u64,
+    /// When it was attempted. `None`: the next one is due at once.
+    pub at: Option<Mono>,
+    /// Size of the log before it, in bytes ([`MasterLog::log_bytes`](super::log::MasterLog::log_bytes)).
+    pub log_bytes: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// The snapshot that was restored, as if it had been written at `now`. If the log has grown too large, because the masters before were killed
+/// before they wrote one, the next one is due at once.
+pub(super) fn restored_mark(found: &FoundData, now: Mono) -> SnapshotMark {
+    let is_overdue = found.log_bytes >= SNAPSHOT_LOG_BYTES.max(found.snapshot_bytes);
+    let at = (!is_overdue).then_some(now);
+    SnapshotMark { sequence: found.snapshot, at, log_bytes: 0, bytes: found.snapshot_bytes }
+}
