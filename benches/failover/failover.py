@@ -161,6 +161,53 @@ def kill_two(r):
     return AFTER + 5
 
 
+def all_kill(r):
+    """with --data: all masters are killed and started again"""
+    r.fault()
+    for m in r.c.masters:
+        m.process.end(signal.SIGKILL)
+    for m in r.c.masters:
+        m.start()
+    t = time.monotonic()
+    wait("a leader", 60, lambda: any(m.serving() for m in r.c.masters), 0.005)
+    r.note["serving_after_start_s"] = round(time.monotonic() - t, 3)
+    return AFTER + 8
+
+
+def slow_disk(role, calls):
+    """with --data: these system calls of a master take 200 ms, for 15 s"""
+    def fault(r):
+        m = r.c.leader if role == "leader" else r.c.standbys[0]
+        r.fault()
+        tracer = subprocess.Popen(["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(m.process.pid), "-e", f"trace={calls}", "-e",
+                                   f"inject={calls}:delay_enter=200000"])
+        time.sleep(15)
+        tracer.send_signal(signal.SIGINT)
+        tracer.wait(20)
+        return AFTER
+    return fault
+
+
+def upgrade(r):
+    """rolling upgrade to --next, and back: the standby, a hand-over, the other one; what happens is in the notes"""
+    r.fault()
+    r.note["steps"] = []
+    for binary in (r.args.next, r.args.binary):
+        for nth in range(2):
+            t = time.monotonic()
+            if nth == 1:
+                subprocess.run([r.args.binary, "master", "step-down", "--admin", f"{r.c.leader.address}:9003"], check=True, timeout=20,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                r.c.leader = r.c.standbys[0]
+            s = r.c.standbys[0]
+            s.process.end(signal.SIGTERM)
+            s.start(binary)
+            wait("the standby in sync", 60, s.in_sync, 0.005)
+            r.note["steps"].append(dict(at_s=round(t - r.at, 2), without_standby_s=round(time.monotonic() - t, 2), binary=os.path.basename(binary)))
+            time.sleep(3)
+    return 3.0
+
+
 FAULTS = {
     "kill": kill, "term": term, "step-down": step_down, "stop-3": stopped(3), "stop-8": stopped(8), "stop-30": stopped(30),
     "etcd-5": etcd_away(5), "etcd-60": etcd_away(60), "etcd-restart-kill": etcd_away(0, True), "etcd-stop-kill": etcd_stopped_then_kill,
@@ -168,6 +215,11 @@ FAULTS = {
     "standby-etcd-cut": cut_pair("standby", "etcd", 30), "client-etcd-cut-kill": cut_pair("client", "etcd", 20, kill),
     "host-lost": host_lost, "standby-kill": standby(signal.SIGKILL), "standby-stop-30": standby(signal.SIGSTOP, 30),
     "standby-joins": standby_joins, "lost-without-standby": lost_without_standby, "kill-two": kill_two, "burst-kill": burst_kill,
+}
+# These need more flags.
+OTHER = {
+    "all-kill": all_kill, "standby-disk-sync": slow_disk("standby", "fdatasync,fsync"), "standby-disk-write": slow_disk("standby", "pwrite64,fdatasync,fsync"),
+    "leader-disk-sync": slow_disk("leader", "fdatasync,fsync"), "upgrade": upgrade,
 }
 
 
@@ -203,7 +255,7 @@ def one(name, args, folder):
         run = Run(c, args)
         before = c.leader
         poll = Poll([m for m in c.masters if m is not before])
-        tail = FAULTS[name](run)
+        tail = (FAULTS | OTHER)[name](run)
         time.sleep(tail)
         poll.running = False
         done = c.client.ask("stop")
@@ -231,7 +283,8 @@ def one(name, args, folder):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("faults", nargs="*", default=list(FAULTS), help="which faults: " + ", ".join(FAULTS))
+    p.add_argument("faults", nargs="*", default=list(FAULTS), help="which faults: " + ", ".join(FAULTS) + "; by name only: " + ", ".join(OTHER))
+    p.add_argument("--next", help="upgrade: the other program")
     p.add_argument("--binary", default="target/release/mcctl", help="our program")
     p.add_argument("--real", action="store_true", help="the real masters instead of ours")
     p.add_argument("--oplog", action="store_true", help="with --real: with their oplog")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The price of a standby: processor time and latency of the leader's calls, alone, async and sync, beside the real master.
 
-  price.py --binary MCCTL [--servers alone,async,sync,real,real-oplog] [--rounds 3] [--repeats 8] [--secs 0.5] [--conns 1] [--json FILE] [--dir DIR]
+  price.py --binary MCCTL [--servers alone,async,sync,sync-data,real,real-oplog] [--rounds 3] [--repeats 8] [--secs 0.5] [--conns 1] [--json FILE] [--dir DIR]
 
 All servers of a round run at once with their standbys, but only one is under load at any time: the load goes from one to the next after each
 short phase, in changing order. A ratio compares phases that are neighbours in time. The first server is the base.
@@ -23,7 +23,7 @@ import json, urllib.request  # noqa: E402
 def parse():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--binary", required=True)
-    ap.add_argument("--servers", default="alone,async,sync,real,real-oplog")
+    ap.add_argument("--servers", default="alone,async,sync,sync-data,real,real-oplog", help="sync-data: with data directories")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--repeats", type=int, default=8, help="phases per row, round and server")
     ap.add_argument("--secs", type=float, default=0.5, help="per timed phase")
@@ -70,7 +70,9 @@ class HaSubject:
                            f"--ha_backend_connstring={etcd}", f"--cluster_id={server}{number}", f"--enable_oplog={'true' if server == 'real-oplog' else 'false'}"]
             else:
                 command = [args.binary, "serve", "master", "--metrics_host=127.0.0.1", "--enable_ha", f"--etcd_endpoints={etcd}", f"--cluster_id={server}{number}",
-                           f"--ha-ack={server}"]
+                           f"--ha-ack={server.partition('-')[0]}"]
+                if server.endswith("-data"):
+                    command.append("--data-dir=" + os.path.join(root, f"data-{server}-{n}-{number}"))
             process = Process(f"{server}-{n}-{number}", [*command, *flags], root)
             self.processes.append(process)
             if n == 0:

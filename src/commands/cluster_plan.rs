@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::commands::data_directory::data_format;
 use crate::commands::error::Failure;
 use crate::commands::etcd_access;
 use crate::commands::settings::{Settings, read_text};
@@ -68,6 +69,7 @@ impl ClusterPlan {
             host: rpc.host.clone(),
             listen: HostPort::new(rpc.host.clone(), settings.whole("ha_port")),
             secret: secret(settings)?,
+            format: data_format(settings)?,
         };
         Ok(Some(ClusterPlan { settings, etcd }))
     }

@@ -100,7 +100,9 @@ impl DataPlan {
             check_snapshot_store(settings)?;
             snapshot_directory(&cluster_id, env)?
         } else if given.is_empty() {
-            return without_directory(settings, &ONLY_WITH_DATA).map(|()| None);
+            // A leader sends records to its standbys, with and without a directory.
+            let only_with_data = if settings.bool("enable_ha") { &ONLY_WITH_DATA[..3] } else { &ONLY_WITH_DATA };
+            return without_directory(settings, only_with_data).map(|()| None);
         } else {
             (PathBuf::from(given), settings.describe("data_dir"))
         };
@@ -116,9 +118,7 @@ impl DataPlan {
             .text("on_disk_error")
             .parse()
             .map_err(|error| invalid("on_disk_error", format!("--on-disk-error: {error}")))?;
-        let number = settings.whole("data_format");
-        let format = DataFormat::from_number(number)
-            .ok_or_else(|| invalid("data_format", format!("--data-format: there is no format {number}")))?;
+        let format = data_format(settings)?;
         let snapshot_interval = settings.seconds("snapshot_interval_seconds");
         let options = DataOptions { sync, on_error, format, snapshot_interval, ..DataOptions::default() };
         Ok(Some(DataPlan { path, origin, cluster_id, existing, options }))
@@ -210,6 +210,17 @@ impl DataPlan {
         };
         failure.tried(format!("open {directory} ({})", self.origin)).found(error.to_string())
     }
+}
+
+/// The format of the records that a master writes.
+///
+/// # Errors
+/// There is no such format.
+pub fn data_format(settings: &Settings) -> Result<DataFormat, Failure> {
+    let number = settings.whole("data_format");
+    DataFormat::from_number(number).ok_or_else(|| {
+        Failure::usage(format!("--data-format: there is no format {number}")).found(settings.describe("data_format"))
+    })
 }
 
 /// Checks the flags of a service without a data directory. The flags `only_with_data` would have no effect.

@@ -14,7 +14,7 @@ use crate::engine::ha::frame::{Frame, FrameKind};
 use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
 use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
 use crate::engine::journal::JournalError;
-use crate::engine::master::record::{DATA_FORMAT, DATA_FORMAT_NEWEST};
+use crate::engine::master::record::DATA_FORMAT_NEWEST;
 use crate::engine::master::server::ha::copy_note::CopyNote;
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
@@ -234,7 +234,7 @@ async fn handle<E: Env, B: ElectionBackend>(
             let (member, last) = (driver.state().core.me().id, frame.sequence);
             let discarded = driver.hub.disk.as_ref().map_or(0, HaDisk::discarded);
             let begun = driver.use_disk(move |disk, driver| {
-                let (now, format) = (driver.env.now(), DATA_FORMAT);
+                let (now, format) = (driver.env.now(), driver.settings.format);
                 let note = {
                     let mut copy = driver.copy();
                     copy.following().map(|standby| standby.begin_snapshot(now, format));

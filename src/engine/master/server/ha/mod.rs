@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::engine::base::{HostPort, Unix};
 use crate::engine::env::Env;
 use crate::engine::ha::HaConfig;
+use crate::engine::master::record::DataFormat;
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::HaView;
@@ -52,6 +53,8 @@ pub struct HaSettings {
     /// Where the port for standbys listens; port 0 selects a free one.
     pub listen: HostPort,
     pub secret: HaSecret,
+    /// The format of the records that a leader writes.
+    pub format: DataFormat,
 }
 
 /// What all threads of a cluster's master share.

@@ -8,7 +8,6 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
 use crate::engine::ha::{HaAction, HistoryId, MemberId, StopReason, TxnOutcome};
 use crate::engine::master::RecordBuffer;
-use crate::engine::master::record::DATA_FORMAT;
 use crate::engine::master::server::data::MasterDataError;
 use crate::engine::master::server::ha::copy_note::CopyNote;
 use crate::engine::master::server::ha::disk::HaDisk;
@@ -136,7 +135,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             state.may_lack = lossy.then(|| state.leader_last.saturating_sub(applied));
         }
         let (driver, me) = (self.clone(), self.state().core.me().id);
-        let history = HistoryId(self.env.rng());
+        let (history, format) = (HistoryId(self.env.rng()), self.settings.format);
         let discarded = self.hub.disk.as_ref().map_or(0, HaDisk::discarded);
         let stale = self.settings.config.stale_answers() + READY_SLACK;
         self.spawn(async move {
@@ -152,7 +151,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                         // The copy was discarded before.
                         None => {
                             let standby = &mut preparation.standby;
-                            standby.begin_snapshot(env.now(), DATA_FORMAT);
+                            standby.begin_snapshot(env.now(), format);
                             let begun =
                                 disk.begin(&env, |slots| standby.snapshot_slots(slots), applied, note, discarded);
                             standby.cancel_snapshot();
@@ -205,7 +204,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             for (client, last) in calls {
                 state.confirm_recent(now, client, last);
             }
-            state.start_recording(now, RecordBuffer::new(DATA_FORMAT, applied + 1), false);
+            state.start_recording(now, RecordBuffer::new(self.settings.format, applied + 1), false);
             while is_lossy && state.discard_restored_writes(now) {}
             guarded.term = term;
             guarded.log = self.hub.disk.as_ref().and_then(HaDisk::log);

@@ -12,7 +12,6 @@ use crate::engine::env::{Env, Net, deadline};
 use crate::engine::ha::frame::{FrameKind, put_frame};
 use crate::engine::ha::message::Changes;
 use crate::engine::ha::{HaMessage, HistoryId, MemberId};
-use crate::engine::master::record::DATA_FORMAT;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, LeaderHandshake, StreamStart, Welcome};
 use crate::engine::master::server::ha::snapshot_stream::{SnapshotPart, stream_snapshot};
@@ -101,8 +100,9 @@ fn accept<E: Env, B: ElectionBackend>(
     if &hello.cluster != cluster {
         return refuse(format!("this is a master of the cluster {cluster}, not of {}", hello.cluster));
     }
-    if hello.format < DATA_FORMAT.number() {
-        let (own, theirs) = (DATA_FORMAT.number(), hello.format);
+    let own = driver.settings.format.number();
+    if hello.format < own {
+        let theirs = hello.format;
         return refuse(format!(
             "the leader writes records of format {own}, and release {} reads only up to {theirs}; upgrade the standbys first",
             hello.release
@@ -121,7 +121,7 @@ fn accept<E: Env, B: ElectionBackend>(
         }
         None if hello.history.is_some() => (Welcome { leader, history, view, start: StreamStart::Snapshot }, None),
         None => {
-            let parts = stream_snapshot(driver.shared.clone(), driver.hub.tail.clone(), term);
+            let parts = stream_snapshot(driver.shared.clone(), driver.hub.tail.clone(), term, driver.settings.format);
             (
                 Welcome { leader, history, view, start: StreamStart::Snapshot },
                 Some((StreamSource::Snapshot(parts), term)),

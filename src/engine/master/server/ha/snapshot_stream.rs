@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::engine::env::Env;
 use crate::engine::ha::message::SnapshotEnd;
 use crate::engine::master::SnapshotStep;
-use crate::engine::master::record::DATA_FORMAT;
+use crate::engine::master::record::DataFormat;
 use crate::engine::master::server::ha::tail::{ChangeTail, TailCursor};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 
@@ -33,10 +33,11 @@ pub(super) fn stream_snapshot<E: Env>(
     shared: Arc<MasterShared<E>>,
     tail: Arc<ChangeTail>,
     term: u64,
+    format: DataFormat,
 ) -> mpsc::Receiver<SnapshotPart> {
     let (parts, receiver) = mpsc::channel(QUEUE);
     // It ends with the receiver.
-    drop(tokio::task::spawn_blocking(move || run(&shared, &tail, term, &parts)));
+    drop(tokio::task::spawn_blocking(move || run(&shared, &tail, term, format, &parts)));
     receiver
 }
 
@@ -44,6 +45,7 @@ fn run<E: Env>(
     shared: &MasterShared<E>,
     tail: &Arc<ChangeTail>,
     term: u64,
+    format: DataFormat,
     parts: &mpsc::Sender<SnapshotPart>,
 ) -> Option<()> {
     let (last, cursor) = loop {
@@ -55,7 +57,7 @@ fn run<E: Env>(
                 return Err(());
             }
             // The cursor is set while the state is locked, so no change comes in between.
-            Ok(guarded.state.begin_snapshot(now, DATA_FORMAT).and_then(|last| Some((last, tail.cursor(last)?))))
+            Ok(guarded.state.begin_snapshot(now, format).and_then(|last| Some((last, tail.cursor(last)?))))
         });
         match begun.ok()? {
             Some(begun) => break begun,

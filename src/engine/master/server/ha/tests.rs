@@ -14,7 +14,7 @@ use crate::engine::master::server::ha::{HaSecret, HaSettings};
 use crate::engine::master::tests::ha::etcd::SimEtcd;
 use crate::engine::master::tests::{T, hard_pinned, meta, segment};
 use crate::engine::master::view::{AdminView, HaView};
-use crate::engine::master::{MasterConfig, MasterHandle, MasterServer};
+use crate::engine::master::{DATA_FORMAT, MasterConfig, MasterHandle, MasterServer};
 use crate::engine::rpc::{RpcClient, Timeouts, master_calls};
 use crate::engine::wire::MasterApi;
 use crate::engine::wire::types::ReplicaType;
@@ -107,6 +107,7 @@ async fn start_at(
         host: "127.0.0.1".to_owned(),
         listen: at.clone(),
         secret,
+        format: DATA_FORMAT,
     };
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", port));
     config.threads = 1;
