@@ -35,6 +35,8 @@ pub struct Replica {
     /// It does not stand for election before this time, on the leader's clock.
     pub promised_until: Mono,
     pub is_connected: bool,
+    /// Its process is about to end. It still acknowledges for a moment.
+    pub is_leaving: bool,
 }
 
 impl Replica {
@@ -64,9 +66,10 @@ impl ReplicaSet {
             progress_at: now,
             promised_until: Mono::ZERO,
             is_connected: true,
+            is_leaving: false,
         };
         let replica = self.members.entry(id).or_insert(fresh);
-        replica.is_connected = true;
+        (replica.is_connected, replica.is_leaving) = (true, false);
         replica.acked = replica.acked.max(applied);
         replica.progress_at = now;
     }
@@ -89,7 +92,7 @@ impl ReplicaSet {
         }
         replica.acked = replica.acked.max(applied);
         match replica.phase {
-            ReplicaPhase::Following if is_progress && replica.acked + LAG_MAX >= appended => {
+            ReplicaPhase::Following if is_progress && !replica.is_leaving && replica.acked + LAG_MAX >= appended => {
                 replica.phase = ReplicaPhase::Joining { from: None };
             }
             _ => {}
@@ -114,7 +117,9 @@ impl ReplicaSet {
 
     /// A standby acknowledges nothing any more.
     pub fn leave(&mut self, id: MemberId) {
-        if let Some(replica) = self.members.get_mut(&id).filter(|replica| replica.is_required()) {
+        let Some(replica) = self.members.get_mut(&id) else { return };
+        replica.is_leaving = true;
+        if replica.is_required() {
             replica.phase = ReplicaPhase::Leaving;
         }
     }
@@ -168,6 +173,7 @@ impl ReplicaSet {
             progress_at: now,
             promised_until: Mono::ZERO,
             is_connected: false,
+            is_leaving: false,
         };
         let replica = self.members.entry(id).or_insert(unknown);
         if !replica.is_required() {
@@ -204,5 +210,40 @@ impl ReplicaSet {
     /// The standbys that are connected or required.
     pub fn iter(&self) -> impl Iterator<Item = (MemberId, &Replica)> {
         self.members.iter().map(|(id, replica)| (*id, replica))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: MemberId = MemberId(2);
+
+    /// A standby in sync.
+    fn in_sync() -> ReplicaSet {
+        let mut set = ReplicaSet::default();
+        set.connect(Mono::ZERO, ID, 0);
+        set.ack(Mono::ZERO, ID, 5, 5);
+        set.require_from(5);
+        assert_eq!(set.wanted(), [ID]);
+        set.listed(&[ID]);
+        set
+    }
+
+    #[test]
+    fn a_standby_that_leaves_is_not_listed_again_until_it_connects_again() {
+        let mut set = in_sync();
+        set.leave(ID);
+        assert_eq!(set.wanted(), []);
+        set.listed(&[]);
+        // Its process goes on for a moment.
+        set.ack(Mono::ZERO, ID, 6, 6);
+        set.require_from(6);
+        assert!(set.wanted().is_empty() && set.acked(9) == 9, "nothing waits for it");
+        set.disconnect(ID);
+        set.connect(Mono::ZERO, ID, 6);
+        set.ack(Mono::ZERO, ID, 6, 6);
+        set.require_from(6);
+        assert_eq!(set.wanted(), [ID]);
     }
 }
