@@ -119,6 +119,11 @@ impl DataDir {
         Ok(DataDir { storage, identity, directory, boot, marker, set_aside, generations })
     }
 
+    /// The kernel's boot ID, as it was given when the directory was opened.
+    pub fn boot(&self) -> Uuid {
+        self.boot
+    }
+
     /// Whether no process has begun a log in the directory since it was created or emptied.
     pub fn is_new(&self) -> bool {
         !self.identity.started

@@ -9,7 +9,7 @@ use crate::engine::ha::{HistoryId, MemberId};
 use crate::engine::master::apply::{ApplyError, StandbyState};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::restore::{RestoreError, RestoreReport};
-use crate::engine::master::server::ha::copy_note::CopyNote;
+use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::FoundCopy;
 use crate::engine::master::state::MasterState;
 
@@ -99,9 +99,9 @@ impl StandbyCopy {
         }
     }
 
-    /// What to note about it in the data directory.
+    /// What to note about it in the data directory, which knows where it stores changes.
     pub fn note(&self, member: MemberId) -> CopyNote {
-        CopyNote::new(member, self.history, self.parent, false)
+        CopyNote::new(member, self.history, self.parent, CopyStored::OnDisk)
     }
 
     /// Discards everything. Returns what was discarded, because dropping it may take long.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engine::ha::{HistoryId, MemberId};
+use crate::engine::journal::{SyncMode, Uuid};
 
 /// The format of the note that this release reads and writes.
 const FORMAT: u32 = 1;
@@ -18,8 +19,29 @@ pub(in crate::engine::master::server) struct CopyNote {
     pub history: Option<HistoryId>,
     /// The history before, and its last change.
     pub parent: Option<(HistoryId, u64)>,
-    /// Even after a loss of power, the directory contains everything that this copy has acknowledged.
-    pub durable: bool,
+    /// Since when the copy may acknowledge more than the disk has.
+    pub stored: CopyStored,
+}
+
+/// Where everything is that a copy has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::engine::master::server) enum CopyStored {
+    /// On the disk: a loss of power takes nothing.
+    OnDisk,
+    /// In the kernel with this boot ID: a restart of the host may take the last changes, and leave no trace of them.
+    InKernel(u64, u64),
+}
+
+impl CopyStored {
+    /// Where the changes are that this kernel stores in this mode.
+    pub fn of(sync: SyncMode, boot: Uuid) -> CopyStored {
+        match sync {
+            SyncMode::Always => CopyStored::OnDisk,
+            #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+            SyncMode::Interval(_) | SyncMode::Never => CopyStored::InKernel((boot.0 >> 64) as u64, boot.0 as u64),
+        }
+    }
 }
 
 impl CopyNote {
@@ -28,9 +50,9 @@ impl CopyNote {
         member: MemberId,
         history: Option<HistoryId>,
         parent: Option<(HistoryId, u64)>,
-        durable: bool,
+        stored: CopyStored,
     ) -> CopyNote {
-        CopyNote { format: FORMAT, member, history, parent, durable }
+        CopyNote { format: FORMAT, member, history, parent, stored }
     }
 
     /// The note as bytes.
@@ -50,8 +72,13 @@ mod tests {
 
     #[test]
     fn a_note_round_trips_and_other_formats_are_unknown() {
-        let note = CopyNote::new(MemberId(u64::MAX), Some(HistoryId(u64::MAX)), Some((HistoryId(3), 4)), true);
-        assert_eq!(CopyNote::decode(&note.encode()), Some(note));
+        let boot = Uuid(u128::MAX - 7);
+        for sync in [SyncMode::Always, SyncMode::Never] {
+            let stored = CopyStored::of(sync, boot);
+            let note = CopyNote::new(MemberId(u64::MAX), Some(HistoryId(u64::MAX)), Some((HistoryId(3), 4)), stored);
+            assert_eq!(CopyNote::decode(&note.encode()), Some(note));
+        }
+        let note = CopyNote::new(MemberId(1), None, None, CopyStored::OnDisk);
         let other = CopyNote { format: 2, ..note };
         assert_eq!(CopyNote::decode(&other.encode()), None);
         assert_eq!(CopyNote::decode(b"{"), None);

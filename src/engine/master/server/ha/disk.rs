@@ -1,6 +1,6 @@
 //! The data directory of a master in a cluster: it contains the copy of the state, of a leader and of a standby.
 //!
-//! The log has the changes with their numbers, whoever made them. A copy that is replaced by a leader's snapshot empties the directory: see
+//! The log has the changes with their numbers, those of other leaders as well. A copy that is replaced by a leader's snapshot empties the directory: see
 //! [`HaDisk::begin`]. The [`CopyNote`] says which copy it is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::engine::ha::MemberId;
 use crate::engine::journal::{DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::data::{CHUNK_KIND, FoundData, MasterData, MasterDataError, read_copy};
-use crate::engine::master::server::ha::copy_note::CopyNote;
+use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::snapshot_mark::{SnapshotMark, restored_mark};
 use crate::engine::master::snapshot::SLOTS_PER_SLICE;
@@ -69,14 +69,18 @@ pub(in crate::engine::master::server) fn open<E: Env>(
 ) -> Result<(HaDisk, FoundCopy), MasterDataError> {
     let found = data.dir.note()?.and_then(|bytes| CopyNote::decode(&bytes));
     let copy = read_copy(&mut data, policy, env)?;
+    let stored = CopyStored::of(data.options.sync, data.dir.boot());
     // Without a note, a master without a cluster wrote the records, which say themselves whether they are complete.
-    let is_complete = found.map_or_else(|| copy.standby.is_complete(), |note| note.durable);
-    let is_uncertain = copy.last > 0 && !copy.same_boot && !is_complete;
-    let durable = data.options.sync == SyncMode::Always;
+    let is_uncertain = match found {
+        Some(note) => {
+            note.stored != CopyStored::OnDisk && note.stored != CopyStored::of(SyncMode::Never, data.dir.boot())
+        }
+        None => copy.last > 0 && !copy.same_boot && !copy.standby.is_complete(),
+    };
     let note = match found {
-        Some(note) if !is_uncertain => CopyNote { durable, ..note },
-        Some(note) => CopyNote { member: new_id, durable, ..note },
-        None => CopyNote::new(new_id, None, None, durable),
+        Some(note) if !is_uncertain => CopyNote { stored, ..note },
+        Some(note) => CopyNote { member: new_id, stored, ..note },
+        None => CopyNote::new(new_id, None, None, stored),
     };
     data.dir.store_note(&note.encode(), true)?;
     tracing::info!(
@@ -194,7 +198,8 @@ impl HaDisk {
         }
         let recovered = dir.recover(|_| Ok::<(), JournalError>(()))?;
         let writer = dir.start_log(&recovered, options.log)?;
-        dir.store_note(&CopyNote { durable: options.sync == SyncMode::Always, ..note }.encode(), true)?;
+        let stored = CopyStored::of(options.sync, dir.boot());
+        dir.store_note(&CopyNote { stored, ..note }.encode(), true)?;
         let found = FoundData { snapshot: last, snapshot_bytes: bytes, log_bytes: 0 };
         let mark = SnapshotMark { at: Some(env.now()), ..restored_mark(&found, Mono::ZERO) };
         let log = Arc::new(MasterLog::new(MasterData { dir, options }, writer, mark, 0));
@@ -208,13 +213,16 @@ impl HaDisk {
         Ok(())
     }
 
-    /// Replaces the note of the log that is in use.
+    /// Replaces the note of the copy, unless it was discarded: the number of [`discarded`](Self::discarded) ones has changed.
     ///
     /// # Errors
     /// The disk reports an error.
-    pub fn store_note(&self, note: CopyNote, durable: bool) -> Result<(), JournalError> {
-        let Some(log) = self.log() else { return Ok(()) };
-        let note = CopyNote { durable: log.options.sync == SyncMode::Always, ..note };
+    pub fn store_note(&self, note: CopyNote, durable: bool, discarded: u64) -> Result<(), JournalError> {
+        // The directory is not emptied meanwhile.
+        let _newest = self.newest();
+        let Some(log) = self.log().filter(|_| self.discarded() == discarded) else { return Ok(()) };
+        let stored = CopyStored::of(log.options.sync, log.dir.boot());
+        let note = CopyNote { stored, ..note };
         log.dir.store_note(&note.encode(), durable)
     }
 
@@ -226,7 +234,7 @@ impl HaDisk {
         let Some(log) = self.log().filter(|log| !log.has_failed()) else { return Ok(()) };
         log.writer.sync(log.writer.appended())?;
         let Some(note) = log.dir.note()?.and_then(|bytes| CopyNote::decode(&bytes)) else { return Ok(()) };
-        log.dir.store_note(&CopyNote { durable: true, ..note }.encode(), true)
+        log.dir.store_note(&CopyNote { stored: CopyStored::OnDisk, ..note }.encode(), true)
     }
 
     /// Reports an error of the disk outside the log: the process ends, or it continues without its directory.

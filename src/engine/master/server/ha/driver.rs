@@ -120,6 +120,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.tasks.lock().expect(NO_PANIC).spawn(task)
     }
 
+    /// Number of copies that were discarded, for work with the data directory.
+    pub(super) fn copies_discarded(&self) -> u64 {
+        self.hub.disk.as_ref().map_or(0, HaDisk::discarded)
+    }
+
     /// Runs work with the data directory, if there is one, on another thread. An error ends the process, or the use of the directory.
     ///
     /// # Errors

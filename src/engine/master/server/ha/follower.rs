@@ -15,7 +15,7 @@ use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest}
 use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
 use crate::engine::journal::JournalError;
 use crate::engine::master::record::DATA_FORMAT_NEWEST;
-use crate::engine::master::server::ha::copy_note::CopyNote;
+use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::gate::GatePhase;
@@ -171,9 +171,10 @@ async fn continue_history<E: Env, B: ElectionBackend>(
         if copy.history == Some(history) {
             return Ok(());
         }
-        CopyNote::new(member, Some(history), copy.history.map(|before| (before, copy.applied)), false)
+        CopyNote::new(member, Some(history), copy.history.map(|before| (before, copy.applied)), CopyStored::OnDisk)
     };
-    driver.use_disk(move |disk, _| disk.store_note(note, false)).await?;
+    let discarded = driver.copies_discarded();
+    driver.use_disk(move |disk, _| disk.store_note(note, true, discarded)).await?;
     let mut copy = driver.copy();
     (copy.history, copy.parent) = (Some(history), copy.history.map(|before| (before, copy.applied)));
     Ok(())
@@ -232,7 +233,7 @@ async fn handle<E: Env, B: ElectionBackend>(
             tracing::info!(objects, change = frame.sequence, "snapshot received from the leader");
             // Nothing is applied in the meantime.
             let (member, last) = (driver.state().core.me().id, frame.sequence);
-            let discarded = driver.hub.disk.as_ref().map_or(0, HaDisk::discarded);
+            let discarded = driver.copies_discarded();
             let begun = driver.use_disk(move |disk, driver| {
                 let (now, format) = (driver.env.now(), driver.settings.format);
                 let note = {

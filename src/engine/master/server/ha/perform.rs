@@ -9,7 +9,7 @@ use crate::engine::env::Env;
 use crate::engine::ha::{HaAction, HistoryId, MemberId, StopReason, TxnOutcome};
 use crate::engine::master::RecordBuffer;
 use crate::engine::master::server::data::MasterDataError;
-use crate::engine::master::server::ha::copy_note::CopyNote;
+use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::follower::follow;
@@ -136,7 +136,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         let (driver, me) = (self.clone(), self.state().core.me().id);
         let (history, format) = (HistoryId(self.env.rng()), self.settings.format);
-        let discarded = self.hub.disk.as_ref().map_or(0, HaDisk::discarded);
+        let discarded = self.copies_discarded();
         let stale = self.settings.config.stale_answers() + READY_SLACK;
         self.spawn(async move {
             let (env, began) = (driver.env.clone(), driver.env.now());
@@ -145,9 +145,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let ready = tokio::task::spawn_blocking(move || {
                 let mut preparation = preparation;
                 if let Some(disk) = &hub.disk {
-                    let note = CopyNote::new(me, Some(history), preparation.parent, false);
+                    let note = CopyNote::new(me, Some(history), preparation.parent, CopyStored::OnDisk);
                     let noted = match disk.log() {
-                        Some(_) => disk.store_note(note, false),
+                        Some(_) => disk.store_note(note, false, discarded),
                         // The copy was discarded before.
                         None => {
                             let standby = &mut preparation.standby;
@@ -231,6 +231,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             );
         }
         tracing::info!(view, keys, change = applied, "this master leads and serves clients");
+        // The note was written without waiting for the disk, so that this master serves sooner.
+        let note = self.copy().note(self.state().core.me().id);
+        let (driver, discarded) = (self.clone(), self.copies_discarded());
+        self.spawn(async move {
+            // An error ends the process.
+            let _ = driver.use_disk(move |disk, _| disk.store_note(note, true, discarded)).await;
+        });
     }
 
     /// Discards the state and the copy, and takes a new ID.
@@ -285,10 +292,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let copy = self.copy();
             (copy.applied, copy.objects())
         };
+        let serving = self.hub.gate.is_open();
+        let objects =
+            if serving { self.shared.with_guarded(None, |guarded, _, _| guarded.state.gauges().keys) } else { objects };
         let state = self.state();
         let status = state.core.status();
         let tail = &self.hub.tail;
-        let serving = self.hub.gate.is_open();
         let standbys = state.core.standbys().map(|(member, replica)| HaStandbyView {
             member,
             rpc: state.addresses.get(&member).cloned(),

@@ -193,7 +193,7 @@ impl World {
         self.next_id += 1;
         let (id, old) = (MemberId(self.next_id), &self.nodes[nth]);
         let fresh = if self.plan.has_data {
-            // After a loss of power, any of the last changes may be missing; otherwise, only those that nobody knows.
+            // After a loss of power, any of the last changes may be missing; otherwise, only those that no response has shown.
             let is_power_lost = std::mem::take(&mut self.power_lost[nth]);
             let least = if is_power_lost { old.history_from - 1 } else { old.stored };
             let last = least + self.rng.below(usize::try_from(old.applied - least).expect("small") + 1) as u64;

@@ -258,7 +258,7 @@ impl World {
         }
     }
 
-    /// Writes the changes to the data directory. A standby acknowledges them when they are there.
+    /// Writes the changes to the data directory. A standby acknowledges them when the directory has them.
     pub(super) fn store(&mut self, nth: usize) {
         let (now, is_slow) = (self.nodes[nth].clock(self.now), self.plan.slow_disk > 1);
         let delay = if is_slow { self.rng.below(self.plan.slow_disk) as u64 } else { 0 };

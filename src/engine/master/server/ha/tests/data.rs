@@ -197,6 +197,26 @@ async fn a_copy_may_lack_changes_after_a_loss_of_power() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_of_power_that_takes_all_changes_is_noticed() {
+    // Which writes a simulated disk keeps depends on its seed.
+    for _ in 0..4 {
+        let election = MemoryElection::default();
+        let leader = Host::start(&election).await;
+        leader.leads().await;
+        let mut standby = Host::start(&election).await;
+        let before = wait(standby.master(), "a standby in sync", |view| view.in_sync).await;
+        let handle = leader.master().handle();
+        mount(&handle);
+        put(&handle, "k");
+        assert!(committed(&handle).await);
+        standby.ends(Crash::Power).await;
+        standby.run(&election).await;
+        let after = wait(standby.master(), "a standby in sync", |view| view.in_sync && view.objects == 1).await;
+        assert_ne!(after.member, before.member);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_without_a_cluster_and_one_with_it_take_over_the_directory() {
     let election = MemoryElection::default();
     let mut host = Host::start(&election).await;
