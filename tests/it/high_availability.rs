@@ -141,7 +141,7 @@ async fn a_step_down_and_a_stopped_leader_keep_all_keys() {
     cluster.check();
     cluster
         .leader
-        .wait("the former leader to follow", |status| status["in_sync"] == true && status["serving"] == false);
+        .wait("the former leader to follow", |status| status["in_sync"] == true && status["role"] == "standby");
     assert_eq!(cluster.standby.service.stop(Signal::SIGTERM), 0);
     assert!(cluster.leader.is_serving(), "the other master leads before the leader ends");
     for nth in 0..KEYS {

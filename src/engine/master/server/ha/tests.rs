@@ -224,7 +224,7 @@ async fn a_leader_hands_over_and_forwards_open_connections() {
     let later = master_calls(RealEnv::new(), at, Duration::from_secs(5));
     assert_eq!(later.exist_key("k".into(), T).await.unwrap(), Ok(true));
     // The former leader follows, and can take over again.
-    let former = wait(&leader, "a standby in sync", |view| view.in_sync && !view.serving).await;
+    let former = wait(&leader, "a standby in sync", |view| view.in_sync && view.role == "standby").await;
     assert_eq!(former.objects, 1);
     assert!(standby.handle().hand_over().await);
     wait(&leader, "a leader", |view| view.serving).await;
