@@ -19,8 +19,17 @@ impl HaCore {
     /// The stream from `leader` opened.
     pub fn stream_opened(&mut self, leader: MemberId) {
         if let RoleState::Standby(follower) = &mut self.role {
-            follower.stream = Some(leader);
+            (follower.stream, follower.acknowledged) = (Some(leader), 0);
         }
+    }
+
+    /// The copy has received all changes of the leader up to `last`, and applies them before it does anything else. Returns the
+    /// acknowledgement to send.
+    pub fn acknowledge(&mut self, last: u64) -> Option<HaMessage> {
+        let RoleState::Standby(follower) = &mut self.role else { return None };
+        follower.stream?;
+        follower.acknowledged = last;
+        Some(HaMessage::Ack { applied: last, echo: follower.echo, key_seen: follower.key_seen_there })
     }
 
     /// The stream from the leader ended. `process_gone`: it was reset, and the leader's RPC port refuses connections, so its process has
@@ -53,11 +62,14 @@ impl HaCore {
     pub fn applied(&mut self, now: Mono, last: u64) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         follower.applied = last;
-        if let Some(leader) = follower.stream {
-            let (echo, key_seen) = (follower.echo, follower.key_seen_there);
-            self.actions.push(HaAction::Send(leader, HaMessage::Ack { applied: last, echo, key_seen }));
+        let (leader, is_taking_over) = (follower.stream, follower.take_over.is_some());
+        if let Some(leader) = leader
+            && follower.acknowledged != last
+            && let Some(ack) = self.acknowledge(last)
+        {
+            self.actions.push(HaAction::Send(leader, ack));
         }
-        if follower.take_over.is_some() {
+        if is_taking_over {
             self.tick_follower(now);
         }
     }

@@ -10,6 +10,8 @@ pub(super) struct Follower {
     pub stream: Option<MemberId>,
     /// The last change of the leader that the copy contains.
     pub applied: u64,
+    /// The last change that was acknowledged over this stream.
+    pub acknowledged: u64,
     /// It does not stand for election before this time.
     pub promised_until: Mono,
     /// The stamp of the ping that the promise answers.

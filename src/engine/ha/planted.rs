@@ -15,6 +15,8 @@ pub enum HaMistake {
     MeasuredFromReceipt,
     /// A standby that does not acknowledge is no longer waited for, but stays in the sync record.
     SyncFlagKept,
+    /// A standby acknowledges changes that its data directory does not have yet.
+    AcknowledgedBeforeStored,
 }
 
 #[cfg(feature = "planted-mistakes")]

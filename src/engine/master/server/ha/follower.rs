@@ -1,33 +1,28 @@
-//! A standby's stream: it connects to the leader, applies what comes, and acknowledges.
+//! A standby connects to the leader, and finds out what it means when the connection ends.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
 use crate::engine::base::HostPort;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Net, deadline};
-use crate::engine::ha::frame::{Frame, FrameKind};
-use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
-use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
+use crate::engine::ha::{HistoryId, MemberInfo};
 use crate::engine::journal::JournalError;
 use crate::engine::master::record::DATA_FORMAT_NEWEST;
 use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
-use crate::engine::master::server::ha::disk::HaDisk;
+use crate::engine::master::server::ha::copy_stream::CopyStream;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::gate::GatePhase;
 use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, StreamStart, greet};
-use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
+use crate::engine::master::server::ha::stream::StreamError;
 
 /// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before the next attempt.
 const RETRY: Duration = Duration::from_millis(50);
-/// The leader sends pings much more often than this.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Maximum time to find out whether the leader's RPC port refuses connections.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 /// A process that is killed closes its sockets one after the other, so its port may be open a little longer than the stream: number of
@@ -102,12 +97,8 @@ async fn run<E: Env, B: ElectionBackend>(
     let (link, messages) = mpsc::unbounded_channel();
     driver.state().links.insert(leader.id, link.clone());
     driver.update(|core, _| core.stream_opened(leader.id));
-    let (reader, writer) = tokio::io::split(stream);
-    let ended = tokio::select! {
-        ended = receive(driver, leader, welcome.history, reader) => ended,
-        ended = send(writer, messages) => ended,
-    };
-    let Err(error) = ended;
+    let copying = CopyStream { driver, leader, history: welcome.history };
+    let Err(error) = copying.run(stream, messages).await;
     {
         let mut state = driver.state();
         if state.links.get(&leader.id).is_some_and(|current| current.same_channel(&link)) {
@@ -123,12 +114,7 @@ async fn run<E: Env, B: ElectionBackend>(
         });
         return error.to_string();
     }
-    let has_ended = match &error {
-        StreamError::Closed => true,
-        StreamError::Io(error) => error.kind() == ErrorKind::ConnectionReset,
-        _ => false,
-    };
-    let is_gone = has_ended && refuses(driver, &leader.rpc).await;
+    let is_gone = error.has_peer_closed() && refuses(driver, &leader.rpc).await;
     driver.update(|core, now| core.stream_closed(now, is_gone));
     error.to_string()
 }
@@ -137,26 +123,14 @@ async fn run<E: Env, B: ElectionBackend>(
 async fn refuses<E: Env, B>(driver: &HaDriver<E, B>, at: &HostPort) -> bool {
     for _ in 0..PROBES {
         match deadline(&driver.env, PROBE_TIMEOUT, driver.env.net().connect(at)).await {
-            Ok(Err(error)) => return error.kind() == ErrorKind::ConnectionRefused,
-            Ok(Ok(_)) => driver.env.sleep(PROBE_PAUSE).await,
+            Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => return true,
+            // The port was closed during the attempt, or is still open.
+            Ok(Err(error)) if error.kind() != ErrorKind::ConnectionReset => return false,
+            Ok(_) => driver.env.sleep(PROBE_PAUSE).await,
             Err(_) => return false,
         }
     }
     false
-}
-
-async fn receive<E: Env, B: ElectionBackend>(
-    driver: &Arc<HaDriver<E, B>>,
-    leader: &MemberInfo,
-    history: HistoryId,
-    reader: impl tokio::io::AsyncRead + Unpin,
-) -> Result<std::convert::Infallible, StreamError> {
-    let mut frames = FrameReader::new(reader);
-    loop {
-        let frame = deadline(&driver.env, SILENCE_MAX, frames.next()).await;
-        let frame = frame.map_err(|_| StreamError::Silent(SILENCE_MAX))??;
-        handle(driver, leader, history, &frame).await?;
-    }
 }
 
 /// The changes that follow belong to this history. The data directory notes it before it contains them.
@@ -178,112 +152,4 @@ async fn continue_history<E: Env, B: ElectionBackend>(
     let mut copy = driver.copy();
     (copy.history, copy.parent) = (Some(history), copy.history.map(|before| (before, copy.applied)));
     Ok(())
-}
-
-async fn handle<E: Env, B: ElectionBackend>(
-    driver: &Arc<HaDriver<E, B>>,
-    leader: &MemberInfo,
-    history: HistoryId,
-    frame: &Frame,
-) -> Result<(), StreamError> {
-    let now = driver.env.now();
-    match frame.kind {
-        FrameKind::Control => {
-            let message = HaMessage::decode(&frame.payload)?;
-            if let HaMessage::Ping { last, .. } = message {
-                driver.state().leader_last = last;
-            }
-            driver.update(|core, now| core.receive(now, leader.id, message));
-        }
-        FrameKind::Changes => {
-            let changes = Changes::decode(&frame.payload)?;
-            let log = driver.hub.disk.as_ref().and_then(HaDisk::log);
-            let applied = {
-                let mut copy = driver.copy();
-                if !copy.is_following() {
-                    return Ok(());
-                }
-                if frame.sequence > copy.applied + 1 {
-                    return Err(StreamError::Order);
-                }
-                for (sequence, change) in (frame.sequence..).zip(changes.iter()) {
-                    if copy.apply(now, sequence, change)? {
-                        driver.hub.tail.append(sequence, change);
-                        if let Some(log) = &log {
-                            log.append(sequence, change, driver.env.unix());
-                        }
-                    }
-                }
-                copy.applied
-            };
-            if let Some(log) = log
-                && !log.store_copied(applied).await
-            {
-                return Err(StreamError::NotStored);
-            }
-            driver.update(|core, now| core.applied(now, applied));
-        }
-        FrameKind::SnapshotChunk => driver.copy().load(now, &frame.payload)?,
-        FrameKind::SnapshotEnd => {
-            let SnapshotEnd { objects, digest } = SnapshotEnd::decode(&frame.payload)?;
-            if !driver.copy().loaded(history, frame.sequence, objects, digest) {
-                return Err(StreamError::Damaged("the snapshot differs from the leader's state".to_owned()));
-            }
-            driver.hub.tail.restart(frame.sequence + 1);
-            tracing::info!(objects, change = frame.sequence, "snapshot received from the leader");
-            // Nothing is applied in the meantime.
-            let (member, last) = (driver.state().core.me().id, frame.sequence);
-            let discarded = driver.copies_discarded();
-            let begun = driver.use_disk(move |disk, driver| {
-                let (now, format) = (driver.env.now(), driver.settings.format);
-                let note = {
-                    let mut copy = driver.copy();
-                    copy.following().map(|standby| standby.begin_snapshot(now, format));
-                    copy.note(member)
-                };
-                let slices = |slots| driver.copy().following()?.snapshot_slots(slots);
-                disk.begin(&driver.env, slices, last, note, discarded)
-            });
-            begun.await.map_err(|_| StreamError::NotStored)?;
-            driver.update(|core, now| core.applied(now, frame.sequence));
-        }
-        FrameKind::Clients => {
-            let mut copy = driver.copy();
-            for (client, age_ms) in ClientPings::decode(&frame.payload)?.0 {
-                copy.heard(client, now - Duration::from_millis(age_ms.into()));
-            }
-            copy.forget_old_calls(now);
-        }
-        FrameKind::Digest => {
-            let digest = StateDigest::decode(&frame.payload)?;
-            if !driver.copy().agrees(frame.sequence, &digest) {
-                let what = format!(
-                    "the copy differs from the leader's state after change {}, in the object slots from {} on, the segments or the clients",
-                    frame.sequence, digest.from
-                );
-                return Err(StreamError::Damaged(what));
-            }
-            driver.state().digests += 1;
-        }
-    }
-    Ok(())
-}
-
-async fn send(
-    mut writer: impl tokio::io::AsyncWrite + Unpin,
-    mut messages: mpsc::UnboundedReceiver<StreamMessage>,
-) -> Result<std::convert::Infallible, StreamError> {
-    let mut out = Vec::new();
-    loop {
-        let mut message = messages.recv().await.ok_or(StreamError::Closed)?;
-        out.clear();
-        loop {
-            message.put(&mut out, 0, 0);
-            match messages.try_recv() {
-                Ok(next) => message = next,
-                Err(_) => break,
-            }
-        }
-        writer.write_all(&out).await?;
-    }
 }

@@ -6,6 +6,7 @@
 
 mod copy;
 mod copy_note;
+mod copy_stream;
 mod disk;
 mod disk_threads;
 mod driver;

@@ -1,5 +1,6 @@
 //! The connection between a leader and a standby: frames are read, and messages are queued for it.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -58,6 +59,18 @@ pub(super) enum StreamError {
     Lost(#[from] super::tail::TailLost),
 }
 
+impl StreamError {
+    /// Whether the peer has closed the connection. Its process may have ended.
+    pub fn has_peer_closed(&self) -> bool {
+        match self {
+            StreamError::Closed => true,
+            // Which one is reported depends on what was being sent at that moment.
+            StreamError::Io(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+            _ => false,
+        }
+    }
+}
+
 /// Reads frames.
 pub(super) struct FrameReader<R> {
     reader: R,
@@ -83,5 +96,18 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 return Err(StreamError::Closed);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_the_peer_closed_may_end_with_different_errors() {
+        let io = |kind: ErrorKind| StreamError::Io(kind.into());
+        assert!(StreamError::Closed.has_peer_closed());
+        assert!(io(ErrorKind::ConnectionReset).has_peer_closed() && io(ErrorKind::BrokenPipe).has_peer_closed());
+        assert!(!io(ErrorKind::TimedOut).has_peer_closed() && !StreamError::Order.has_peer_closed());
     }
 }

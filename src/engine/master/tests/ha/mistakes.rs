@@ -21,6 +21,7 @@ fn each_mistake_in_the_election_is_detected() {
         HaMistake::KeyOverwritten,
         HaMistake::MeasuredFromReceipt,
         HaMistake::SyncFlagKept,
+        HaMistake::AcknowledgedBeforeStored,
     ] {
         found.push((mistake, first_failure(mistake)));
     }

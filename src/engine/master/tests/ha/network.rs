@@ -4,6 +4,7 @@ use super::event::Event;
 use super::node::StateCopy;
 use super::stream::{Packet, Stream};
 use super::world::World;
+use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::{HaAction, MemberId, TxnOutcome};
 
 impl World {
@@ -264,20 +265,25 @@ impl World {
         let delay = if is_slow { self.rng.below(self.plan.slow_disk) as u64 } else { 0 };
         let node = &mut self.nodes[nth];
         let (last, incarnation, copy) = (node.applied, node.incarnation, node.id());
+        let is_standby = matches!(node.copy, StateCopy::Standby(_));
+        if !is_slow && is_standby {
+            node.stored = last;
+        }
+        if is_standby && (!is_slow || is_planted(HaMistake::AcknowledgedBeforeStored)) {
+            node.core.applied(now, last);
+        }
         if is_slow {
             // A disk stores in order.
             node.disk_busy_until = node.disk_busy_until.max(self.now + delay) + 1;
             let wait = node.disk_busy_until - self.now;
             self.after(wait, Event::Stored { node: nth, incarnation, copy, last });
-        } else if matches!(node.copy, StateCopy::Standby(_)) {
-            node.stored = last;
-            node.core.applied(now, last);
         }
     }
 
     pub(super) fn receive_packet(&mut self, nth: usize, number: u64, to_leader: bool, packet: Packet) {
         let now = self.nodes[nth].clock(self.now);
         let Some(stream) = self.streams.get(&number).cloned() else { return };
+        let has_data = self.plan.has_data;
         let (own, other) =
             if to_leader { (stream.leader_id, stream.standby_id) } else { (stream.standby_id, stream.leader_id) };
         let node = &mut self.nodes[nth];
@@ -287,9 +293,16 @@ impl World {
         match packet {
             Packet::Ha(message) => node.core.receive(now, other, message),
             Packet::Changes(changes) => {
+                let is_following = matches!(node.copy, StateCopy::Standby(_)) && !node.is_preparing;
+                let received = changes.last().map_or(0, |change| change.sequence).max(node.applied);
+                // Without a data directory, a standby acknowledges before it applies.
+                let early = if is_following && !has_data { node.core.acknowledge(received) } else { None };
                 node.apply(now, &changes);
-                if matches!(node.copy, StateCopy::Standby(_)) && !node.is_preparing {
+                if is_following {
                     self.store(nth);
+                }
+                if let Some(ack) = early {
+                    self.send_message(nth, other, Packet::Ha(ack));
                 }
             }
             Packet::Snapshot { history, last, chunks } => {
