@@ -30,6 +30,8 @@ pub mod message;
 pub mod planted;
 mod record;
 mod replica_set;
+#[cfg(test)]
+pub mod stage;
 mod state;
 
 pub use action::{HaAction, HaMessage, StopReason};

@@ -142,8 +142,8 @@ impl World {
             HaAction::HoldChanges(is_holding) => {
                 self.nodes[nth].is_holding = is_holding;
                 if is_holding {
-                    let last = self.nodes[nth].applied;
-                    self.nodes[nth].core.changes_held(now, last);
+                    let took = self.rng.below(3_000) as u64;
+                    self.after(took, Event::ChangesHeld { node: nth, incarnation });
                 }
             }
             HaAction::Forward(_) => {

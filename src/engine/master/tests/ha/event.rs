@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use super::request::{Reply, Request};
 use super::stream::Packet;
+use crate::engine::ha::stage::HaStage;
 use crate::engine::ha::{HaAction, MemberId, TxnOutcome};
 
 /// Something that happens at a time of the simulation.
@@ -84,6 +85,17 @@ pub enum Event {
         until: u64,
     },
     Fault,
+    /// The fault that was planned for this stage of this node.
+    StageFault {
+        node: usize,
+        stage: HaStage,
+        fault: Fault,
+    },
+    /// No request changes anything any more.
+    ChangesHeld {
+        node: usize,
+        incarnation: u64,
+    },
     Heal(Fault),
     EndCutStreams(usize, usize),
     Resume(usize),

@@ -2,6 +2,7 @@
 
 use super::event::Event;
 use super::world::World;
+use crate::engine::ha::stage::HaStage;
 
 /// A fault, and when it ends if it does not end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,22 @@ pub enum Fault {
     CutEtcd(usize),
     EtcdDown,
     StepDown,
+    /// A crash, a pause or a cut when a master next reaches this stage.
+    AtStage(HaStage),
+}
+
+impl Fault {
+    fn name(self) -> String {
+        format!("{self:?}").split('(').next().unwrap_or("").to_owned()
+    }
+
+    /// The node that it hits.
+    fn node(self) -> Option<usize> {
+        match self {
+            Fault::Crash(nth) | Fault::Pause(nth) | Fault::CutEtcd(nth) | Fault::CutNodes(nth, _) => Some(nth),
+            _ => None,
+        }
+    }
 }
 
 impl World {
@@ -24,22 +41,26 @@ impl World {
     pub(super) fn inject(&mut self) {
         let nodes = self.nodes.len();
         let (a, b) = (self.rng.below(nodes), self.rng.below(nodes));
-        let leader = (0..nodes).find(|nth| self.nodes[*nth].is_up && self.nodes[*nth].is_leader());
         // Half of the faults hit the leader.
-        let a = leader.filter(|_| self.rng.below(2) == 0).unwrap_or(a);
-        let long = |world: &mut World, max_ms: usize| 50_000 + world.rng.below(max_ms * 1000) as u64;
-        let fault = match self.rng.below(15) {
+        let a = self.leader().filter(|_| self.rng.below(2) == 0).unwrap_or(a);
+        let fault = match self.rng.below(20) {
             0..2 => Fault::Crash(a),
             2 => Fault::Leave(a),
-            12.. => Fault::CrashBusy,
+            12..15 => Fault::CrashBusy,
+            15.. => Fault::AtStage(HaStage::ALL[self.rng.below(HaStage::ALL.len())]),
             3..5 => Fault::Pause(a),
             5..7 => Fault::CutNodes(a, if a == b { (a + 1) % nodes } else { b }),
             7..9 => Fault::CutEtcd(a),
             9 => Fault::EtcdDown,
             _ => Fault::StepDown,
         };
-        *self.totals.faults.entry(format!("{fault:?}").split('(').next().unwrap_or("").to_owned()).or_default() += 1;
+        *self.totals.faults.entry(fault.name()).or_default() += 1;
+        self.apply_fault(fault);
+    }
+
+    fn apply_fault(&mut self, fault: Fault) {
         self.trace(|| format!("fault {fault:?}"));
+        let long = |world: &mut World, max_ms: usize| 50_000 + world.rng.below(max_ms * 1000) as u64;
         match fault {
             Fault::Crash(nth) => {
                 self.crash_for_a_while(nth);
@@ -77,12 +98,47 @@ impl World {
                 self.after(length, Event::Heal(fault));
             }
             Fault::StepDown => {
-                if let Some(nth) = leader {
+                if let Some(nth) = self.leader() {
                     let now = self.nodes[nth].clock(self.now);
                     self.totals.effective += u64::from(self.nodes[nth].core.step_down(now));
                     self.perform(nth);
                 }
             }
+            Fault::AtStage(stage) => self.planned_stage = Some(stage),
+        }
+    }
+
+    /// The node that serves as the leader.
+    fn leader(&self) -> Option<usize> {
+        (0..self.nodes.len()).find(|nth| self.nodes[*nth].is_up && self.nodes[*nth].is_leader())
+    }
+
+    /// A node has handled an event. If it has reached the planned stage, it, or another node, will have a fault within two milliseconds.
+    pub(super) fn note_stage(&mut self, nth: usize) {
+        let stage = self.nodes[nth].core.stage();
+        if std::mem::replace(&mut self.nodes[nth].stage, stage) == stage || self.planned_stage != Some(stage) {
+            return;
+        }
+        self.planned_stage = None;
+        let nodes = self.nodes.len();
+        let at = if self.rng.below(3) == 0 { self.rng.below(nodes) } else { nth };
+        let fault = match self.rng.below(6) {
+            0..3 => Fault::Crash(at),
+            3 => Fault::Pause(at),
+            4 => Fault::CutNodes(at, (at + 1) % nodes),
+            _ => Fault::CutEtcd(at),
+        };
+        let wait = self.rng.below(2_000) as u64;
+        self.after(wait, Event::StageFault { node: nth, stage, fault });
+    }
+
+    /// Injects a fault that was planned for a stage, and counts it if the node is still there.
+    pub(super) fn inject_at_stage(&mut self, node: usize, stage: HaStage, fault: Fault) {
+        let (is_there, before) = (self.nodes[node].core.stage() == stage, self.totals.effective);
+        self.apply_fault(fault);
+        if is_there && self.totals.effective > before {
+            let place = if fault.node() == Some(node) { "there" } else { "elsewhere" };
+            *self.totals.stages.entry(stage).or_default().entry(format!("{} {place}", fault.name())).or_default() += 1;
         }
     }
 
@@ -124,7 +180,12 @@ impl World {
                     self.etcd.extend_all(self.now + 2_000_000);
                 }
             }
-            Fault::Crash(_) | Fault::Leave(_) | Fault::CrashBusy | Fault::Pause(_) | Fault::StepDown => {}
+            Fault::Crash(_)
+            | Fault::Leave(_)
+            | Fault::CrashBusy
+            | Fault::Pause(_)
+            | Fault::StepDown
+            | Fault::AtStage(_) => {}
         }
     }
 }

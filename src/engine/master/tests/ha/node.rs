@@ -1,6 +1,7 @@
 //! A simulated master.
 
 use crate::engine::base::Mono;
+use crate::engine::ha::stage::HaStage;
 use crate::engine::ha::{AckMode, HaConfig, HaCore, HaRole, HistoryId, MemberId, MemberInfo};
 use crate::engine::master::tests::ha::event::Event;
 use crate::engine::master::tests::ha::request::PendingReply;
@@ -45,6 +46,8 @@ pub struct Node {
     pub is_holding: bool,
     pub is_serving: bool,
     pub is_preparing: bool,
+    /// The stage after the last event.
+    pub stage: HaStage,
     pub pending: Vec<PendingReply>,
     pub effects: Effects,
     policy: StorePolicy,
@@ -78,6 +81,7 @@ impl Node {
             is_holding: false,
             is_serving: false,
             is_preparing: false,
+            stage: HaStage::Following,
             pending: Vec::new(),
             effects: Effects::default(),
             policy,

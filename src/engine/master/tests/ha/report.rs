@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::base::rng::Rng;
 use crate::engine::ha::MemberId;
+use crate::engine::ha::stage::HaStage;
 
 /// What a seed decides beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,8 @@ pub struct Totals {
     pub fast_paths: u64,
     pub reopened: u64,
     pub faults: BTreeMap<String, u64>,
+    /// Faults that had an effect while a node was at a stage: at this node itself, or at another one.
+    pub stages: BTreeMap<HaStage, BTreeMap<String, u64>>,
 }
 
 impl Totals {
@@ -99,5 +102,26 @@ impl Totals {
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;
         }
+        for (stage, counts) in &other.stages {
+            let sum = self.stages.entry(*stage).or_default();
+            counts.iter().for_each(|(fault, count)| *sum.entry(fault.clone()).or_default() += count);
+        }
+    }
+
+    /// A line per stage, with the faults while a node was there.
+    pub(super) fn stage_table(&self) -> String {
+        let cell = |(fault, count): (&String, &u64)| format!("{fault} {count}");
+        let row = |(stage, counts): (&HaStage, &BTreeMap<String, u64>)| {
+            format!("{stage:?}: {}\n", counts.iter().map(cell).collect::<Vec<_>>().join(", "))
+        };
+        self.stages.iter().map(row).collect()
+    }
+
+    /// The stages at which no process crashed.
+    pub(super) fn stages_without_a_crash(&self) -> Vec<HaStage> {
+        let has_crash = |stage: &HaStage| {
+            self.stages.get(stage).is_some_and(|counts| counts.keys().any(|fault| fault.starts_with("Crash")))
+        };
+        HaStage::ALL.into_iter().filter(|stage| !has_crash(stage)).collect()
     }
 }

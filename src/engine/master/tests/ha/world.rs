@@ -12,6 +12,7 @@ use super::node::{Node, StateCopy};
 use super::report::{Plan, Totals, Violation};
 use super::stream::Stream;
 use crate::engine::base::rng::Rng;
+use crate::engine::ha::stage::HaStage;
 use crate::engine::ha::{AckMode, HaAction, MemberId};
 use crate::engine::master::StorePolicy;
 
@@ -47,6 +48,8 @@ pub struct World {
     pub(super) violation: Option<Violation>,
     is_traced: bool,
     pub is_crash_planned: bool,
+    /// A fault happens when a node next reaches this stage.
+    pub(super) planned_stage: Option<HaStage>,
     /// The hosts that lost power, until their processes start again.
     pub power_lost: Vec<bool>,
     /// Writes of the sync record, also by elections, that have not arrived at etcd.
@@ -103,6 +106,7 @@ impl World {
             totals: Totals { slow_disks: u64::from(plan.slow_disk > 1), ..Totals::default() },
             violation: None,
             is_crash_planned: false,
+            planned_stage: None,
             power_lost: vec![false; plan.nodes],
             sync_writes: 0,
             is_traced: std::env::var_os("MCCTL_HA_TRACE").is_some(),
@@ -240,6 +244,7 @@ impl World {
             | Event::Connect { node, incarnation }
             | Event::Closed { node, incarnation, .. }
             | Event::CrashBusy { node, incarnation }
+            | Event::ChangesHeld { node, incarnation }
             | Event::Stored { node, incarnation, .. }
             | Event::Prepared { node, incarnation, .. } => Some((*node, Some(*incarnation))),
             Event::Request { node, .. } => Some((*node, None)),
@@ -298,6 +303,7 @@ impl World {
                     return Err(Violation::OtherBytes { key, found: found.cloned() });
                 }
             }
+            Event::StageFault { node, stage, fault } => self.inject_at_stage(node, stage, fault),
             Event::Heal(fault) => self.heal(fault),
             Event::EndCutStreams(a, b) => self.end_cut_streams(a, b),
             Event::Start(nth) => self.start(nth),
@@ -338,6 +344,10 @@ impl World {
             Event::Watch { .. } => self.send_to_etcd(nth, HaAction::Observe),
             Event::Connect { .. } => self.connect(nth),
             Event::CrashBusy { node, .. } => return self.crash_for_a_while(node),
+            Event::ChangesHeld { .. } => {
+                let last = self.nodes[nth].applied;
+                self.nodes[nth].core.changes_held(now, last);
+            }
             Event::Closed { stream, process_gone, .. } => self.stream_ended(nth, stream, process_gone),
             Event::Stored { copy, last, .. } => {
                 let node = &mut self.nodes[nth];
@@ -358,5 +368,6 @@ impl World {
             _ => {}
         }
         self.perform(nth);
+        self.note_stage(nth);
     }
 }
