@@ -61,7 +61,7 @@ pub struct Args {
     /// Master host; with --etcd, several hosts
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     master: Vec<String>,
-    /// Directory for the log and snapshots of mcctl's master; '' for none: a restart empties the store [default: /var/lib/mcctl/NAME-master]
+    /// Directory for the log and snapshots of each mcctl master; '' for none: the state is in memory only [default: /var/lib/mcctl/NAME-master]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
     /// Server hosts (with --mode pd: prefill server hosts)
@@ -344,7 +344,7 @@ impl Args {
         if !given.master.is_empty() {
             spec.master.hosts = given.master;
         }
-        // The file names the directory even if it is the default, so that an operator finds it.
+        // The file names the directory even if it is the default, so that an operator finds it. For several masters, it depends on the format.
         spec.master.data_dir = match (spec.programs, given.data_dir) {
             (Programs::Mcctl, None) if given.etcd.is_empty() => Some(spec.default_data_dir()),
             (_, path) => path,

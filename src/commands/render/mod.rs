@@ -53,7 +53,7 @@ pub struct Args {
     /// Kubernetes: size of that volume, e.g. 10Gi [default: computed from master.memory]
     #[arg(long, value_name = "SIZE")]
     master_storage: Option<String>,
-    /// Run mcctl's master without a data directory: a restart empties the store
+    /// Run mcctl's masters without data directories: their state is in memory only
     #[arg(long, conflicts_with_all = ["storage_class", "master_storage"])]
     no_master_data: bool,
     /// Print all files as one JSON document

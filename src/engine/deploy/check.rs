@@ -1,6 +1,7 @@
 //! Validation of a deployment file before processes are planned.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use crate::engine::base::addr::host_is_loopback;
@@ -33,7 +34,7 @@ pub(crate) fn check(spec: &DeploymentSpec, platform: Platform) -> Result<(), Dep
     numbers(spec)?;
     master(spec)?;
     programs(spec)?;
-    data_dir(spec)?;
+    data_dir(spec, platform)?;
     transfer(spec)?;
     contributed_memory(spec, platform)?;
     serving(spec)?;
@@ -257,18 +258,14 @@ fn programs(spec: &DeploymentSpec) -> Result<(), DeployError> {
     if spec.programs == Programs::Upstream {
         return Ok(());
     }
-    let has_data = spec.master.data_dir.as_ref().is_some_and(|path| !path.is_empty());
-    let unsupported = if spec.master.ha.is_some() && has_data {
-        Some(("master.data_dir", "masters of a cluster keep their state in memory and on each other; remove it"))
-    } else if !spec.nodes.ssd_path.is_empty() {
-        Some(("nodes.ssd_path", "mcctl's nodes do not support an SSD tier yet; set programs = \"upstream\""))
-    } else {
-        None
-    };
-    unsupported.map_or(Ok(()), |(key, what)| Err(invalid_value(key, what)))
+    if !spec.nodes.ssd_path.is_empty() {
+        let what = "mcctl's nodes do not support an SSD tier yet; set programs = \"upstream\"";
+        return Err(invalid_value("nodes.ssd_path", what));
+    }
+    Ok(())
 }
 
-fn data_dir(spec: &DeploymentSpec) -> Result<(), DeployError> {
+fn data_dir(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> {
     let key = "master.data_dir";
     if let (Programs::Upstream, Some(path)) = (spec.programs, &spec.master.data_dir)
         && !path.is_empty()
@@ -276,14 +273,23 @@ fn data_dir(spec: &DeploymentSpec) -> Result<(), DeployError> {
         let what = "mooncake_master has no data directory: remove it, or set programs = \"mcctl\"";
         return Err(invalid_value(key, what));
     }
-    let Some(path) = spec.data_dir() else {
+    let is_given = spec.master.data_dir.as_ref().is_some_and(|path| !path.is_empty());
+    if is_given && !spec.has_volume_per_master(platform) {
+        let what = "several masters in a RoleBasedGroup would share one volume: set data_dir = \"\", or render k8s, \
+                    which gives each master a claim";
+        return Err(invalid_value(key, what));
+    }
+    let Some(path) = spec.data_dir(platform) else {
         let volume = [
             ("kubernetes.storage_class", !spec.kubernetes.storage_class.is_empty()),
             ("kubernetes.master_storage", spec.kubernetes.master_storage.is_some()),
         ];
+        let what = match spec.has_volume_per_master(platform) {
+            true => "has no effect: the master has no data directory",
+            false => "has no effect: several masters in a RoleBasedGroup have no data directory",
+        };
         let set = volume.iter().find(|(_, is_set)| *is_set);
-        return set
-            .map_or(Ok(()), |(key, _)| Err(invalid_value(key, "has no effect: the master has no data directory")));
+        return set.map_or(Ok(()), |(key, _)| Err(invalid_value(key, what)));
     };
     let parts = || path.split('/').filter(|part| !part.is_empty());
     if !is_path(&path) || parts().count() == 0 || parts().any(|part| part == ".." || part == ".") {
@@ -431,10 +437,24 @@ fn hosts(spec: &DeploymentSpec) -> Result<(), DeployError> {
                 let what = format!("{name} must be an IP address: the master binds to it and publishes it in etcd");
                 Err(invalid_value("master.hosts", what))
             }
-            None => Ok(()),
+            None => masters_are_apart(&master.hosts),
         },
         None => Ok(()),
     }
+}
+
+/// Checks that no two masters run on one host, where they would use the same ports and the same data directory.
+fn masters_are_apart(hosts: &[String]) -> Result<(), DeployError> {
+    let mut known: BTreeMap<IpAddr, &String> = BTreeMap::new();
+    for host in hosts {
+        let Ok(address) = host.parse::<IpAddr>() else { continue };
+        let address = if address.is_loopback() { Ipv4Addr::LOCALHOST.into() } else { address.to_canonical() };
+        if let Some(other) = known.insert(address, host) {
+            let what = format!("{other} and {host} are the same host; each master requires a host of its own");
+            return Err(invalid_value("master.hosts", what));
+        }
+    }
+    Ok(())
 }
 
 fn cluster(spec: &DeploymentSpec) -> Result<(), DeployError> {

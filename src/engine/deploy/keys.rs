@@ -47,7 +47,7 @@ pub(super) const KEYS: &[KeyHelp] = &[
     (
         "master",
         "data_dir",
-        "directory for the log and snapshots of mcctl's master, in a container on a volume; empty: a restart empties the store",
+        "directory for the log and snapshots of mcctl's master, in a container on a volume; several masters have one each; empty: memory only",
     ),
     ("master", "extra_flags", "additional master flags, in the form --FLAG=VALUE"),
     ("master.ha", "etcd", "for multiple masters: etcd members as HOST:PORT"),

@@ -123,7 +123,7 @@ pub struct HostMount {
 /// A directory whose contents outlive the process. In containers, a volume of its own is mounted there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataVolume {
-    /// Name of the volume: a DNS label, unique in the deployment.
+    /// Name of the volume: a DNS label, unique on its host. In a StatefulSet, each pod has a claim of its own.
     pub name: String,
     pub path: String,
     /// Disk space that the contents may need, in bytes.

@@ -65,10 +65,15 @@ impl DeploymentSpec {
         format!("/var/lib/mcctl/{}-master", self.name)
     }
 
-    /// The master's data directory. `None` if its state is in memory only. Upstream's master has no such directory, and a master of a cluster
-    /// none yet.
-    pub fn data_dir(&self) -> Option<String> {
-        if self.master.ha.is_some() {
+    /// Whether each master has a directory or a volume of its own on `platform`. The pods of a role in a RoleBasedGroup share their volumes,
+    /// because it has no claim templates.
+    pub fn has_volume_per_master(&self, platform: Platform) -> bool {
+        self.master.ha.is_none() || platform != Platform::Rbg
+    }
+
+    /// The data directory of each master on `platform`. `None` if the state is in memory only. Upstream's master has no such directory.
+    pub fn data_dir(&self, platform: Platform) -> Option<String> {
+        if !self.has_volume_per_master(platform) {
             return None;
         }
         match (self.programs, &self.master.data_dir) {
@@ -213,7 +218,7 @@ pub struct MasterSection {
     /// Memory of the process: about 1 GiB per million keys.
     pub memory: DeploySize,
     /// Directory for the log and the snapshots of mcctl's master. Unset uses [`DeploymentSpec::default_data_dir`]; empty keeps the state in
-    /// memory only.
+    /// memory only. Several masters have one each, at this path on their hosts or in their pods.
     pub data_dir: Option<String>,
     /// Additional master flags, passed unchanged.
     pub extra_flags: Vec<String>,

@@ -99,6 +99,16 @@ fn the_volume_of_the_master_is_set_by_flags() {
 }
 
 #[test]
+fn several_masters_of_a_group_have_no_data_directory() {
+    let rbg = |flags: &[&str]| mcctl(&[&["render", "rbg", &fixture("mcctl-ha.toml")], flags].concat());
+    assert!(!rbg(&[]).succeeds().contains("data-dir"));
+    let line = rbg(&["--set", "master.data_dir=/var/lib/kv"]).fails(2).to_owned();
+    assert!(line.contains("master.data_dir: ") && line.contains("data_dir = \"\""), "{line}");
+    assert!(rbg(&["--storage-class", "fast"]).fails(2).contains("kubernetes.storage_class: "));
+    rbg(&["--set", "master.data_dir=/var/lib/kv", "--no-master-data"]).succeeds();
+}
+
+#[test]
 fn changed_files_are_kept_unless_forced() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");

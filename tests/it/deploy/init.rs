@@ -106,6 +106,9 @@ fn the_file_names_the_data_directory_of_a_master_of_mcctl() {
     assert!(line(&["--data-dir", "/mnt/kv"]).starts_with("data_dir = \"/mnt/kv\""));
     assert!(line(&["--data-dir", ""]).starts_with("data_dir = \"\""));
     assert!(line(&["--programs", "upstream"]).starts_with("# data_dir"));
+    let ha = ["--master", "10.0.0.1,10.0.0.2", "--hosts", "10.0.0.3", "--etcd", "10.0.0.9:2379"];
+    assert!(line(&ha).starts_with("# data_dir = \"/var/lib/mcctl/hicache-master\""));
+    assert!(line(&[&ha[..], &["--data-dir", "/mnt/kv"]].concat()).starts_with("data_dir = \"/mnt/kv\""));
     let upstream = mcctl(&["init", "--model", "m", "--programs", "upstream", "--data-dir", "/mnt/kv"]);
     assert!(upstream.fails(2).contains("master.data_dir"));
 }

@@ -45,6 +45,7 @@ fn command_lines_and_units_of_the_other_deployments() {
         check("sglang", name);
         check("systemd", name);
     }
+    check("systemd", "mcctl-ha.toml");
 }
 
 #[test]
@@ -187,6 +188,31 @@ fn the_master_has_a_directory_that_outlives_it() {
     let docker = mcctl(&["render", "docker", &fixture("mcctl.toml")]);
     let volume = "--volume ours-master-data:/var/lib/mcctl/ours-master";
     assert!(docker.succeeds().lines().any(|line| line.trim().starts_with(volume)), "{docker:?}");
+}
+
+#[test]
+fn each_elected_master_has_a_directory_on_its_host() {
+    let hosts = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+    let (units, compose, docker) =
+        (files("systemd", "mcctl-ha.toml"), files("compose", "mcctl-ha.toml"), files("docker", "mcctl-ha.toml"));
+    for (i, host) in hosts.iter().enumerate() {
+        let unit = &units[&format!("{host}/etc/systemd/system/ha-master-{i}.service")];
+        let start = unit.lines().find(|line| line.starts_with("ExecStart=")).expect("a command");
+        assert!(
+            start.contains(" --enable_ha=true ") && start.ends_with(" --data-dir=/var/lib/mcctl/ha-master"),
+            "{unit}"
+        );
+        assert!(unit.lines().any(|line| line == "StateDirectory=mcctl/ha-master"), "{unit}");
+        let compose: Compose = serde_yaml_ng::from_str(&compose[&format!("{host}/compose.yaml")]).expect("valid");
+        assert_eq!(compose.services[&format!("ha-master-{i}")].volumes, ["ha-master-data:/var/lib/mcctl/ha-master"]);
+        assert_eq!(compose.volumes.keys().collect::<Vec<_>>(), ["ha-master-data"]);
+        let script = &docker[&format!("{host}/docker.sh")];
+        assert_eq!(script.matches("--volume ha-master-data:/var/lib/mcctl/ha-master").count(), 1, "{script}");
+    }
+    let conflicts = ["--enable_http_metadata_server", "--enable_snapshot"];
+    assert!(units.values().all(|text| conflicts.iter().all(|flag| !text.contains(flag))));
+    let without = mcctl(&["render", "systemd", &fixture("mcctl-ha.toml"), "--no-master-data"]);
+    assert!(!without.succeeds().contains("data-dir"), "{without:?}");
 }
 
 #[test]

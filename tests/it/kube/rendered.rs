@@ -108,6 +108,7 @@ fn manifests_match_their_snapshots() {
         ("store-nodes", Target::K8s, "k8s"),
         ("ha", Target::K8s, "k8s"),
         ("mcctl", Target::K8s, "k8s"),
+        ("mcctl-ha", Target::K8s, "k8s"),
         ("mcctl", Target::Rbg, "rbg"),
         ("pd", Target::Rbg, "rbg"),
         ("distributed", Target::Rbg, "rbg"),
@@ -230,6 +231,33 @@ fn a_master_with_a_data_directory_is_a_stateful_set_with_a_claim() {
     let [governing] = services.iter().filter(is_headless).collect::<Vec<_>>()[..] else { panic!("{services:#?}") };
     assert_eq!(governing["metadata"]["name"], spec["serviceName"]);
     assert_eq!(services.len(), 2, "and one with an address");
+}
+
+#[test]
+fn each_elected_master_has_a_claim_of_its_own() {
+    let all = documents(&named("mcctl-ha", Target::K8s));
+    let sets = of_kind(&all, "StatefulSet", "ha-master");
+    let [set] = sets[..] else { panic!("{all:#?}") };
+    let spec = &set["spec"];
+    assert_eq!((spec["replicas"].as_u64(), spec["updateStrategy"]["type"].as_str()), (Some(3), Some("OnDelete")));
+    let templates = spec["volumeClaimTemplates"].as_array().unwrap();
+    let [claim] = &templates[..] else { panic!("{templates:#?}") };
+    let pod = &spec["template"]["spec"];
+    assert!(pod["volumes"].is_null() || pod["volumes"] == serde_json::json!([]), "no volume is shared: {pod:#?}");
+    assert!(pod["securityContext"]["fsGroup"].is_u64() && pod["terminationGracePeriodSeconds"].as_u64() > Some(60));
+    let mount = &pod["containers"][0]["volumeMounts"][0];
+    assert_eq!(mount["name"], claim["metadata"]["name"]);
+    let flag = format!("--data-dir={}", mount["mountPath"].as_str().unwrap());
+    assert!(pod["containers"][0]["args"].as_array().unwrap().iter().any(|arg| *arg == flag.as_str()), "{pod:#?}");
+    // Clients wait for the pods by name.
+    let services = of_kind(&all, "Service", "ha-master");
+    let [service] = services[..] else { panic!("{services:#?}") };
+    assert_eq!((&service["metadata"]["name"], &service["spec"]["clusterIP"]), (&spec["serviceName"], &"None".into()));
+    for to in [Target::Rbg, Target::OldRbg] {
+        let group = documents(&named("mcctl-ha", to));
+        assert!(of_kind(&group, "PersistentVolumeClaim", "").is_empty());
+        assert!(!serde_json::to_string(&group).unwrap().contains("data-dir"));
+    }
 }
 
 #[test]

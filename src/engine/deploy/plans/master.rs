@@ -62,7 +62,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
     if !spec.nodes.ssd_path.is_empty() {
         flag("enable_offload", "true".to_owned());
     }
-    let data = data_volume(spec);
+    let data = data_volume(context);
     if let Some(data) = &data {
         flag("data-dir", data.path.clone());
     }
@@ -107,9 +107,10 @@ fn keys(spec: &DeploymentSpec) -> u64 {
     master_disk::keys_in(spec.master.memory.0)
 }
 
-/// The volume for the master's data directory.
-fn data_volume(spec: &DeploymentSpec) -> Option<DataVolume> {
-    let path = spec.data_dir()?;
+/// The volume for a master's data directory. Its name stays the same if the order of the hosts changes.
+fn data_volume(context: &PlanContext<'_>) -> Option<DataVolume> {
+    let spec = context.spec;
+    let path = spec.data_dir(context.platform)?;
     let keys = keys(spec);
     let volume_bytes = spec.kubernetes.master_storage.map_or_else(|| master_disk::volume_bytes(keys), |size| size.0);
     Some(DataVolume {
@@ -135,10 +136,8 @@ fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<
         if set.contains(&name) {
             return Err(invalid_value(key, format!("--{name} is already set by another key")));
         }
-        if ["enable_snapshot", "enable_snapshot_restore"].contains(&name.as_str()) && context.spec.data_dir().is_some()
-        {
-            let what = format!("--{name} conflicts with master.data_dir; to use it, set data_dir = \"\"");
-            return Err(invalid_value(key, what));
+        if let Some(why) = conflict(context, &name) {
+            return Err(invalid_value(key, format!("--{name} {why}")));
         }
         if !context.has_flag(&name) {
             return Err(invalid_value(
@@ -149,6 +148,28 @@ fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<
         argv.push(arg.clone());
     }
     Ok(())
+}
+
+/// Why mcctl's master would exit at startup with the flag `name`.
+fn conflict(context: &PlanContext<'_>, name: &str) -> Option<&'static str> {
+    let has_data = context.spec.data_dir(context.platform).is_some();
+    let is_elected = context.spec.master.ha.is_some();
+    match name {
+        _ if !context.is_mcctl() => None,
+        "enable_snapshot" | "enable_snapshot_restore" if is_elected => {
+            Some("conflicts with master.ha: remove it; master.data_dir also contains snapshots")
+        }
+        "enable_snapshot" | "enable_snapshot_restore" if has_data => {
+            Some("conflicts with master.data_dir; to use it, set data_dir = \"\"")
+        }
+        "enable_http_metadata_server" if is_elected => {
+            Some("conflicts with master.ha: the embedded metadata service stops with its master; use p2p")
+        }
+        "fsync" | "on_disk_error" | "discard_data" if is_elected && !has_data => {
+            Some("requires a data directory, which these masters do not have: remove it")
+        }
+        _ => None,
+    }
 }
 
 /// Elected masters wait for etcd.

@@ -86,9 +86,7 @@ fn standby_masters_are_not_ready() {
     assert!(matches!(ours[0].probes.readiness.by, ProbeAction::Http { path: "/ready", .. }));
     let has = |flag: &str| ours[0].argv.iter().any(|arg| arg.starts_with(flag));
     assert!(has("--enable_ha=true") && has("--etcd_endpoints=10.0.0.9:2379") && has("--cluster_id=x"));
-    assert!(!has("--enable_oplog") && !has("--data-dir"), "{:?}", ours[0].argv);
-    let data = ha.replace("[master]", "[master]\ndata_dir = \"/d\"");
-    assert_eq!(refused(&format!("programs = \"mcctl\"\n{data}")), "master.data_dir");
+    assert!(!has("--enable_oplog"), "{:?}", ours[0].argv);
     assert_eq!(refused(&format!("programs = \"upstream\"\nmooncake = \"0.3.12.post1\"\n{ha}")), "master.ha.oplog");
     assert_eq!(refused(&format!("{ha}[metadata]\nkind = \"http\"\n")), "metadata.kind");
 }
@@ -130,6 +128,68 @@ fn a_master_of_mcctl_has_a_data_directory_unless_it_is_empty() {
     assert_eq!((none.data, none.stop_s), (None, 30));
     let upstream = plan(&ours.replace("mcctl", "upstream"));
     assert!(upstream.data.is_none() && !upstream.argv.iter().any(|arg| arg.contains("data-dir")));
+}
+
+/// Two masters of mcctl, with these lines in `[master]`.
+fn elected(more: &str) -> String {
+    format!(
+        "programs = \"mcctl\"\nname = \"a\"\n{LAPTOP}[serving]\nhosts = [\"10.0.0.3\"]\n[master]\n\
+         hosts = [\"10.0.0.1\", \"10.0.0.2\"]\n{more}\n[master.ha]\netcd = [\"10.0.0.9:2379\"]\n"
+    )
+}
+
+#[test]
+fn each_elected_master_has_a_data_directory_of_its_own() {
+    let masters = |more: &str, platform| {
+        let all = plan_processes(&read(&elected(more)), platform).expect("valid");
+        all.into_iter().filter(|plan| plan.role == ComponentRole::Master).collect::<Vec<_>>()
+    };
+    let path = |plan: &ProcessPlan| plan.data.as_ref().map(|data| data.path.clone());
+    for (more, wanted) in
+        [("", Some("/var/lib/mcctl/a-master")), ("data_dir = \"/mnt/kv\"", Some("/mnt/kv")), ("data_dir = \"\"", None)]
+    {
+        let on_hosts = masters(more, Platform::Hosts);
+        assert_eq!(on_hosts.iter().map(|plan| plan.host.as_str()).collect::<Vec<_>>(), ["10.0.0.1", "10.0.0.2"]);
+        assert!(on_hosts.iter().all(|plan| path(plan).as_deref() == wanted), "{more}");
+        let in_pods = masters(more, Platform::Kubernetes);
+        assert_eq!((in_pods.len(), in_pods[0].replicas, path(&in_pods[0]).as_deref()), (1, 2, wanted), "{more}");
+    }
+    let (data, memory) = (masters("", Platform::Hosts), masters("data_dir = \"\"", Platform::Hosts));
+    assert!(data[0].stop_s > memory[0].stop_s && memory[0].stop_s == 30, "the stop includes a snapshot");
+}
+
+#[test]
+fn elected_masters_in_a_group_have_no_data_directory() {
+    for more in ["", "data_dir = \"\""] {
+        let all = plan_processes(&read(&elected(more)), Platform::Rbg).expect("valid");
+        assert!(all[0].data.is_none() && !all[0].argv.iter().any(|arg| arg.contains("data-dir")), "{:?}", all[0]);
+    }
+    for (key, more) in [
+        ("master.data_dir", "data_dir = \"/var/lib/mcctl/a-master\""),
+        ("master.extra_flags", "extra_flags = [\"--fsync=always\"]"),
+    ] {
+        assert_eq!(error_key(&error_of(&elected(more), Platform::Rbg)), key);
+        assert!(plan_processes(&read(&elected(more)), Platform::Kubernetes).is_ok());
+    }
+}
+
+#[test]
+fn flags_that_conflict_with_an_election_are_refused() {
+    for flag in ["enable_snapshot", "enable_snapshot_restore", "enable_http_metadata_server"] {
+        for data in ["", "data_dir = \"\"\n"] {
+            let text = elected(&format!("{data}extra_flags = [\"--{flag}=true\"]"));
+            assert_eq!(refused(&text), "master.extra_flags", "{flag} {data}");
+        }
+    }
+    assert_eq!(refused(&elected("data_dir = \"\"\nextra_flags = [\"--discard_data\"]")), "master.extra_flags");
+    for extra in ["\"--fsync=always\", \"--on_disk_error=stop\", \"--ha_port=7001\"", "\"--data_format=1\""] {
+        one(&elected(&format!("extra_flags = [{extra}]")));
+    }
+    for (first, second) in [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("127.0.0.1", "127.0.0.2")] {
+        let text = elected("").replace("10.0.0.2", second).replace("\"10.0.0.1\",", &format!("\"{first}\","));
+        let text = if first.starts_with("127") { text.replace("10.0.0.3", "127.0.0.1") } else { text };
+        assert_eq!(refused(&text), "master.hosts", "{first} {second}");
+    }
 }
 
 #[test]
@@ -203,6 +263,9 @@ fn invalid_values_are_refused_by_key() {
         ),
         ("master.hosts", "[model]\npath = \"m\"\n[master]\nhosts = [\"..\"]\n[serving]\nhosts = [\"..\"]\n"),
         ("master.hosts", "[model]\npath = \"m\"\n[master]\nhosts = [\"a\", \"b\"]\n[serving]\nhosts = [\"c\"]\n"),
+        ("master.hosts", &elected("").replace("10.0.0.2", "10.0.0.1")),
+        ("master.extra_flags", &elected("extra_flags = [\"--enable_snapshot=true\"]")),
+        ("master.extra_flags", &elected("extra_flags = [\"--enable_http_metadata_server=true\"]")),
     ] {
         let error = error_of(text, Platform::Hosts);
         assert_eq!(error_key(&error), key, "{text}: {error}");
@@ -237,6 +300,15 @@ fn invalid_cluster_values_are_refused_by_key() {
         ("kubernetes.master_storage", "master_storage = \"1MiB\"\n"),
     ] {
         let error = error_of(&format!("programs = \"mcctl\"\n{LAPTOP}[kubernetes]\n{text}"), Platform::Kubernetes);
+        assert_eq!(error_key(&error), key, "{text}: {error}");
+        texts.push_str(&format!("{error}\n"));
+    }
+    for (key, text) in [
+        ("master.data_dir", elected("data_dir = \"/var/lib/mcctl/a-master\"")),
+        ("kubernetes.storage_class", format!("{}[kubernetes]\nstorage_class = \"fast\"\n", elected(""))),
+        ("master.extra_flags", elected("extra_flags = [\"--fsync=always\"]")),
+    ] {
+        let error = error_of(&text, Platform::Rbg);
         assert_eq!(error_key(&error), key, "{text}: {error}");
         texts.push_str(&format!("{error}\n"));
     }
@@ -345,8 +417,8 @@ fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPl
             let has = |flag: &str| plan.argv.iter().any(|arg| arg.starts_with(flag));
             assert_eq!(has("--data-dir="), plan.data.is_some());
             let is_memory_only = spec.master.data_dir.as_ref().is_some_and(String::is_empty);
-            let is_alone = spec.master.ha.is_none();
-            assert_eq!(plan.data.is_some(), spec.programs == Programs::Mcctl && !is_memory_only && is_alone);
+            let shares_volumes = spec.master.ha.is_some() && platform == Platform::Rbg;
+            assert_eq!(plan.data.is_some(), spec.programs == Programs::Mcctl && !is_memory_only && !shares_volumes);
             assert_eq!(has("--enable_offload=true"), !spec.nodes.ssd_path.is_empty());
             assert_eq!(
                 has("--enable_oplog"),

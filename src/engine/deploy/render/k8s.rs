@@ -1,9 +1,9 @@
 //! Renders Deployments, StatefulSets, Services and disruption budgets.
 //!
 //! Pods that are addressed individually (store nodes, elected masters, servers of a disaggregated or distributed deployment) form a
-//! StatefulSet behind a headless Service of the same name. Other pods form a Deployment behind a ClusterIP Service of the same name. A
-//! master with a data directory is a StatefulSet with a volume claim. Its clients use a ClusterIP Service, whose address does not change
-//! when the pod is replaced; a second, headless Service belongs to the StatefulSet.
+//! StatefulSet behind a headless Service of the same name. Other pods form a Deployment behind a ClusterIP Service of the same name. Masters
+//! with data directories are a StatefulSet with a claim template, so that each pod has a volume of its own. The clients of a single master
+//! use a ClusterIP Service, whose address does not change when the pod is replaced; a second, headless Service belongs to the StatefulSet.
 
 use serde_yaml_ng::Value;
 
@@ -70,7 +70,8 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
     }
     if workload.data().is_some() {
         if context.spec.kubernetes.master_storage.is_none() {
-            lines.push(format!("The claim is twice that disk space, and at least {}.", ByteSize(VOLUME_BYTES_MIN)));
+            let claim = if workload.replicas > 1 { "The claim of each pod" } else { "The claim" };
+            lines.push(format!("{claim} is twice that disk space, and at least {}.", ByteSize(VOLUME_BYTES_MIN)));
         }
         lines.push("The grace period includes the time for a final snapshot.".to_owned());
     }
@@ -96,18 +97,25 @@ fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
     }
 }
 
-/// The name of the headless Service that a StatefulSet with a volume refers to.
-fn governing_name(workload: &PodWorkload<'_>) -> String {
-    format!("{}-pods", workload.name)
+/// Whether clients use a Service with an address, so that the StatefulSet needs a headless one, too.
+fn has_two_services(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> bool {
+    workload.data().is_some() && !has_stable_pods(context, workload)
 }
 
-/// The headless Service that gives the pod of a StatefulSet with a volume its DNS name.
+/// The name of the headless Service that a StatefulSet refers to.
+fn governing_name(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
+    if has_two_services(context, workload) { format!("{}-pods", workload.name) } else { workload.name.to_owned() }
+}
+
+/// The second, headless Service of a StatefulSet whose clients use a Service with an address.
 fn governing_service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<CommentedDocument> {
-    workload.data()?;
+    if !has_two_services(context, workload) {
+        return None;
+    }
     let document = map! {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(context, &governing_name(workload), pairs(workload.labels(context))),
+        "metadata": metadata(context, &governing_name(context, workload), pairs(workload.labels(context))),
         "spec": map! {
             "clusterIP": "None",
             "publishNotReadyAddresses": true,
@@ -170,7 +178,7 @@ fn stateful_set(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Resu
         "metadata": metadata(context, workload.name, pairs(workload.labels(context))),
         "spec": map! {
             "replicas": workload.replicas * workload.size,
-            "serviceName": if claim.is_some() { governing_name(workload) } else { workload.name.to_owned() },
+            "serviceName": governing_name(context, workload),
             "podManagementPolicy": "Parallel",
             "updateStrategy": update,
             "selector": map! { "matchLabels": workload.selector() },

@@ -63,7 +63,7 @@ impl<'a> PodWorkload<'a> {
         self.role == ComponentRole::Master && context.spec.master.ha.is_some()
     }
 
-    /// The volume that keeps the workload's data, if it has one. Then it consists of a single pod.
+    /// The volume that keeps the data of each pod, if it has one. Several pods require a StatefulSet, which has a claim per pod.
     pub fn data(&self) -> Option<&DataVolume> {
         self.plans.iter().find_map(|plan| plan.data.as_ref())
     }

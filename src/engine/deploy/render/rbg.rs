@@ -5,7 +5,7 @@ use serde_yaml_ng::Value;
 use crate::engine::deploy::render::pod::PodWorkload;
 use crate::engine::deploy::render::yaml::{self, map, pairs};
 use crate::engine::deploy::render::{RenderContext, RenderedFile, requirements};
-use crate::engine::deploy::{ComponentRole, DeployError, RbgApi};
+use crate::engine::deploy::{ComponentRole, DeployError, Programs, RbgApi};
 use crate::engine::kube::rbg::{
     GROUP_LABEL, GROUP_LABEL_V1ALPHA1, KIND, ROLE_LABEL, ROLE_LABEL_V1ALPHA1, V1ALPHA1, V1ALPHA2, service_name,
 };
@@ -56,6 +56,11 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
                     .to_owned(),
             );
             lines.push("To update the masters, delete the standby pods, then the leader pod.".to_owned());
+            if context.spec.programs == Programs::Mcctl {
+                lines.push(
+                    "They keep their state in memory, because the pods of a role share their volumes.".to_owned(),
+                );
+            }
         }
         if workload.size > 1 && !old {
             let service = service_name(&context.spec.name, workload.role.word());
