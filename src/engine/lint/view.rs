@@ -22,7 +22,7 @@ impl<'s> DeploymentView<'s> {
         self.member.iter().filter(|member| member.process.role == ProcessRole::Master)
     }
 
-    /// Upstream masters. mcctl's masters reject flags for HA, snapshots and SSD, which `unsupported` reports.
+    /// Upstream masters. mcctl's masters have other rules for HA and snapshots, and reject flags for SSD, which `unsupported` reports.
     pub fn upstream_masters(&self) -> impl Iterator<Item = &ProcessView<'s>> {
         self.masters().filter(|member| member.process.implementation == Implementation::Upstream)
     }

@@ -7,7 +7,7 @@ use crate::engine::lint::connectors::{
     LMCACHE_OWN_KEYS, LMCACHE_PLAIN_KEYS, LMCACHE_PREFIX, VLLM_MODES, VLLM_SEGMENT_BYTES,
 };
 use crate::engine::lint::findings::Findings;
-use crate::engine::lint::model::{ProcessRole, SettingsFile, SettingsFileKind};
+use crate::engine::lint::model::{LocatedValue, ProcessRole, SettingsFile, SettingsFileKind};
 use crate::engine::lint::nearest::nearest;
 use crate::engine::lint::settings::{ProcessView, host_of};
 use crate::engine::lint::view::DeploymentView;
@@ -23,6 +23,21 @@ fn text<'n>(node: &'n YamlNode, key: &str) -> Option<&'n str> {
 fn at(document: &SettingsFile, key: &str) -> SourceLocation {
     let line = document.node.entry(key).map_or(document.node.line, |entry| entry.line);
     SourceLocation { file: document.file.clone(), line }
+}
+
+/// The program that reads a connector's settings file, and its metadata server. `None` for the files of other programs.
+pub fn metadata_server(document: &SettingsFile) -> Option<(&'static str, LocatedValue)> {
+    let key = "metadata_server";
+    let (program, node, keys) = match document.kind {
+        SettingsFileKind::Vllm => ("vLLM", &document.node, vec![key.to_owned()]),
+        SettingsFileKind::Lmcache => {
+            ("LMCache", document.node.get("extra_config")?, vec![format!("{LMCACHE_PREFIX}{key}"), key.to_owned()])
+        }
+        SettingsFileKind::Store | SettingsFileKind::Extra | SettingsFileKind::Master => return None,
+    };
+    let (entry, url) = keys.iter().find_map(|key| Some((node.entry(key)?, text(node, key)?)))?;
+    let place = SourceLocation { file: document.file.clone(), line: entry.line };
+    Some((program, LocatedValue::new(url, place)))
 }
 
 /// Whether the server uses MooncakeStoreConnector. `None` if unknown.

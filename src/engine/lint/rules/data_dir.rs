@@ -122,7 +122,15 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
         };
         let has_directory = matches!(member.master("data_dir"), SettingValue::Is(located) if !located.text.is_empty());
         let snapshots = member.master_switch("enable_snapshot");
-        if snapshots == Some(true) && has_directory {
+        let is_elected = member.master_switch("enable_ha");
+        if snapshots == Some(true) && is_elected == Some(true) {
+            out.error(
+                &place("enable_snapshot"),
+                "the master exits at startup: a master of a cluster keeps its copy in --data-dir, not in snapshots",
+                format!("enable_snapshot with enable_ha at {}", place("enable_ha")),
+                "remove --enable_snapshot and --enable_snapshot_restore, and set --data-dir=DIR",
+            );
+        } else if snapshots == Some(true) && has_directory {
             out.error(
                 &place("enable_snapshot"),
                 "the master exits at startup: --data-dir and --enable_snapshot both select a data directory",
@@ -158,6 +166,10 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
         }
         let in_memory = matches!(data_of(member), MasterData::Memory);
         for name in ["fsync", "on_disk_error", "discard_data", "data_format"] {
+            // A leader sends records to its standbys, with and without a directory.
+            if name == "data_format" && is_elected != Some(false) {
+                continue;
+            }
             if let (SettingValue::Is(located), true) = (member.master(name), in_memory) {
                 out.error(
                     &located.place,

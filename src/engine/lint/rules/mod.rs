@@ -7,6 +7,7 @@ mod cross_process;
 mod data_dir;
 mod kubernetes;
 mod master;
+mod metadata;
 mod names;
 mod programs;
 mod restart;
@@ -64,6 +65,12 @@ pub const RULES: &[LintRule] = &[
     rule("config-rpc-port", &[12], "a master's settings file sets the RPC port", master::config_rpc_port),
     rule("ha", &[20], "high-availability flags are consistent", master::ha),
     rule("ha-clients", &[20], "clients of HA masters follow the leader", master::ha_clients),
+    rule(
+        "ha-metadata",
+        &[20],
+        "no node or engine uses the metadata service of an elected master",
+        metadata::embedded_in_elected_masters,
+    ),
     rule("master-replicas", &[20], "there is a single master, or a leader election", master::replicas),
     rule("master-switches", &[11, 21, 26], "the master's switches take effect and do not conflict", master::switches),
     rule("data-dir", &[21], "the master's data directory outlives its pod, container and host", data_dir::outlives),

@@ -20,9 +20,14 @@ pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
     if member.process.implementation == Implementation::Mcctl {
         // `data-dir` and `data-dir-flags` check the directory.
         if member.process.runtime != RuntimeKind::File && matches!(data_of(member), MasterData::Memory) {
+            let finding = match member.master_switch("enable_ha") {
+                Some(false) => "restarting the master empties the store: its state is in memory only",
+                Some(true) => "the store is empty after all masters have stopped: their state is in memory only",
+                None => return,
+            };
             out.info(
                 &member.process.place,
-                "restarting the master empties the store: its state is in memory only",
+                finding,
                 "data_dir is not set",
                 "set --data-dir to a directory on a local disk",
             );
