@@ -227,7 +227,13 @@ async fn an_election_is_decided_by_both_records() {
 
     let mut sync = SyncRecord::alone(&member(1), 7);
     (sync.in_sync, sync.alone_since) = (vec![MemberId(2)], None);
-    let write = |view, expected_sync| SyncTxn { view, address: "host:1".to_owned(), expected_sync, sync: sync.clone() };
+    let write = |view, expected_sync| SyncTxn {
+        view,
+        address: "host:1".to_owned(),
+        expected_sync,
+        sync: sync.clone(),
+        lease: None,
+    };
     assert_eq!(election.write_sync(&write(view + 1, view)).await, TxnOutcome::Refused);
     let TxnOutcome::Done(written) = election.write_sync(&write(view, view)).await else { panic!("written") };
     assert_eq!(election.write_sync(&write(view, view)).await, TxnOutcome::Refused);

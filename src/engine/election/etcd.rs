@@ -53,6 +53,10 @@ impl EtcdElection {
         EtcdOp::Put { key: self.sync_key.clone(), value, lease: 0 }
     }
 
+    fn put_leader(&self, address: &str, lease: i64) -> EtcdOp {
+        EtcdOp::Put { key: self.leader_key.clone(), value: address.as_bytes().to_vec(), lease }
+    }
+
     fn is_sync(&self, revision: u64) -> EtcdCompare {
         EtcdCompare::ModRevision(self.sync_key.clone(), revision)
     }
@@ -95,8 +99,7 @@ impl ElectionBackend for EtcdElection {
     }
 
     async fn elect(&self, txn: &ElectionTxn) -> TxnOutcome {
-        let key =
-            EtcdOp::Put { key: self.leader_key.clone(), value: txn.address.as_bytes().to_vec(), lease: txn.lease };
+        let key = self.put_leader(&txn.address, txn.lease);
         let is_free = EtcdCompare::CreateRevision(self.leader_key.clone(), 0);
         let compare = vec![is_free, self.is_sync(txn.expected_sync)];
         self.run(&EtcdTxn { compare, success: vec![key, self.put_sync(&txn.sync)], failure: Vec::new() }).await
@@ -105,7 +108,9 @@ impl ElectionBackend for EtcdElection {
     async fn write_sync(&self, txn: &SyncTxn) -> TxnOutcome {
         let mut compare = self.is_leader(txn.view, &txn.address).to_vec();
         compare.push(self.is_sync(txn.expected_sync));
-        self.run(&EtcdTxn { compare, success: vec![self.put_sync(&txn.sync)], failure: Vec::new() }).await
+        let mut success = vec![self.put_sync(&txn.sync)];
+        success.extend(txn.lease.map(|lease| self.put_leader(&txn.address, lease)));
+        self.run(&EtcdTxn { compare, success, failure: Vec::new() }).await
     }
 
     async fn delete_key(&self, view: u64, address: &str) -> TxnOutcome {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// When the response to a change is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AckMode {
@@ -13,12 +15,25 @@ pub enum AckMode {
 }
 
 /// What a standby does that is not in sync, while no master leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NotInSyncPolicy {
     /// It waits for a master that is in sync.
     Wait,
     /// It is promoted after this time. Acknowledged changes may be lost.
     PromoteAfter(Duration),
+}
+
+impl NotInSyncPolicy {
+    /// The policy that is safe if another master has `other`: the later promotion.
+    pub fn later(self, other: NotInSyncPolicy) -> NotInSyncPolicy {
+        match (self, other) {
+            (NotInSyncPolicy::PromoteAfter(one), NotInSyncPolicy::PromoteAfter(two)) => {
+                NotInSyncPolicy::PromoteAfter(one.max(two))
+            }
+            _ => NotInSyncPolicy::Wait,
+        }
+    }
 }
 
 /// Times and policies. All masters of a cluster should have the same.

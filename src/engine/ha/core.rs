@@ -8,7 +8,7 @@ use crate::engine::ha::config::HaConfig;
 use crate::engine::ha::followership::Follower;
 use crate::engine::ha::member::{MemberId, MemberInfo};
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::record::{Observation, TxnOutcome};
+use crate::engine::ha::record::{ElectionTxn, Observation, TxnOutcome};
 use crate::engine::ha::replica_set::Replica;
 use crate::engine::ha::state::{HaCore, HaRole, HaStatus, OwnLease, REQUEST_TIMEOUT, RoleState};
 
@@ -126,7 +126,7 @@ impl HaCore {
         self.actions.push(HaAction::Observe);
     }
 
-    fn tick_lease(&mut self, now: Mono) {
+    pub(super) fn tick_lease(&mut self, now: Mono) {
         let is_waiting = self.lease.requested.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
         if is_waiting || now < self.lease.next {
             return;
@@ -180,11 +180,11 @@ impl HaCore {
         self.tick(now);
     }
 
-    /// The result of an [`HaAction::Elect`]. A successful one was written at the revision in `outcome`.
-    pub fn elected(&mut self, now: Mono, outcome: &TxnOutcome) {
+    /// An [`HaAction::Elect`] with this transaction ended. A successful one was written at the revision in `outcome`.
+    pub fn elected(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
         match self.role {
-            RoleState::Standby(_) => self.follower_elected(now, outcome),
-            RoleState::Leader(_) => self.leader_reelected(now, outcome),
+            RoleState::Standby(_) => self.follower_elected(now, txn, outcome),
+            RoleState::Leader(_) => self.leader_reelected(now, txn, outcome),
             RoleState::Resetting => {}
         }
         self.tick(now);
@@ -194,6 +194,10 @@ impl HaCore {
     pub fn reset(&mut self, now: Mono, id: MemberId) {
         self.me.id = id;
         self.role = RoleState::Standby(Follower::default());
+        // The key may still belong to the lease, with the former ID in the sync record.
+        if let Some(lease) = std::mem::take(&mut self.lease).id {
+            self.actions.push(HaAction::RevokeLease(lease));
+        }
         if self.seen.is_some() {
             self.follower_observed(now, Mono::ZERO);
         }

@@ -10,7 +10,7 @@ use crate::engine::ha::leadership::Leader;
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::{ElectionTxn, LeaderKey, Observation, SyncRecord, TxnOutcome};
-use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
+use crate::engine::ha::state::{HaCore, OwnLease, REQUEST_TIMEOUT, RoleState};
 
 /// A leader may create its own expired key again in this time, before its standby does.
 const OWN_RECREATION: Duration = Duration::from_millis(100);
@@ -20,6 +20,8 @@ impl HaCore {
     pub fn stream_opened(&mut self, leader: MemberId) {
         if let RoleState::Standby(follower) = &mut self.role {
             (follower.stream, follower.acknowledged) = (Some(leader), 0);
+            // The stamps of another leader are times on another clock.
+            (follower.echo, follower.key_seen_there) = (None, None);
         }
     }
 
@@ -94,6 +96,12 @@ impl HaCore {
     fn is_electable(&self) -> bool {
         let sync = self.seen.as_ref().and_then(|seen| seen.sync.as_ref());
         sync.is_none_or(|(sync, _)| sync.includes(self.me.id))
+    }
+
+    /// What this master does while it is not in sync: the later promotion of its own policy and the leader's.
+    fn not_in_sync_policy(&self) -> NotInSyncPolicy {
+        let (own, seen) = (self.config.not_in_sync, self.seen.as_ref().and_then(|seen| seen.sync.as_ref()));
+        seen.and_then(|(sync, _)| sync.when_not_in_sync).map_or(own, |leader| own.later(leader))
     }
 
     /// Whether the only copy in the sync record was that of an earlier process at this master's address, which has ended.
@@ -195,22 +203,31 @@ impl HaCore {
         }
     }
 
-    pub(super) fn tick_follower(&mut self, now: Mono) {
-        let is_electable = self.is_electable();
-        let is_last_copy_gone = self.is_last_copy_gone();
-        let RoleState::Standby(follower) = &mut self.role else { return };
-        let Some(seen) = &self.seen else { return };
-        let is_bound = now < follower.promised_until;
-        let is_led = follower.stream.is_some() && is_bound;
-        if let Some(key) = seen.leader.as_ref().filter(|_| !is_bound)
+    /// Deletes the key that this standby has kept for a leader that is gone. If the leader has bound the key to its own lease meanwhile, the
+    /// key stays.
+    fn delete_kept_key(&mut self, now: Mono) {
+        let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
+        if let Some(key) = seen.leader.as_ref().filter(|_| now >= follower.promised_until)
             && Some(key.lease) == self.lease.id
             && key.address != self.me.rpc.to_string()
             && follower.recreating.is_none_or(|at| now.since(at) >= REQUEST_TIMEOUT)
         {
-            // This standby has kept the key for a leader that is gone.
             follower.recreating = Some(now);
-            self.actions.push(HaAction::DeleteKey { view: key.view, address: key.address.clone() });
+            self.actions.push(HaAction::RevokeLease(key.lease));
+            self.lease = OwnLease::default();
+            self.tick_lease(now);
         }
+    }
+
+    pub(super) fn tick_follower(&mut self, now: Mono) {
+        self.delete_kept_key(now);
+        let is_electable = self.is_electable();
+        let is_last_copy_gone = self.is_last_copy_gone();
+        let policy = self.not_in_sync_policy();
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        let Some(seen) = &self.seen else { return };
+        let is_bound = now < follower.promised_until;
+        let is_led = follower.stream.is_some() && is_bound;
         let is_permitted =
             |lossy: bool, expected_sync: u64| is_electable || lossy && seen.sync_revision() == expected_sync;
         match follower.step {
@@ -225,7 +242,7 @@ impl HaCore {
                         self.recreate(now, since);
                     } else if is_electable && !is_bound {
                         self.prepare(false);
-                    } else if let NotInSyncPolicy::PromoteAfter(pause) = self.config.not_in_sync
+                    } else if let NotInSyncPolicy::PromoteAfter(pause) = policy
                         && (now.since(since) >= pause || is_last_copy_gone)
                         && !is_led
                     {
@@ -278,7 +295,8 @@ impl HaCore {
         let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
         let RoleState::Standby(follower) = &mut self.role else { return };
         follower.step = CandidateStep::Electing { lossy, sent: now, expected_sync };
-        let mut sync = SyncRecord::alone(&self.me, follower.applied);
+        let when_not_in_sync = Some(self.config.not_in_sync);
+        let mut sync = SyncRecord { when_not_in_sync, ..SyncRecord::alone(&self.me, follower.applied) };
         if let Some((before, _)) = self.seen.as_ref().and_then(|seen| seen.sync.as_ref()).filter(|_| !lossy) {
             // The other standbys still have everything. Changes wait for them until they follow, or are removed from the record.
             sync.in_sync = before.in_sync.iter().copied().filter(|id| *id != self.me.id).collect();
@@ -309,23 +327,27 @@ impl HaCore {
         self.actions.push(HaAction::Elect(ElectionTxn { address, lease, expected_sync, sync: sync.clone() }));
     }
 
-    pub(super) fn follower_elected(&mut self, now: Mono, outcome: &TxnOutcome) {
-        let lease = self.lease.id.unwrap_or(0);
+    pub(super) fn follower_elected(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
         let RoleState::Standby(follower) = &mut self.role else { return };
-        if matches!(follower.step, CandidateStep::Electing { .. }) {
+        if txn.sync.leader == self.me.id && matches!(follower.step, CandidateStep::Electing { .. }) {
             match outcome {
-                TxnOutcome::Done(view) => self.become_leader(now, *view, lease),
+                TxnOutcome::Done(view) => {
+                    follower.candidate_list.clone_from(&txn.sync.in_sync);
+                    self.become_leader(now, *view, txn.lease);
+                }
                 // An earlier attempt whose result is unknown may have succeeded, so what etcd contains decides.
                 TxnOutcome::Refused | TxnOutcome::Unknown => self.request_observation(now),
             }
             return;
         }
-        if matches!(outcome, TxnOutcome::Done(_)) {
+        if let TxnOutcome::Done(revision) = outcome
+            && txn.address != self.me.rpc.to_string()
+        {
             follower.recreating = None;
-        }
-        if let (TxnOutcome::Done(revision), Some(leader)) = (outcome, follower.stream) {
-            let message = HaMessage::Recreated { revision: *revision };
-            self.actions.push(HaAction::Send(leader, message));
+            if follower.stream == Some(txn.sync.leader) {
+                let message = HaMessage::Recreated { revision: *revision };
+                self.actions.push(HaAction::Send(txn.sync.leader, message));
+            }
         }
         self.request_observation(now);
     }

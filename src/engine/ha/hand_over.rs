@@ -34,7 +34,7 @@ impl HaCore {
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::TakeOver { last }));
     }
 
-    /// The result of an [`HaAction::DeleteKey`], by a leader that hands over or by a standby.
+    /// The result of an [`HaAction::DeleteKey`].
     pub fn key_deleted(&mut self, now: Mono, outcome: &TxnOutcome) {
         let RoleState::Leader(leader) = &mut self.role else { return self.request_observation(now) };
         let is_releasing = leader.hand_over.is_some_and(|hand_over| hand_over.step == HandOverStep::Releasing);

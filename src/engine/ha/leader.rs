@@ -74,10 +74,10 @@ impl HaCore {
         matches!(&self.role, RoleState::Leader(leader) if leader.has_released())
     }
 
-    /// A standby connected. It has all changes up to `applied`.
+    /// A standby connected. It has all changes up to `applied`, or 0 if it gets a snapshot first.
     pub fn standby_connected(&mut self, now: Mono, id: MemberId, applied: u64) {
         let RoleState::Leader(leader) = &mut self.role else { return };
-        leader.replicas.connect(now, id, applied);
+        leader.replicas.connect(now, id, applied.min(leader.appended));
         leader.next_ping = now;
         self.tick_leader(now);
     }
@@ -113,24 +113,32 @@ impl HaCore {
 
     fn record(&self, leader: &Leader, in_sync: Vec<MemberId>) -> SyncRecord {
         let alone_since = in_sync.is_empty().then(|| leader.alone_since.unwrap_or(leader.appended));
-        SyncRecord { in_sync, alone_since, ..SyncRecord::alone(&self.me, 0) }
+        let when_not_in_sync = Some(self.config.not_in_sync);
+        SyncRecord { in_sync, alone_since, when_not_in_sync, ..SyncRecord::alone(&self.me, 0) }
     }
 
     fn write_sync_record(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &self.role else { return };
         let is_writing = leader.writing.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
         let wanted = leader.replicas.wanted();
-        let is_needed = leader.must_write || wanted != leader.listed;
+        // A standby has created the key again. If it leaves the record, its promises do not count any more.
+        let lease = self.live_lease(now).filter(|id| leader.key_lease != 0 && leader.key_lease != *id);
+        let is_needed = leader.must_write || wanted != leader.listed || lease.is_some();
         if is_writing || !is_needed || now < leader.retry_at || leader.is_key_gone || leader.hand_over.is_some() {
             return;
         }
         let sync = self.record(leader, wanted);
         let (view, expected_sync) = (leader.view, leader.sync_revision);
-        let txn = SyncTxn { view, address: self.me.rpc.to_string(), expected_sync, sync };
+        let txn = SyncTxn { view, address: self.me.rpc.to_string(), expected_sync, sync, lease };
         self.actions.push(HaAction::WriteSync(txn));
         if let RoleState::Leader(leader) = &mut self.role {
             leader.writing = Some(now);
         }
+    }
+
+    /// This master's lease, if it has certainly not expired.
+    fn live_lease(&self, now: Mono) -> Option<i64> {
+        self.lease.id.filter(|_| now < self.lease.confirmed + self.config.lease_ttl - self.config.margin)
     }
 
     /// The key expired, or its lease was revoked. No other master was elected, because the sync record is unchanged.
@@ -239,6 +247,7 @@ impl HaCore {
                 leader.listed.clone_from(&txn.sync.in_sync);
                 leader.alone_since = txn.sync.alone_since;
                 leader.must_write = false;
+                leader.key_lease = txn.lease.unwrap_or(leader.key_lease);
                 leader.replicas.listed(&leader.listed);
             }
             TxnOutcome::Refused => self.request_observation(now),
@@ -250,7 +259,7 @@ impl HaCore {
         self.tick(now);
     }
 
-    pub(super) fn leader_reelected(&mut self, now: Mono, outcome: &TxnOutcome) {
+    pub(super) fn leader_reelected(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         leader.electing = None;
         if !matches!(outcome, TxnOutcome::Done(_)) {
@@ -260,7 +269,7 @@ impl HaCore {
             && revision > leader.sync_revision
         {
             (leader.view, leader.sync_revision, leader.is_key_gone) = (revision, revision, false);
-            leader.key_lease = self.lease.id.unwrap_or(0);
+            leader.key_lease = txn.lease;
             if let Some(hand_over) = leader.hand_over.take() {
                 self.cancel_hand_over(now, hand_over.to);
             }
@@ -275,7 +284,7 @@ impl HaCore {
         match message {
             HaMessage::Ack { applied, echo, key_seen } => {
                 leader.key_seen = leader.key_seen.max(Mono(key_seen.unwrap_or(0)).min(now));
-                leader.replicas.ack(now, from, applied, leader.appended);
+                leader.replicas.ack(now, from, applied.min(leader.appended), leader.appended);
                 if let Some(stamp) = echo {
                     let sent = if is_planted(HaMistake::MeasuredFromReceipt) { now } else { Mono(stamp).min(now) };
                     leader.replicas.promise(from, sent + promise);

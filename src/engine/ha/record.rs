@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engine::base::HostPort;
+use crate::engine::ha::config::NotInSyncPolicy;
 use crate::engine::ha::member::{MemberId, MemberInfo};
 
 /// The key that upstream's clients read.
@@ -37,6 +38,9 @@ pub struct SyncRecord {
     /// The last change before the leader began to answer without a standby.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_since: Option<u64>,
+    /// The policy of the leader, which counts on it for its fence. `None`: written by a release that does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_not_in_sync: Option<NotInSyncPolicy>,
 }
 
 impl SyncRecord {
@@ -52,6 +56,7 @@ impl SyncRecord {
             replication: leader.replication.to_string(),
             in_sync: Vec::new(),
             alone_since: Some(last),
+            when_not_in_sync: None,
         }
     }
 
@@ -103,6 +108,8 @@ pub struct SyncTxn {
     pub address: String,
     pub expected_sync: u64,
     pub sync: SyncRecord,
+    /// Also binds the leader's key, which keeps its value, to this lease.
+    pub lease: Option<i64>,
 }
 
 /// The result of a transaction.

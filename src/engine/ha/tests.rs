@@ -36,7 +36,8 @@ fn the_first_master_leads_until_its_lease_counted_from_the_request_ends() {
     let [HaAction::Elect(txn)] = &core.take_actions()[..] else { panic!("it stands for election") };
     assert_eq!((txn.expected_sync, &txn.address[..], txn.lease), (0, "host-1:1", 1));
     assert_eq!(core.fence(), Mono::ZERO);
-    core.elected(at(420), &TxnOutcome::Done(6));
+    let txn = txn.clone();
+    core.elected(at(420), &txn, &TxnOutcome::Done(6));
     assert!(core.take_actions().contains(&HaAction::Serve { view: 6 }));
     let config = HaConfig::default();
     assert_eq!(core.fence(), at(0) + config.lease_ttl - config.margin);
@@ -76,16 +77,67 @@ fn a_copy_is_discarded_once_a_master_leads_that_does_not_know_the_sync_record() 
 #[test]
 fn a_standby_that_keeps_the_key_for_a_leader_deletes_it_as_soon_as_the_process_has_ended() {
     let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
-    let mut core = started(HaConfig::default(), Some(list), key("host-2:1", 1));
+    let mut core = started(HaConfig::default(), Some(list.clone()), key("host-2:1", 2));
     core.stream_opened(MemberId(2));
     let promise = Duration::from_secs(2);
     core.receive(at(5_000), MemberId(2), HaMessage::Ping { stamp: 0, promise, last: 0 });
+    let seen = Observation { revision: 6, leader: key("host-2:1", 1), sync: Some((list, 6)) };
+    core.observe(at(5_010), at(5_000), seen);
     core.take_actions();
-    let delete = HaAction::DeleteKey { view: 5, address: "host-2:1".to_owned() };
+    let delete = HaAction::RevokeLease(1);
     core.tick(at(5_100));
     assert!(!core.take_actions().contains(&delete), "it has promised to wait");
     core.stream_closed(at(5_200), true);
     let actions = core.take_actions();
-    assert!(actions.contains(&delete), "{actions:?}");
-    assert!(!actions.iter().any(|action| matches!(action, HaAction::RevokeLease(_))));
+    assert_eq!(actions.iter().filter(|action| **action == delete).count(), 1, "{actions:?}");
+    assert!(actions.contains(&HaAction::GrantLease), "it needs another lease to be elected: {actions:?}");
+}
+
+#[test]
+fn a_leader_binds_the_key_that_a_standby_created_again_to_its_own_lease() {
+    let mut core = started(HaConfig::default(), None, None);
+    core.prepared(at(410), true);
+    let txn = core.take_actions().into_iter().find_map(|action| match action {
+        HaAction::Elect(txn) => Some(txn),
+        _ => None,
+    });
+    core.elected(at(420), &txn.expect("it stands for election"), &TxnOutcome::Done(5));
+    core.take_actions();
+    let seen = |lease| Observation {
+        revision: 6,
+        leader: key("host-1:1", lease),
+        sync: Some((SyncRecord::alone(&member(1), 0), 6)),
+    };
+    core.observe(at(500), at(499), seen(77));
+    let bound = core.take_actions().into_iter().find_map(|action| match action {
+        HaAction::WriteSync(txn) => Some(txn),
+        _ => None,
+    });
+    let txn = bound.expect("a write of the sync record");
+    assert_eq!(txn.lease, Some(1));
+    assert!(core.fence() <= at(500), "the standby's lease proves nothing");
+    core.sync_written(at(501), &txn, &TxnOutcome::Done(7));
+    assert!(core.fence() > at(501));
+}
+
+#[test]
+fn a_leader_with_wait_is_not_replaced_by_a_copy_that_is_not_in_sync() {
+    let when_not_in_sync = Some(NotInSyncPolicy::Wait);
+    let sync = SyncRecord { when_not_in_sync, ..SyncRecord::alone(&member(2), 9) };
+    let not_in_sync = NotInSyncPolicy::PromoteAfter(Duration::from_secs(10));
+    let mut core = started(HaConfig { not_in_sync, ..HaConfig::default() }, Some(sync), None);
+    core.tick(at(60_000));
+    assert!(!core.take_actions().contains(&HaAction::Prepare { lossy: true }));
+}
+
+#[test]
+fn a_key_that_was_created_for_another_leader_elects_nobody() {
+    let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
+    let mut core = started(HaConfig::default(), Some(list.clone()), None);
+    core.prepared(at(410), true);
+    assert!(core.take_actions().iter().any(|action| matches!(action, HaAction::Elect(_))));
+    let created = ElectionTxn { address: "host-2:1".to_owned(), lease: 1, expected_sync: 5, sync: list };
+    core.elected(at(420), &created, &TxnOutcome::Done(6));
+    assert_eq!(core.role(), HaRole::Candidate);
+    assert!(core.take_actions().contains(&HaAction::Observe));
 }

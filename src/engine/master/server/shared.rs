@@ -20,7 +20,7 @@ use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::effect::{Effects, StateEffect};
 use crate::engine::master::metrics::MasterCounters;
 use crate::engine::master::server::effect_log::log_effect;
-use crate::engine::master::server::ha::{HaDisk, HaHub};
+use crate::engine::master::server::ha::{HaDisk, HaHub, NOT_SERVING};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::stall::StallDetector;
 use crate::engine::master::state::MasterState;
@@ -83,7 +83,7 @@ impl<E: Env> MasterShared<E> {
                 stalls: StallDetector::new(env.now(), state.policy().client_ttl),
                 state,
                 planned: Mono::ZERO,
-                term: 0,
+                term: NOT_SERVING,
                 log: None,
             }),
             waiting: AtomicUsize::new(0),

@@ -116,7 +116,7 @@ impl StandbyCopy {
 
     /// Whether a leader's snapshot may replace it as it is: no other master can take it for a copy with a known history.
     pub fn is_replaceable(&self) -> bool {
-        self.history.is_none()
+        self.history.is_none() && self.applied == 0
     }
 
     /// Number of objects that a promotion would keep.

@@ -162,7 +162,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let mut state = self.state();
             state.core.appended(self.hub.tail.appended());
             let result = work(&mut state.core, now);
-            self.publish(&mut state.core, now);
+            self.publish(&mut state.core);
             let actions = state.core.take_actions();
             state.actions.extend(actions);
             if std::mem::replace(&mut state.is_performing, true) {
@@ -183,11 +183,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// Makes the core's decision visible to the threads that send responses.
-    fn publish(&self, core: &mut HaCore, now: Mono) {
+    fn publish(&self, core: &mut HaCore) {
         let acked = if core.waits_for_standby() { core.acked() } else { u64::MAX };
         // While it hands over, what it processed before may still be sent until the fence that was published then.
         let has_released = core.has_released();
-        self.hub.gate.publish(now, (!has_released).then(|| core.fence()), acked);
+        self.hub.gate.publish(&self.env, (!has_released).then(|| core.fence()), acked);
         if has_released && matches!(self.hub.gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
             self.hub.gate.set_phase(GatePhase::Released);
         }

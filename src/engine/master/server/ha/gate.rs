@@ -28,6 +28,8 @@ struct Processed {
 
 /// A thread has used states of two terms.
 const MIXED_TERMS: u64 = u64::MAX;
+/// The term of a state that does not serve. Responses from it are not sent.
+pub(in crate::engine::master::server) const NOT_SERVING: u64 = u64::MAX - 1;
 
 /// Which requests are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +106,9 @@ impl HaGate {
 
     /// Begins the next term. Responses of the term before are not sent any more.
     pub(super) fn next_term(&self) -> u64 {
-        self.term.fetch_add(1, Ordering::AcqRel) + 1
+        let term = self.term.fetch_add(1, Ordering::AcqRel) + 1;
+        self.wake();
+        term
     }
 
     /// Changes which requests are processed.
@@ -128,11 +132,12 @@ impl HaGate {
     }
 
     /// Publishes what the core has decided. `fence`: `None` if it stays, because a hand-over has begun.
-    pub(super) fn publish(&self, now: Mono, fence: Option<Mono>, acked: u64) {
+    pub(super) fn publish(&self, env: &impl Env, fence: Option<Mono>, acked: u64) {
         let mut has_moved = self.acked.swap(acked, Ordering::AcqRel) != acked;
         if let Some(fence) = fence {
             let before = self.fence.swap(fence.0, Ordering::AcqRel);
-            has_moved |= before != fence.0 && before <= now.0;
+            // A response may have begun to wait until the fence was moved.
+            has_moved |= before != fence.0 && before <= env.boottime().0;
         }
         if has_moved {
             self.wake();
@@ -265,10 +270,19 @@ mod tests {
 
     const SOON: Mono = Mono(u64::MAX);
 
+    #[test]
+    fn responses_from_a_state_that_does_not_serve_are_never_sent() {
+        let (gate, term) = serving();
+        gate.note(NOT_SERVING, 0);
+        assert!(gate.commit(&RealEnv::new()).is_some(), "a future that is false");
+        gate.note(term, 0);
+        assert!(gate.commit(&RealEnv::new()).is_none());
+    }
+
     fn serving() -> (HaGate, u64) {
         let gate = HaGate::new();
         let term = gate.next_term();
-        gate.publish(Mono::ZERO, Some(SOON), 0);
+        gate.publish(&RealEnv::new(), Some(SOON), 0);
         gate.set_phase(GatePhase::Open);
         (gate, term)
     }
@@ -287,7 +301,7 @@ mod tests {
         gate.note(term, 7);
         gate.note(term, 0);
         assert_eq!(commit(&gate), None);
-        gate.publish(Mono::ZERO, None, 7);
+        gate.publish(&RealEnv::new(), None, 7);
         gate.note(term, 7);
         assert_eq!(commit(&gate), Some(true));
         assert_eq!(commit(&gate), Some(true), "nothing was processed");
@@ -296,10 +310,10 @@ mod tests {
     #[test]
     fn no_response_is_sent_after_the_fence_or_in_another_term() {
         let (gate, term) = serving();
-        gate.publish(Mono::ZERO, Some(Mono(1)), 0);
+        gate.publish(&RealEnv::new(), Some(Mono(1)), 0);
         gate.note(term, 0);
         assert_eq!(commit(&gate), None, "the fence may still move");
-        gate.publish(Mono::ZERO, Some(SOON), 0);
+        gate.publish(&RealEnv::new(), Some(SOON), 0);
         gate.note(term, 0);
         gate.next_term();
         assert_eq!(commit(&gate), Some(false));

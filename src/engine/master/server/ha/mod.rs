@@ -40,7 +40,7 @@ pub use handshake::HaSecret;
 
 pub(super) use disk::{HaDisk, open};
 pub(super) use driver::HaDriver;
-pub(super) use gate::HaGate;
+pub(super) use gate::{HaGate, NOT_SERVING};
 use tail::ChangeTail;
 
 /// How a master takes part in a cluster.

@@ -13,7 +13,7 @@ use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::follower::follow;
-use crate::engine::master::server::ha::gate::GatePhase;
+use crate::engine::master::server::ha::gate::{GatePhase, NOT_SERVING};
 use crate::engine::master::server::ha::stream::StreamMessage;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{HaStandbyView, HaView};
@@ -42,7 +42,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 driver.update(|core, now| core.lease_renewed(now, sent, id, renewed.ok()));
             }),
             HaAction::RevokeLease(id) => {
-                tracing::info!("the leader's process has ended: its lease is revoked");
+                tracing::info!(
+                    "revoking the lease of a leader's key, because that leader has ended or cannot be reached"
+                );
                 self.request(async move |driver, _| {
                     let _ = driver.backend.revoke_lease(id).await;
                     driver.observe();
@@ -53,9 +55,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 // Another master may be elected, for which this one keeps the key.
                 if txn.address == driver.address() {
                     driver.hub.gate.leave_phase(GatePhase::Closed, GatePhase::Electing);
+                    driver.hub.gate.leave_phase(GatePhase::Forwarding, GatePhase::Electing);
                 }
                 let outcome = driver.backend.elect(&txn).await;
-                driver.update(|core, now| core.elected(now, &outcome));
+                driver.update(|core, now| core.elected(now, &txn, &outcome));
                 driver.hub.gate.leave_phase(GatePhase::Electing, GatePhase::Closed);
             }),
             HaAction::WriteSync(txn) => self.request(async move |driver, _| {
@@ -251,7 +254,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let before = self.shared.with_guarded(None, |guarded, _, _| {
             let mut empty = MasterState::new(guarded.state.policy().clone());
             empty.counters = std::mem::take(&mut guarded.state.counters);
-            guarded.term = 0;
+            guarded.term = NOT_SERVING;
             guarded.log = None;
             std::mem::replace(&mut guarded.state, empty)
         });

@@ -63,7 +63,8 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
         state.links.insert(standby, link.clone());
         state.addresses.extend(handshake.hello.rpc.clone().map(|rpc| (standby, rpc)));
     }
-    driver.update(|core, now| core.standby_connected(now, standby, handshake.hello.applied));
+    let applied = if welcome.start == StreamStart::Changes { handshake.hello.applied } else { 0 };
+    driver.update(|core, now| core.standby_connected(now, standby, applied));
     let (reader, writer) = tokio::io::split(stream);
     let ended = tokio::select! {
         ended = receive(driver, standby, reader) => ended,
@@ -119,7 +120,10 @@ fn accept<E: Env, B: ElectionBackend>(
         Some(cursor) => {
             (Welcome { leader, history, view, start: StreamStart::Changes }, Some((StreamSource::Tail(cursor), term)))
         }
-        None if hello.history.is_some() => (Welcome { leader, history, view, start: StreamStart::Snapshot }, None),
+        // A copy that is replaced gets a new ID first.
+        None if hello.history.is_some() || hello.applied > 0 => {
+            (Welcome { leader, history, view, start: StreamStart::Snapshot }, None)
+        }
         None => {
             let parts = stream_snapshot(driver.shared.clone(), driver.hub.tail.clone(), term, driver.settings.format);
             (

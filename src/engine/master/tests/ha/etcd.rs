@@ -85,6 +85,12 @@ impl SimEtcd {
         if !is_leader || self.observation().sync_revision() != txn.expected_sync {
             return TxnOutcome::Refused;
         }
+        if let Some(lease) = txn.lease {
+            if !self.leases.contains_key(&lease) {
+                return TxnOutcome::Refused;
+            }
+            self.key = self.key.take().map(|key| LeaderKey { lease, ..key });
+        }
         self.writes += 1;
         self.revision += 1;
         self.sync = Some((txn.sync.clone(), self.revision));

@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::request::{Reply, Request};
 use super::stream::Packet;
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{HaAction, MemberId, TxnOutcome};
+use crate::engine::ha::{HaAction, MemberId, Observation, TxnOutcome};
 
 /// Something that happens at a time of the simulation.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub enum Event {
         sent: u64,
         outcome: TxnOutcome,
         lease: Option<i64>,
+        /// The records when the request was served.
+        seen: Observation,
     },
     /// The watch of a node reports a change.
     Watch {

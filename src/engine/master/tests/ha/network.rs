@@ -5,7 +5,7 @@ use super::node::StateCopy;
 use super::stream::{Packet, Stream};
 use super::world::World;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::{HaAction, MemberId, TxnOutcome};
+use crate::engine::ha::{HaAction, MemberId, Observation, TxnOutcome};
 
 impl World {
     pub(super) fn send_to_etcd(&mut self, node: usize, action: HaAction) {
@@ -26,6 +26,7 @@ impl World {
                 sent,
                 outcome: TxnOutcome::Unknown,
                 lease: None,
+                seen: Observation::default(),
             };
             self.after(1_000_000, event);
         }
@@ -34,12 +35,14 @@ impl World {
     }
 
     pub(super) fn serve_etcd(&mut self, node: usize, incarnation: u64, action: HaAction, sent: u64, is_answered: bool) {
-        let reply =
-            |outcome, lease| Event::EtcdReply { node, incarnation, action: action.clone(), sent, outcome, lease };
+        let reply = |outcome, lease, seen| {
+            let action = action.clone();
+            Event::EtcdReply { node, incarnation, action, sent, outcome, lease, seen }
+        };
         self.sync_writes -= u64::from(matches!(action, HaAction::WriteSync(_) | HaAction::Elect(_)));
         if !self.is_etcd_up || self.cut_etcd.contains(&node) {
             if is_answered {
-                self.after(1_000_000, reply(TxnOutcome::Unknown, None));
+                self.after(1_000_000, reply(TxnOutcome::Unknown, None, Observation::default()));
             }
             return;
         }
@@ -69,7 +72,7 @@ impl World {
             self.notify_watches();
         }
         if is_answered {
-            let event = reply(outcome, lease);
+            let event = reply(outcome, lease, self.etcd.observation());
             let delay = self.delay() + self.rng.below(self.plan.slow_etcd) as u64;
             self.after(delay, event);
         }
@@ -91,16 +94,16 @@ impl World {
         sent: u64,
         outcome: &TxnOutcome,
         lease: Option<i64>,
+        seen: Observation,
     ) {
         let (now, sent) = (self.nodes[nth].clock(self.now), self.nodes[nth].clock(sent));
         let is_unknown = *outcome == TxnOutcome::Unknown;
-        let observation = self.etcd.observation();
         let core = &mut self.nodes[nth].core;
         match action {
             HaAction::GrantLease => core.lease_granted(now, sent, lease),
             HaAction::RenewLease(id) => core.lease_renewed(now, sent, *id, (!is_unknown).then_some(lease.is_some())),
-            HaAction::Observe if !is_unknown => core.observe(now, sent, observation),
-            HaAction::Elect(_) => core.elected(now, outcome),
+            HaAction::Observe if !is_unknown => core.observe(now, sent, seen),
+            HaAction::Elect(txn) => core.elected(now, txn, outcome),
             HaAction::WriteSync(txn) => core.sync_written(now, txn, outcome),
             HaAction::DeleteKey { .. } => core.key_deleted(now, outcome),
             _ => {}

@@ -338,8 +338,8 @@ impl World {
                 let pause = 20_000 + self.rng.below(20_000) as u64;
                 self.after(pause, Event::Tick { node, incarnation });
             }
-            Event::EtcdReply { action, sent, outcome, lease, .. } => {
-                self.etcd_replied(nth, &action, sent, &outcome, lease)
+            Event::EtcdReply { action, sent, outcome, lease, seen, .. } => {
+                self.etcd_replied(nth, &action, sent, &outcome, lease, seen);
             }
             Event::Watch { .. } => self.send_to_etcd(nth, HaAction::Observe),
             Event::Connect { .. } => self.connect(nth),
