@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::commands::args;
 use crate::commands::data_directory::data_format;
 use crate::commands::error::Failure;
 use crate::commands::etcd_access;
@@ -52,11 +53,14 @@ impl ClusterPlan {
         }
         check_combination(settings)?;
         if ["0.0.0.0", "::", ""].contains(&rpc.host.as_str()) {
-            return Err(Failure::usage("clients need an address of this master, which it publishes in etcd")
-                .found(settings.describe("rpc_address"))
-                .next("set --rpc-address to an address under which clients and the other masters reach this host"));
+            return Err(Failure::usage(
+                "--rpc-address must be an address that clients and the other masters can reach",
+            )
+            .found(settings.describe("rpc_address"))
+            .next("set --rpc-address to an address of this host; it is published in etcd"));
         }
         let etcd = endpoints(settings)?;
+        check_reachable(settings, rpc, &etcd)?;
         let config = HaConfig {
             ack: if settings.text("ha_ack") == "async" { AckMode::Async } else { AckMode::Sync },
             standby_timeout: standby_timeout(settings)?,
@@ -92,11 +96,26 @@ fn check_combination(settings: &Settings) -> Result<(), Failure> {
         .next("use --data-dir DIR instead of --enable-snapshot, or neither: a standby keeps the state in its memory"));
     }
     if settings.bool("enable_http_metadata_server") {
-        return Err(Failure::usage("the embedded metadata service would be lost with this master")
-            .found(format!("{} and {}", settings.describe("enable_ha"), settings.describe("enable_http_metadata_server")))
-            .next("run the nodes and clients with the metadata server P2PHANDSHAKE, and remove --enable-http-metadata-server"));
+        return Err(Failure::usage(
+            "--enable-http-metadata-server cannot be combined with --enable-ha: a failover would lose its records",
+        )
+        .found(format!("{} and {}", settings.describe("enable_ha"), settings.describe("enable_http_metadata_server")))
+        .next(
+            "run the nodes and clients with the metadata server P2PHANDSHAKE, and remove --enable-http-metadata-server",
+        ));
     }
     Ok(())
+}
+
+/// A loopback address is different on each host, so it is allowed only if all masters must be on etcd's host.
+fn check_reachable(settings: &Settings, rpc: &HostPort, etcd: &EtcdOptions) -> Result<(), Failure> {
+    let is_local = etcd.endpoints.iter().all(|endpoint| endpoint.at.is_loopback());
+    if !rpc.is_loopback() || is_local {
+        return Ok(());
+    }
+    Err(Failure::usage("--rpc-address is a loopback address, which clients and masters on other hosts cannot reach")
+        .found(format!("{}, and etcd on another host", settings.describe("rpc_address")))
+        .next("set --rpc-address to an address of this host that the other hosts can reach"))
 }
 
 fn endpoints(settings: &Settings) -> Result<EtcdOptions, Failure> {
@@ -121,28 +140,30 @@ fn standby_timeout(settings: &Settings) -> Result<Duration, Failure> {
     if (Duration::from_millis(300)..=Duration::from_secs(60)).contains(&timeout) {
         return Ok(timeout);
     }
-    Err(Failure::usage("a standby is removed after 300 ms to 60 s without an acknowledgement")
+    Err(Failure::usage("--ha-standby-timeout must be between 300 ms and 60 s")
         .found(settings.describe("ha_standby_timeout"))
         .next("use --ha-standby-timeout=1s"))
 }
 
 fn when_not_in_sync(settings: &Settings) -> Result<NotInSyncPolicy, Failure> {
-    let invalid = || {
-        Failure::usage("--when-not-in-sync is neither wait nor promote-after=TIME")
+    let invalid = |what: &str| {
+        Failure::usage(what)
             .found(settings.describe("when_not_in_sync"))
-            .next("use wait, or a time from 3s on, for example promote-after=90s")
+            .next("use wait, or a time, for example promote-after=90s")
     };
+    let unknown = || invalid("invalid value for --when-not-in-sync");
     let text = settings.text("when_not_in_sync");
     if text == "wait" {
         return Ok(NotInSyncPolicy::Wait);
     }
-    let time = text.strip_prefix("promote-after=").ok_or_else(invalid)?;
-    let seconds: u64 = time.strip_suffix('s').unwrap_or(time).parse().map_err(|_| invalid())?;
+    let time = text.strip_prefix("promote-after=").ok_or_else(unknown)?;
+    let time = if time.ends_with(|last: char| last.is_ascii_digit()) { format!("{time}s") } else { time.to_owned() };
+    let time = args::duration(&time).map_err(|_| unknown())?;
     // Shorter times would pass before a leader that lost etcd is fenced.
-    if (3..=86_400).contains(&seconds) {
-        Ok(NotInSyncPolicy::PromoteAfter(Duration::from_secs(seconds)))
+    if (Duration::from_secs(3)..=Duration::from_secs(86_400)).contains(&time) {
+        Ok(NotInSyncPolicy::PromoteAfter(time))
     } else {
-        Err(invalid())
+        Err(invalid("the time in --when-not-in-sync must be between 3s and 24h"))
     }
 }
 

@@ -21,7 +21,7 @@ pub enum MasterCommand {
 /// Flags of `mcctl master step-down`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes: 0 a standby leads, 1 the master keeps leading, 3 it does not respond.\n\
-    Clients lose no key and no request: the former leader forwards their connections, and becomes a standby.")]
+    No key is lost and no call fails: the former leader forwards its connections to the new one, and becomes a standby.")]
 pub struct StepDownArgs {
     #[command(flatten)]
     master: MasterArgs,
@@ -65,12 +65,12 @@ impl StepDownArgs {
             env.sleep(Duration::from_millis(20)).await;
             waited += Duration::from_millis(20);
         }
-        let leader = leader.unwrap_or_else(|| "unknown".to_owned());
         if self.json {
             let document =
                 serde_json::json!({"schema": "mcctl/step-down/v1", "from": master.at.to_string(), "leader": leader});
             output::json(&document)?;
         } else {
+            let leader = leader.as_deref().unwrap_or("not known yet");
             output::line(format!("{} handed over; the leader is {leader}", master.at))?;
         }
         Ok(Exit::Done)

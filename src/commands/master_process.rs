@@ -177,7 +177,7 @@ impl MasterProcess {
                 if self.data.is_some() { "stays in the data directory" } else { "is lost when this process ends" };
             tracing::warn!(
                 standbys = ha.standbys.len(),
-                "no standby in sync takes over: the state {state}, and another master is elected when the lease has expired"
+                "no standby is in sync: the state {state}. --when-not-in-sync decides which master leads next"
             );
         }
     }

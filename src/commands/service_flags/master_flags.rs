@@ -167,9 +167,9 @@ const DATA: &[FlagSpec] = &[
 const HA_FLAGS: &[FlagSpec] = &[
     flag(
         "enable_ha",
-        "Elect one of several masters with the same --cluster-id; the others are standbys that take over with all keys",
+        "Run as one of several masters with the same --cluster-id: one leads, the others are standbys that take over with all keys",
     ),
-    flag("ha_backend_type", "Where the election is held: only etcd"),
+    flag("ha_backend_type", "Election backend; only etcd is supported"),
     flag("ha_backend_connstring", "etcd addresses; overrides --etcd-endpoints"),
     flag(
         "etcd_endpoints",
@@ -187,13 +187,13 @@ const HA_FLAGS: &[FlagSpec] = &[
         "ha_standby_timeout",
         ValueKind::Duration,
         "1000",
-        "A standby that does not acknowledge for this long is out of sync, and responses do not wait for it",
+        "Time without an acknowledgement after which a standby is out of sync and responses no longer wait for it",
     ),
     own_flag(
         "ha_secret_file",
         ValueKind::Text,
         "",
-        "File with the secret that all masters share; without it, a standby needs none",
+        "File with a secret shared by all masters; without it, standbys are not authenticated",
     ),
     own_flag(
         "when_not_in_sync",

@@ -9,7 +9,7 @@ use crate::engine::base::text::escaped;
 /// A master of the cluster.
 #[derive(Debug, Serialize)]
 pub(super) struct ClusterMasterStatus<'a> {
-    /// `host:port` of its RPC port; `null` if the leader does not know it yet.
+    /// `host:port` of its RPC port; `null` if the leader does not have it yet, and for the standby that was asked.
     address: Option<&'a str>,
     role: &'a str,
     /// Whether it has every acknowledged change; `null` for the leader.

@@ -12,7 +12,7 @@ pub enum HaAction {
     GrantLease,
     /// Renew this lease: `lease_renewed`.
     RenewLease(i64),
-    /// Revoke a lease of another master. No result.
+    /// Revoke this lease, and so delete the key if it belongs to it. No result.
     RevokeLease(i64),
     /// Read both keys: `observe`.
     Observe,
@@ -32,7 +32,7 @@ pub enum HaAction {
     Discard,
     /// Serve as the leader of this view.
     Serve { view: u64 },
-    /// Answer nothing any more, discard the state, and take a new ID: `reset`.
+    /// Stop answering, discard the state, and take a new ID: `reset`.
     StopServing(StopReason),
     /// Hold requests that change something back, or let them proceed.
     HoldChanges(bool),

@@ -1,9 +1,9 @@
-//! What a standby knows about its leader, its promise and its own candidacy.
+//! The state of a standby: its leader, its promise and its own candidacy.
 
 use crate::engine::base::Mono;
 use crate::engine::ha::member::{MemberId, MemberInfo};
 
-/// What a standby knows.
+/// The state of a standby.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
     pub following: Option<MemberInfo>,

@@ -56,11 +56,11 @@ pub struct Frame {
 /// The bytes are not a frame. The stream must be closed, because what follows cannot be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFrameError {
-    #[error("unknown kind of frame {0}; the peer runs another version")]
+    #[error("unknown frame type {0}: does the peer run a newer release?")]
     UnknownKind(u8),
     #[error("a frame of {0} bytes is too long")]
     TooLong(usize),
-    #[error("a frame is damaged: its checksum is {found:08x} instead of {expected:08x}")]
+    #[error("corrupt frame: checksum {found:08x}, expected {expected:08x}")]
     Checksum { expected: u32, found: u32 },
 }
 

@@ -1,11 +1,11 @@
-//! What a leader knows about its view, its standbys and its hand-over.
+//! The state of a leader: its view, its standbys and its hand-over.
 
 use crate::engine::base::Mono;
 use crate::engine::ha::config::AckMode;
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::replica_set::ReplicaSet;
 
-/// What a leader knows.
+/// The state of a leader.
 #[derive(Debug)]
 pub(super) struct Leader {
     pub view: u64,

@@ -9,7 +9,7 @@ use crate::engine::ha::action::HaMessage;
 
 /// A payload is not what its frame says. The stream must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of the stream ends early, is too long, or is of an unknown kind")]
+#[error("malformed replication message: truncated, too long, or of an unknown type")]
 pub struct StreamMessageError;
 
 /// Numbers of the messages in a frame of the kind `Control`.

@@ -13,8 +13,12 @@
 //! each has promised not to stand for election for a while after it received a ping. The second proof keeps the leader answering while etcd
 //! is away. Both are measured from the time of sending, on a clock that counts suspended time.
 //!
-//! In sync mode, a response waits until every required standby has acknowledged its changes. A standby is required before it is listed in
-//! the sync record, and until a record without it is written. So each listed standby has everything that was acknowledged.
+//! In sync mode, a response waits until every required standby has acknowledged its changes. A standby becomes required before the sync record
+//! lists it, and stays required until a record without it is written. So each listed standby has everything that was acknowledged.
+//!
+//! The fast path revokes the lease of a leader whose stream was closed and whose port refuses connections. A firewall that rejects connections
+//! looks the same. Then the leader is alive and may still answer reads, until it finds its key deleted; it cannot acknowledge changes,
+//! because they wait for the standby that has revoked the lease.
 
 mod action;
 mod config;

@@ -4,6 +4,8 @@ use crate::engine::admin::types::{HaStandbyReport, HaStatusReport};
 use crate::engine::master::metrics::ExpositionText;
 use crate::engine::master::view::HaView;
 
+const LAG_HELP: &str = "Changes of the leader that this standby, or the slowest standby of this leader, lacks";
+
 /// The document of `/ha_status?format=json`.
 pub(super) fn ha_status(ha: HaView) -> HaStatusReport {
     let standbys = ha.standbys.iter().map(|standby| HaStandbyReport {
@@ -52,9 +54,13 @@ pub(super) fn ha_exposition(ha: &HaView) -> String {
         "Number of the last change that this standby, or the slowest standby of this leader, has",
         ha.acked,
     );
-    out.gauge("mcctl_ha_lag_changes", "Changes that it does not have", ha.last.saturating_sub(ha.acked));
+    out.gauge("mcctl_ha_lag_changes", LAG_HELP, ha.last.saturating_sub(ha.acked));
     out.gauge("mcctl_ha_lag_bytes", "Bytes that the slowest standby of this leader does not have", ha.lag_bytes);
-    out.gauge("mcctl_ha_etcd_errors", "1 if the last request to etcd failed", u64::from(ha.backend_error.is_some()));
+    out.gauge(
+        "mcctl_ha_etcd_unreachable",
+        "1 if the last request to etcd failed",
+        u64::from(ha.backend_error.is_some()),
+    );
     out.counter("mcctl_ha_digests_total", "Digests of the leader that agreed with this standby's copy", ha.digests);
     out.counter("mcctl_ha_promotions_total", "Times that this process began to lead", ha.promotions);
     out.counter(

@@ -85,11 +85,11 @@ struct Proven {
 pub(super) enum HandshakeError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("the peer sent something else than a master does: {0}")]
+    #[error("unexpected message from the peer: {0}; is its address the --ha-port of an mcctl master?")]
     Malformed(String),
-    #[error("the peer has another secret, or none (--ha-secret-file)")]
+    #[error("the secrets differ, or only one side has one: check --ha-secret-file on both masters")]
     Secret,
-    #[error("the peer's stream has version {found} ({release}), this release has version {STREAM_VERSION}")]
+    #[error("the peer's stream version is {found} (release {release}), this release supports {STREAM_VERSION}")]
     Version { found: u32, release: String },
 }
 

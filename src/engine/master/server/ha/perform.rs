@@ -42,9 +42,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 driver.update(|core, now| core.lease_renewed(now, sent, id, renewed.ok()));
             }),
             HaAction::RevokeLease(id) => {
-                tracing::info!(
-                    "revoking the lease of a leader's key, because that leader has ended or cannot be reached"
-                );
+                tracing::info!("revoking the lease of a leader that has exited or cannot be reached");
                 self.request(async move |driver, _| {
                     let _ = driver.backend.revoke_lease(id).await;
                     driver.observe();
