@@ -29,7 +29,7 @@ pub enum HaAction {
     /// Make the copy ready to serve, without answering: `prepared`. If `lossy`, acknowledged changes may be missing.
     Prepare { lossy: bool },
     /// Discard the copy that was made ready, and take a new ID: `reset`.
-    Discard,
+    Discard(DiscardReason),
     /// Serve as the leader of this view.
     Serve { view: u64 },
     /// Stop answering, discard the state, and take a new ID: `reset`.
@@ -38,6 +38,19 @@ pub enum HaAction {
     HoldChanges(bool),
     /// Forward all requests to this leader, which has taken over.
     Forward(MemberId),
+}
+
+/// Why a standby discards its copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiscardReason {
+    #[error("the copy is damaged")]
+    Damaged,
+    #[error("a master leads that does not know the record of the standbys in sync")]
+    UnknownLeader,
+    #[error("another master was elected, and this copy may lack changes")]
+    Outdated,
+    #[error("another running master has the same ID, so one of the data directories is a copy of the other")]
+    SameId,
 }
 
 /// Why a leader stops.

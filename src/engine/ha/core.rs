@@ -23,6 +23,7 @@ impl HaCore {
             me,
             role: RoleState::Standby(Follower::default()),
             seen: None,
+            seen_at: Mono::ZERO,
             lease: OwnLease::default(),
             actions: Vec::new(),
             observe_at: Mono::ZERO,
@@ -74,6 +75,12 @@ impl HaCore {
     /// Why this standby cannot be promoted without loss; `None` if it can.
     pub fn not_promotable(&self) -> Option<String> {
         let Some(seen) = &self.seen else { return Some("the coordination service was not reached yet".to_owned()) };
+        if let Some(key) = seen.leader.as_ref().filter(|key| key.is_foreign()) {
+            return Some(format!(
+                "the leader's key in etcd contains '{}', which is not a master's address",
+                key.address
+            ));
+        }
         let (sync, _) = seen.sync.as_ref()?;
         if sync.includes(self.me.id) {
             return None;
@@ -168,10 +175,11 @@ impl HaCore {
 
     /// Both keys were read. The request was sent at `sent`.
     pub fn observe(&mut self, now: Mono, sent: Mono, seen: Observation) {
-        if self.seen.as_ref().is_some_and(|before| before.revision > seen.revision) {
+        // A later read with a lower revision: etcd has lost its data, or has got it from a backup.
+        if self.seen.as_ref().is_some_and(|before| before.revision > seen.revision) && sent <= self.seen_at {
             return;
         }
-        self.seen = Some(seen);
+        (self.seen, self.seen_at) = (Some(seen), now);
         match self.role {
             RoleState::Standby(_) => self.follower_observed(now, sent),
             RoleState::Leader(_) => self.leader_observed(now, sent),

@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::ha::action::{HaAction, HaMessage};
+use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage};
 use crate::engine::ha::config::{AckMode, NotInSyncPolicy};
 use crate::engine::ha::followership::CandidateStep;
 use crate::engine::ha::leadership::Leader;
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::record::{ElectionTxn, LeaderKey, Observation, SyncRecord, TxnOutcome};
+use crate::engine::ha::record::{ElectionTxn, Observation, SyncRecord, TxnOutcome};
 use crate::engine::ha::state::{HaCore, OwnLease, REQUEST_TIMEOUT, RoleState};
 
 /// A leader may create its own expired key again in this time, before its standby does.
 const OWN_RECREATION: Duration = Duration::from_millis(100);
+/// The key of an earlier process with this copy's ID, at another address, expires within this time. After it, another process has that ID.
+const SAME_ID_MAX: Duration = Duration::from_secs(5);
 
 impl HaCore {
     /// The stream from `leader` opened.
@@ -88,7 +90,7 @@ impl HaCore {
     /// The copy is damaged.
     pub fn copy_damaged(&mut self) {
         if let RoleState::Standby(_) = &self.role {
-            self.discard();
+            self.discard(DiscardReason::Damaged);
         }
     }
 
@@ -151,7 +153,8 @@ impl HaCore {
         let sync = seen.sync.as_ref().map(|(sync, _)| sync);
         let is_absent = seen.leader.is_none();
         follower.absent_since = is_absent.then(|| follower.absent_since.unwrap_or(now));
-        let is_consistent = |sync: &&SyncRecord| seen.leader.as_ref().is_none_or(|key| key.address == sync.rpc);
+        let is_consistent =
+            |sync: &&SyncRecord| seen.leader.as_ref().is_none_or(|key| key.address == sync.rpc || key.is_foreign());
         let leader = sync.filter(|sync| sync.leader != me).filter(is_consistent).and_then(SyncRecord::leader_info);
         if leader != follower.following {
             follower.following.clone_from(&leader);
@@ -162,13 +165,16 @@ impl HaCore {
         if seen.leader.is_some() && follower.following.is_some() {
             follower.key_seen = Some(sent);
         }
+        let has_same_id = sync.is_some_and(|sync| sync.leader == me)
+            && seen.leader.as_ref().is_some_and(|key| key.names_a_master() && key.address != address);
+        follower.same_id_since = has_same_id.then(|| follower.same_id_since.unwrap_or(now));
         if let (Some(key), Some(sync)) = (&seen.leader, sync)
-            && !key.address.starts_with(LeaderKey::WARMING)
+            && key.names_a_master()
             && key.address != sync.rpc
             && sync.includes(me)
         {
             // A master that does not know the sync record leads, so this copy does not have everything any more.
-            return self.discard();
+            return self.discard(DiscardReason::UnknownLeader);
         }
         // The result of an election may be unknown.
         let RoleState::Standby(follower) = &mut self.role else { return };
@@ -226,6 +232,9 @@ impl HaCore {
         let policy = self.not_in_sync_policy();
         let RoleState::Standby(follower) = &mut self.role else { return };
         let Some(seen) = &self.seen else { return };
+        if follower.same_id_since.is_some_and(|since| now.since(since) >= SAME_ID_MAX) {
+            return self.discard(DiscardReason::SameId);
+        }
         let is_bound = now < follower.promised_until;
         let is_led = follower.stream.is_some() && is_bound;
         let is_permitted =
@@ -254,7 +263,7 @@ impl HaCore {
             CandidateStep::Prepared { lossy, expected_sync } => {
                 let is_absent = follower.absent_since.is_some() || is_planted(HaMistake::KeyOverwritten);
                 if !is_permitted(lossy, expected_sync) {
-                    self.discard();
+                    self.discard(DiscardReason::Outdated);
                 } else if is_absent && !is_bound {
                     self.elect(now, lossy);
                 }
@@ -263,7 +272,11 @@ impl HaCore {
                 if follower.absent_since.is_none() || now.since(sent) < REQUEST_TIMEOUT {
                     return;
                 }
-                if is_permitted(lossy, expected_sync) { self.elect(now, lossy) } else { self.discard() }
+                if is_permitted(lossy, expected_sync) {
+                    self.elect(now, lossy);
+                } else {
+                    self.discard(DiscardReason::Outdated);
+                }
             }
         }
     }
@@ -280,7 +293,7 @@ impl HaCore {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let CandidateStep::Preparing { lossy } = follower.step else { return };
         if !ready {
-            return self.discard();
+            return self.discard(DiscardReason::Damaged);
         }
         let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
         follower.step = CandidateStep::Prepared { lossy, expected_sync };
@@ -355,15 +368,15 @@ impl HaCore {
     fn become_leader(&mut self, now: Mono, view: u64, lease: i64) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let listed = std::mem::take(&mut follower.candidate_list);
-        let mut leader = Leader::new(view, lease, follower.applied, self.config.ack);
+        let mut leader = Leader::new(now, view, lease, follower.applied, self.config.ack);
         leader.require_all(now, listed);
         self.role = RoleState::Leader(leader);
         self.actions.push(HaAction::Follow(None));
         self.actions.push(HaAction::Serve { view });
     }
 
-    fn discard(&mut self) {
+    fn discard(&mut self, why: DiscardReason) {
         self.role = RoleState::Resetting;
-        self.actions.push(HaAction::Discard);
+        self.actions.push(HaAction::Discard(why));
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Follower {
     pub key_seen: Option<Mono>,
     /// The same on the leader's clock, or earlier.
     pub key_seen_there: Option<u64>,
+    /// Since when a master at another address leads with this copy's ID.
+    pub same_id_since: Option<Mono>,
     /// Since when no master leads.
     pub absent_since: Option<Mono>,
     /// The leader asked this standby to take over after this change.

@@ -10,6 +10,7 @@ use crate::engine::ha::leadership::{HandOverStep, Leader};
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::{ElectionTxn, SyncRecord, SyncTxn, TxnOutcome};
+use crate::engine::ha::replica_set::Replica;
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RETRY_PAUSE, RoleState};
 
 impl HaCore {
@@ -33,7 +34,8 @@ impl HaCore {
             // Clocks may differ by 5 % in their rate.
             NotInSyncPolicy::PromoteAfter(pause) => {
                 let RoleState::Leader(leader) = &self.role else { return Mono::ZERO };
-                self.lease.confirmed.max(leader.key_seen) + (pause - pause / 20)
+                let renewed = if self.lease.id == Some(leader.key_lease) { self.lease.confirmed } else { Mono::ZERO };
+                renewed.max(leader.key_seen) + (pause - pause / 20)
             }
         }
     }
@@ -168,10 +170,10 @@ impl HaCore {
     pub(super) fn leader_observed(&mut self, now: Mono, sent: Mono) {
         let (me, address) = (self.me.id, self.me.rpc.to_string());
         let (RoleState::Leader(leader), Some(seen)) = (&mut self.role, &self.seen) else { return };
-        if seen.revision < leader.sync_revision {
+        if seen.revision < leader.sync_revision && sent <= leader.written_at {
             return;
         }
-        let is_other = seen.leader.as_ref().is_some_and(|key| key.address != address);
+        let is_other = seen.leader.as_ref().is_some_and(|key| key.address != address && !key.is_foreign());
         let successor = seen.sync.as_ref().map(|(sync, _)| sync.leader).filter(|id| *id != me);
         if is_other || successor.is_some() {
             return self.superseded(successor);
@@ -243,7 +245,7 @@ impl HaCore {
         }
         match outcome {
             TxnOutcome::Done(revision) => {
-                leader.sync_revision = *revision;
+                (leader.sync_revision, leader.written_at) = (*revision, now);
                 leader.listed.clone_from(&txn.sync.in_sync);
                 leader.alone_since = txn.sync.alone_since;
                 leader.must_write = false;
@@ -269,7 +271,7 @@ impl HaCore {
             && revision > leader.sync_revision
         {
             (leader.view, leader.sync_revision, leader.is_key_gone) = (revision, revision, false);
-            leader.key_lease = txn.lease;
+            (leader.key_lease, leader.written_at) = (txn.lease, now);
             if let Some(hand_over) = leader.hand_over.take() {
                 self.cancel_hand_over(now, hand_over.to);
             }
@@ -293,8 +295,10 @@ impl HaCore {
                     self.write_sync_record(now);
                 }
             }
-            HaMessage::Recreated { revision } if revision > leader.sync_revision => {
-                (leader.view, leader.sync_revision) = (revision, revision);
+            HaMessage::Recreated { revision }
+                if revision > leader.sync_revision && leader.replicas.get(from).is_some_and(Replica::is_in_sync) =>
+            {
+                (leader.view, leader.sync_revision, leader.written_at) = (revision, revision, now);
                 (leader.key_lease, leader.is_key_gone, leader.must_write) = (0, false, true);
             }
             HaMessage::Leave => {

@@ -13,6 +13,8 @@ pub(super) struct Leader {
     pub ack: AckMode,
     /// Mod revision of the sync record. The next write compares it.
     pub sync_revision: u64,
+    /// When this revision was learned. A read that was sent later and finds a lower one is right: etcd has lost its data.
+    pub written_at: Mono,
     /// The lease of the leader's key. It may be that of a standby, which has created the key again. 0: none.
     pub key_lease: i64,
     pub is_key_gone: bool,
@@ -35,12 +37,13 @@ pub(super) struct Leader {
 
 impl Leader {
     /// A leader that has just been elected, at revision `view`. Its last change is `appended`.
-    pub fn new(view: u64, key_lease: i64, appended: u64, ack: AckMode) -> Leader {
+    pub fn new(now: Mono, view: u64, key_lease: i64, appended: u64, ack: AckMode) -> Leader {
         Leader {
             view,
             replicas: ReplicaSet::default(),
             ack,
             sync_revision: view,
+            written_at: now,
             key_lease,
             is_key_gone: false,
             key_seen: Mono::ZERO,

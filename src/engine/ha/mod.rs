@@ -38,7 +38,7 @@ mod replica_set;
 pub mod stage;
 mod state;
 
-pub use action::{HaAction, HaMessage, StopReason};
+pub use action::{DiscardReason, HaAction, HaMessage, StopReason};
 pub use config::{AckMode, HaConfig, NotInSyncPolicy};
 pub use member::{HistoryId, MemberId, MemberInfo, ParseMemberIdError};
 pub use record::{ElectionTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};

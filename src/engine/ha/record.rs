@@ -20,6 +20,16 @@ pub struct LeaderKey {
 impl LeaderKey {
     /// Beginning of a value that masters later than 0.3.13 store for a moment before their address. The leader is known, but not ready.
     pub const WARMING: &str = "__mooncake_service_warming__:";
+
+    /// Whether a master leads that this key names.
+    pub fn names_a_master(&self) -> bool {
+        !self.address.starts_with(LeaderKey::WARMING) && self.address.parse::<HostPort>().is_ok()
+    }
+
+    /// Whether no master has written this value.
+    pub fn is_foreign(&self) -> bool {
+        !self.address.starts_with(LeaderKey::WARMING) && self.address.parse::<HostPort>().is_err()
+    }
 }
 
 /// Which masters have everything that was acknowledged.

@@ -22,6 +22,8 @@ pub struct HaCore {
     pub(super) me: MemberInfo,
     pub(super) role: RoleState,
     pub(super) seen: Option<Observation>,
+    /// When it was received.
+    pub(super) seen_at: Mono,
     pub(super) lease: OwnLease,
     pub(super) actions: Vec<HaAction>,
     pub(super) observe_at: Mono,

@@ -67,11 +67,59 @@ fn a_copy_is_discarded_once_a_master_leads_that_does_not_know_the_sync_record() 
     let mut sync = SyncRecord::alone(&member(2), 9);
     sync.in_sync = vec![MemberId(1)];
     let discards = |leader: Option<LeaderKey>| {
-        started(HaConfig::default(), Some(sync.clone()), leader).take_actions().contains(&HaAction::Discard)
+        started(HaConfig::default(), Some(sync.clone()), leader)
+            .take_actions()
+            .contains(&HaAction::Discard(DiscardReason::UnknownLeader))
     };
     assert!(!discards(key("host-2:1", 3)));
     assert!(!discards(key(&format!("{}77", LeaderKey::WARMING), 3)));
+    assert!(!discards(key("no address", 3)));
     assert!(discards(key("host-3:1", 3)));
+}
+
+#[test]
+fn a_copy_whose_id_leads_elsewhere_is_discarded_after_a_while() {
+    let sync = SyncRecord { rpc: "host-3:1".to_owned(), ..SyncRecord::alone(&member(1), 9) };
+    let mut core = started(HaConfig::default(), Some(sync), key("host-3:1", 3));
+    let discard = HaAction::Discard(DiscardReason::SameId);
+    for (ms, is_discarded) in [(5_300, false), (5_400, true)] {
+        core.tick(at(ms));
+        assert_eq!(core.take_actions().contains(&discard), is_discarded, "{ms}");
+    }
+}
+
+#[test]
+fn a_leader_creates_its_records_again_after_etcd_has_lost_its_data() {
+    let mut core = started(HaConfig::default(), None, None);
+    core.prepared(at(410), true);
+    let txn = elections(&mut core).pop().expect("it stands for election");
+    core.elected(at(420), &txn, &TxnOutcome::Done(400));
+    core.take_actions();
+    let empty = Observation { revision: 2, leader: None, sync: None };
+    core.observe(at(430), at(415), empty.clone());
+    assert!(elections(&mut core).is_empty(), "the read was sent before the election ended");
+    core.observe(at(600), at(590), empty);
+    let again = elections(&mut core).pop().expect("it creates the key again");
+    assert_eq!((again.expected_sync, again.sync.leader), (0, MemberId(1)));
+    assert_eq!(core.role(), HaRole::Leader);
+}
+
+#[test]
+fn a_leader_keeps_its_state_while_the_key_has_a_foreign_value() {
+    let mut core = started(HaConfig::default(), None, None);
+    core.prepared(at(410), true);
+    let txn = elections(&mut core).pop().expect("it stands for election");
+    core.elected(at(420), &txn, &TxnOutcome::Done(5));
+    let sync = Some((SyncRecord::alone(&member(1), 0), 5));
+    core.observe(at(600), at(590), Observation { revision: 6, leader: key("hello world", 0), sync });
+    assert_eq!(core.role(), HaRole::Leader);
+    assert!(core.fence() <= at(600), "the key does not belong to its lease any more");
+}
+
+/// The transactions with which a master stands for election, and no other actions.
+fn elections(core: &mut HaCore) -> Vec<ElectionTxn> {
+    let txn = |action| if let HaAction::Elect(txn) = action { Some(txn) } else { None };
+    core.take_actions().into_iter().filter_map(txn).collect()
 }
 
 #[test]
@@ -97,11 +145,8 @@ fn a_standby_that_keeps_the_key_for_a_leader_deletes_it_as_soon_as_the_process_h
 fn a_leader_binds_the_key_that_a_standby_created_again_to_its_own_lease() {
     let mut core = started(HaConfig::default(), None, None);
     core.prepared(at(410), true);
-    let txn = core.take_actions().into_iter().find_map(|action| match action {
-        HaAction::Elect(txn) => Some(txn),
-        _ => None,
-    });
-    core.elected(at(420), &txn.expect("it stands for election"), &TxnOutcome::Done(5));
+    let txn = elections(&mut core).pop().expect("it stands for election");
+    core.elected(at(420), &txn, &TxnOutcome::Done(5));
     core.take_actions();
     let seen = |lease| Observation {
         revision: 6,

@@ -135,7 +135,7 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn ha(&self) -> Option<HaView> {
-        self.shared.ha.as_ref().map(|ha| ha.view())
+        self.shared.ha.as_ref().map(|ha| ha.view(self.shared.env.boottime()))
     }
 
     fn step_down(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {

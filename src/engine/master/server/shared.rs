@@ -129,7 +129,12 @@ impl<E: Env> MasterShared<E> {
 
     /// Whether the state's background work may run.
     pub fn may_tick(&self) -> bool {
-        self.ha.as_ref().is_none_or(|ha| ha.gate.is_open())
+        self.ha.as_ref().is_none_or(|ha| ha.gate.is_serving(self.env.boottime()))
+    }
+
+    /// Whether this master leads a cluster, but its responses wait, because it cannot prove that it leads.
+    pub fn is_fenced(&self) -> bool {
+        self.ha.as_ref().is_some_and(|ha| ha.gate.is_fenced(self.env.boottime()))
     }
 
     /// Locks the state and runs `work` for a call from `peer`, or for the ticker.

@@ -5,15 +5,57 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::master::server::ha::HaGate;
+use crate::engine::master::server::ha::{CLIENT_CALL_MAX, HaGate};
 use crate::engine::master::server::handle::MasterHandle;
-use crate::engine::master::server::shared::YIELD_PAUSE;
+use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 use crate::engine::master::stall::StallReport;
+
+/// Time between two looks at the fence of a leader that cannot prove that it leads.
+const FENCED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Notices when a leader cannot prove that it leads, and when it can again.
+#[derive(Default)]
+struct FenceObserver {
+    fenced_since: Option<Mono>,
+}
+
+impl FenceObserver {
+    fn is_fenced(&self) -> bool {
+        self.fenced_since.is_some()
+    }
+
+    /// Whether background work may run. While responses waited, clients could not see that their calls were received. So they get more time.
+    fn may_tick<E: Env>(&mut self, shared: &MasterShared<E>) -> bool {
+        let now = shared.env.now();
+        match (self.fenced_since, shared.is_fenced()) {
+            (None, true) => {
+                tracing::warn!(
+                    "this master cannot prove that it leads, because neither etcd nor a standby responds: responses wait"
+                );
+                self.fenced_since = Some(now);
+            }
+            (Some(since), false) => {
+                self.fenced_since = None;
+                let (fenced, leads) = (now.since(since), shared.may_tick());
+                if leads {
+                    tracing::info!(?fenced, "this master can prove again that it leads: responses are sent");
+                    shared.with_guarded(None, |guarded, _, _| {
+                        guarded.state.extend_client_deadlines(fenced + CLIENT_CALL_MAX);
+                    });
+                }
+            }
+            _ => {}
+        }
+        !self.is_fenced() && shared.may_tick()
+    }
+}
 
 /// Runs the state's background work until `stopping` is true.
 pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiver<bool>) {
     let MasterHandle { shared, polls } = master;
+    let mut fence = FenceObserver::default();
     loop {
         let slice = || {
             let answered_until = polls.oldest();
@@ -26,7 +68,7 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
             HaGate::forget();
             more
         };
-        while shared.may_tick() && slice() {
+        while fence.may_tick(&shared) && slice() {
             if shared.waiting.load(Ordering::Relaxed) > 0 {
                 shared.env.sleep(YIELD_PAUSE).await;
             } else {
@@ -45,7 +87,7 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
             guard.planned = next;
             // A wakeup time in the past with no work to do would make the ticker spin. The shortest regular pause is the one between
             // eviction rounds.
-            let pause = next.since(now).max(Duration::from_millis(1));
+            let pause = next.since(now).max(if fence.is_fenced() { FENCED_PAUSE } else { Duration::from_millis(1) });
             guard.stalls.expect_by(now + pause);
             (pause, guard.stalls.take_report())
         };

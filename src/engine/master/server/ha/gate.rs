@@ -94,6 +94,16 @@ impl HaGate {
         self.phase() == GatePhase::Open
     }
 
+    /// Whether responses may be sent at `now`, on the clock that counts suspended time.
+    pub fn is_serving(&self, now: Mono) -> bool {
+        self.is_open() && now.0 < self.fence.load(Ordering::Acquire)
+    }
+
+    /// Whether this master leads, but cannot prove it at `now`, so that its responses wait.
+    pub fn is_fenced(&self, now: Mono) -> bool {
+        self.is_open() && !self.is_serving(now)
+    }
+
     /// Whether a successor leads, to which connections are forwarded.
     pub fn is_forwarding(&self) -> bool {
         self.phase() == GatePhase::Forwarding

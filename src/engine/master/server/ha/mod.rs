@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::base::{HostPort, Unix};
+use crate::engine::base::{HostPort, Mono, Unix};
 use crate::engine::env::Env;
 use crate::engine::ha::HaConfig;
 use crate::engine::master::record::DataFormat;
@@ -41,6 +41,7 @@ pub use handshake::HaSecret;
 pub(super) use disk::{HaDisk, open};
 pub(super) use driver::HaDriver;
 pub(super) use gate::{HaGate, NOT_SERVING};
+pub(super) use perform::CLIENT_CALL_MAX;
 use tail::ChangeTail;
 
 /// How a master takes part in a cluster.
@@ -87,9 +88,10 @@ impl HaHub {
         (HaHub { gate, tail, disk, view: Mutex::default(), commands, is_ending: AtomicBool::new(false) }, requests)
     }
 
-    /// What is shown of this master.
-    pub fn view(&self) -> HaView {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What is shown of this master at `now`, on the clock that counts suspended time.
+    pub fn view(&self, now: Mono) -> HaView {
+        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        HaView { serving: view.serving && self.gate.is_serving(now), ..view }
     }
 
     fn set_view(&self, view: HaView) {

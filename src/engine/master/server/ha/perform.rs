@@ -23,7 +23,7 @@ const LOSSY_HOLD: Duration = Duration::from_secs(30);
 /// How long new connections are forwarded after a hand-over. Connections that are forwarded then stay so.
 const FORWARD_FOR: Duration = Duration::from_secs(10);
 /// How long a call of upstream's client may hang at a leader that does not answer (its default request timeout), and then retry.
-const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
+pub(in crate::engine::master::server) const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
 /// Leases are assumed to be longer by this when a copy is made ready. If it serves later than that, they are assumed again.
 const READY_SLACK: Duration = Duration::from_secs(1);
 
@@ -87,8 +87,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 }
             }
             HaAction::Prepare { lossy } => self.prepare(lossy),
-            HaAction::Discard => {
-                tracing::warn!("this master discards its copy of the state, and follows the leader again");
+            HaAction::Discard(why) => {
+                tracing::warn!(%why, "this master discards its copy of the state, and gets another one from the leader");
                 self.discard(GatePhase::Closed);
             }
             HaAction::StopServing(StopReason::Superseded) => {

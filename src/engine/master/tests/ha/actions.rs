@@ -131,7 +131,7 @@ impl World {
                 let took = 1_000 + self.rng.below(250_000) as u64;
                 self.after(took, Event::Prepared { node: nth, incarnation, lossy });
             }
-            HaAction::Discard | HaAction::StopServing(_) => self.reset(nth),
+            HaAction::Discard(_) | HaAction::StopServing(_) => self.reset(nth),
             HaAction::Serve { .. } => {
                 self.next_id += 1;
                 let history = HistoryId(self.next_id);

@@ -29,7 +29,7 @@ pub enum Event {
         outcome: TxnOutcome,
         lease: Option<i64>,
         /// The records when the request was served.
-        seen: Observation,
+        seen: Box<Observation>,
     },
     /// The watch of a node reports a change.
     Watch {

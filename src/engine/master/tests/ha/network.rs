@@ -26,7 +26,7 @@ impl World {
                 sent,
                 outcome: TxnOutcome::Unknown,
                 lease: None,
-                seen: Observation::default(),
+                seen: Box::default(),
             };
             self.after(1_000_000, event);
         }
@@ -42,7 +42,7 @@ impl World {
         self.sync_writes -= u64::from(matches!(action, HaAction::WriteSync(_) | HaAction::Elect(_)));
         if !self.is_etcd_up || self.cut_etcd.contains(&node) {
             if is_answered {
-                self.after(1_000_000, reply(TxnOutcome::Unknown, None, Observation::default()));
+                self.after(1_000_000, reply(TxnOutcome::Unknown, None, Box::default()));
             }
             return;
         }
@@ -72,7 +72,7 @@ impl World {
             self.notify_watches();
         }
         if is_answered {
-            let event = reply(outcome, lease, self.etcd.observation());
+            let event = reply(outcome, lease, Box::new(self.etcd.observation()));
             let delay = self.delay() + self.rng.below(self.plan.slow_etcd) as u64;
             self.after(delay, event);
         }

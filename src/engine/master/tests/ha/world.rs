@@ -339,7 +339,7 @@ impl World {
                 self.after(pause, Event::Tick { node, incarnation });
             }
             Event::EtcdReply { action, sent, outcome, lease, seen, .. } => {
-                self.etcd_replied(nth, &action, sent, &outcome, lease, seen);
+                self.etcd_replied(nth, &action, sent, &outcome, lease, *seen);
             }
             Event::Watch { .. } => self.send_to_etcd(nth, HaAction::Observe),
             Event::Connect { .. } => self.connect(nth),
