@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// gRPC codes with which etcd refuses a request before it changes anything: invalid argument, not found, already exists, permission
+/// denied, failed precondition, out of range, unimplemented and unauthenticated. After any other code, the request may have been processed.
+const REFUSALS: [u32; 8] = [3, 5, 6, 7, 9, 11, 12, 16];
+
 /// A request to etcd failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
@@ -17,6 +21,9 @@ pub enum EtcdError {
     /// etcd refused the request. Nothing was changed.
     #[error("etcd refused the request: {message} (code {code})")]
     Refused { code: u32, message: String },
+    /// etcd reported a failure. The request may have been processed.
+    #[error("etcd failed to process the request: {message} (code {code})")]
+    Failed { code: u32, message: String },
     /// The server does not serve the JSON gateway.
     #[error("{0} does not serve etcd's JSON gateway; start etcd without --enable-grpc-gateway=false")]
     NoGateway(String),
@@ -32,8 +39,20 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
+    /// The error with this gRPC code.
+    pub(super) fn of_code(code: u32, message: String) -> EtcdError {
+        if REFUSALS.contains(&code) {
+            EtcdError::Refused { code, message }
+        } else {
+            EtcdError::Failed { code, message }
+        }
+    }
+
     /// Whether the request may have been processed, or may still be.
     pub fn outcome_is_unknown(&self) -> bool {
-        matches!(self, EtcdError::Unanswered(_) | EtcdError::Timeout(_) | EtcdError::Unexpected(_))
+        matches!(
+            self,
+            EtcdError::Unanswered(_) | EtcdError::Timeout(_) | EtcdError::Failed { .. } | EtcdError::Unexpected(_)
+        )
     }
 }

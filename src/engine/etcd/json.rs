@@ -84,19 +84,38 @@ impl<'de> Deserialize<'de> for Blob {
     }
 }
 
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
+/// A number that etcd always sets. Zeros are left out of responses, so a response without it comes from another program.
+fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
+    match Number::deserialize(deserializer)? {
+        number @ Number(1..) => Ok(number),
+        Number(other) => Err(D::Error::custom(format!("expected a positive number, not {other}"))),
+    }
+}
+
+#[derive(Debug, Derive)]
 pub(super) struct HeaderJson {
+    #[serde(deserialize_with = "positive")]
     pub revision: Number,
 }
 
-#[derive(Clone, Debug, Default, Derive)]
-#[serde(default)]
+/// A response of which only the header matters.
+#[derive(Debug, Derive)]
+pub(super) struct DoneJson {
+    #[serde(rename = "header")]
+    _header: HeaderJson,
+}
+
+#[derive(Clone, Debug, Derive)]
 pub(super) struct KeyValueJson {
+    #[serde(default)]
     key: Blob,
+    #[serde(default)]
     value: Blob,
+    #[serde(default)]
     create_revision: Number,
+    #[serde(deserialize_with = "positive")]
     mod_revision: Number,
+    #[serde(default)]
     lease: Number,
 }
 
@@ -112,55 +131,84 @@ impl From<KeyValueJson> for EtcdKeyValue {
     }
 }
 
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
+#[derive(Debug, Derive)]
 pub(super) struct RangeJson {
     pub header: HeaderJson,
+    #[serde(default)]
     pub kvs: Vec<KeyValueJson>,
 }
 
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
+#[derive(Debug, Derive)]
 pub(super) struct TxnJson {
     pub header: HeaderJson,
+    #[serde(default)]
     pub succeeded: bool,
-    pub responses: Vec<TxnOpJson>,
+    /// One for each step.
+    #[serde(default)]
+    pub responses: Vec<TxnStepJson>,
 }
 
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
-pub(super) struct TxnOpJson {
-    pub response_range: RangeJson,
+#[derive(Debug, Derive)]
+pub(super) struct TxnStepJson {
+    /// The response to a read.
+    pub response_range: Option<RangeJson>,
 }
 
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
+#[derive(Debug, Derive)]
 pub(super) struct LeaseJson {
-    #[serde(rename = "ID")]
+    #[serde(rename = "ID", deserialize_with = "positive")]
     pub id: Number,
-    #[serde(rename = "TTL")]
+    /// In seconds; 0: the lease does not exist.
+    #[serde(rename = "TTL", default)]
     pub ttl: Number,
 }
 
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
-pub(super) struct KeepAliveJson {
-    pub result: LeaseJson,
+/// A message of a stream: a result or an error.
+#[derive(Debug, Derive)]
+pub(super) struct StreamJson<T> {
+    pub result: Option<T>,
+    pub error: Option<StreamErrorJson>,
 }
 
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
+/// The error of a stream. Its code is `grpc_code` up to etcd 3.5, whose gateway is of version 1, and `code` in version 2.
+#[derive(Debug, Derive)]
+pub(super) struct StreamErrorJson {
+    #[serde(alias = "grpc_code")]
+    pub code: Option<u32>,
+    #[serde(default)]
+    pub message: String,
+}
+
+#[derive(Debug, Derive)]
 pub(super) struct TokenJson {
     pub token: String,
 }
 
-/// An error of the gateway: a refused request, or the end of a stream.
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
+/// The body of a response that is not a success. `error` repeats the message, or is the error of a stream.
+#[derive(Debug, Derive)]
 pub(super) struct ErrorJson {
-    pub code: u32,
-    pub message: String,
-    pub error: Value,
+    code: Option<u32>,
+    #[serde(default)]
+    message: String,
+    error: Option<ErrorFieldJson>,
+}
+
+#[derive(Debug, Derive)]
+#[serde(untagged)]
+enum ErrorFieldJson {
+    Message(String),
+    Stream(StreamErrorJson),
+}
+
+impl ErrorJson {
+    /// The gRPC code, if there is one, and the message.
+    pub fn into_parts(self) -> (Option<u32>, String) {
+        match self.error {
+            Some(ErrorFieldJson::Stream(error)) => (error.code, error.message),
+            Some(ErrorFieldJson::Message(message)) if self.message.is_empty() => (self.code, message),
+            _ => (self.code, self.message),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -171,25 +219,16 @@ pub(super) struct LoginJson<'a> {
 
 #[derive(Debug, Default, Derive)]
 #[serde(default)]
-pub(super) struct WatchJson {
-    pub result: Option<WatchResultJson>,
-    pub error: Option<Value>,
-}
-
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
 pub(super) struct WatchResultJson {
     pub canceled: bool,
     pub cancel_reason: String,
     pub compact_revision: Number,
-    pub created: bool,
     pub events: Vec<EventJson>,
 }
 
-#[derive(Debug, Default, Derive)]
-#[serde(default)]
+#[derive(Debug, Derive)]
 pub(super) struct EventJson {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default)]
     pub kind: String,
     pub kv: KeyValueJson,
 }
@@ -224,7 +263,37 @@ mod tests {
         let expected =
             EtcdKeyValue { key: b"k".to_vec(), create_revision: 2, mod_revision: 3, ..EtcdKeyValue::default() };
         assert_eq!(pair, expected);
-        assert!(serde_json::from_str::<RangeJson>(r#"{"kvs":[{"key":"?"}]}"#).is_err());
+    }
+
+    #[test]
+    fn a_response_without_what_etcd_always_sets_is_invalid() {
+        fn is_valid<T: serde::de::DeserializeOwned>(text: &str) -> bool {
+            serde_json::from_str::<T>(text).is_ok()
+        }
+        let header = r#""header":{"revision":"5"}"#;
+        for text in ["{}", r#"{"header":{}}"#, r#"{"header":{"revision":"0"}}"#, r#"{"header":{"revision":"-1"}}"#] {
+            assert!(
+                !is_valid::<RangeJson>(text) && !is_valid::<TxnJson>(text) && !is_valid::<DoneJson>(text),
+                "{text}"
+            );
+        }
+        assert!(is_valid::<RangeJson>(&format!("{{{header}}}")));
+        for pair in [r#"{"key":"?","mod_revision":"1"}"#, r#"{"key":"aw=="}"#] {
+            assert!(!is_valid::<RangeJson>(&format!(r#"{{{header},"kvs":[{pair}]}}"#)), "{pair}");
+        }
+        assert!(!is_valid::<LeaseJson>(r#"{"TTL":"2"}"#) && is_valid::<LeaseJson>(r#"{"ID":"7"}"#));
+    }
+
+    #[test]
+    fn errors_of_calls_and_of_both_kinds_of_streams_are_read() {
+        let parts = |text: &str| serde_json::from_str::<ErrorJson>(text).ok().map(ErrorJson::into_parts);
+        let error = |code| Some((code, "why".to_owned()));
+        assert_eq!(parts(r#"{"error":"why","message":"why","code":5}"#), error(Some(5)));
+        assert_eq!(parts(r#"{"error":"why","code":5}"#), error(Some(5)));
+        assert_eq!(parts(r#"{"error":{"grpc_code":14,"http_code":503,"message":"why"}}"#), error(Some(14)));
+        assert_eq!(parts(r#"{"error":{"code":14,"message":"why","details":[]}}"#), error(Some(14)));
+        assert_eq!(parts(r#"{"message":"why"}"#), error(None));
+        assert_eq!(parts("<html>"), None);
     }
 
     #[test]

@@ -5,9 +5,13 @@
 
 mod client;
 mod error;
+mod gateway;
 mod json;
 mod options;
 mod request;
+mod rotation;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod watch;
 

@@ -9,11 +9,11 @@ use rustls::{ClientConfig, RootCertStore};
 /// A certificate or key is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdTlsError {
-    #[error("no certificate of an authority")]
+    #[error("no CA certificate found")]
     NoAuthority,
     #[error("no client certificate")]
     NoCertificate,
-    #[error("no private key, or one that is not valid: {0}")]
+    #[error("no valid private key: {0}")]
     Key(String),
     #[error("{0}")]
     Config(String),

@@ -1,7 +1,7 @@
 //! Watches: a response that does not end, with a JSON object per line.
 
 use crate::engine::etcd::error::EtcdError;
-use crate::engine::etcd::json::{EventJson, WatchJson};
+use crate::engine::etcd::json::{EventJson, StreamJson, WatchResultJson};
 use crate::engine::etcd::request::EtcdKeyValue;
 use crate::engine::http::fetch::root_cause;
 
@@ -52,11 +52,14 @@ impl EtcdWatch {
 }
 
 fn events(line: &[u8]) -> Result<Vec<EtcdEvent>, EtcdError> {
-    let message: WatchJson = serde_json::from_slice(line).map_err(|error| EtcdError::Unexpected(error.to_string()))?;
+    let message: StreamJson<WatchResultJson> =
+        serde_json::from_slice(line).map_err(|error| EtcdError::Unexpected(error.to_string()))?;
     if let Some(error) = message.error {
-        return Err(EtcdError::WatchEnded(error.to_string()));
+        return Err(EtcdError::WatchEnded(error.message));
     }
-    let Some(result) = message.result else { return Ok(Vec::new()) };
+    let Some(result) = message.result else {
+        return Err(EtcdError::Unexpected("a message of a watch without a result".to_owned()));
+    };
     if result.canceled || result.compact_revision.0 > 0 {
         let compacted = result.compact_revision.revision();
         return Err(EtcdError::WatchEnded(match result.cancel_reason.as_str() {
@@ -89,7 +92,10 @@ mod tests {
         assert_eq!(events(line), Ok(vec![EtcdEvent::Put(kv(b"v", 4)), EtcdEvent::Delete(kv(b"", 5))]));
         let compacted = br#"{"result":{"canceled":true,"compact_revision":"9"}}"#;
         assert!(matches!(events(compacted), Err(EtcdError::WatchEnded(why)) if why.contains('9')));
-        assert!(matches!(events(br#"{"error":{"message":"gone"}}"#), Err(EtcdError::WatchEnded(_))));
-        assert!(matches!(events(b"no json"), Err(EtcdError::Unexpected(_))));
+        let ended = EtcdError::WatchEnded("gone".to_owned());
+        assert_eq!(events(br#"{"error":{"grpc_code":14,"message":"gone"}}"#), Err(ended));
+        for other in ["no json", "{}", r#"{"result":{"events":[{"kv":{}}]}}"#] {
+            assert!(matches!(events(other.as_bytes()), Err(EtcdError::Unexpected(_))), "{other}");
+        }
     }
 }
