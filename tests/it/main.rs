@@ -9,6 +9,7 @@ mod devices;
 mod docs;
 mod doctor;
 mod etcd;
+mod etcd_follow;
 mod high_availability;
 mod http;
 mod ibverbs_bindings;

@@ -49,7 +49,7 @@ impl EtcdElection {
     }
 
     fn put_sync(&self, sync: &SyncRecord) -> EtcdOp {
-        let value = serde_json::to_vec(sync).unwrap_or_default();
+        let value = serde_json::to_vec(sync).expect("a record is valid JSON");
         EtcdOp::Put { key: self.sync_key.clone(), value, lease: 0 }
     }
 
@@ -84,8 +84,8 @@ impl ElectionBackend for EtcdElection {
 
     async fn grant_lease(&self, ttl: Duration) -> Result<i64, ElectionError> {
         let (lease, granted) = self.client.grant_lease(ttl).await.map_err(unavailable)?;
-        if granted != ttl {
-            tracing::warn!(?granted, ?ttl, "etcd granted another TTL, so a failover takes longer");
+        if granted > ttl {
+            tracing::warn!(?granted, ?ttl, "etcd granted a longer TTL, so a failover takes longer");
         }
         Ok(lease)
     }
@@ -127,12 +127,19 @@ impl ElectionBackend for EtcdElection {
 impl EtcdElection {
     fn sync_record(&self, pair: &EtcdKeyValue) -> Result<SyncRecord, ElectionError> {
         let invalid = |why: String| ElectionError::Invalid { key: self.sync_key.clone(), why };
-        let record: SyncRecord = serde_json::from_slice(&pair.value).map_err(|error| invalid(error.to_string()))?;
-        match record.format {
-            SyncRecord::FORMAT => Ok(record),
-            other => Err(invalid(format!("format {other} is unknown; this release knows {}", SyncRecord::FORMAT))),
+        // A newer format may lack fields of this one.
+        let SyncFormat { format } = serde_json::from_slice(&pair.value).map_err(|error| invalid(error.to_string()))?;
+        if format != SyncRecord::FORMAT {
+            return Err(invalid(format!("format {format} is unknown; this release supports {}", SyncRecord::FORMAT)));
         }
+        serde_json::from_slice(&pair.value).map_err(|error| invalid(error.to_string()))
     }
+}
+
+/// The part of a sync record that all formats have.
+#[derive(serde::Deserialize)]
+struct SyncFormat {
+    format: u32,
 }
 
 fn leader(pair: &EtcdKeyValue) -> LeaderKey {
@@ -153,5 +160,29 @@ impl ElectionWatch for EtcdElectionWatch {
     async fn changed(&mut self) -> Result<(), ElectionError> {
         // The first message, when the watch begins, has no events. An observation then closes the gap before it.
         self.0.next().await.map(|_| ()).map_err(unavailable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::etcd::EtcdOptions;
+
+    #[test]
+    fn the_format_of_a_record_is_checked_before_its_fields() {
+        let options = EtcdOptions::parse("a:1", Duration::from_secs(1)).expect("an address");
+        let election = EtcdElection::new(EtcdClient::new(options).expect("a client"), "c");
+        let why = |value: &str| {
+            let pair = EtcdKeyValue { value: value.as_bytes().to_vec(), ..EtcdKeyValue::default() };
+            match election.sync_record(&pair) {
+                Err(ElectionError::Invalid { why, .. }) => why,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(why(r#"{"format":2,"members":[]}"#).contains("format 2"));
+        assert!(why(r#"{"format":1}"#).contains("missing field"));
+        assert!(why("text").contains("expected"));
     }
 }

@@ -11,14 +11,14 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::etcd::{EtcdError, EtcdEvent};
 use crate::engine::ha::LeaderKey;
 
-/// Pause before the key is read again after a watch has ended.
+/// Pause before the key is read again after a watch has failed.
 const READ_PAUSE: Duration = Duration::from_secs(1);
 /// The key is read again after this time without a change, because a connection may end without notice.
 const WATCH_MAX: Duration = Duration::from_secs(10);
 
-/// What a client reads first.
+/// The leader when a client begins to follow it, and from then on.
 #[derive(Debug)]
-pub struct FollowedLeader {
+pub struct LeaderSubscription {
     /// The key's value. It is not an address while a master gets ready.
     pub first: Option<String>,
     /// The leader's RPC address, as it changes; `None` while no master leads. The key is followed as long as a receiver exists.
@@ -30,7 +30,7 @@ pub struct FollowedLeader {
 ///
 /// # Errors
 /// The key cannot be read.
-pub async fn follow<E: Env>(env: E, election: EtcdElection) -> Result<FollowedLeader, ElectionError> {
+pub async fn follow<E: Env>(env: E, election: EtcdElection) -> Result<LeaderSubscription, ElectionError> {
     let seen = election.observe().await?;
     let first = seen.leader.map(|key| key.address);
     let (sender, leader) = watch::channel(first.as_deref().and_then(address));
@@ -41,7 +41,7 @@ pub async fn follow<E: Env>(env: E, election: EtcdElection) -> Result<FollowedLe
             () = follower.sender.closed() => {}
         }
     });
-    Ok(FollowedLeader { first, leader })
+    Ok(LeaderSubscription { first, leader })
 }
 
 struct LeaderFollower<E: Env> {
@@ -56,8 +56,8 @@ impl<E: Env> LeaderFollower<E> {
         loop {
             if let Err(error) = self.watch(revision + 1).await {
                 tracing::debug!(%error, "the watch of the leader's key ended");
+                self.env.sleep(READ_PAUSE).await;
             }
-            self.env.sleep(READ_PAUSE).await;
             match self.election.observe().await {
                 Ok(seen) => {
                     revision = seen.revision;
@@ -68,6 +68,7 @@ impl<E: Env> LeaderFollower<E> {
         }
     }
 
+    /// Reports the changes from revision `from` on, until the key does not change for [`WATCH_MAX`].
     async fn watch(&self, from: u64) -> Result<(), EtcdError> {
         let mut watch = self.election.watch_leader(from).await?;
         while let Ok(events) = deadline(&self.env, WATCH_MAX, watch.next()).await {

@@ -9,4 +9,4 @@ mod follow;
 
 pub use backend::{ElectionBackend, ElectionError, ElectionWatch};
 pub use etcd::EtcdElection;
-pub use follow::{FollowedLeader, follow};
+pub use follow::{LeaderSubscription, follow};
