@@ -84,7 +84,9 @@ fn user(env: &impl Fn(&str) -> Option<String>) -> Result<Option<EtcdUser>, Failu
     let (name, password) = match (env(PASSWORD), user.split_once(':')) {
         (Some(password), _) => (user.as_str(), password),
         (None, Some((name, password))) => (name, password.to_owned()),
-        (None, None) => return Err(half_set(USER, PASSWORD)),
+        (None, None) => {
+            return Err(half_set(USER, PASSWORD).next(format!("set {PASSWORD}, or {USER}=NAME:PASSWORD")));
+        }
     };
     Ok(Some(EtcdUser { name: name.to_owned(), password }))
 }

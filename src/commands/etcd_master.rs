@@ -7,12 +7,14 @@ use crate::commands::error::Failure;
 use crate::commands::etcd_access;
 use crate::engine::base::HostPort;
 use crate::engine::election::{self, EtcdElection};
-use crate::engine::env::{RealEnv, deadline};
+use crate::engine::env::{RealEnv, deadline, timed};
 use crate::engine::rpc::ServerAddress;
 
 /// The variable that names the cluster, for upstream's clients and for these.
 const CLUSTER_ENV: &str = "MC_STORE_CLUSTER_ID";
 const CLUSTER_DEFAULT: &str = "mooncake_cluster";
+/// Maximum time for a request of the follower, which may run as long as the process.
+const REQUEST_MAX: Duration = Duration::from_secs(2);
 
 /// The leader of a cluster of masters.
 #[derive(Debug)]
@@ -28,24 +30,26 @@ pub fn is_etcd(text: &str) -> bool {
     text.starts_with("etcd://")
 }
 
-/// Finds the leader, waits for one at most for `limit`, and follows it.
+/// Finds the leader and follows it. Reading its key and waiting until a master leads take at most `limit` together.
 ///
 /// # Errors
 /// The address is invalid, etcd does not answer, or no master leads.
 pub async fn find(text: &str, origin: &str, limit: Duration) -> Result<ClusterLeader, Failure> {
-    let client = etcd_access::client(etcd_access::servers(text, origin, limit)?)?;
+    let (env, request_limit) = (RealEnv::new(), limit.min(REQUEST_MAX));
+    let client = etcd_access::client(etcd_access::servers(text, origin, request_limit)?)?;
     let cluster = std::env::var(CLUSTER_ENV).ok().filter(|text| !text.is_empty());
     let cluster = cluster.unwrap_or_else(|| CLUSTER_DEFAULT.to_owned());
     let election = EtcdElection::new(client, &cluster);
     let tried = format!("read {} ({origin})", election.leader_key());
-    let found = election::follow(RealEnv::new(), election).await.map_err(|error| {
+    let (found, spent) = timed(&env, election::follow(env.clone(), election)).await;
+    let found = found.map_err(|error| {
         Failure::unreachable("cannot find the leader in etcd")
             .tried(tried.clone())
             .found(error.to_string())
             .next("check the address of etcd, or pass the leader's HOST:PORT")
     })?;
     let followed = ServerAddress::Leader(found.leader);
-    let waited = deadline(&RealEnv::new(), limit, followed.leading()).await;
+    let waited = deadline(&env, limit.saturating_sub(spent), followed.leading()).await;
     let at = waited.map_err(|_| match found.first {
         None => Failure::unreachable(format!("no master leads the cluster {cluster}"))
             .tried(tried.clone())
