@@ -140,46 +140,60 @@ class FailoverAgent:
         command = [peer.python(), script, master, ADDRESS[name], str(segment), str(256 * MIB)]
         self.process = Process(name, within(name, command), folder, env=dict(PYTHONUNBUFFERED="1", **(env or {})),
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def wait_ready(self):
         answer = self.answer(60)
         if answer.get("setup") != 0:
-            raise RuntimeError(f"{name}: setup returned {answer}; see {self.process.path}")
+            raise RuntimeError(f"{self.process.name}: setup returned {answer}; see {self.process.path}")
 
     answer, ask = common.Agent.answer, common.Agent.ask
 
 
 class HaCluster:
+    """masters, etcd, a node and a client; `stop` ends what `start` has started, even if it failed"""
+
     def __init__(self, args, folder, masters=2, env=None):
-        self.args, self.folder = args, folder
-        self.etcd = Etcd(folder)
-        wait("etcd", 20, self.etcd.healthy)
+        self.args, self.folder, self.env = args, folder, env
+        self.etcd = self.node = self.client = None
         self.masters = [HaMaster(f"m{i}", args, folder) for i in range(masters)]
-        self.leader = self.masters[0].start()
+        self.leader = self.masters[0]
+
+    def start(self):
+        self.etcd = Etcd(self.folder)
+        wait("etcd", 20, self.etcd.healthy)
+        self.leader.start()
         wait("a leader", 30, self.leader.serving)
-        for standby in self.masters[1:]:
+        for standby in self.standbys:
             standby.start()
         self.wait_in_sync()
-        self.node = FailoverAgent("node", folder, args.segment_mib * MIB, env)
-        self.client = FailoverAgent("client", folder, 0, env)
+        self.node = FailoverAgent("node", self.folder, self.args.segment_mib * MIB, self.env)
+        self.node.wait_ready()
+        self.client = FailoverAgent("client", self.folder, 0, self.env)
+        self.client.wait_ready()
 
     @property
     def standbys(self):
         return [m for m in self.masters if m is not self.leader]
 
     def wait_in_sync(self, seconds=120):
-        time.sleep(3 if self.args.real else 0)
+        if self.args.real:
+            time.sleep(3)
         for standby in self.standbys:
             wait(f"{standby.name} in sync", seconds, standby.in_sync)
 
     def stop(self):
         for agent in (self.client, self.node):
-            agent.process.end(signal.SIGKILL)
+            if agent:
+                agent.process.end(signal.SIGKILL)
         for master in self.masters:
             if master.process and not master.process.ended():
                 with contextlib.suppress(ProcessLookupError):
                     master.signal(signal.SIGCONT)
                 master.process.end(signal.SIGKILL)
-        self.etcd.process.end(signal.SIGKILL)
+        if self.etcd:
+            self.etcd.process.end(signal.SIGKILL)
         for name in ADDRESS:
             reconnect(name)
             for other in ADDRESS:
-                heal(name, other) if name < other else None
+                if name < other:
+                    heal(name, other)

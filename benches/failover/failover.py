@@ -132,7 +132,8 @@ def lost_without_standby(r):
     s = r.c.standbys[0]
     net.cut(r.c.leader.name, s.name)
     time.sleep(5)
-    net.heal(r.c.leader.name, s.name) if r.args.heal else None
+    if r.args.heal:
+        net.heal(r.c.leader.name, s.name)
     r.kill_leader()
     t = time.monotonic()
     wait("the standby to lead", 150, s.serving, 0.02)
@@ -249,6 +250,7 @@ def one(name, args, folder):
     os.makedirs(folder)
     c = HaCluster(args, folder, 3 if name == "kill-two" else 2, dict(pair.split("=", 1) for pair in args.client_env))
     try:
+        c.start()
         filled = c.client.ask("fill", prefix="resident", first=0, count=args.keys, batch=500)
         c.client.ask("load", prefix="load", pause=0.05)
         time.sleep(BEFORE)
