@@ -2,6 +2,7 @@
 
 mod data;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,15 +21,24 @@ use crate::engine::wire::MasterApi;
 use crate::engine::wire::types::ReplicaType;
 
 const CLIENT: ClientId = ClientId(1, 1);
+/// Longer than a leader may answer without etcd.
+const CLIENT_TTL: Duration = Duration::from_secs(4);
 
 /// An etcd in this process.
 #[derive(Clone, Default)]
 struct MemoryElection {
     etcd: Arc<Mutex<SimEtcd>>,
     changed: Arc<tokio::sync::Notify>,
+    /// No request is answered.
+    is_away: Arc<AtomicBool>,
 }
 
 impl MemoryElection {
+    fn check(&self) -> Result<(), ElectionError> {
+        let is_away = self.is_away.load(Ordering::Relaxed);
+        if is_away { Err(ElectionError::Unavailable("away".to_owned())) } else { Ok(()) }
+    }
+
     fn with<R>(&self, work: impl FnOnce(&mut SimEtcd, u64) -> R) -> R {
         let mut etcd = self.etcd.lock().unwrap();
         let now = RealEnv::new().now().0 / 1000;
@@ -55,14 +65,17 @@ impl ElectionBackend for MemoryElection {
     type Watch = MemoryWatch;
 
     async fn observe(&self) -> Result<Observation, ElectionError> {
+        self.check()?;
         Ok(self.with(|etcd, _| etcd.observation()))
     }
 
     async fn grant_lease(&self, ttl: Duration) -> Result<i64, ElectionError> {
+        self.check()?;
         Ok(self.with(|etcd, now| etcd.grant(now + u64::try_from(ttl.as_micros()).unwrap())))
     }
 
     async fn renew_lease(&self, lease: i64) -> Result<bool, ElectionError> {
+        self.check()?;
         Ok(self.with(|etcd, now| etcd.renew(lease, now + 2_000_000)))
     }
 
@@ -72,6 +85,9 @@ impl ElectionBackend for MemoryElection {
     }
 
     async fn elect(&self, txn: &ElectionTxn) -> TxnOutcome {
+        if self.check().is_err() {
+            return TxnOutcome::Unknown;
+        }
         self.with(|etcd, _| etcd.elect(txn))
     }
 
@@ -111,6 +127,7 @@ async fn start_at(
     };
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", port));
     config.threads = 1;
+    config.policy.client_ttl = CLIENT_TTL;
     MasterServer::start_in_cluster(config, settings, election.clone(), data, RealEnv::new()).await.unwrap()
 }
 
@@ -292,4 +309,24 @@ async fn connections_from_others_do_not_stop_the_leader() {
     mount(&leader.handle());
     assert!(committed(&leader.handle()).await);
     assert!(standby.handle().ha().unwrap().in_sync);
+}
+
+#[tokio::test]
+async fn an_outage_of_etcd_expires_no_client() {
+    let (election, env) = (MemoryElection::default(), RealEnv::new());
+    let leader = start(&election, HaSecret::none()).await;
+    wait(&leader, "a leader", |view| view.serving).await;
+    let handle = leader.handle();
+    mount(&handle);
+    put(&handle, "k");
+    assert!(committed(&handle).await);
+    election.is_away.store(true, Ordering::Relaxed);
+    wait(&leader, "a leader that cannot prove that it leads", |view| !view.serving).await;
+    env.sleep(CLIENT_TTL).await;
+    election.is_away.store(false, Ordering::Relaxed);
+    wait(&leader, "a leader", |view| view.serving).await;
+    // The ticker would expire the client now.
+    env.sleep(Duration::from_secs(1)).await;
+    assert_eq!(is_readable(&handle, "k"), Ok(()));
+    assert!(committed(&handle).await);
 }
