@@ -13,9 +13,9 @@ use crate::engine::ha::message::Changes;
 
 /// Size at which a segment is complete, in bytes.
 const SEGMENT_BYTES: usize = 64 << 10;
-/// Size of the changes that are kept for standbys that connect again, in bytes.
+/// Maximum memory for the changes that are kept for standbys that connect again, in bytes.
 const KEPT_BYTES: usize = 16 << 20;
-/// Maximum size of all changes, in bytes. The cursors behind them are lost.
+/// Maximum memory for all changes, in bytes. The cursors behind them are lost.
 const BYTES_MAX: usize = 512 << 20;
 
 /// The newest changes.
@@ -32,6 +32,7 @@ struct TailInner {
     segments: VecDeque<TailSegment>,
     /// Number of segments that were removed.
     removed: u64,
+    /// Memory that the segments have allocated, in bytes.
     bytes: usize,
     /// The first change that `segments` contains, or will contain.
     first: u64,
@@ -107,20 +108,17 @@ impl ChangeTail {
     /// Appends a change, which must be the next one.
     pub fn append(&self, sequence: u64, change: &[u8]) {
         let mut inner = self.lock();
+        let needed = change.len() + size_of::<u32>();
         let is_full = |segment: &TailSegment| {
-            segment.kind == TailKind::Digest || segment.bytes.len() + change.len() > SEGMENT_BYTES
+            segment.kind == TailKind::Digest || segment.bytes.len() + needed > segment.bytes.capacity()
         };
         if inner.segments.back().is_none_or(is_full) {
-            let bytes = Vec::with_capacity(SEGMENT_BYTES.max(change.len() + size_of::<u32>()));
-            inner.segments.push_back(TailSegment { first: sequence, count: 0, bytes, kind: TailKind::Changes });
-            inner.trim();
+            let bytes = Vec::with_capacity(SEGMENT_BYTES.max(needed));
+            inner.begin(TailSegment { first: sequence, count: 0, bytes, kind: TailKind::Changes });
         }
         let Some(segment) = inner.segments.back_mut() else { return };
-        let before = segment.bytes.len();
         Changes::add(&mut segment.bytes, change);
         segment.count += 1;
-        let grown = segment.bytes.len() - before;
-        inner.bytes += grown;
         self.appended.store(sequence, Ordering::Release);
     }
 
@@ -128,8 +126,7 @@ impl ChangeTail {
     pub(super) fn append_digest(&self, digest: Vec<u8>) {
         let mut inner = self.lock();
         let first = self.appended() + 1;
-        inner.bytes += digest.len();
-        inner.segments.push_back(TailSegment { first, count: 0, bytes: digest, kind: TailKind::Digest });
+        inner.begin(TailSegment { first, count: 0, bytes: digest, kind: TailKind::Digest });
     }
 
     /// Wakes the streams, if there are new changes. Call it after the state was unlocked.
@@ -194,7 +191,26 @@ fn change_bytes(entry: &[u8]) -> usize {
     size_of::<u32>() + length as usize
 }
 
+impl TailSegment {
+    /// Memory that it has allocated, in bytes.
+    fn allocated(&self) -> usize {
+        size_of::<TailSegment>() + self.bytes.capacity()
+    }
+}
+
 impl TailInner {
+    /// Appends a segment. The one before it does not grow any more.
+    fn begin(&mut self, segment: TailSegment) {
+        if let Some(last) = self.segments.back_mut() {
+            let before = last.allocated();
+            last.bytes.shrink_to_fit();
+            self.bytes = self.bytes - before + last.allocated();
+        }
+        self.bytes += segment.allocated();
+        self.segments.push_back(segment);
+        self.trim();
+    }
+
     /// Removes the segments that are not needed.
     fn trim(&mut self) {
         loop {
@@ -205,7 +221,7 @@ impl TailInner {
             }
             let Some(segment) = self.segments.pop_front() else { return };
             self.removed += 1;
-            self.bytes -= segment.bytes.len();
+            self.bytes -= segment.allocated();
             self.first = segment.first + segment.count;
         }
     }
@@ -306,6 +322,23 @@ mod tests {
         append(&tail, 5003..=5003, 40);
         assert_eq!(read(&mut end).unwrap().0, [5003]);
         assert_eq!(read(&mut early).unwrap().0.len(), 5003);
+    }
+
+    #[test]
+    fn the_memory_of_small_segments_is_limited() {
+        let tail = Arc::new(ChangeTail::new());
+        for number in 1..=1000 {
+            append(&tail, number..=number, 40);
+            tail.append_digest(vec![0; 40]);
+        }
+        let allocated = |tail: &ChangeTail| tail.lock().segments.iter().map(TailSegment::allocated).sum::<usize>();
+        assert!(allocated(&tail) < 1 << 20, "{}", allocated(&tail));
+        assert_eq!(allocated(&tail), tail.lock().bytes);
+        for _ in 0..2 * KEPT_BYTES / SEGMENT_BYTES {
+            tail.append_digest(vec![0; SEGMENT_BYTES]);
+        }
+        assert!(allocated(&tail) <= KEPT_BYTES, "{}", allocated(&tail));
+        assert_eq!(allocated(&tail), tail.lock().bytes);
     }
 
     #[test]
