@@ -68,7 +68,7 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
     let (reader, writer) = tokio::io::split(stream);
     let ended = tokio::select! {
         ended = receive(driver, standby, reader) => ended,
-        ended = send(driver, writer, messages, source, welcome.view) => ended,
+        ended = send(driver, writer, messages, source, (welcome.view, term)) => ended,
     };
     let Err(error) = ended;
     tracing::info!(%peer, %standby, %error, "the stream to a standby ended");
@@ -156,11 +156,14 @@ async fn send<E: Env, B: ElectionBackend>(
     mut writer: impl AsyncWrite + Unpin,
     mut messages: mpsc::UnboundedReceiver<StreamMessage>,
     mut source: StreamSource,
-    view: u64,
+    (view, term): (u64, u64),
 ) -> Result<std::convert::Infallible, StreamError> {
     let mut news = driver.hub.tail.news();
     let (mut out, mut payload) = (Vec::new(), Vec::new());
     loop {
+        if driver.hub.gate.term() != term {
+            return Err(StreamError::TermEnded);
+        }
         out.clear();
         loop {
             match messages.try_recv() {

@@ -55,8 +55,10 @@ pub(super) enum StreamError {
     Damaged(String),
     #[error("the changes cannot be written to the data directory")]
     NotStored,
-    #[error("{0}")]
-    Lost(#[from] super::tail::TailLost),
+    #[error(transparent)]
+    TooOld(#[from] super::tail::CursorTooOld),
+    #[error("this master's term has ended")]
+    TermEnded,
 }
 
 impl StreamError {

@@ -69,8 +69,8 @@ pub(super) struct TailPart {
 
 /// The cursor's changes are not kept any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the standby is too far behind")]
-pub(super) struct TailLost;
+#[error("the changes that the standby needs are not kept any more")]
+pub(super) struct CursorTooOld;
 
 /// The position of a stream.
 #[derive(Debug)]
@@ -95,12 +95,14 @@ impl ChangeTail {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Removes everything. The next change is number `first`.
+    /// Removes everything, and invalidates all cursors. The next change is number `first`.
     pub(super) fn restart(&self, first: u64) {
         let mut inner = self.lock();
-        let segments = inner.segments.len() as u64;
+        // A cursor may be at the segment that would have come next.
+        let segments = inner.segments.len() as u64 + 1;
         inner.removed += segments;
         inner.segments.clear();
+        inner.cursors.clear();
         (inner.first, inner.bytes) = (first, 0);
         self.appended.store(first - 1, Ordering::Release);
     }
@@ -238,11 +240,11 @@ impl TailCursor {
     ///
     /// # Errors
     /// The changes are not kept any more.
-    pub(super) fn read(&mut self, out: &mut Vec<u8>) -> Result<Option<TailPart>, TailLost> {
+    pub(super) fn read(&mut self, out: &mut Vec<u8>) -> Result<Option<TailPart>, CursorTooOld> {
         let mut inner = self.tail.lock();
         loop {
             if self.segment < inner.removed {
-                return Err(TailLost);
+                return Err(CursorTooOld);
             }
             let nth = usize::try_from(self.segment - inner.removed).unwrap_or(usize::MAX);
             let Some(segment) = inner.segments.get(nth) else { return Ok(None) };
@@ -276,7 +278,7 @@ mod tests {
     use super::*;
 
     /// Reads all changes behind the cursor, as numbers, and the digests with the change that they belong to.
-    fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), TailLost> {
+    fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), CursorTooOld> {
         let (mut found, mut digests) = (Vec::new(), Vec::new());
         let mut bytes = Vec::new();
         while let Some(part) = cursor.read(&mut bytes)? {
@@ -342,6 +344,21 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_invalidates_cursors_at_the_end() {
+        let tail = Arc::new(ChangeTail::new());
+        append(&tail, 1..=3, 40);
+        tail.append_digest(vec![1]);
+        let mut behind_digest = tail.cursor(3).unwrap();
+        let mut reader = tail.cursor(0).unwrap();
+        assert_eq!(read(&mut reader).unwrap().1, [3]);
+        tail.restart(1);
+        append(&tail, 1..=5, 40);
+        assert_eq!(read(&mut behind_digest), Err(CursorTooOld));
+        assert_eq!(read(&mut reader), Err(CursorTooOld));
+        assert_eq!(read(&mut tail.cursor(3).unwrap()).unwrap().0, [4, 5]);
+    }
+
+    #[test]
     fn changes_are_kept_for_cursors_and_for_a_while() {
         let tail = Arc::new(ChangeTail::new());
         let mut slow = tail.cursor(0).unwrap();
@@ -352,7 +369,7 @@ mod tests {
         assert!(tail.cursor(0).is_none() && tail.cursor(count - 10).is_some());
         assert!(tail.bytes_behind(count) >= 2 * 60_000);
         tail.restart(9);
-        assert_eq!(read(&mut slow), Err(TailLost));
+        assert_eq!(read(&mut slow), Err(CursorTooOld));
         assert_eq!(tail.appended(), 8);
     }
 }
