@@ -21,7 +21,7 @@ use crate::engine::master::server::ha::stream::{FrameReader, StreamError, Stream
 use crate::engine::master::server::log::MasterLog;
 
 /// The leader sends pings much more often than this.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+const LEADER_SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// A connection to a leader that this standby follows.
 pub(super) struct CopyStream<'a, E, B> {
@@ -36,15 +36,15 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
     pub async fn run(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
-        mut messages: mpsc::UnboundedReceiver<StreamMessage>,
+        mut messages: mpsc::Receiver<StreamMessage>,
     ) -> Result<Infallible, StreamError> {
         let (reader, mut writer) = tokio::io::split(stream);
         let mut frames = FrameReader::new(reader);
         let mut out = Vec::new();
         loop {
             tokio::select! {
-                frame = deadline(&self.driver.env, SILENCE_MAX, frames.next()) => {
-                    let frame = frame.map_err(|_| StreamError::Silent(SILENCE_MAX))??;
+                frame = deadline(&self.driver.env, LEADER_SILENCE_MAX, frames.next()) => {
+                    let frame = frame.map_err(|_| StreamError::Silent(LEADER_SILENCE_MAX))??;
                     self.handle(&frame, &mut writer).await?;
                 }
                 message = messages.recv() => {
@@ -63,8 +63,8 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
     }
 
     async fn write(&self, writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), StreamError> {
-        let written = deadline(&self.driver.env, SILENCE_MAX, writer.write_all(bytes)).await;
-        Ok(written.map_err(|_| StreamError::Silent(SILENCE_MAX))??)
+        let written = deadline(&self.driver.env, LEADER_SILENCE_MAX, writer.write_all(bytes)).await;
+        Ok(written.map_err(|_| StreamError::NotAccepted(LEADER_SILENCE_MAX))??)
     }
 
     async fn handle(&self, frame: &Frame, writer: &mut (impl AsyncWrite + Unpin)) -> Result<(), StreamError> {

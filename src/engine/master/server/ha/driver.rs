@@ -6,7 +6,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::engine::base::{HostPort, Mono};
@@ -19,6 +18,7 @@ use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::ha::copy::StandbyCopy;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
 use crate::engine::master::server::ha::gate::GatePhase;
+use crate::engine::master::server::ha::links::StreamLinks;
 use crate::engine::master::server::ha::stream::StreamMessage;
 use crate::engine::master::server::ha::{HaHub, HaSettings};
 use crate::engine::master::server::shared::MasterShared;
@@ -49,9 +49,8 @@ pub(super) struct DriverState {
     pub core: HaCore,
     actions: VecDeque<HaAction>,
     is_performing: bool,
-    /// The streams to other masters.
-    pub links: HashMap<MemberId, mpsc::UnboundedSender<StreamMessage>>,
-    /// The RPC addresses of the standbys that have connected to this leader.
+    pub links: StreamLinks,
+    /// The RPC addresses of this leader's standbys.
     pub addresses: HashMap<MemberId, String>,
     pub follower: Option<AbortHandle>,
     /// A read of the records is in progress, and whether another one must follow.
@@ -68,6 +67,14 @@ pub(super) struct DriverState {
     pub may_lack: Option<u64>,
     pub promotions: u64,
     pub demotions: u64,
+}
+
+impl DriverState {
+    /// Drops the addresses of masters that are not standbys of this leader any more.
+    pub fn drop_old_addresses(&mut self) {
+        let listed: Vec<MemberId> = self.core.standbys().map(|(member, _)| member).collect();
+        self.addresses.retain(|member, _| listed.contains(member));
+    }
 }
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
@@ -98,7 +105,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             core,
             actions: VecDeque::new(),
             is_performing: false,
-            links: HashMap::new(),
+            links: StreamLinks::default(),
             addresses: HashMap::new(),
             follower: None,
             observing: None,
@@ -216,10 +223,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         let mut encoded = Vec::new();
         ClientPings(pings).encode(&mut encoded);
-        let encoded: Arc<[u8]> = encoded.into();
-        for link in self.state().links.values() {
-            let _ = link.send(StreamMessage::Clients(encoded.clone()));
-        }
+        self.state().links.send_all(&StreamMessage::Clients(encoded.into()));
     }
 
     /// Adds a digest of a part of the state to the streams, which the standbys compare with their copies.

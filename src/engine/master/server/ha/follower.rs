@@ -4,8 +4,6 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use crate::engine::base::HostPort;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Net, deadline};
@@ -94,17 +92,11 @@ async fn run<E: Env, B: ElectionBackend>(
         }
     }
     tracing::info!(leader = %leader.rpc, start = ?welcome.start, change = hello.applied, "following the leader");
-    let (link, messages) = mpsc::unbounded_channel();
-    driver.state().links.insert(leader.id, link.clone());
+    let (link, messages) = driver.state().links.open(leader.id);
     driver.update(|core, _| core.stream_opened(leader.id));
     let copying = CopyStream { driver, leader, history: welcome.history };
     let Err(error) = copying.run(stream, messages).await;
-    {
-        let mut state = driver.state();
-        if state.links.get(&leader.id).is_some_and(|current| current.same_channel(&link)) {
-            state.links.remove(&leader.id);
-        }
-    }
+    driver.state().links.close(leader.id, &link);
     drop(driver.copy().cancel_load());
     if let StreamError::Apply(_) | StreamError::Damaged(_) = &error {
         tracing::error!(%error, "the copy of the state cannot be used any more");

@@ -13,6 +13,7 @@ mod driver;
 mod follower;
 mod gate;
 mod handshake;
+mod links;
 mod perform;
 mod replication;
 mod run;
@@ -44,6 +45,9 @@ pub(super) use gate::{HaGate, NOT_SERVING};
 pub(super) use perform::CLIENT_CALL_MAX;
 use tail::ChangeTail;
 
+/// Maximum number of requests of other threads that wait for the driver. Further callers wait.
+const COMMANDS_MAX: usize = 16;
+
 /// How a master takes part in a cluster.
 #[derive(Clone, Debug)]
 pub struct HaSettings {
@@ -66,7 +70,7 @@ pub(in crate::engine::master::server) struct HaHub {
     /// The data directory, if there is one.
     pub disk: Option<HaDisk>,
     view: Mutex<HaView>,
-    commands: mpsc::UnboundedSender<HaCommand>,
+    commands: mpsc::Sender<HaCommand>,
     /// The process is about to end, so it does not follow another leader.
     is_ending: AtomicBool,
 }
@@ -82,8 +86,8 @@ pub(super) enum HaCommand {
 
 impl HaHub {
     /// The hub, and the requests to its driver.
-    pub fn new(disk: Option<HaDisk>) -> (HaHub, mpsc::UnboundedReceiver<HaCommand>) {
-        let (commands, requests) = mpsc::unbounded_channel();
+    pub fn new(disk: Option<HaDisk>) -> (HaHub, mpsc::Receiver<HaCommand>) {
+        let (commands, requests) = mpsc::channel(COMMANDS_MAX);
         let (gate, tail) = (HaGate::new(), Arc::new(ChangeTail::new()));
         (HaHub { gate, tail, disk, view: Mutex::default(), commands, is_ending: AtomicBool::new(false) }, requests)
     }
@@ -101,7 +105,7 @@ impl HaHub {
     /// Asks the driver to hand over. Returns false if there is no standby in sync, or this master does not lead.
     pub async fn step_down(&self) -> bool {
         let (answer, answered) = oneshot::channel();
-        self.commands.send(HaCommand::StepDown(answer)).is_ok() && answered.await.unwrap_or(false)
+        self.commands.send(HaCommand::StepDown(answer)).await.is_ok() && answered.await.unwrap_or(false)
     }
 
     /// From now on, this process does not follow a leader. If it does, tells the leader that it leaves.
@@ -109,7 +113,7 @@ impl HaHub {
     pub async fn leave(&self) -> bool {
         self.is_ending.store(true, Ordering::Release);
         let (answer, answered) = oneshot::channel();
-        self.commands.send(HaCommand::Leave(answer)).is_ok() && answered.await.unwrap_or(false)
+        self.commands.send(HaCommand::Leave(answer)).await.is_ok() && answered.await.unwrap_or(false)
     }
 
     fn is_ending(&self) -> bool {

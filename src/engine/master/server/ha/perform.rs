@@ -82,9 +82,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 }
             }
             HaAction::Send(to, message) => {
-                if let Some(link) = self.state().links.get(&to) {
-                    let _ = link.send(StreamMessage::Control(message));
-                }
+                self.state().links.send(to, StreamMessage::Control(message));
             }
             HaAction::Prepare { lossy } => self.prepare(lossy),
             HaAction::Discard(why) => {

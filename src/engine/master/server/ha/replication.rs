@@ -21,7 +21,7 @@ use crate::engine::master::server::ha::tail::{TailCursor, TailKind};
 /// Changes are written once this many bytes are buffered.
 const WRITE_BYTES: usize = 256 << 10;
 /// A standby answers pings much more often than this.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+const STANDBY_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Where a stream gets its frames from.
 enum StreamSource {
@@ -54,15 +54,14 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
     drop(permit);
     let Some((source, term)) = source else { return };
     tracing::info!(%peer, %standby, start = ?welcome.start, change = handshake.hello.applied, "a standby follows");
-    let (link, messages) = mpsc::unbounded_channel();
-    {
+    let (link, messages) = {
         let mut state = driver.state();
         if driver.hub.gate.term() != term {
             return;
         }
-        state.links.insert(standby, link.clone());
         state.addresses.extend(handshake.hello.rpc.clone().map(|rpc| (standby, rpc)));
-    }
+        state.links.open(standby)
+    };
     let applied = if welcome.start == StreamStart::Changes { handshake.hello.applied } else { 0 };
     driver.update(|core, now| core.standby_connected(now, standby, applied));
     let (reader, writer) = tokio::io::split(stream);
@@ -72,16 +71,10 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
     };
     let Err(error) = ended;
     tracing::info!(%peer, %standby, %error, "the stream to a standby ended");
-    let is_current = {
-        let mut state = driver.state();
-        let is_current = state.links.get(&standby).is_some_and(|current| current.same_channel(&link));
-        if is_current {
-            state.links.remove(&standby);
-        }
-        is_current
-    };
-    if is_current {
+    let is_current = driver.state().links.close(standby, &link);
+    if is_current && driver.hub.gate.term() == term {
         driver.update(|core, now| core.standby_disconnected(now, standby));
+        driver.state().drop_old_addresses();
     }
 }
 
@@ -141,8 +134,8 @@ async fn receive<E: Env, B: ElectionBackend>(
 ) -> Result<std::convert::Infallible, StreamError> {
     let mut frames = FrameReader::new(reader);
     loop {
-        let frame = deadline(&driver.env, SILENCE_MAX, frames.next()).await;
-        let frame = frame.map_err(|_| StreamError::Silent(SILENCE_MAX))??;
+        let frame = deadline(&driver.env, STANDBY_SILENCE_MAX, frames.next()).await;
+        let frame = frame.map_err(|_| StreamError::Silent(STANDBY_SILENCE_MAX))??;
         if frame.kind != FrameKind::Control {
             return Err(StreamError::Order);
         }
@@ -154,7 +147,7 @@ async fn receive<E: Env, B: ElectionBackend>(
 async fn send<E: Env, B: ElectionBackend>(
     driver: &Arc<HaDriver<E, B>>,
     mut writer: impl AsyncWrite + Unpin,
-    mut messages: mpsc::UnboundedReceiver<StreamMessage>,
+    mut messages: mpsc::Receiver<StreamMessage>,
     mut source: StreamSource,
     (view, term): (u64, u64),
 ) -> Result<std::convert::Infallible, StreamError> {
@@ -205,7 +198,8 @@ async fn send<E: Env, B: ElectionBackend>(
                 Ok(()) = news.changed(), if matches!(source, StreamSource::Tail(_)) => {}
             }
         }
-        writer.write_all(&out).await?;
+        let written = deadline(&driver.env, STANDBY_SILENCE_MAX, writer.write_all(&out)).await;
+        written.map_err(|_| StreamError::NotAccepted(STANDBY_SILENCE_MAX))??;
     }
 }
 

@@ -25,7 +25,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     pub async fn run(
         self: Arc<Self>,
         mut listener: <E::Net as Net>::Listener,
-        mut commands: mpsc::UnboundedReceiver<HaCommand>,
+        mut commands: mpsc::Receiver<HaCommand>,
         mut stopping: watch::Receiver<bool>,
     ) {
         let port = listener.port();

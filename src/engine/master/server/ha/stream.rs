@@ -42,6 +42,8 @@ pub(super) enum StreamError {
     Closed,
     #[error("nothing was received for {0:?}")]
     Silent(std::time::Duration),
+    #[error("the peer accepted no data for {0:?}")]
+    NotAccepted(std::time::Duration),
     #[error(transparent)]
     Frame(#[from] StreamFrameError),
     #[error(transparent)]
