@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
 use crate::engine::ha::MemberId;
-use crate::engine::journal::{DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
+use crate::engine::journal::{DataDir, DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::data::{CHUNK_KIND, FoundData, MasterData, MasterDataError, read_copy};
 use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
@@ -41,6 +41,8 @@ struct CurrentLog {
 /// The newest log, which may be closed, and its threads.
 struct DiskLog {
     log: Arc<MasterLog>,
+    /// The directory after it was emptied, until it has a log again.
+    emptied: Option<DataDir>,
     /// Reports nothing. Each thread has a sender, so the channel closes when the last one has ended.
     ended: mpsc::Receiver<()>,
     /// The sender for the threads to be started.
@@ -106,7 +108,12 @@ pub(in crate::engine::master::server) fn open<E: Env>(
 impl DiskLog {
     fn new(log: Arc<MasterLog>) -> DiskLog {
         let (running, ended) = mpsc::channel();
-        DiskLog { log, ended, running: Some(running) }
+        DiskLog { log, emptied: None, ended, running: Some(running) }
+    }
+
+    /// The directory.
+    fn dir(&self) -> &DataDir {
+        self.emptied.as_ref().unwrap_or(&self.log.dir)
     }
 }
 
@@ -164,13 +171,14 @@ impl HaDisk {
     pub fn begin<E: Env>(
         &self,
         env: &E,
-        mut slices: impl FnMut(u32) -> Option<SnapshotStep>,
+        slices: impl FnMut(u32) -> Option<SnapshotStep>,
         last: u64,
         note: CopyNote,
         discarded: u64,
     ) -> Result<(), JournalError> {
         self.close();
         let mut newest = self.newest();
+        let newest = &mut *newest;
         newest.running = None;
         // The threads for the log before use its files.
         let _ = newest.ended.recv();
@@ -179,29 +187,16 @@ impl HaDisk {
         }
         let options = newest.log.options;
         let uuid = Uuid(u128::from(env.rng()) << 64 | u128::from(env.rng()));
-        let mut dir = newest.log.dir.reopen_empty(uuid)?;
-        let mut bytes = 0;
-        if last > 0 {
-            let mut file = dir.begin_snapshot(last, env.unix())?;
-            let summary = loop {
-                match slices(SLOTS_PER_SLICE) {
-                    None => return Ok(()),
-                    Some(SnapshotStep::More) => {}
-                    Some(SnapshotStep::Chunk(chunk)) => {
-                        file.chunk(CHUNK_KIND, &chunk)?;
-                        bytes += chunk.len() as u64;
-                    }
-                    Some(SnapshotStep::Done(summary)) => break summary,
-                }
-            };
-            dir.publish_first_snapshot(file, SnapshotTrailer { items: summary.objects, digest: summary.digest })?;
-        }
+        // After an error, this directory is marked as invalid.
+        let dir = newest.emptied.insert(newest.dir().reopen_empty(uuid)?);
+        let Some(bytes) = write_copy(dir, env, slices, last)? else { return Ok(()) };
         let recovered = dir.recover(|_| Ok::<(), JournalError>(()))?;
         let writer = dir.start_log(&recovered, options.log)?;
         let stored = CopyStored::of(options.sync, dir.boot());
         dir.store_note(&CopyNote { stored, ..note }.encode(), true)?;
         let found = FoundData { snapshot: last, snapshot_bytes: bytes, log_bytes: 0 };
         let mark = SnapshotMark { at: Some(env.now()), ..restored_mark(&found, Mono::ZERO) };
+        let Some(dir) = newest.emptied.take() else { return Ok(()) };
         let log = Arc::new(MasterLog::new(MasterData { dir, options }, writer, mark, 0));
         *newest = DiskLog::new(log.clone());
         let mut current = self.current();
@@ -245,7 +240,7 @@ impl HaDisk {
         let (policy, invalidated) = {
             let newest = self.newest();
             self.has_failed.store(true, Ordering::Release);
-            (newest.log.options.on_error, newest.log.dir.invalidate())
+            (newest.log.options.on_error, newest.dir().invalidate())
         };
         self.close();
         match (policy, invalidated) {
@@ -281,5 +276,69 @@ impl HaDisk {
 
     fn newest(&self) -> MutexGuard<'_, DiskLog> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes a snapshot of the copy, whose last change is number `last`, to an empty directory. Returns its size in bytes; `None` if it was
+/// cancelled.
+fn write_copy<E: Env>(
+    dir: &DataDir,
+    env: &E,
+    mut slices: impl FnMut(u32) -> Option<SnapshotStep>,
+    last: u64,
+) -> Result<Option<u64>, JournalError> {
+    if last == 0 {
+        return Ok(Some(0));
+    }
+    let mut bytes = 0;
+    let mut file = dir.begin_snapshot(last, env.unix())?;
+    loop {
+        match slices(SLOTS_PER_SLICE) {
+            None => return Ok(None),
+            Some(SnapshotStep::More) => {}
+            Some(SnapshotStep::Chunk(chunk)) => {
+                file.chunk(CHUNK_KIND, &chunk)?;
+                bytes += chunk.len() as u64;
+            }
+            Some(SnapshotStep::Done(summary)) => {
+                let trailer = SnapshotTrailer { items: summary.objects, digest: summary.digest };
+                dir.publish_first_snapshot(file, trailer)?;
+                return Ok(Some(bytes));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::env::RealEnv;
+    use crate::engine::journal::{Crash, DataDirOptions, DiskFault, ExistingData, SimulatedStorage, StorageOperation};
+    use crate::engine::master::server::DataOptions;
+
+    const NO_SPACE: i32 = 28;
+
+    fn open_dir(storage: &SimulatedStorage) -> Result<DataDir, JournalError> {
+        let (boot_id, existing) = (storage.boot_id(), ExistingData::Keep);
+        let options = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(1), existing };
+        DataDir::open(Arc::new(storage.clone()), &options)
+    }
+
+    #[test]
+    fn the_directory_is_invalid_if_a_received_copy_cannot_be_written() {
+        let (storage, env) = (SimulatedStorage::new(1), RealEnv::new());
+        let options = DataOptions { on_error: DiskErrorPolicy::ContinueMemoryOnly, ..DataOptions::default() };
+        let data = MasterData { dir: open_dir(&storage).unwrap(), options };
+        let (disk, found) = open(data, StorePolicy::default(), &env, MemberId(1)).unwrap();
+        let slices = |_| {
+            let operation = StorageOperation::Write;
+            storage.set_fault(Some(DiskFault { operation, after: 0, errno: NO_SPACE, is_permanent: false }));
+            Some(SnapshotStep::Chunk(vec![0; 4 << 20]))
+        };
+        let error = disk.begin(&env, slices, 7, found.note, 0).unwrap_err();
+        disk.fail(error).expect("the master continues in memory");
+        assert!(disk.log().is_none());
+        let storage = storage.crash(Crash::Kill);
+        assert!(matches!(open_dir(&storage).map(drop), Err(JournalError::Invalidated { .. })));
     }
 }
