@@ -12,6 +12,7 @@ use mcctl::engine::master::admin::AdminApi;
 use mcctl::engine::master::metrics::{MasterCounters, MasterGauges};
 use mcctl::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
 use mcctl::engine::master::{MasterState, ObjectWalk, StorePolicy};
+use mcctl::engine::rpc::CommitWait;
 
 use crate::http::{Connection, replay};
 
@@ -24,6 +25,10 @@ struct Fixed {
     stuck: AtomicBool,
     /// The slices of the last removal: whether each was forced.
     removals: Mutex<Vec<bool>>,
+    /// Number of slices that were removed when each commit was called.
+    commits: Mutex<Vec<usize>>,
+    /// The commit of the slice with this number fails.
+    fails_at: Option<usize>,
     /// Maximum number of keys per hold of the state.
     keys_per_hold_max: AtomicUsize,
 }
@@ -81,6 +86,7 @@ impl AdminView for Fixed {
         let mut removals = self.removals.lock().unwrap();
         if walk.is_none() {
             removals.clear();
+            self.commits.lock().unwrap().clear();
         }
         removals.push(force);
         let done = removals.len() == 3;
@@ -88,6 +94,12 @@ impl AdminView for Fixed {
             if force { 10 } else { 7 },
             (!done).then(|| walk.unwrap_or_else(|| MasterState::new(StorePolicy::default()).walk())),
         )
+    }
+
+    fn commit(&self) -> Option<CommitWait<'_>> {
+        let slices = self.removals.lock().unwrap().len();
+        self.commits.lock().unwrap().push(slices);
+        Some(Box::pin(std::future::ready(self.fails_at != Some(slices))))
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
@@ -207,12 +219,22 @@ async fn remove_all_works_in_slices_and_is_forced_only_by_true() {
         let expected = format!("{{\"success\":true,\"removed_count\":{removed}}}");
         assert_eq!((answer.status, answer.text()), (200, expected.as_str()), "{query}");
         assert_eq!(*state.removals.lock().unwrap(), [forced; 3], "{query}");
+        assert_eq!(*state.commits.lock().unwrap(), [1, 2, 3], "other tasks use the thread between two slices");
     }
     for method in ["GET", "DELETE"] {
         assert_eq!(connection.ask(method, "/api/v1/remove_all", b"").await.status, 404, "{method}");
     }
     state.standby.store(true, Ordering::Relaxed);
     assert_eq!(connection.ask("POST", "/api/v1/remove_all", b"").await.status, 503);
+}
+
+#[tokio::test]
+async fn remove_all_fails_if_a_slice_is_not_stored() {
+    for slice in 1..=3 {
+        let (_state, _running, mut connection) = serve(Fixed { fails_at: Some(slice), ..captured() }).await;
+        let answer = connection.ask("POST", "/api/v1/remove_all", b"").await;
+        assert_ne!(answer.status, 200, "slice {slice}");
+    }
 }
 
 #[tokio::test]

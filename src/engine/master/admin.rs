@@ -24,6 +24,7 @@ use crate::engine::master::ha_report::{ha_exposition, ha_status};
 use crate::engine::master::metrics::{SegmentUsage, exposition};
 use crate::engine::master::summary::{PERIOD, SummaryBaselines};
 use crate::engine::master::view::{AdminView, LeaderView, ReplicaView, SegmentView, segment_status_name};
+use crate::engine::rpc::CommitWait;
 
 /// The admin API of one master.
 pub struct AdminApi<E> {
@@ -288,23 +289,37 @@ impl<E: Env> AdminService for AdminApi<E> {
     /// The removal continues even if the client disconnects.
     async fn remove_all(&self, force: bool) -> Option<u64> {
         let view = self.view.clone();
-        let walk = tokio::spawn(async move {
-            let (mut removed, mut next) = view.remove_slice(None, force);
-            while let Some(walk) = next {
-                tokio::task::yield_now().await;
-                let (more, rest) = view.remove_slice(Some(walk), force);
+        let removal = tokio::spawn(async move {
+            let (mut removed, mut walk, mut commits) = (0, None, Vec::new());
+            loop {
+                let (more, rest) = view.remove_slice(walk, force);
                 removed += more;
-                next = rest;
+                // Before the next slice, this thread runs other tasks, so each slice has its own commit.
+                commits.extend(view.commit());
+                if (rest.is_none() || commits.len() >= COMMITS_MAX) && !are_stored(&mut commits).await {
+                    return None;
+                }
+                walk = rest;
+                if walk.is_none() {
+                    break;
+                }
+                tokio::task::yield_now().await;
             }
             tracing::info!(removed, force, "objects removed by /api/v1/remove_all");
-            let stored = match view.commit() {
-                Some(stored) => stored.await,
-                None => true,
-            };
-            stored.then_some(removed)
+            Some(removed)
         });
-        walk.await.ok().flatten()
+        removal.await.ok().flatten()
     }
+}
+
+/// Waits for commits. Returns false if one of them fails.
+async fn are_stored(commits: &mut Vec<CommitWait<'_>>) -> bool {
+    for stored in commits.drain(..) {
+        if !stored.await {
+            return false;
+        }
+    }
+    true
 }
 
 fn add_use(by_name: &mut BTreeMap<String, SegmentUsage>, segment: &SegmentView<'_>) {
@@ -348,6 +363,8 @@ const MOONCAKE_VERSION: &str = crate::engine::upstream::SERIES;
 /// Number of keys per page. Copying a page of 100-byte keys takes tens of microseconds.
 const KEYS_PER_PAGE: usize = 512;
 const SEGMENTS_PER_PAGE: usize = 256;
+/// Number of slices of a removal that are committed together.
+const COMMITS_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
