@@ -13,6 +13,7 @@ use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::effect::StateEffect;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
+use crate::engine::master::server::ha::forget_processed;
 use crate::engine::master::server::shared::{LockedAccess, MasterShared};
 use crate::engine::master::view::{
     AdminView, DataView, HaView, LeaderView, ReplicaView, RunState, SegmentView, ServiceView,
@@ -118,6 +119,8 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>) {
+        // Other tasks of this thread may have used the state, in another term as well.
+        forget_processed();
         let slice = self.access().with_state(|state, now, _| {
             let mut walk = walk.unwrap_or_else(|| {
                 state.counters.remove_all.add(true);

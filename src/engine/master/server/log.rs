@@ -195,6 +195,11 @@ impl MasterLog {
         CHANGED.set(changed);
     }
 
+    /// This thread sends no response for the changes that it has made.
+    pub fn forget() {
+        CHANGED.take();
+    }
+
     /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
     ///
     /// A response may also show what other threads have changed, so it waits until their changes are in the kernel. It waits for a sync only

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::master::server::ha::{CLIENT_CALL_MAX, HaGate};
+use crate::engine::master::server::ha::{CLIENT_CALL_MAX, forget_processed};
 use crate::engine::master::server::handle::MasterHandle;
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 use crate::engine::master::stall::StallReport;
@@ -65,7 +65,7 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
                 guarded.state.tick(now, answered_until.unwrap_or(now), effects)
             });
             // A call on this thread must not wait for the ticker's changes.
-            HaGate::forget();
+            forget_processed();
             more
         };
         while fence.may_tick(&shared) && slice() {

@@ -147,10 +147,23 @@ impl HaHub {
 
     /// Waits until the responses of this thread may be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
     pub fn commit<'a, E: Env>(&'a self, env: &'a E) -> Option<CommitWait<'a>> {
-        let stored = self.disk.as_ref().and_then(HaDisk::log).and_then(MasterLog::commit_owned);
+        let stored = match self.disk.as_ref().and_then(HaDisk::log) {
+            Some(log) => log.commit_owned(),
+            None => {
+                // The next log may never contain these changes.
+                MasterLog::forget();
+                None
+            }
+        };
         match stored {
             Some(stored) => Some(self.gate.commit_behind(env, stored)),
             None => self.gate.commit(env),
         }
     }
+}
+
+/// This thread sends no response for what it has processed.
+pub(super) fn forget_processed() {
+    HaGate::forget();
+    MasterLog::forget();
 }

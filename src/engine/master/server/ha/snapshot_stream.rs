@@ -9,6 +9,7 @@ use crate::engine::env::Env;
 use crate::engine::ha::message::SnapshotEnd;
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::record::DataFormat;
+use crate::engine::master::server::ha::forget_processed;
 use crate::engine::master::server::ha::tail::{ChangeTail, TailCursor};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 
@@ -37,7 +38,11 @@ pub(super) fn stream_snapshot<E: Env>(
 ) -> mpsc::Receiver<SnapshotPart> {
     let (parts, receiver) = mpsc::channel(QUEUE);
     // It ends with the receiver.
-    drop(tokio::task::spawn_blocking(move || run(&shared, &tail, term, format, &parts)));
+    drop(tokio::task::spawn_blocking(move || {
+        let _ = run(&shared, &tail, term, format, &parts);
+        // The thread may process a request next.
+        forget_processed();
+    }));
     receiver
 }
 
