@@ -17,6 +17,8 @@ use crate::engine::master::state::MasterState;
 #[derive(Debug)]
 pub(super) struct StandbyCopy {
     policy: StorePolicy,
+    /// Counts the copies of this process. The result of work on a former copy has no effect.
+    generation: u64,
     content: CopyContent,
     /// A snapshot that is being received.
     loading: Option<Box<StandbyState>>,
@@ -47,12 +49,20 @@ enum CopyContent {
 /// A copy that is being made ready to serve.
 pub(super) struct Preparation {
     pub standby: Box<StandbyState>,
+    generation: u64,
+    /// The last change that it contains.
+    pub applied: u64,
     /// The last change that it contains, and its history.
     pub parent: Option<(HistoryId, u64)>,
     pub is_uncertain: bool,
 }
 
 impl Preparation {
+    /// The number of the copy.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Makes it ready. `stale`: how long another master may still grant leases.
     ///
     /// # Errors
@@ -76,7 +86,17 @@ impl StandbyCopy {
     pub fn new(policy: StorePolicy) -> StandbyCopy {
         let content = CopyContent::Following(Box::new(StandbyState::new(policy.clone())));
         let (history, parent, calls) = (None, None, HashMap::new());
-        StandbyCopy { policy, content, loading: None, history, parent, is_uncertain: false, applied: 0, calls }
+        StandbyCopy {
+            policy,
+            generation: 0,
+            content,
+            loading: None,
+            history,
+            parent,
+            is_uncertain: false,
+            applied: 0,
+            calls,
+        }
     }
 
     /// A copy that was read from a data directory.
@@ -106,7 +126,8 @@ impl StandbyCopy {
 
     /// Discards everything. Returns what was discarded, because dropping it may take long.
     pub fn discard(&mut self) -> impl Send + 'static {
-        std::mem::replace(self, StandbyCopy::new(self.policy.clone()))
+        let empty = StandbyCopy { generation: self.generation + 1, ..StandbyCopy::new(self.policy.clone()) };
+        std::mem::replace(self, empty)
     }
 
     /// Whether it can follow a leader.
@@ -198,13 +219,19 @@ impl StandbyCopy {
             CopyContent::Following(mut standby) => {
                 standby.cancel_snapshot();
                 let parent = self.history.map(|history| (history, self.applied));
-                Some(Preparation { standby, parent, is_uncertain: self.is_uncertain })
+                let (generation, applied, is_uncertain) = (self.generation, self.applied, self.is_uncertain);
+                Some(Preparation { standby, generation, applied, parent, is_uncertain })
             }
             other => {
                 self.content = other;
                 None
             }
         }
+    }
+
+    /// Whether this is the copy that is being made ready, and not a former one.
+    pub fn is_preparing(&self, generation: u64) -> bool {
+        generation == self.generation && matches!(self.content, CopyContent::Preparing)
     }
 
     /// The copy is ready. Its changes will belong to `history`.
@@ -234,5 +261,21 @@ impl StandbyCopy {
         history.is_some()
             && (history == self.history
                 || self.parent.is_some_and(|(parent, last)| history == Some(parent) && applied <= last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preparation_of_a_discarded_copy_has_no_effect() {
+        let mut copy = StandbyCopy::new(StorePolicy::default());
+        let former = copy.begin_prepare().unwrap().generation();
+        assert!(copy.is_preparing(former));
+        drop(copy.discard());
+        assert!(!copy.is_preparing(former));
+        let current = copy.begin_prepare().unwrap().generation();
+        assert!(!copy.is_preparing(former) && copy.is_preparing(current));
     }
 }

@@ -8,7 +8,9 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
 use crate::engine::ha::{HaAction, HistoryId, MemberId, StopReason, TxnOutcome};
 use crate::engine::master::RecordBuffer;
+use crate::engine::master::restore::RestoreReport;
 use crate::engine::master::server::data::MasterDataError;
+use crate::engine::master::server::ha::copy::Preparation;
 use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
@@ -127,44 +129,27 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             // It is ready already.
             return self.update(|core, now| core.prepared(now, true));
         };
-        let applied = self.copy().applied;
         let lossy = lossy || preparation.is_uncertain;
-        {
+        let history = HistoryId(self.env.rng());
+        let note = {
             let mut state = self.state();
-            state.may_lack = lossy.then(|| state.leader_last.saturating_sub(applied));
-        }
-        let (driver, me) = (self.clone(), self.state().core.me().id);
-        let (history, format) = (HistoryId(self.env.rng()), self.settings.format);
-        let discarded = self.copies_discarded();
-        let stale = self.settings.config.stale_answers() + READY_SLACK;
+            state.may_lack = lossy.then(|| state.leader_last.saturating_sub(preparation.applied));
+            CopyNote::new(state.core.me().id, Some(history), preparation.parent, CopyStored::OnDisk)
+        };
+        let (driver, discarded, began) = (self.clone(), self.copies_discarded(), self.env.now());
         self.spawn(async move {
-            let (env, began) = (driver.env.clone(), driver.env.now());
-            let hold = lossy.then_some(LOSSY_HOLD);
-            let hub = driver.hub.clone();
+            let generation = preparation.generation();
+            let preparing = driver.clone();
             let ready = tokio::task::spawn_blocking(move || {
-                let mut preparation = preparation;
-                if let Some(disk) = &hub.disk {
-                    let note = CopyNote::new(me, Some(history), preparation.parent, CopyStored::OnDisk);
-                    let noted = match disk.log() {
-                        Some(_) => disk.store_note(note, false, discarded),
-                        // The copy was discarded before.
-                        None => {
-                            let standby = &mut preparation.standby;
-                            standby.begin_snapshot(env.now(), format);
-                            let begun =
-                                disk.begin(&env, |slots| standby.snapshot_slots(slots), applied, note, discarded);
-                            standby.cancel_snapshot();
-                            begun
-                        }
-                    };
-                    noted.or_else(|error| disk.fail(error))?;
-                }
-                Ok::<_, MasterDataError>(preparation.run(env.now(), hold, stale)?)
+                preparing.activate(preparing.store_before_serving(preparation, note, discarded)?, lossy)
             });
             let ready = match ready.await {
                 Ok(ready) => ready,
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             };
+            if !driver.copy().is_preparing(generation) {
+                return drop_elsewhere(ready);
+            }
             let ready = match ready {
                 Ok((state, report)) => {
                     let took = driver.env.now().since(began);
@@ -179,6 +164,34 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             };
             driver.update(|core, now| core.prepared(now, ready));
         });
+    }
+
+    /// Stores the note in the data directory, and the copy itself if the directory does not have it. Waits for the disk.
+    fn store_before_serving(
+        &self,
+        mut preparation: Preparation,
+        note: CopyNote,
+        discarded: u64,
+    ) -> Result<Preparation, MasterDataError> {
+        let Some(disk) = &self.hub.disk else { return Ok(preparation) };
+        let stored = if disk.log().is_some() {
+            disk.store_note(note, false, discarded)
+        } else {
+            // The copy was discarded before.
+            let (standby, applied) = (&mut preparation.standby, preparation.applied);
+            standby.begin_snapshot(self.env.now(), self.settings.format);
+            let begun = disk.begin(&self.env, |slots| standby.snapshot_slots(slots), applied, note, discarded);
+            standby.cancel_snapshot();
+            begun
+        };
+        stored.or_else(|error| disk.fail(error))?;
+        Ok(preparation)
+    }
+
+    /// Makes the copy ready to serve.
+    fn activate(&self, preparation: Preparation, lossy: bool) -> Result<(MasterState, RestoreReport), MasterDataError> {
+        let stale = self.settings.config.stale_answers() + READY_SLACK;
+        Ok(preparation.run(self.env.now(), lossy.then_some(LOSSY_HOLD), stale)?)
     }
 
     fn serve(self: &Arc<Self>, view: u64) {
