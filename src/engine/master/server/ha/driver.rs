@@ -294,4 +294,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 }
 
+/// Drops something large without stopping this thread for the time that it takes.
+pub(super) fn drop_elsewhere(large: impl Send + 'static) {
+    drop(tokio::task::spawn_blocking(move || drop(large)));
+}
+
 pub(super) const NO_PANIC: &str = "no task panics while it has this locked";

@@ -12,7 +12,7 @@ use crate::engine::journal::JournalError;
 use crate::engine::master::record::DATA_FORMAT_NEWEST;
 use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::copy_stream::CopyStream;
-use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
 use crate::engine::master::server::ha::gate::GatePhase;
 use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, StreamStart, greet};
 use crate::engine::master::server::ha::stream::StreamError;
@@ -97,7 +97,8 @@ async fn run<E: Env, B: ElectionBackend>(
     let copying = CopyStream { driver, leader, history: welcome.history };
     let Err(error) = copying.run(stream, messages).await;
     driver.state().links.close(leader.id, &link);
-    drop(driver.copy().cancel_load());
+    let load = driver.copy().cancel_load();
+    drop_elsewhere(load);
     if let StreamError::Apply(_) | StreamError::Damaged(_) = &error {
         tracing::error!(%error, "the copy of the state cannot be used any more");
         driver.update(|core, now| {

@@ -13,7 +13,7 @@ use crate::engine::master::server::data::MasterDataError;
 use crate::engine::master::server::ha::copy::Preparation;
 use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::HaDisk;
-use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
 use crate::engine::master::server::ha::follower::follow;
 use crate::engine::master::server::ha::gate::{GatePhase, NOT_SERVING};
 use crate::engine::master::server::ha::stream::StreamMessage;
@@ -76,7 +76,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             HaAction::Follow(leader) => {
                 let before = self.state().follower.take();
                 before.inspect(tokio::task::AbortHandle::abort);
-                drop(self.copy().cancel_load());
+                let load = self.copy().cancel_load();
+                drop_elsewhere(load);
                 if let Some(leader) = leader.filter(|_| !self.hub.is_ending()) {
                     let driver = self.clone();
                     let task = self.spawn(async move { follow(&driver, leader).await });
@@ -345,9 +346,4 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             demotions: state.demotions,
         }
     }
-}
-
-/// Drops something large without stopping this thread for the time that it takes.
-fn drop_elsewhere(large: impl Send + 'static) {
-    drop(tokio::task::spawn_blocking(move || drop(large)));
 }
