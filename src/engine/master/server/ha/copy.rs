@@ -22,6 +22,8 @@ pub(super) struct StandbyCopy {
     content: CopyContent,
     /// A snapshot that is being received.
     loading: Option<Box<StandbyState>>,
+    /// The copy has replaced another one, and is being stored in the data directory.
+    is_storing: bool,
     /// The history of the changes that the copy contains last; `None` if it is empty, or its history is not known.
     pub history: Option<HistoryId>,
     /// The history before this one, and the last change that was taken over from it.
@@ -30,7 +32,7 @@ pub(super) struct StandbyCopy {
     pub is_uncertain: bool,
     /// The last change that it contains.
     pub applied: u64,
-    /// When the leader last heard from each client.
+    /// When each client last called the leader.
     calls: HashMap<ClientId, Mono>,
 }
 
@@ -82,7 +84,7 @@ impl Preparation {
 }
 
 impl StandbyCopy {
-    /// An empty copy.
+    /// An empty copy, which belongs to no history.
     pub fn new(policy: StorePolicy) -> StandbyCopy {
         let content = CopyContent::Following(Box::new(StandbyState::new(policy.clone())));
         let (history, parent, calls) = (None, None, HashMap::new());
@@ -91,6 +93,7 @@ impl StandbyCopy {
             generation: 0,
             content,
             loading: None,
+            is_storing: false,
             history,
             parent,
             is_uncertain: false,
@@ -109,6 +112,11 @@ impl StandbyCopy {
             applied: found.last,
             ..StandbyCopy::new(policy)
         }
+    }
+
+    /// The number of this copy among those of this process.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The copy, while it follows a leader.
@@ -133,6 +141,11 @@ impl StandbyCopy {
     /// Whether it can follow a leader.
     pub fn is_following(&self) -> bool {
         matches!(self.content, CopyContent::Following(_))
+    }
+
+    /// Whether it can be connected to a leader: until the copy is stored, the data directory has no log for changes.
+    pub fn may_connect(&self) -> bool {
+        self.is_following() && !self.is_storing
     }
 
     /// Whether a leader's snapshot may replace it as it is: no other master can take it for a copy with a known history.
@@ -179,16 +192,24 @@ impl StandbyCopy {
         self.loading.take()
     }
 
-    /// Replaces the copy by the snapshot, which contains all changes up to `last` of this history. Returns false if it has other contents
-    /// than it should.
-    pub fn loaded(&mut self, history: HistoryId, last: u64, objects: u64, digest: u64) -> bool {
-        let loaded = self.loading.take().unwrap_or_else(|| Box::new(StandbyState::new(self.policy.clone())));
-        if !self.is_following() || (loaded.objects(), loaded.digest()) != (objects, digest) {
-            return false;
-        }
-        self.content = CopyContent::Following(loaded);
+    /// Takes the snapshot that was received, to check and use it.
+    pub fn take_load(&mut self) -> Box<StandbyState> {
+        self.loading.take().unwrap_or_else(|| Box::new(StandbyState::new(self.policy.clone())))
+    }
+
+    /// Replaces the copy by a snapshot, which contains all changes up to `last` of this history. Call [`stored`](Self::stored) when it is
+    /// stored. Returns the former copy, because dropping it may take long.
+    pub fn replace(&mut self, snapshot: Box<StandbyState>, history: HistoryId, last: u64) -> impl Send + 'static {
         (self.history, self.parent, self.applied, self.is_uncertain) = (Some(history), None, last, false);
-        true
+        self.is_storing = true;
+        std::mem::replace(&mut self.content, CopyContent::Following(snapshot))
+    }
+
+    /// The copy with this number is stored. Returns false if it was discarded since.
+    pub fn stored(&mut self, generation: u64) -> bool {
+        let is_current = generation == self.generation;
+        self.is_storing &= !is_current;
+        is_current
     }
 
     /// Compares a part of the copy with the leader's state after change number `sequence`. Returns false if they differ.
@@ -201,14 +222,14 @@ impl StandbyCopy {
         }
     }
 
-    /// Records that the leader heard from a client at `at`.
-    pub fn heard(&mut self, client: ClientId, at: Mono) {
+    /// Records that a client called the leader at `at`.
+    pub fn record_call(&mut self, client: ClientId, at: Mono) {
         let last = self.calls.entry(client).or_insert(at);
         *last = (*last).max(at);
     }
 
-    /// Removes the clients that have expired since.
-    pub fn forget_old_calls(&mut self, now: Mono) {
+    /// Drops the calls of clients that have expired since.
+    pub fn drop_old_calls(&mut self, now: Mono) {
         let since = now - self.policy.client_ttl;
         self.calls.retain(|_, at| *at >= since);
     }

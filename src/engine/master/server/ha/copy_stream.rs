@@ -6,22 +6,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, deadline};
 use crate::engine::ha::frame::{Frame, FrameKind};
 use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
 use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
+use crate::engine::journal::JournalError;
 use crate::engine::master::server::ha::copy::StandbyCopy;
+use crate::engine::master::server::ha::deferred::DeferredFrames;
 use crate::engine::master::server::ha::disk::HaDisk;
-use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
 use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
 use crate::engine::master::server::log::MasterLog;
 
 /// The leader sends pings much more often than this.
 const LEADER_SILENCE_MAX: Duration = Duration::from_secs(3);
+
+/// Number of deferred frames that are handled before others are received.
+const DEFERRED_PER_TURN: usize = 4;
+
+/// The processing of a snapshot.
+type SnapshotLoad<'a> = BoxFuture<'a, Result<(), StreamError>>;
 
 /// A connection to a leader that this standby follows.
 pub(super) struct CopyStream<'a, E, B> {
@@ -41,11 +50,27 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
         let (reader, mut writer) = tokio::io::split(stream);
         let mut frames = FrameReader::new(reader);
         let mut out = Vec::new();
+        let (mut load, mut deferred) = (None, DeferredFrames::default());
         loop {
+            let may_continue = load.is_none() && !deferred.is_empty();
             tokio::select! {
                 frame = deadline(&self.driver.env, LEADER_SILENCE_MAX, frames.next()) => {
                     let frame = frame.map_err(|_| StreamError::Silent(LEADER_SILENCE_MAX))??;
-                    self.handle(&frame, &mut writer).await?;
+                    if DeferredFrames::is_ordered(&frame) && (load.is_some() || !deferred.is_empty()) {
+                        deferred.push(frame)?;
+                    } else {
+                        load = self.handle(&frame, &mut writer).await?.or(load);
+                    }
+                }
+                loaded = end_of(&mut load) => {
+                    loaded?;
+                    load = None;
+                }
+                () = std::future::ready(()), if may_continue => {
+                    // More than one, so that they become fewer although others arrive.
+                    for frame in std::iter::from_fn(|| deferred.pop()).take(DEFERRED_PER_TURN) {
+                        load = self.handle(&frame, &mut writer).await?.or(load);
+                    }
                 }
                 message = messages.recv() => {
                     let mut next = Some(message.ok_or(StreamError::Closed)?);
@@ -67,7 +92,13 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
         Ok(written.map_err(|_| StreamError::NotAccepted(LEADER_SILENCE_MAX))??)
     }
 
-    async fn handle(&self, frame: &Frame, writer: &mut (impl AsyncWrite + Unpin)) -> Result<(), StreamError> {
+    /// Handles a frame. Returns the processing of a snapshot that is complete. The frames that follow must wait for it, but pings must be
+    /// answered.
+    async fn handle(
+        &self,
+        frame: &Frame,
+        writer: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<Option<SnapshotLoad<'_>>, StreamError> {
         let (driver, now) = (self.driver, self.driver.env.now());
         match frame.kind {
             FrameKind::Control => {
@@ -85,13 +116,16 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
                 }
             }
             FrameKind::SnapshotChunk => driver.copy().load(now, &frame.payload)?,
-            FrameKind::SnapshotEnd => self.load(frame.sequence, SnapshotEnd::decode(&frame.payload)?).await?,
+            FrameKind::SnapshotEnd => {
+                let end = SnapshotEnd::decode(&frame.payload)?;
+                return Ok(Some(self.load(frame.sequence, end).boxed()));
+            }
             FrameKind::Clients => {
                 let mut copy = driver.copy();
                 for (client, age_ms) in ClientPings::decode(&frame.payload)?.0 {
-                    copy.heard(client, now - Duration::from_millis(age_ms.into()));
+                    copy.record_call(client, now - Duration::from_millis(age_ms.into()));
                 }
-                copy.forget_old_calls(now);
+                copy.drop_old_calls(now);
             }
             FrameKind::Digest => {
                 let digest = StateDigest::decode(&frame.payload)?;
@@ -105,7 +139,7 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
                 driver.state().digests += 1;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Acknowledges changes, of which the first is number `first`, and applies them. While they are applied, the acknowledgement is on its way;
@@ -170,30 +204,80 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
         Ok(copy.applied)
     }
 
-    /// Replaces the copy by the leader's snapshot, which contains all changes up to `last`.
+    /// Checks the leader's snapshot, which contains all changes up to `last`, replaces the copy by it, and stores it.
     async fn load(&self, last: u64, end: SnapshotEnd) -> Result<(), StreamError> {
-        let (driver, SnapshotEnd { objects, digest }) = (self.driver, end);
-        if !driver.copy().loaded(self.history, last, objects, digest) {
-            return Err(StreamError::Damaged("the snapshot differs from the leader's state".to_owned()));
-        }
+        let driver = self.driver;
+        let snapshot = driver.copy().take_load();
+        // Computing the digest takes long.
+        let checked = tokio::task::spawn_blocking(move || {
+            let is_intact = (snapshot.objects(), snapshot.digest()) == (end.objects, end.digest);
+            is_intact.then_some(snapshot)
+        });
+        let checked = match checked.await {
+            Ok(checked) => checked,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        };
+        let differs = || StreamError::Damaged("the snapshot differs from the leader's state".to_owned());
+        let snapshot = checked.ok_or_else(differs)?;
+        let (before, generation) = {
+            let mut copy = driver.copy();
+            if !copy.is_following() {
+                drop_elsewhere(snapshot);
+                return Ok(());
+            }
+            (copy.replace(snapshot, self.history, last), copy.generation())
+        };
+        drop_elsewhere(before);
         driver.hub.tail.restart(last + 1);
-        tracing::info!(objects, change = last, "snapshot received from the leader");
-        // Nothing is applied in the meantime.
-        let member = driver.state().core.me().id;
-        let discarded = driver.copies_discarded();
-        let begun = driver.use_disk(move |disk, driver| {
+        tracing::info!(objects = end.objects, change = last, "snapshot received from the leader");
+        // It continues if this stream ends.
+        let (done, stored) = oneshot::channel();
+        let storing = driver.clone();
+        driver.spawn(async move {
+            let _ = done.send(storing.store_copy(generation, last).await);
+        });
+        match stored.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(StreamError::NotStored),
+        }
+    }
+}
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// Stores a copy that has replaced another one in the data directory, if there is one, and acknowledges its changes, up to `last`. No
+    /// change is applied to it in the meantime.
+    async fn store_copy(self: &Arc<Self>, generation: u64, last: u64) -> Result<(), JournalError> {
+        let (member, discarded) = (self.state().core.me().id, self.copies_discarded());
+        let begun = self.use_disk(move |disk, driver| {
             let (now, format) = (driver.env.now(), driver.settings.format);
             let note = {
                 let mut copy = driver.copy();
+                if copy.generation() != generation {
+                    return Ok(());
+                }
                 copy.following().map(|standby| standby.begin_snapshot(now, format));
                 copy.note(member)
             };
-            let slices = |slots| driver.copy().following()?.snapshot_slots(slots);
+            let slices = |slots| {
+                let mut copy = driver.copy();
+                if copy.generation() == generation { copy.following()?.snapshot_slots(slots) } else { None }
+            };
             disk.begin(&driver.env, slices, last, note, discarded)
         });
-        begun.await.map_err(|_| StreamError::NotStored)?;
-        driver.update(|core, now| core.applied(now, last));
+        begun.await?;
+        let is_current = self.copy().stored(generation);
+        if is_current {
+            self.update(|core, now| core.applied(now, last));
+        }
         Ok(())
+    }
+}
+
+/// The end of the processing of a snapshot, if there is one.
+async fn end_of(load: &mut Option<SnapshotLoad<'_>>) -> Result<(), StreamError> {
+    match load {
+        Some(load) => load.await,
+        None => std::future::pending().await,
     }
 }
 

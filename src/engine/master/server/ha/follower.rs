@@ -32,7 +32,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(10);
 pub(super) async fn follow<E: Env, B: ElectionBackend>(driver: &Arc<HaDriver<E, B>>, leader: MemberInfo) {
     let mut last_problem = String::new();
     loop {
-        if driver.copy().is_following() {
+        if driver.copy().may_connect() {
             let stream = deadline(&driver.env, CONNECT_TIMEOUT, driver.env.net().connect(&leader.replication)).await;
             let problem = match stream {
                 Ok(Ok(stream)) => run(driver, &leader, stream).await,

@@ -50,7 +50,7 @@ impl StreamLinks {
         is_current
     }
 
-    /// Ends all streams.
+    /// Ends all streams, and drops the messages that wait.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -7,6 +7,7 @@
 mod copy;
 mod copy_note;
 mod copy_stream;
+mod deferred;
 mod disk;
 mod disk_threads;
 mod driver;

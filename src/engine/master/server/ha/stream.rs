@@ -55,6 +55,8 @@ pub(super) enum StreamError {
     Apply(#[from] ApplyError),
     #[error("{0}")]
     Damaged(String),
+    #[error("more than {0} bytes of changes came while the snapshot was stored")]
+    TooManyChanges(usize),
     #[error("the changes cannot be written to the data directory")]
     NotStored,
     #[error(transparent)]

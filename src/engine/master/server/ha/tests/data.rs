@@ -9,7 +9,7 @@ use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, Simul
 use crate::engine::master::MasterServer;
 use crate::engine::master::server::ha::HaSecret;
 use crate::engine::master::server::{DataOptions, MasterData};
-use crate::engine::master::view::AdminView;
+use crate::engine::master::view::{AdminView, HaView};
 
 /// A master, its disk and its port, which the next process of this host uses as well.
 struct Host {
@@ -120,6 +120,29 @@ async fn a_standby_that_restarts_continues_where_it_was() {
     assert!(leader.master().handle().hand_over().await);
     standby.leads().await;
     standby.has(0..80).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_during_a_snapshot_are_stored_behind_it() {
+    let election = MemoryElection::default();
+    let leader = Host::start(&election).await;
+    leader.leads().await;
+    leader.puts(0..3000).await;
+    let mut standby = Host::start(&election).await;
+    let mut keys = 3000;
+    while !standby.master().handle().ha().unwrap().in_sync {
+        leader.puts(keys..keys + 1).await;
+        keys += 1;
+    }
+    let is_complete = |view: &HaView| view.in_sync && view.objects == u64::from(keys);
+    let before = wait(standby.master(), "a standby in sync", is_complete).await;
+    standby.ends(Crash::Kill).await;
+    standby.run(&election).await;
+    let after = wait(standby.master(), "a standby in sync", is_complete).await;
+    assert_eq!(after.member, before.member, "its copy was not replaced");
+    assert!(leader.master().handle().hand_over().await);
+    standby.leads().await;
+    standby.has(0..keys).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
