@@ -17,6 +17,7 @@ use crate::engine::journal::JournalError;
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::ha::copy::StandbyCopy;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
+use crate::engine::master::server::ha::etcd_errors::{EtcdErrors, EtcdEvent};
 use crate::engine::master::server::ha::gate::GatePhase;
 use crate::engine::master::server::ha::links::StreamLinks;
 use crate::engine::master::server::ha::stream::StreamMessage;
@@ -60,9 +61,9 @@ pub(super) struct DriverState {
     digest_from: u32,
     /// Number of digests of the leader that agreed with the copy.
     pub digests: u64,
-    /// The leader's last change, of which this standby has heard.
+    /// The leader's last change, from its last ping.
     pub leader_last: u64,
-    pub backend_error: Option<String>,
+    pub etcd_errors: EtcdErrors,
     /// This master leads, or is about to, without having been in sync: number of the former leader's announced changes that it does not have.
     pub may_lack: Option<u64>,
     pub promotions: u64,
@@ -113,7 +114,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             digest_from: 0,
             digests: 0,
             leader_last: 0,
-            backend_error: None,
+            etcd_errors: EtcdErrors::default(),
             may_lack: None,
             promotions: 0,
             demotions: 0,
@@ -162,7 +163,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.copy.lock().expect(NO_PANIC)
     }
 
-    /// Tells the core something, publishes what follows, and performs the actions.
+    /// Runs work on the core, publishes the result to the gate, and performs the actions.
     pub(super) fn update<R>(self: &Arc<Self>, work: impl FnOnce(&mut HaCore, Mono) -> R) -> R {
         let now = self.env.boottime();
         let result = {
@@ -255,7 +256,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.spawn(async move {
             let sent = driver.env.boottime();
             let seen = driver.backend.observe().await;
-            driver.report(seen.as_ref().err());
+            let event = driver.state().etcd_errors.observed(seen.as_ref().err());
+            event.inspect(EtcdEvent::log);
             if let Ok(seen) = seen {
                 driver.update(|core, now| core.observe(now, sent, seen));
             }
@@ -266,15 +268,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    /// Keeps the error of the coordination service, or its absence, and logs when it changes.
+    /// Keeps the error of a request to etcd that reads no record, or its absence, and logs when etcd responds again or not any more.
     pub(super) fn report(&self, error: Option<&ElectionError>) {
-        let mut state = self.state();
-        match (error, &state.backend_error) {
-            (None, Some(_)) => tracing::info!("the coordination service answers again"),
-            (Some(error), None) => tracing::warn!(%error, "the coordination service does not answer"),
-            _ => {}
-        }
-        state.backend_error = error.map(ToString::to_string);
+        let event = self.state().etcd_errors.requested(error);
+        event.inspect(EtcdEvent::log);
     }
 
     /// Observes at each change of the leader's key.

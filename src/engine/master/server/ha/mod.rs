@@ -11,6 +11,7 @@ mod deferred;
 mod disk;
 mod disk_threads;
 mod driver;
+mod etcd_errors;
 mod follower;
 mod gate;
 mod handshake;

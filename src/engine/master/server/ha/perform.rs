@@ -340,7 +340,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             not_promotable: if serving { None } else { state.core.not_promotable() },
             standbys,
             digests: state.digests,
-            backend_error: state.backend_error.clone(),
+            backend_error: state.etcd_errors.last().map(ToString::to_string),
             may_lack: state.may_lack.filter(|_| serving),
             promotions: state.promotions,
             demotions: state.demotions,
