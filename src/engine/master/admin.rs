@@ -17,6 +17,7 @@ use crate::engine::admin::types::{
 };
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
+use crate::engine::ha::HaRole;
 use crate::engine::http::{BindError, HttpServer, Requests, ResponseBody};
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::data_metrics::data_exposition;
@@ -125,6 +126,9 @@ impl<E: Env> AdminService for AdminApi<E> {
         }
         let why = match self.view.ha() {
             None => "high availability is off",
+            Some(ha) if ha.role == HaRole::HandingOver => {
+                "the hand-over has not finished after 5 s; run `mcctl status`"
+            }
             Some(ha) if !ha.serving => "this master does not lead",
             Some(ha) if ha.standbys.iter().any(|standby| standby.in_sync && standby.connected) => {
                 "the standby did not take over in time; this master keeps leading"

@@ -18,7 +18,7 @@ pub(super) fn ha_status(ha: HaView) -> HaStatusReport {
     });
     HaStatusReport {
         schema: HaStatusReport::SCHEMA.to_owned(),
-        role: ha.role.to_owned(),
+        role: ha.role.name().to_owned(),
         serving: ha.serving,
         view: ha.view,
         leader: ha.leader,

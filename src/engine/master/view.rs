@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, ErrorCode, SegmentId};
-use crate::engine::ha::MemberId;
+use crate::engine::ha::{HaRole, MemberId};
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
 use crate::engine::rpc::CommitWait;
@@ -100,8 +100,7 @@ pub struct DataView {
 /// The part of a master in its cluster, as `/ha_status` and the metrics show it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaView {
-    /// `leader`, `standby`, `candidate`, `handing_over` or `resetting`.
-    pub role: &'static str,
+    pub role: HaRole,
     /// Whether clients are served.
     pub serving: bool,
     /// The create revision of the leader's key; 0 if no master leads.
@@ -126,7 +125,7 @@ pub struct HaView {
     pub standbys: Vec<HaStandbyView>,
     /// Number of digests of the leader that agreed with this standby's copy.
     pub digests: u64,
-    /// The last error of the coordination service, until it answers again.
+    /// The last error of etcd, until it responds again.
     pub backend_error: Option<String>,
     /// Set if this leader was promoted without having been in sync: number of the former leader's announced changes that it does not have.
     /// Later ones may be missing, too.
@@ -134,6 +133,13 @@ pub struct HaView {
     /// Number of times that this process began to lead, or stopped because another master was elected.
     pub promotions: u64,
     pub demotions: u64,
+}
+
+/// A master begins as a standby.
+impl Default for HaRole {
+    fn default() -> HaRole {
+        HaRole::Standby
+    }
 }
 
 /// A standby, as its leader sees it.

@@ -8,6 +8,7 @@ use tokio::sync::broadcast;
 
 use crate::engine::base::{ClientId, ErrorCode};
 use crate::engine::env::Env;
+use crate::engine::ha::HaRole;
 use crate::engine::master::call::MasterCall;
 use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::effect::StateEffect;
@@ -86,7 +87,7 @@ impl<E: Env> AdminView for MasterHandle<E> {
         let Some(ha) = self.ha() else { return ServiceView { state: RunState::Serving, leader: None } };
         let state = match ha.role {
             _ if ha.serving => RunState::Serving,
-            "candidate" => RunState::Candidate,
+            HaRole::Candidate => RunState::Candidate,
             _ => RunState::Standby,
         };
         let leader = ha.leader.map(|address| LeaderView { address, view_version: ha.view });

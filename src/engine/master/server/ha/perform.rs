@@ -327,7 +327,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         };
         let leader = if serving { Some(state.core.me().rpc.to_string()) } else { state.core.observed_leader() };
         HaView {
-            role: status.role.name(),
+            role: status.role,
             serving,
             view: status.view,
             leader,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::engine::base::{ClientId, ErrorCode, HostPort};
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::{Env, Net, RealEnv};
-use crate::engine::ha::{ElectionTxn, HaConfig, NotInSyncPolicy, Observation, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HaConfig, HaRole, NotInSyncPolicy, Observation, SyncTxn, TxnOutcome};
 use crate::engine::master::server::MasterData;
 use crate::engine::master::server::ha::{HaSecret, HaSettings};
 use crate::engine::master::tests::ha::etcd::SimEtcd;
@@ -241,7 +241,7 @@ async fn a_leader_hands_over_and_forwards_open_connections() {
     let later = master_calls(RealEnv::new(), at, Duration::from_secs(5));
     assert_eq!(later.exist_key("k".into(), T).await.unwrap(), Ok(true));
     // The former leader follows, and can take over again.
-    let former = wait(&leader, "a standby in sync", |view| view.in_sync && view.role == "standby").await;
+    let former = wait(&leader, "a standby in sync", |view| view.in_sync && view.role == HaRole::Standby).await;
     assert_eq!(former.objects, 1);
     assert!(standby.handle().hand_over().await);
     wait(&leader, "a leader", |view| view.serving).await;
