@@ -187,7 +187,7 @@ impl StandbyCopy {
         loading.apply_payload(now, Duration::ZERO, chunk).map(drop)
     }
 
-    /// Removes an incomplete snapshot.
+    /// Removes an incomplete snapshot. Drop it on another thread, because that may take long.
     pub fn cancel_load(&mut self) -> impl Send + 'static {
         self.loading.take()
     }

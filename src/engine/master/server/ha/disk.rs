@@ -111,7 +111,7 @@ impl DiskLog {
         DiskLog { log, emptied: None, ended, running: Some(running) }
     }
 
-    /// The directory.
+    /// The directory in use, which is marked as invalid after an error.
     fn dir(&self) -> &DataDir {
         self.emptied.as_ref().unwrap_or(&self.log.dir)
     }

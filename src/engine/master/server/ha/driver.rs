@@ -33,7 +33,7 @@ const DIGEST_SLOTS: u32 = 1024;
 /// Maximum number of clients in a message.
 const CLIENTS_PER_MESSAGE: usize = 100_000;
 
-/// A master's driver.
+/// Runs the core of one master, and performs its actions.
 pub(in crate::engine::master::server) struct HaDriver<E, B> {
     pub(super) env: E,
     pub(super) shared: Arc<MasterShared<E>>,
@@ -45,7 +45,7 @@ pub(in crate::engine::master::server) struct HaDriver<E, B> {
     pub(super) tasks: Mutex<JoinSet<()>>,
 }
 
-/// What the driver knows.
+/// The core, and what changes while the driver runs.
 pub(super) struct DriverState {
     pub core: HaCore,
     actions: VecDeque<HaAction>,
@@ -238,7 +238,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             self.hub.tail.append_digest(digest);
             Some(from + DIGEST_SLOTS).filter(|next| *next < guarded.state.object_slots())
         });
-        self.hub.tail.tell_anyway();
+        self.hub.tail.notify_always();
         self.state().digest_from = next.unwrap_or(0);
     }
 

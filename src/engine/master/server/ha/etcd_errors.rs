@@ -59,7 +59,7 @@ impl EtcdErrors {
 }
 
 impl EtcdEvent {
-    /// Logs it.
+    /// Logs the event, with a level that depends on it.
     pub fn log(&self) {
         match self {
             EtcdEvent::NoResponse(error) => tracing::warn!(%error, "no response from etcd"),

@@ -77,7 +77,7 @@ async fn run<E: Env, B: ElectionBackend>(
     };
     match welcome.start {
         StreamStart::Refused(why) => return format!("the leader refuses: {why}"),
-        _ if welcome.leader != leader.id => return "another copy of the leader answers".to_owned(),
+        _ if welcome.leader != leader.id => return "the leader has restarted with a new copy".to_owned(),
         StreamStart::Snapshot if !driver.copy().is_replaceable() => {
             // A copy that is replaced must not be taken for the one in the sync record, so it gets a new ID first.
             tracing::info!("this copy has another history than the leader's, or is too old: it is replaced");

@@ -275,7 +275,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let before = self.copy().discard();
         drop_elsewhere(before);
         self.hub.tail.restart(1);
-        self.hub.tail.tell_anyway();
+        self.hub.tail.notify_always();
         {
             let mut state = self.state();
             state.links.clear();

@@ -151,7 +151,7 @@ async fn send<E: Env, B: ElectionBackend>(
     mut source: StreamSource,
     (view, term): (u64, u64),
 ) -> Result<std::convert::Infallible, StreamError> {
-    let mut news = driver.hub.tail.news();
+    let mut announced = driver.hub.tail.subscribe();
     let (mut out, mut payload) = (Vec::new(), Vec::new());
     loop {
         if driver.hub.gate.term() != term {
@@ -172,7 +172,7 @@ async fn send<E: Env, B: ElectionBackend>(
                 Err(TryRecvError::Disconnected) => return Err(StreamError::Closed),
             },
             StreamSource::Tail(cursor) => {
-                news.mark_unchanged();
+                announced.mark_unchanged();
                 while out.len() < WRITE_BYTES {
                     payload.clear();
                     Changes::begin(&mut payload, driver.env.unix());
@@ -195,7 +195,7 @@ async fn send<E: Env, B: ElectionBackend>(
                     let part = part.ok_or(StreamError::Closed)?;
                     source = put_part(&mut out, view, part).unwrap_or(source);
                 }
-                Ok(()) = news.changed(), if matches!(source, StreamSource::Tail(_)) => {}
+                Ok(()) = announced.changed(), if matches!(source, StreamSource::Tail(_)) => {}
             }
         }
         let written = deadline(&driver.env, STANDBY_SILENCE_MAX, writer.write_all(&out)).await;

@@ -77,19 +77,19 @@ impl StreamError {
     }
 }
 
-/// Reads frames.
+/// Divides the bytes of a connection into frames.
 pub(super) struct FrameReader<R> {
     reader: R,
     input: BytesMut,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// Reads from `reader`.
+    /// A reader that has received nothing yet.
     pub fn new(reader: R) -> FrameReader<R> {
         FrameReader { reader, input: BytesMut::with_capacity(128 << 10) }
     }
 
-    /// The next frame.
+    /// Waits for the next frame. No bytes are lost if the future is dropped.
     ///
     /// # Errors
     /// The connection ended, or the bytes are not a frame.

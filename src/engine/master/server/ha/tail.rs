@@ -18,13 +18,13 @@ const KEPT_BYTES: usize = 16 << 20;
 /// Maximum memory for all changes, in bytes. The cursors behind them are lost.
 const BYTES_MAX: usize = 512 << 20;
 
-/// The newest changes.
+/// The newest changes and digests, in segments.
 #[derive(Debug)]
 pub(in crate::engine::master::server) struct ChangeTail {
     inner: Mutex<TailInner>,
     appended: AtomicU64,
     /// The last change that was announced to the streams.
-    told: watch::Sender<u64>,
+    announced: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ pub(super) struct TailCursor {
     id: u64,
     segment: u64,
     offset: usize,
-    /// The next change.
+    /// The number of the change that is read next.
     next: u64,
 }
 
@@ -87,10 +87,10 @@ impl ChangeTail {
     /// A tail that begins with change number 1.
     pub(super) fn new() -> ChangeTail {
         let inner = TailInner { first: 1, ..TailInner::default() };
-        ChangeTail { inner: Mutex::new(inner), appended: AtomicU64::new(0), told: watch::Sender::new(0) }
+        ChangeTail { inner: Mutex::new(inner), appended: AtomicU64::new(0), announced: watch::Sender::new(0) }
     }
 
-    /// The last change.
+    /// The number of the last change; 0 if there was none.
     pub fn appended(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
     }
@@ -135,19 +135,19 @@ impl ChangeTail {
     #[inline]
     pub fn tell(&self) {
         let last = self.appended();
-        if *self.told.borrow() < last {
-            self.told.send_if_modified(|told| std::mem::replace(told, last) != last);
+        if *self.announced.borrow() < last {
+            self.announced.send_if_modified(|announced| std::mem::replace(announced, last) != last);
         }
     }
 
     /// Wakes the streams after a restart or for a digest.
-    pub(super) fn tell_anyway(&self) {
-        self.told.send_replace(self.appended());
+    pub(super) fn notify_always(&self) {
+        self.announced.send_replace(self.appended());
     }
 
-    /// Reports new changes.
-    pub(super) fn news(&self) -> watch::Receiver<u64> {
-        self.told.subscribe()
+    /// Reports the last announced change after each announcement.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.announced.subscribe()
     }
 
     /// A cursor behind the change `last`; `None` if the changes behind it are not kept.
@@ -230,7 +230,6 @@ impl TailInner {
 }
 
 impl TailCursor {
-    /// The next change.
     #[cfg(test)]
     fn next(&self) -> u64 {
         self.next
