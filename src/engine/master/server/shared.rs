@@ -225,7 +225,7 @@ impl<E: Env> RpcService for MasterShared<E> {
 
     fn commit(&self) -> Option<CommitWait<'_>> {
         if let Some(ha) = &self.ha {
-            ha.tail.tell();
+            ha.tail.notify();
             return ha.commit(&self.env);
         }
         self.log.as_ref()?.commit()

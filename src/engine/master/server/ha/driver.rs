@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::engine::base::text::escaped;
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::Env;
 use crate::engine::ha::message::{ClientPings, StateDigest};
-use crate::engine::ha::{HaAction, HaCore, MemberId, MemberInfo};
+use crate::engine::ha::{HaAction, HaCore, MemberId, MemberInfo, Observation};
 use crate::engine::journal::JournalError;
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::ha::copy::StandbyCopy;
@@ -256,7 +257,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.spawn(async move {
             let sent = driver.env.boottime();
             let seen = driver.backend.observe().await;
-            let event = driver.state().etcd_errors.observed(seen.as_ref().err());
+            let foreign = seen.as_ref().ok().and_then(|seen| driver.foreign_value(seen));
+            let event = driver.state().etcd_errors.observed(seen.as_ref().err().or(foreign.as_ref()));
             event.inspect(EtcdEvent::log);
             if let Ok(seen) = seen {
                 driver.update(|core, now| core.observe(now, sent, seen));
@@ -266,6 +268,15 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 driver.observe();
             }
         });
+    }
+
+    /// The leader's key has a value that no master has written. No master is elected until it is deleted.
+    fn foreign_value(&self, seen: &Observation) -> Option<ElectionError> {
+        let key = seen.leader.as_ref().filter(|key| key.is_foreign())?;
+        let name = format!("mooncake-store/{}/master_view", self.settings.cluster);
+        let value = escaped(&key.address);
+        let why = format!("it contains '{value}', which is not a master's address; delete it with etcdctl del {name}");
+        Some(ElectionError::Invalid { key: name, why })
     }
 
     /// Keeps the error of a request to etcd that reads no record, or its absence, and logs when etcd responds again or not any more.

@@ -104,7 +104,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 let last = self.shared.with_guarded(None, |_, _, _| self.hub.tail.appended());
                 let last = last.max(self.hub.tail.appended());
                 self.send_clients();
-                self.hub.tail.tell();
+                self.hub.tail.notify();
                 self.update(|core, now| core.changes_held(now, last));
             }
             HaAction::HoldChanges(false) => {
@@ -235,7 +235,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         // The first change is the one that has just been made.
         self.update(|_, _| ());
         self.hub.gate.set_phase(GatePhase::Open);
-        self.hub.tail.tell();
+        self.hub.tail.notify();
         self.shared.wake.notify_one();
         if let Some(known) = may_lack {
             tracing::warn!(

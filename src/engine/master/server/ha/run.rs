@@ -89,7 +89,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let durable = log.map_or(replicated, |log| log.writer.durable().min(replicated));
             self.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(durable));
         }
-        self.hub.tail.tell();
+        self.hub.tail.notify();
         let now = self.env.boottime();
         let is_due = is_due && {
             let mut state = self.state();

@@ -133,7 +133,7 @@ impl ChangeTail {
 
     /// Wakes the streams, if there are new changes. Call it after the state was unlocked.
     #[inline]
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         let last = self.appended();
         if *self.announced.borrow() < last {
             self.announced.send_if_modified(|announced| std::mem::replace(announced, last) != last);
