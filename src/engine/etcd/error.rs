@@ -21,6 +21,9 @@ pub enum EtcdError {
     /// etcd refused the request. Nothing was changed.
     #[error("etcd refused the request: {message} (code {code})")]
     Refused { code: u32, message: String },
+    /// A user is given, and etcd does not use authentication. Nothing was changed.
+    #[error("etcd refused the login: its authentication is not enabled; unset ETCDCTL_USER")]
+    NoAuthentication,
     /// etcd reported a failure. The request may have been processed.
     #[error("etcd failed to process the request: {message} (code {code})")]
     Failed { code: u32, message: String },

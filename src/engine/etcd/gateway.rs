@@ -1,6 +1,8 @@
 //! Requests to the gateway: their deadlines, the choice of the server, and the login.
 
+use std::error::Error;
 use std::future::Future;
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ use crate::engine::http::fetch::root_cause;
 
 /// Maximum size of a response, in bytes.
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
+/// gRPC code of a login if authentication is not enabled.
+const FAILED_PRECONDITION: u32 = 9;
 /// gRPC code: the request has no valid token.
 const UNAUTHENTICATED: u32 = 16;
 
@@ -71,7 +75,7 @@ impl EtcdGateway {
         let body = &json_text(body)?;
         self.try_servers(repeatable, |server| async move {
             let response = self.authorized(server, path, body).await?;
-            parse(&self.read(response).await?)
+            parse(&self.read(server, response).await?)
         })
         .await
     }
@@ -135,8 +139,12 @@ impl EtcdGateway {
             return Ok(token);
         }
         let login = json_text(&LoginJson { name: &user.name, password: &user.password })?;
-        let response = self.post(server, "auth/authenticate", &login, None).await?;
-        let TokenJson { token } = parse(&self.read(response).await?)?;
+        let response = self.post(server, "auth/authenticate", &login, None).await;
+        let response = response.map_err(|error| match error {
+            EtcdError::Refused { code: FAILED_PRECONDITION, .. } => EtcdError::NoAuthentication,
+            error => error,
+        })?;
+        let TokenJson { token } = parse(&self.read(server, response).await?)?;
         *self.lock_token() = Some(token.clone());
         Ok(token)
     }
@@ -163,12 +171,12 @@ impl EtcdGateway {
         if let Some(token) = token {
             request = request.header("Authorization", token);
         }
-        let response = request.send().await.map_err(|error| self.failed(&error))?;
+        let response = request.send().await.map_err(|error| self.failed(server, &error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let text = self.read(response).await?;
+        let text = self.read(server, response).await?;
         let found = serde_json::from_str::<ErrorJson>(&text).map(ErrorJson::into_parts);
         Err(match (found, status.as_u16()) {
             (Ok((Some(code), message)), _) => EtcdError::of_code(code, message),
@@ -177,9 +185,9 @@ impl EtcdGateway {
         })
     }
 
-    async fn read(&self, mut response: Response) -> Result<String, EtcdError> {
+    async fn read(&self, server: &EtcdEndpoint, mut response: Response) -> Result<String, EtcdError> {
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.failed(&error))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.failed(server, &error))? {
             body.extend_from_slice(&chunk);
             if body.len() > RESPONSE_BYTES_MAX {
                 return Err(EtcdError::Unexpected(format!("more than {RESPONSE_BYTES_MAX} bytes")));
@@ -188,13 +196,48 @@ impl EtcdGateway {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    fn failed(&self, error: &reqwest::Error) -> EtcdError {
+    fn failed(&self, server: &EtcdEndpoint, error: &reqwest::Error) -> EtcdError {
+        let cause = || format!("{}{}", root_cause(error), scheme_hint(server, error));
         match error {
-            _ if error.is_connect() => EtcdError::Unreachable(root_cause(error)),
+            _ if error.is_connect() => EtcdError::Unreachable(cause()),
             _ if error.is_timeout() => EtcdError::Timeout(self.limit),
-            _ => EtcdError::Unanswered(root_cause(error)),
+            _ => EtcdError::Unanswered(cause()),
         }
     }
+}
+
+/// What to change if the server uses TLS and the address does not, or the reverse. Empty if the error has another cause.
+fn scheme_hint(server: &EtcdEndpoint, error: &reqwest::Error) -> String {
+    let at = &server.at;
+    if server.tls && error.is_connect() && has_no_tls(error) {
+        return format!("; if {at} does not use TLS, write http://{at}");
+    }
+    if !server.tls && is_incomplete(error) {
+        return format!("; if {at} uses TLS, write https://{at}");
+    }
+    String::new()
+}
+
+/// Whether the peer closed the connection during the TLS handshake, or sent bytes that are not TLS.
+fn has_no_tls(error: &reqwest::Error) -> bool {
+    let is_end = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    causes(error).any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(is_end)
+            || matches!(cause.downcast_ref(), Some(rustls::Error::InvalidMessage(_)))
+    })
+}
+
+/// Whether the peer closed the connection before it sent a response.
+fn is_incomplete(error: &reqwest::Error) -> bool {
+    causes(error).filter_map(|cause| cause.downcast_ref::<hyper::Error>()).any(hyper::Error::is_incomplete_message)
+}
+
+/// The causes of an error, with those inside of I/O errors.
+fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| match cause.downcast_ref().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => cause.source(),
+    })
 }
 
 /// Time for a connection to one of `servers` servers. After attempts to connect to all of them, the same time is left for the response.

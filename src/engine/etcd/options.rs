@@ -70,8 +70,18 @@ fn endpoint(text: &str) -> Result<EtcdEndpoint, ParseEndpointsError> {
         None => (false, text.strip_prefix("http://").unwrap_or(text)),
     };
     let at = rest.trim_end_matches('/').parse::<HostPort>();
-    let at = at.map_err(|error| ParseEndpointsError::Invalid { found: text.to_owned(), why: error.to_string() })?;
+    let invalid = |why: String| ParseEndpointsError::Invalid { found: text.to_owned(), why };
+    let at = at.map_err(|error| invalid(error.to_string()))?;
+    if !has_url_host(&at) {
+        return Err(invalid(format!("'{}' cannot be a host in a URL", at.host)));
+    }
     Ok(EtcdEndpoint { at, tls })
+}
+
+/// Whether the host can be in a URL. An IPv6 address with a zone cannot.
+fn has_url_host(at: &HostPort) -> bool {
+    let is_allowed = |c: char| c.is_alphanumeric() || "-._:".contains(c);
+    at.host.chars().all(is_allowed) && reqwest::Url::parse(&format!("http://{at}")).is_ok()
 }
 
 #[cfg(test)]
@@ -87,7 +97,16 @@ mod tests {
         assert_eq!(parsed("https://a:1"), Ok(vec![EtcdEndpoint { tls: true, ..plain(1) }]));
         assert_eq!(parsed("etcd://;"), Err(ParseEndpointsError::Empty));
         assert!(matches!(parsed("a:1;b"), Err(ParseEndpointsError::Invalid { found, .. }) if found == "b"));
+        assert_eq!(parsed("[::1]:1").map(|found| found[0].at.host.clone()).as_deref(), Ok("::1"));
         let user = EtcdUser { name: "root".to_owned(), password: "secret".to_owned() };
         assert_eq!(format!("{user:?}"), "EtcdUser(root)");
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_in_a_url_is_refused() {
+        for host in ["a b", "a\tb", "a/b", "me@a", "a?b", "a#b", "a%b", "1.2.3.999", "[fe80::1%eth0]"] {
+            let parsed = EtcdOptions::parse(&format!("{host}:1"), Duration::from_secs(1));
+            assert!(matches!(parsed, Err(ParseEndpointsError::Invalid { .. })), "{host}: {parsed:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The client against servers that fail: fake gateways, and sockets that do not respond.
 
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -150,6 +151,37 @@ async fn a_login_without_response_does_not_block_other_requests() {
     let client = with_login(&[server.at()]);
     let results: [_; 2] = in_time(async { tokio::join!(client.get("k"), client.get("k")) }).await.into();
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_scheme_is_suggested() {
+    let plain = healthy().await;
+    let (closing, at) = silent();
+    let _closer = std::thread::spawn(move || {
+        for stream in closing.incoming().flatten() {
+            // Bytes that were not read would reset the connection.
+            let _ = (&stream).read(&mut [0; 4096]);
+        }
+    });
+    let https = |at: &HostPort| EtcdClient::new(EtcdOptions::parse(&format!("https://{at}"), LIMIT).unwrap()).unwrap();
+    for (client, hint) in [
+        (https(plain.at()), format!("http://{}", plain.at())),
+        (https(&at), format!("http://{at}")),
+        (client(&[&at]), format!("https://{at}")),
+    ] {
+        let error = client.get("k").await.unwrap_err().to_string();
+        assert!(error.ends_with(&format!("write {hint}")), "{error}");
+    }
+    let (_listener, _queue, dead) = blackhole();
+    assert!(!https(&dead).get("k").await.unwrap_err().to_string().contains("write http"));
+}
+
+#[tokio::test]
+async fn a_login_without_authentication_changes_nothing() {
+    let why = r#"{"error":"why","message":"etcdserver: authentication is not enabled","code":9}"#;
+    let server = fixed(400, why).await;
+    let error = with_login(&[server.at()]).txn(&put()).await.unwrap_err();
+    assert!(error == EtcdError::NoAuthentication && !error.outcome_is_unknown(), "{error:?}");
 }
 
 #[tokio::test]

@@ -287,7 +287,7 @@ fn a_master_is_found_through_etcd_by_its_cluster_id() {
     // "mooncake-store/mooncake_cluster/master_view" and its value, as encoded by etcd's gateway.
     let key = "bW9vbmNha2Utc3RvcmUvbW9vbmNha2VfY2x1c3Rlci9tYXN0ZXJfdmlldw==";
     let value = base64(leader.as_bytes());
-    let body = json!({"header": {"revision": "2"}, "kvs": [{"key": key, "value": value, "create_revision": "2"}], "count": "1"});
+    let body = json!({"header": {"revision": "2"}, "kvs": [{"key": key, "value": value, "create_revision": "2", "mod_revision": "2"}], "count": "1"});
     block_on(async {
         let (gateway, asked) = Recorded::start(&[("/v3/kv/range", body.to_string())]).await;
         let at = |cluster: &str| {
