@@ -9,10 +9,11 @@ use crate::commands::error::Failure;
 use crate::commands::etcd_access;
 use crate::commands::settings::{Settings, read_text};
 use crate::engine::base::HostPort;
-use crate::engine::election::EtcdElection;
+use crate::engine::election::{EtcdElection, cluster_name};
 use crate::engine::etcd::EtcdOptions;
 use crate::engine::ha::{AckMode, HaConfig, NotInSyncPolicy};
 use crate::engine::master::server::{HaSecret, HaSettings};
+use crate::engine::sys::interface;
 
 /// How a master takes part in a cluster.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct ClusterPlan {
 
 /// A request to etcd takes at most this long.
 const ETCD_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum length of a cluster's name, in bytes. Masters send it in their handshake.
+const CLUSTER_BYTES_MAX: usize = 255;
 /// Maximum size of the file with the secret, and minimum length of the secret, in bytes.
 const SECRET_BYTES_MAX: u64 = 4096;
 const SECRET_BYTES_MIN: usize = 16;
@@ -52,7 +55,7 @@ impl ClusterPlan {
             return Ok(None);
         }
         check_combination(settings)?;
-        if ["0.0.0.0", "::", ""].contains(&rpc.host.as_str()) {
+        if interface::is_unspecified(&rpc.host) {
             return Err(Failure::usage(
                 "--rpc-address must be an address that clients and the other masters can reach",
             )
@@ -69,7 +72,7 @@ impl ClusterPlan {
         };
         let settings = HaSettings {
             config,
-            cluster: settings.text("cluster_id").trim_end_matches('/').to_owned(),
+            cluster: cluster(settings)?,
             host: rpc.host.clone(),
             listen: HostPort::new(rpc.host.clone(), settings.whole("ha_port")),
             secret: secret(settings)?,
@@ -125,14 +128,31 @@ fn endpoints(settings: &Settings) -> Result<EtcdOptions, Failure> {
             .found(settings.describe("ha_backend_type"))
             .next("use --ha-backend-type=etcd"));
     }
-    let name =
-        if settings.text("ha_backend_connstring").is_empty() { "etcd_endpoints" } else { "ha_backend_connstring" };
+    let (connstring, endpoints) = ("ha_backend_connstring", "etcd_endpoints");
+    let (name, next) = match settings.text(connstring) {
+        "" => (endpoints, "set --etcd-endpoints"),
+        _ => (connstring, "correct --ha-backend-connstring, which overrides --etcd-endpoints"),
+    };
     EtcdOptions::parse(settings.text(name), ETCD_TIMEOUT).map_err(|error| {
         Failure::usage("--enable-ha needs the addresses of etcd")
             .tried(settings.describe(name))
             .found(error.to_string())
-            .next("set --etcd-endpoints, for example 10.0.0.1:2379;10.0.0.2:2379")
+            .next(format!("{next}, for example 10.0.0.1:2379;10.0.0.2:2379"))
     })
+}
+
+/// The cluster's name, which is part of keys in etcd, log lines and handshakes.
+fn cluster(settings: &Settings) -> Result<String, Failure> {
+    let name = cluster_name(settings.text("cluster_id"));
+    let problem = match name {
+        _ if name.trim_matches('/').is_empty() => "is empty".to_owned(),
+        _ if name.len() > CLUSTER_BYTES_MAX => format!("is longer than {CLUSTER_BYTES_MAX} bytes"),
+        _ if name.contains(char::is_control) => "contains a control character".to_owned(),
+        _ => return Ok(name.to_owned()),
+    };
+    Err(Failure::usage(format!("with --enable-ha, --cluster-id must be a name; it {problem}"))
+        .found(settings.describe("cluster_id"))
+        .next("use letters, digits, '-', '_' and '.', and the same ID for all masters of the cluster"))
 }
 
 fn standby_timeout(settings: &Settings) -> Result<Duration, Failure> {
@@ -183,4 +203,56 @@ fn secret(settings: &Settings) -> Result<HaSecret, Failure> {
             .next(format!("write a random one: openssl rand -hex 32 > {path}")));
     }
     Ok(HaSecret::new(secret.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::error::Exit;
+    use crate::commands::gflags::{self, NoSources};
+    use crate::commands::service_flags::master_flags;
+
+    /// The plan for these flags of a master that listens on `host`, with a valid etcd unless they contain another one.
+    fn planned(host: &str, args: &[(&str, &str)]) -> Result<ClusterPlan, Failure> {
+        let given = [("enable_ha", "true"), ("etcd_endpoints", "127.0.0.1:2379")];
+        let args: Vec<String> = given.iter().chain(args).map(|(name, value)| format!("--{name}={value}")).collect();
+        let parsed = gflags::parse(&master_flags::TABLE, &args, &NoSources)?;
+        let mut settings = Settings::new(&master_flags::TABLE);
+        settings.assign_all(&parsed.assignments)?;
+        ClusterPlan::of(&settings, &HostPort::new(host, 1)).map(|plan| plan.expect("--enable-ha is set"))
+    }
+
+    #[test]
+    fn an_address_that_is_published_is_specified() {
+        assert!(planned("127.0.0.1", &[]).is_ok());
+        for host in ["0.0.0.0", "0", "00.0.0.0", "::", "::0", "0:0:0:0:0:0:0:0", ""] {
+            assert_eq!(planned(host, &[]).expect_err(host).exit, Exit::Usage, "{host}");
+        }
+    }
+
+    #[test]
+    fn one_slash_at_the_end_of_a_cluster_id_is_ignored() {
+        for (id, name) in [("blue", "blue"), ("blue/", "blue"), ("blue//", "blue/"), ("a/b", "a/b")] {
+            assert_eq!(planned("127.0.0.1", &[("cluster_id", id)]).expect(id).settings.cluster, name);
+        }
+    }
+
+    #[test]
+    fn a_cluster_id_that_is_not_a_name_is_refused() {
+        assert!(planned("127.0.0.1", &[("cluster_id", &"x".repeat(255))]).is_ok());
+        for id in ["", "/", "//", "a\nb", &"x".repeat(256)] {
+            assert_eq!(planned("127.0.0.1", &[("cluster_id", id)]).expect_err(id).exit, Exit::Usage, "{id}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_list_of_etcd_servers_is_reported_for_its_flag() {
+        for (flag, spelled) in
+            [("etcd_endpoints", "set --etcd-endpoints"), ("ha_backend_connstring", "correct --ha-backend-connstring")]
+        {
+            let failure = planned("127.0.0.1", &[(flag, "a b:1")]).expect_err(flag);
+            assert_eq!(failure.exit, Exit::Usage);
+            assert!(failure.next.expect("advice").starts_with(spelled), "{flag}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::commands::error::Failure;
 use crate::commands::flags::spelled;
 use crate::commands::settings::Settings;
 use crate::engine::base::Unix;
+use crate::engine::election::cluster_name;
 use crate::engine::env::{Env, RealEnv, wall_clock};
 use crate::engine::journal::{
     DataDir, DataDirOptions, DiskErrorPolicy, DiskStorage, ExistingData, JournalError, SyncMode, Uuid,
@@ -95,7 +96,7 @@ impl DataPlan {
                 .found(settings.describe("enable_snapshot_restore"))
                 .next("add --enable-snapshot, or use --data-dir DIR instead of both"));
         }
-        let cluster_id = settings.text("cluster_id").trim_end_matches('/').to_owned();
+        let cluster_id = cluster_name(settings.text("cluster_id")).to_owned();
         let (path, origin) = if snapshots {
             check_snapshot_store(settings)?;
             snapshot_directory(&cluster_id, env)?
@@ -317,20 +318,8 @@ pub const STOP_WITH_DATA_MAX: Duration = Duration::from_secs(600);
 mod tests {
     use super::*;
     use crate::commands::error::Exit;
-    use crate::commands::gflags::{self, FlagSources};
+    use crate::commands::gflags::{self, NoSources};
     use crate::commands::service_flags::master_flags;
-
-    struct NoSources;
-
-    impl FlagSources for NoSources {
-        fn read(&self, path: &Path) -> Result<String, Failure> {
-            Err(Failure::usage(format!("cannot read {}", path.display())))
-        }
-
-        fn env(&self, _: &str) -> Option<String> {
-            None
-        }
-    }
 
     fn planned(args: &[(&str, &str)]) -> Result<Option<DataPlan>, Failure> {
         let args: Vec<String> = args.iter().map(|(name, value)| format!("--{name}={value}")).collect();

@@ -39,7 +39,7 @@ pub async fn find(text: &str, origin: &str, limit: Duration) -> Result<ClusterLe
     let client = etcd_access::client(etcd_access::servers(text, origin, request_limit)?)?;
     let cluster = std::env::var(CLUSTER_ENV).ok().filter(|text| !text.is_empty());
     let cluster = cluster.unwrap_or_else(|| CLUSTER_DEFAULT.to_owned());
-    let election = EtcdElection::new(client, &cluster);
+    let election = EtcdElection::new(client, election::cluster_name(&cluster));
     let tried = format!("read {} ({origin})", election.leader_key());
     let (found, spent) = timed(&env, election::follow(env.clone(), election)).await;
     let found = found.map_err(|error| {

@@ -27,6 +27,21 @@ pub trait FlagSources {
     fn env(&self, name: &str) -> Option<String>;
 }
 
+/// No flag files and no environment variables.
+#[cfg(test)]
+pub struct NoSources;
+
+#[cfg(test)]
+impl FlagSources for NoSources {
+    fn read(&self, path: &Path) -> Result<String, Failure> {
+        Err(Failure::usage(format!("cannot read {}", path.display())))
+    }
+
+    fn env(&self, _: &str) -> Option<String> {
+        None
+    }
+}
+
 /// A parsed command line.
 #[derive(Debug, Default, PartialEq)]
 pub struct ParsedFlags {

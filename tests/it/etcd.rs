@@ -203,7 +203,7 @@ fn member(id: u64) -> MemberInfo {
 #[ignore = "needs etcd: run by name in .ci/run"]
 async fn an_election_is_decided_by_both_records() {
     let etcd = EtcdProcess::start(&[]).await;
-    let election = EtcdElection::new(etcd.client(), "c/");
+    let election = EtcdElection::new(etcd.client(), election::cluster_name("c/"));
     assert_eq!(election.leader_key(), "mooncake-store/c/master_view");
     let before = election.observe().await.unwrap();
     assert!(before.leader.is_none() && before.sync_revision() == 0);

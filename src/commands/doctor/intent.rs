@@ -12,6 +12,7 @@ use crate::commands::master_target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{DataProtocol, HugePageDemand, Intent, PlannedData};
 use crate::engine::doctor::wheel::WheelSearch;
+use crate::engine::election::cluster_name;
 use crate::engine::plan::size_text;
 use crate::engine::sys::FileTree;
 use crate::engine::upstream::{MASTER_FLAGS, find};
@@ -130,7 +131,8 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
 /// The planned data directory: that of the flag, or mcctl's directory below that of upstream's snapshots.
 fn data_directory(args: &Args, environment: &BTreeMap<String, String>) -> Option<PlannedData> {
     let set = |name: &str| environment.get(name).filter(|text| !text.is_empty());
-    let cluster_id = args.cluster_id.as_ref().or_else(|| set("MC_STORE_CLUSTER_ID")).cloned();
+    let cluster_id = args.cluster_id.as_ref().or_else(|| set("MC_STORE_CLUSTER_ID"));
+    let cluster_id = cluster_id.map(|id| cluster_name(id).to_owned());
     let keys = args.expect_keys;
     if let Some(path) = &args.data_dir {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned();

@@ -20,6 +20,7 @@ use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{Check, CheckReport};
 use crate::engine::doctor::cluster::{self, Etcd, MasterAt};
 use crate::engine::doctor::{self, Selection, serving};
+use crate::engine::election::cluster_name;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::rpc::{RpcClient, Timeouts};
@@ -199,7 +200,8 @@ impl RunningArgs {
             None => None,
             Some((text, list)) => {
                 let id = std::env::var("MC_STORE_CLUSTER_ID").ok().filter(|text| !text.is_empty());
-                let etcd = Etcd::parse(list, id.as_deref().unwrap_or(CLUSTER_ID), link.master.timeout);
+                let name = cluster_name(id.as_deref().unwrap_or(CLUSTER_ID));
+                let etcd = Etcd::parse(list, name, link.master.timeout);
                 let etcd = etcd.map_err(|found| {
                     Failure::usage(format!("{text} is not a valid list of etcd servers")).found(found)
                 })?;

@@ -230,19 +230,7 @@ fn separate_metadata_server(env: &impl Fn(&str) -> Option<String>) -> Result<Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::gflags::{self, FlagSources};
-
-    struct NoSources;
-
-    impl FlagSources for NoSources {
-        fn read(&self, path: &Path) -> Result<String, Failure> {
-            Err(Failure::usage(format!("cannot read {}", path.display())))
-        }
-
-        fn env(&self, _: &str) -> Option<String> {
-            None
-        }
-    }
+    use crate::commands::gflags::{self, NoSources};
 
     fn planned(args: &[&str]) -> Result<MasterPlan, Failure> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();

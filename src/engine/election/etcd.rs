@@ -8,6 +8,11 @@ use crate::engine::etcd::{
 };
 use crate::engine::ha::{ElectionTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
 
+/// The name of the cluster with this ID, which upstream calls `--cluster_id`. Upstream ignores one slash at its end.
+pub fn cluster_name(id: &str) -> &str {
+    id.strip_suffix('/').unwrap_or(id)
+}
+
 /// The records of one cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct EtcdElection {
@@ -17,9 +22,8 @@ pub struct EtcdElection {
 }
 
 impl EtcdElection {
-    /// The records of `cluster`, which upstream calls `--cluster_id`. A slash at its end is ignored, as upstream does.
+    /// The records of the cluster with this [name](cluster_name).
     pub fn new(client: EtcdClient, cluster: &str) -> EtcdElection {
-        let cluster = cluster.strip_suffix('/').unwrap_or(cluster);
         EtcdElection {
             client,
             leader_key: format!("mooncake-store/{cluster}/master_view"),

@@ -8,5 +8,5 @@ mod etcd;
 mod follow;
 
 pub use backend::{ElectionBackend, ElectionError, ElectionWatch};
-pub use etcd::EtcdElection;
+pub use etcd::{EtcdElection, cluster_name};
 pub use follow::{LeaderSubscription, follow};

@@ -70,9 +70,25 @@ pub fn resolve(host: &str) -> io::Result<()> {
     }
 }
 
+/// Whether a server that listens on `host` listens on all addresses of this host. Names are resolved, which may take a while.
+pub fn is_unspecified(host: &str) -> bool {
+    let resolved = (host, 0).to_socket_addrs();
+    host.is_empty() || resolved.is_ok_and(|mut all| all.any(|address| address.ip().to_canonical().is_unspecified()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unspecified_address_has_many_forms() {
+        for host in ["", "0.0.0.0", "0", "00.0.0.0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"] {
+            assert!(is_unspecified(host), "{host}");
+        }
+        for host in ["127.0.0.1", "::1", "10.0.0.1", "localhost", "no such name"] {
+            assert!(!is_unspecified(host), "{host}");
+        }
+    }
 
     #[test]
     fn the_loopback_interface_has_its_address() {
