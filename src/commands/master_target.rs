@@ -16,8 +16,8 @@ use crate::engine::env::RealEnv;
 use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, ConnectionError, RpcClient, ServerAddress, Timeouts, master_calls};
 use crate::engine::upstream::ports;
-use crate::engine::wire::MasterCalls;
 use crate::engine::wire::frame::FrameError;
+use crate::engine::wire::{MasterCalls, Method};
 
 /// A master's default RPC port.
 pub const RPC_PORT: u16 = ports::MASTER_RPC;
@@ -240,6 +240,9 @@ impl MasterTarget {
                     .found(error.to_string())
                     .next("pass the master's RPC port with --master HOST:PORT (its HTTP port belongs in --admin)")
             }
+            CallError::Closed { address, method, why } if !matches!(why, ConnectionError::Frame(_)) => {
+                self.closed(address, *method).found(format!("{error}{}", effect(*method, why)))
+            }
             other => Failure::unreachable(format!("invalid response from the master at {}", self.at))
                 .found(other.to_string()),
         };
@@ -249,13 +252,37 @@ impl MasterTarget {
         }
         failure.next("start the master (mcctl serve master), or pass its address with --master HOST:PORT")
     }
+
+    /// The failure for a call to the master at `address` without a response, because the connection ended. A standby closes connections.
+    fn closed(&self, address: &HostPort, method: Method) -> Failure {
+        let leader =
+            "use --master etcd://HOST:PORT, or the address of the leader (mcctl status --admin HOST:9003 shows it)";
+        match (method, &self.leader) {
+            (Method::ServiceReady, None) => {
+                Failure::unreachable(format!("the master at {address} does not serve: it is a standby, or not ready"))
+                    .next(leader)
+            }
+            (_, None) => Failure::unreachable(format!("the connection to the master at {address} was lost"))
+                .next(format!("run the command again. If this master is a standby, {leader}")),
+            (_, Some(_)) => Failure::unreachable(format!("the connection to the master at {address} was lost"))
+                .next("run the command again: it uses the master that leads then"),
+        }
+    }
+}
+
+/// Whether the master may have executed a call without a response, for an error message.
+fn effect(method: Method, why: &ConnectionError) -> &'static str {
+    match (method, why) {
+        (Method::ServiceReady, _) => "",
+        (_, ConnectionError::ClosedBeforeWrite) => "; the call was not executed",
+        _ => "; the call may have been executed",
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::commands::error::Exit;
-    use crate::engine::wire::Method;
 
     /// Address, admin address and origin of the resolved master.
     type Resolved = Result<(String, String, String), Failure>;
@@ -293,6 +320,26 @@ mod tests {
         let why = ConnectionError::Frame(FrameError::Magic { found: b'H' });
         let http = master.failure(&CallError::Closed { address, method, why });
         assert!(http.exit == Exit::Unreachable && http.next.expect("advice").contains("--admin"));
+    }
+
+    #[test]
+    fn a_standby_and_a_lost_connection_get_their_own_advice() {
+        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let mut master = args.resolve().expect("an address");
+        let address = HostPort::new("m", 1);
+        let closed = |method| {
+            let why = ConnectionError::ClosedByPeer;
+            CallError::Closed { address: address.clone(), method, why }
+        };
+        let standby = master.failure(&closed(Method::ServiceReady));
+        assert!(standby.exit == Exit::Unreachable && standby.what.contains("standby"), "{standby}");
+        let lost = master.failure(&closed(Method::PutStart));
+        assert!(lost.exit == Exit::Unreachable && lost.what.contains("was lost"), "{lost}");
+        assert!(lost.found.expect("evidence").contains("may have been executed"));
+        let (_sender, followed) = tokio::sync::watch::channel(Some(address.clone()));
+        master.leader = Some(ServerAddress::Leader(followed));
+        let lost = master.failure(&closed(Method::ServiceReady));
+        assert!(lost.what.contains("was lost") && !lost.next.expect("advice").contains("etcd://"));
     }
 
     #[test]
