@@ -37,6 +37,14 @@ impl Etcd {
     }
 }
 
+/// Beginning of the value that masters store before their address, while they get ready.
+const WARMING: &str = "__mooncake_service_warming__:";
+
+/// Whether the value of a leader's record states that the leader is getting ready.
+pub fn is_warming(value: &str) -> bool {
+    value.starts_with(WARMING)
+}
+
 /// Reads the leader's record.
 pub async fn leader(etcd: &Etcd) -> LeaderRecord {
     let key = format!("{PREFIX}{}/master_view", etcd.cluster);

@@ -65,12 +65,16 @@ pub struct RpcFacts {
 /// The result of the first RPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpcState {
+    /// The address is unknown: etcd has no usable record, or cannot be read. [`ClusterFacts::leader`] has the details.
+    Unknown(String),
     /// The name does not resolve.
     Unresolved(String),
     /// No connection: refused, or unreachable.
     Unconnected(String),
     /// The connection was accepted, but no response came in time.
     Silent(String),
+    /// The connection was accepted, and closed without a response.
+    Closed(String),
     /// The response is not in the master's protocol.
     Foreign(String),
     /// The master rejected `ServiceReady`.

@@ -18,7 +18,7 @@ use crate::engine::doctor::cluster::{ClusterQuery, MasterAt, admin, dial, etcd, 
 use crate::engine::doctor::{Fact, Unavailable, chain};
 use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
-use crate::engine::rpc::{CallError, RpcClient, master_calls};
+use crate::engine::rpc::{CallError, ConnectionError, RpcClient, master_calls};
 use crate::engine::store::DEFAULT_TENANT;
 use crate::engine::store::{ClientConfig, StoreClientBuilder};
 use crate::engine::wire::MasterCalls;
@@ -46,7 +46,7 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
             match master {
                 Ok(_) => ready(env, &calls, query.limit).await,
                 Err(why) => {
-                    RpcFacts { state: RpcState::Unresolved(why.into()), took: Duration::ZERO, lookups: Vec::new() }
+                    RpcFacts { state: RpcState::Unknown(why.into()), took: Duration::ZERO, lookups: Vec::new() }
                 }
             }
         },
@@ -119,9 +119,10 @@ async fn master(query: &ClusterQuery) -> (Option<LeaderRecord>, Fact<HostPort>) 
     };
     let leader = etcd::leader(at).await;
     let master = match &leader.found {
-        Ok(Some(text)) => text.parse::<HostPort>().map_err(Unavailable::new),
+        Ok(Some(text)) if etcd::is_warming(text) => Err(format!("{} = {text}", leader.key).into()),
+        Ok(Some(text)) => text.parse().map_err(|error| format!("{} = {text}: {error}", leader.key).into()),
         Ok(None) => Err(format!("etcd has no key {}", leader.key).into()),
-        Err(why) => Err(format!("cannot read the leader from etcd: {why}").into()),
+        Err(why) => Err(format!("reading {}: {why}", leader.key).into()),
     };
     (Some(leader), master)
 }
@@ -139,6 +140,9 @@ async fn ready<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>, limit: Durati
             RpcState::Unconnected(format!("no connection within {limit:?}"))
         }
         Err(CallError::Timeout { limit, .. }) => RpcState::Silent(format!("no response within {limit:?}")),
+        Err(CallError::Closed { why, .. }) if !matches!(why, ConnectionError::Frame(_)) => {
+            RpcState::Closed(format!("connection {why}"))
+        }
         Err(error) => RpcState::Foreign(error.to_string()),
     };
     RpcFacts { state, took: env.now().since(began), lookups: Vec::new() }

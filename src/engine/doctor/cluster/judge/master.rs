@@ -2,44 +2,77 @@
 
 use crate::engine::base::HostPort;
 use crate::engine::check::{CheckStatus, Finding, Severity};
+use crate::engine::doctor::cluster::etcd;
 use crate::engine::doctor::cluster::facts::{AdminFacts, ClusterFacts, ProbeFailureKind, RpcState};
 use crate::engine::doctor::cluster::judge::no_admin;
-use crate::engine::doctor::{finding, listed, plural, shown, status};
+use crate::engine::doctor::{Fact, finding, listed, plural, shown, status};
 use crate::engine::upstream::{PROTOCOL_VERSION, SERIES};
 
 /// Minimum number of keys whose loss is reported.
 const KEYS_WORTH: f64 = 1.0;
 
+/// What clients do without a master.
+const HANG: &str = "clients retry for 90 s at startup and ignore SIGTERM meanwhile, so they crash-loop";
+/// What to do if etcd cannot be read.
+const ETCD_REMEDY: &str = "start etcd, or correct its address, etcd://HOST:PORT;HOST:PORT; for TLS or users, write https:// and set the ETCDCTL_ variables";
+
+fn unreached(what: String, evidence: String, remedy: String) -> CheckStatus {
+    CheckStatus::Found(vec![finding("master-reached", Severity::Error, what, evidence, remedy)])
+}
+
+/// The status without the address of a master in etcd, because of `why`.
+fn without_leader(record: Option<&Fact<Option<String>>>, why: &str) -> CheckStatus {
+    let (what, remedy) = match record {
+        Some(Err(_)) => ("the leader's address cannot be read from etcd", ETCD_REMEDY),
+        Some(Ok(Some(value))) if etcd::is_warming(value) => {
+            ("the leader is not ready yet", "run doctor again: a new leader warms up for up to 5 s")
+        }
+        Some(Ok(Some(_))) => {
+            ("the leader's record in etcd is not an address", "identify the program that writes that key")
+        }
+        Some(Ok(None)) | None => (
+            "no master is registered in etcd",
+            "start mooncake_master --enable_ha=true with this cluster id, and set the same MC_STORE_CLUSTER_ID on clients",
+        ),
+    };
+    unreached(format!("{what}: {HANG}"), why.to_owned(), remedy.to_owned())
+}
+
 /// The master's RPC port accepts connections and responds.
 pub fn reached(facts: &ClusterFacts) -> CheckStatus {
-    let at = &facts.master;
-    let hang = "clients retry for 90 s at startup and ignore SIGTERM meanwhile, so they crash-loop";
-    let error = |what: String, evidence: String, remedy: String| {
-        CheckStatus::Found(vec![finding("master-reached", Severity::Error, what, evidence, remedy)])
-    };
+    let (at, hang, error) = (&facts.master, HANG, unreached);
     match &facts.rpc.state {
         RpcState::Ready(_) => CheckStatus::Passed(format!("{at} responds in {}", shown(facts.rpc.took))),
+        RpcState::Unknown(why) => without_leader(facts.leader.as_ref().map(|leader| &leader.found), why),
         RpcState::Unresolved(why) if facts.leader.is_some() => error(
-            format!("no master is registered in etcd: {hang}"),
-            why.clone(),
-            "start mooncake_master --enable_ha=true with this cluster id, and set the same MC_STORE_CLUSTER_ID on clients"
+            format!("the leader's host name {} does not resolve: {hang}", at.host),
+            format!("resolving {}: {why}", at.host),
+            "wait until the name resolves (DNS, hosts file), or set --rpc_address of the masters to IP addresses"
                 .to_owned(),
         ),
         RpcState::Unresolved(why) => error(
             format!("the master's host name {} does not resolve: {hang}", at.host),
             format!("resolving {}: {why}", at.host),
-            "wait until the name resolves (DNS, service, hosts file), or set MOONCAKE_MASTER to an IP address".to_owned(),
+            "wait until the name resolves (DNS, service, hosts file), or set MOONCAKE_MASTER to an IP address"
+                .to_owned(),
         ),
         RpcState::Unconnected(why) => error(
             format!("no process is listening on {at}: {hang}"),
             format!("connecting to {at}: {why}"),
-            "start the master first, or correct MOONCAKE_MASTER (a standby does not listen)"
-                .to_owned(),
+            "start the master first, or correct MOONCAKE_MASTER (a standby does not listen)".to_owned(),
         ),
         RpcState::Silent(why) => error(
-            format!("{at} accepts connections but does not respond: the process is stalled, or another program is listening there"),
+            format!(
+                "{at} accepts connections but does not respond: the process is stalled, or another program is listening there"
+            ),
             format!("ServiceReady: {why}"),
             "check the master's CPU and process state (a stopped process shows T in ps), and restart it".to_owned(),
+        ),
+        RpcState::Closed(why) => error(
+            format!("the master at {at} does not serve: it is a standby, or not ready"),
+            format!("ServiceReady: {why}"),
+            "specify etcd://HOST:PORT, or the address of the leader (mcctl status --admin HOST:9003 shows it)"
+                .to_owned(),
         ),
         RpcState::Foreign(why) => error(
             format!("{at} does not use the master's RPC protocol"),
@@ -156,9 +189,9 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
         Err(why) => finding(
             "leader-record",
             Severity::Error,
-            "etcd is not responding: clients cannot find a master, and no standby can take over",
+            "etcd cannot be read: with this address, clients cannot find a master",
             why,
-            "start etcd, or correct the address: etcd://HOST:PORT;HOST:PORT, without a trailing slash",
+            ETCD_REMEDY,
         ),
         Ok(None) if !others.is_empty() => finding(
             "leader-record",
@@ -173,6 +206,13 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
             "etcd has no leader: no master has won the election",
             format!("{} does not exist", leader.key),
             "start the masters with --enable_ha=true and this etcd; after a crash, the lease of mooncake_master lasts 5 s, that of mcctl's master 2 s",
+        ),
+        Ok(Some(value)) if etcd::is_warming(value) => finding(
+            "leader-record",
+            Severity::Warning,
+            "the leader is not ready yet",
+            format!("{} = {value}", leader.key),
+            "run doctor again: a new leader warms up for up to 5 s",
         ),
         Ok(Some(at)) => match at.parse::<HostPort>() {
             Ok(HostPort { host, .. }) if host == "0.0.0.0" || host == "::" => finding(
@@ -461,11 +501,30 @@ mod tests {
             (RpcState::Unresolved("no such name".to_owned()), "does not resolve"),
             (RpcState::Unconnected("refused".to_owned()), "no process is listening"),
             (RpcState::Silent("no response".to_owned()), "does not respond"),
+            (RpcState::Closed("closed by the peer".to_owned()), "it is a standby"),
             (RpcState::Foreign("byte 0".to_owned()), "does not use"),
             (RpcState::NotReady("-1011".to_owned()), "not ready to serve"),
         ] {
             facts.rpc.state = state;
             assert_found(&reached(&facts), Severity::Error, part);
+        }
+    }
+
+    #[test]
+    fn unreadable_absent_and_invalid_leader_records_are_distinguished() {
+        let value = |text: &str| Ok(Some(text.to_owned()));
+        for (found, part) in [
+            (Err("connection refused".into()), "cannot be read from etcd"),
+            (Ok(None), "no master is registered"),
+            (value("garbage"), "is not an address"),
+            (value("__mooncake_service_warming__:7"), "not ready"),
+        ] {
+            let mut facts = healthy();
+            facts.leader = Some(LeaderRecord { key: "k".to_owned(), found, others: Vec::new() });
+            facts.rpc.state = RpcState::Unknown("why".to_owned());
+            assert_found(&reached(&facts), Severity::Error, part);
+            facts.rpc.state = RpcState::Unresolved("no such name".to_owned());
+            assert_found(&reached(&facts), Severity::Error, "does not resolve");
         }
     }
 
@@ -524,7 +583,9 @@ mod tests {
         facts.leader = leader(Ok(Some("0.0.0.0:50051".to_owned())), &[]);
         assert_found(&leader_record(&facts), Severity::Error, "unspecified address");
         facts.leader = leader(Err("connection refused".into()), &[]);
-        assert_found(&leader_record(&facts), Severity::Error, "etcd is not responding");
+        assert_found(&leader_record(&facts), Severity::Error, "etcd cannot be read");
+        facts.leader = leader(Ok(Some("__mooncake_service_warming__:7".to_owned())), &[]);
+        assert_found(&leader_record(&facts), Severity::Warning, "not ready");
     }
 
     #[test]
