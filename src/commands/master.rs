@@ -8,8 +8,10 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::MasterArgs;
 use crate::commands::output;
 use crate::commands::runtime;
+use crate::engine::admin::types::HaStatusReport;
+use crate::engine::admin::{AdminClient, AdminError};
 use crate::engine::base::HostPort;
-use crate::engine::env::{Env, RealEnv};
+use crate::engine::env::{Env, RealEnv, deadline};
 
 /// Subcommands of `mcctl master`.
 #[derive(Debug, Subcommand)]
@@ -43,36 +45,71 @@ impl MasterCommand {
 
 /// How long the new leader may take to appear in the former leader's status.
 const NEW_LEADER_MAX: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(20);
+
+/// What to do if a master with this status did not step down.
+fn remedy(status: &Result<Option<HaStatusReport>, AdminError>) -> &'static str {
+    match status {
+        Ok(None) => "nothing to do: the master is not part of a cluster (--enable-ha is off), so it has no standby",
+        Ok(Some(status)) if !status.serving => {
+            "pass the leader's admin address with --admin; mcctl status shows the leader"
+        }
+        _ => "mcctl status shows its standbys; a standby in sync is needed",
+    }
+}
 
 impl StepDownArgs {
     async fn run(self) -> Outcome {
         let master = self.master.find().await?;
         let admin = master.admin_required().await?;
+        let from = leader(&admin).await.unwrap_or_else(|| master.at.clone());
         let done = admin.step_down().await.map_err(|error| master.admin_failure(&error))?;
         if !done.success {
             let why = done.error_message.unwrap_or_default();
-            return Err(Failure::no(format!("the master at {} did not step down", master.at))
+            return Err(Failure::no(format!("the master with the admin address {} did not step down", admin.at()))
                 .found(why)
-                .next("mcctl status shows its standbys; a standby in sync is needed"));
+                .next(remedy(&admin.ha_status().await)));
         }
-        let env = RealEnv::new();
-        let mut leader = None;
-        let mut waited = Duration::ZERO;
-        while leader.is_none() && waited < NEW_LEADER_MAX {
-            let status = admin.ha_status().await.ok().flatten();
-            leader = status.filter(|status| !status.serving).and_then(|status| status.leader);
-            leader = leader.filter(|leader| leader.parse::<HostPort>().is_ok_and(|leader| leader != master.at));
-            env.sleep(Duration::from_millis(20)).await;
-            waited += Duration::from_millis(20);
-        }
+        let leader = new_leader(&admin, &from).await.map(|leader| leader.to_string());
         if self.json {
             let document =
-                serde_json::json!({"schema": "mcctl/step-down/v1", "from": master.at.to_string(), "leader": leader});
+                serde_json::json!({"schema": "mcctl/step-down/v1", "from": from.to_string(), "leader": leader});
             output::json(&document)?;
         } else {
             let leader = leader.as_deref().unwrap_or("not known yet");
-            output::line(format!("{} handed over; the leader is {leader}", master.at))?;
+            output::line(format!("{from} handed over; the leader is {leader}"))?;
         }
         Ok(Exit::Done)
+    }
+}
+
+/// The leader's RPC address, as this master reports it; `None` if it does not know it.
+async fn leader(admin: &AdminClient) -> Option<HostPort> {
+    admin.ha_status().await.ok()??.leader?.parse().ok()
+}
+
+/// The leader after `from`, once the former leader reports it. Waits at most [`NEW_LEADER_MAX`].
+async fn new_leader(admin: &AdminClient, from: &HostPort) -> Option<HostPort> {
+    let env = RealEnv::new();
+    let appears = async {
+        loop {
+            match leader(admin).await {
+                Some(leader) if leader != *from => return leader,
+                _ => env.sleep(POLL).await,
+            }
+        }
+    };
+    deadline(&env, NEW_LEADER_MAX, appears).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_step_down_has_advice_for_the_masters_role() {
+        let of = |serving| remedy(&Ok(Some(HaStatusReport { serving, ..HaStatusReport::default() })));
+        assert!(of(true).contains("standby in sync") && of(false).contains("--admin"));
+        assert!(remedy(&Ok(None)).contains("--enable-ha"));
     }
 }

@@ -127,6 +127,9 @@ async fn a_standby_serves_all_keys_after_the_leader_is_killed() {
     let status: Value = serde_json::from_str(status.succeeds()).unwrap();
     assert_eq!((&status["masters"][0]["role"], &status["masters"][1]["role"]), (&"leader".into(), &"standby".into()));
     assert_eq!(status["masters"][1]["in_sync"], true);
+    let standby = format!("127.0.0.1:{}", cluster.standby.rpc);
+    let refused = mcctl_in_time(&["store", "get", "k0", "--master", &standby, "--metadata-server=P2PHANDSHAKE"]);
+    assert!(refused.fails(3).contains("it is a standby"), "{refused:?}");
     cluster.leader.service.signal(Signal::SIGKILL);
     cluster.standby.wait("the standby to lead", |status| status["serving"] == true);
     cluster.check();
@@ -136,7 +139,11 @@ async fn a_standby_serves_all_keys_after_the_leader_is_killed() {
 #[ignore = "needs etcd: run by name in .ci/run"]
 async fn a_step_down_and_a_stopped_leader_keep_all_keys() {
     let mut cluster = HaCluster::start().await;
-    cluster.run(&["master", "step-down", "--admin", &format!("127.0.0.1:{}", cluster.leader.admin)]).succeeds();
+    let done =
+        cluster.run(&["master", "step-down", "--json", "--admin", &format!("127.0.0.1:{}", cluster.leader.admin)]);
+    let done: Value = serde_json::from_str(done.succeeds()).unwrap();
+    let [from, to] = [&cluster.leader, &cluster.standby].map(|master| format!("127.0.0.1:{}", master.rpc));
+    assert_eq!((&done["from"], &done["leader"]), (&from.into(), &to.into()));
     assert!(cluster.standby.is_serving());
     cluster.check();
     cluster

@@ -41,9 +41,10 @@ pub(super) fn of(report: &HaStatusReport) -> Vec<ClusterMasterStatus<'_>> {
     leader.into_iter().chain(standbys).chain(itself).collect()
 }
 
-/// A table of the masters; empty without a cluster.
-pub(super) fn render(masters: Option<&[ClusterMasterStatus<'_>]>) -> String {
+/// A table of the masters; empty without a cluster. Only a leader has connections to all of them.
+pub(super) fn render(masters: Option<&[ClusterMasterStatus<'_>]>, is_leader: bool) -> String {
     let Some(masters) = masters else { return String::new() };
+    let count = if is_leader { masters.len().to_string() } else { "(as known to this standby)".to_owned() };
     let mut table = ListTable::new(["master", "role", "in sync", "lag"], &[3]);
     for master in masters {
         table.row([
@@ -57,7 +58,7 @@ pub(super) fn render(masters: Option<&[ClusterMasterStatus<'_>]>) -> String {
             master.lag_changes.to_string(),
         ]);
     }
-    format!("masters   {}\n{}", masters.len(), table.text())
+    format!("masters   {count}\n{}", table.text())
 }
 
 #[cfg(test)]
@@ -86,8 +87,10 @@ mod tests {
         let seen: Vec<_> = masters.iter().map(|m| (m.address, m.role, m.in_sync, m.lag_changes)).collect();
         assert_eq!(seen, [(Some("a:1"), "leader", None, 0), (Some("b:1"), "standby", Some(true), 2)]);
         let report = HaStatusReport { leader, role: "standby".to_owned(), lag_records: 3, ..HaStatusReport::default() };
+        assert!(render(Some(&masters), true).starts_with("masters   2\n"));
         let seen: Vec<_> = of(&report).iter().map(|m| (m.role.to_owned(), m.in_sync, m.lag_changes)).collect();
         assert_eq!(seen, [("leader".to_owned(), None, 0), ("standby".to_owned(), Some(false), 3)]);
-        assert_eq!(render(None), "");
+        assert!(!render(Some(&of(&report)), false).starts_with("masters   2"), "there may be more");
+        assert_eq!(render(None, true), "");
     }
 }

@@ -273,7 +273,7 @@ fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentStatusEntry<'_>) -> O
 fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let mut text = format!("master    {} {} {}\n", status.admin, status.role, status.state);
-    text.push_str(&masters::render(status.masters.as_deref()));
+    text.push_str(&masters::render(status.masters.as_deref(), status.role == "leader"));
     if status.segments.is_empty() {
         text.push_str("segments  none\n");
     } else {
