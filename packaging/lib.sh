@@ -39,15 +39,52 @@ python_tools() {
   echo "$venv/bin"
 }
 
+# Runs a command with the settings of all release builds. Paths of this machine do not get into the program.
+with_build_flags() {
+  local remap="--remap-path-prefix=$PWD=mcctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
+  CARGO_INCREMENTAL=0 RUSTFLAGS="$remap" "$@"
+}
+
 # Builds the program for a target (x86_64 or aarch64) and the glibc above. Prints the path of the program, with its symbols.
 build_program() {
   local arch=$1 target=$1-unknown-linux-gnu tools
   tools=$(python_tools)
   rustup target list --installed 2>/dev/null | grep -qx "$target" || rustup target add "$target" >&2 ||
     die "no Rust standard library for $target" "next: rustup target add $target"
-  # Paths of this machine do not get into the program.
-  local remap="--remap-path-prefix=$PWD=mcctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
-  PATH="$tools:$PATH" CARGO_INCREMENTAL=0 RUSTFLAGS="$remap" \
+  with_build_flags env PATH="$tools:$PATH" \
     cargo zigbuild --quiet --locked --profile dist --bin mcctl --target "$target.$GLIBC" >&2
   echo "target/$target/dist/mcctl"
+}
+
+# The tool for programs of an architecture: objcopy, strip, readelf.
+binutils() {
+  local tool=$1 arch=$2
+  if [ "$arch" != "$(uname -m)" ]; then tool=$arch-linux-gnu-$tool; fi
+  need "$tool" "apt install binutils-${arch//_/-}-linux-gnu"
+  echo "$tool"
+}
+
+strip_program() {
+  "$(binutils strip "$1")" "$2"
+}
+
+# Moves the symbols of a program to another file, which debuggers find by its build ID or the link.
+split_symbols() {
+  local objcopy
+  objcopy=$(binutils objcopy "$1")
+  "$objcopy" --only-keep-debug "$2" "$3"
+  strip_program "$1" "$2"
+  "$objcopy" --add-gnu-debuglink="$3" "$2"
+}
+
+# A program that runs here, for completions and manual pages: the packaged one, or the newest one of this architecture.
+native_program() {
+  local arch=$1 program=$2 other
+  if [ "$arch" = "$(uname -m)" ]; then
+    echo "$program"
+    return
+  fi
+  other=$(ls -t "target/$(uname -m)-unknown-linux-gnu/dist/mcctl" target/release/mcctl 2>/dev/null | head -n 1)
+  [ -n "$other" ] || die "no program for $(uname -m), which writes the manual pages" "next: cargo build --release --locked"
+  echo "$other"
 }

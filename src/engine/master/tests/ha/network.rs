@@ -2,6 +2,7 @@
 
 use super::event::Event;
 use super::node::StateCopy;
+use super::report::Violation;
 use super::stream::{Packet, Stream};
 use super::world::World;
 use crate::engine::ha::planted::{HaMistake, is_planted};
@@ -128,7 +129,10 @@ impl World {
         let (origin, applied) = (self.nodes[nth].origin, self.nodes[nth].applied);
         let acked =
             self.nodes[at].core.standbys().find(|(id, _)| *id == self.nodes[nth].id()).map_or(0, |(_, it)| it.acked);
-        assert!(acked <= applied, "a copy with the same ID has everything that it has acknowledged");
+        if acked > applied {
+            self.violation = Some(Violation::NotStored { id: self.nodes[nth].id() });
+            return;
+        }
         let behind = self.nodes[at].changes_behind(origin, applied);
         if behind.is_none() && origin.is_some() {
             // The copy must be replaced, so it gets a new ID first. This also connects again.

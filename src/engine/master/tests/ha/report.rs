@@ -53,6 +53,9 @@ pub enum Violation {
     /// A master answered after one that was elected later.
     #[error("master {id} answered after a later one")]
     StaleAnswer { id: MemberId },
+    /// A copy with the same ID has everything that it has acknowledged.
+    #[error("the copy {id} lacks changes that it has acknowledged")]
+    NotStored { id: MemberId },
     /// No put succeeded for a long time after the last fault.
     #[error("no put succeeds any more: {roles:#?}")]
     NoService { roles: Vec<String> },
