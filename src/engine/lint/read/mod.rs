@@ -230,6 +230,9 @@ fn host_setup_kind(name: &str, text: &str) -> Option<&'static str> {
         if is_in("sysctl.d") || lines.clone().next().is_some() && lines.clone().all(is_kernel_setting) {
             return Some("kernel settings (sysctl.d)");
         }
+        if is_in("sysusers.d") {
+            return Some("users to create (sysusers.d)");
+        }
         if is_in("tmpfiles.d") || lines.clone().next().is_some() && lines.clone().all(is_path) {
             return Some("files to create (tmpfiles.d)");
         }

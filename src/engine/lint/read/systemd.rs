@@ -55,7 +55,8 @@ pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
     }
     process.limits.memlock = last("LimitMEMLOCK");
     process.limits.grace = last("TimeoutStopSec").or_else(|| last("TimeoutSec"));
-    process.limits.user = last("User");
+    // A dynamic user has no privileges, whatever its name is.
+    process.limits.user = last("User").or_else(|| last("DynamicUser").filter(|value| is_true(&value.text)));
     process.limits.host_network = true;
     if let Some(memory) = last("MemoryMax").or_else(|| last("MemoryLimit")) {
         process.limits.resources.entry("memory".into()).or_default().limit = Some(memory);
@@ -80,6 +81,11 @@ pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
         out.push(process);
     }
     out
+}
+
+/// Whether systemd interprets the value as true.
+fn is_true(text: &str) -> bool {
+    ["1", "yes", "true", "on"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
 
 fn settings(text: &str, file: &Arc<str>) -> Vec<UnitSetting> {
