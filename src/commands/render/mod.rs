@@ -15,7 +15,7 @@ use crate::commands::output;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::one_line;
 use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};
-use crate::engine::deploy::{DeploymentSpec, FileFormat, parse, size_notes};
+use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, parse, size_notes};
 
 /// Write the files that start a deployment
 #[derive(Debug, clap::Args)]
@@ -41,6 +41,9 @@ pub struct Args {
     /// Overwrite existing files whose contents differ
     #[arg(long, requires = "out")]
     force: bool,
+    /// Containers: image with mcctl, instead of images.mcctl in the deployment file
+    #[arg(long, value_name = "NAME:TAG")]
+    image: Option<String>,
     /// Override a value in the deployment file, e.g. model.tp=8; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -80,6 +83,7 @@ impl Args {
     /// The deployment file is invalid, or a file cannot be written.
     pub fn run(mut self) -> Outcome {
         for (key, value) in [
+            ("images.mcctl", self.image.as_deref()),
             ("kubernetes.rbg_api", self.rbg_api.as_deref()),
             ("kubernetes.storage_class", self.storage_class.as_deref()),
             ("kubernetes.master_storage", self.master_storage.as_deref()),
@@ -89,6 +93,13 @@ impl Args {
             self.set.extend(value.map(|value| format!("{key}={}", json!(value))));
         }
         let spec = read(&self.file, &self.set)?;
+        if self.image.is_some() && spec.programs == Programs::Upstream {
+            return Err(failure(
+                &self.file,
+                "--image sets the image of mcctl, and programs = \"upstream\" does not use it",
+            )
+            .next("set images.store, or programs = \"mcctl\""));
+        }
         let source = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();
         let files = render(&spec, self.kind, &one_line(&source, usize::MAX))
             .map_err(|error| failure(&self.file, &error.to_string()))?;
@@ -149,6 +160,9 @@ fn next_steps(kind: RenderFormat, dir: &Path, files: &[RenderedFile], has_system
 fn systemd_step(host: &str, names: &[&str], etc: &str, has_systemd: bool) -> String {
     let units: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix("etc/systemd/system/")).collect();
     let mut commands = vec!["systemctl daemon-reload".to_owned(), "sysctl --system".to_owned()];
+    if names.iter().any(|name| name.starts_with("etc/sysusers.d/")) {
+        commands.push("systemd-sysusers".to_owned());
+    }
     if names.iter().any(|name| name.starts_with("etc/tmpfiles.d/")) {
         commands.push("systemd-tmpfiles --create".to_owned());
     }
@@ -225,7 +239,11 @@ mod tests {
     #[test]
     fn next_steps_name_the_real_units_and_fit_the_host() {
         let local = files(&["127.0.0.1/etc/systemd/system/a.service", "127.0.0.1/etc/sysctl.d/60-a.conf"]);
-        let remote = files(&["10.0.0.1/etc/systemd/system/b.service", "10.0.0.1/etc/tmpfiles.d/b.conf"]);
+        let remote = files(&[
+            "10.0.0.1/etc/systemd/system/b.service",
+            "10.0.0.1/etc/tmpfiles.d/b.conf",
+            "10.0.0.1/etc/sysusers.d/b.conf",
+        ]);
         let step = |files: &[RenderedFile], kind, systemd| next_steps(kind, Path::new("my units"), files, systemd);
         let steps = [
             step(&local, RenderFormat::Systemd, true),

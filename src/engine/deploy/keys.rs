@@ -105,7 +105,7 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("images", "sglang", "image with SGLang and the Mooncake release set above"),
     ("images", "store", "image with upstream's master and store; empty uses the SGLang image"),
     ("images", "router", "SGLang router"),
-    ("images", "mcctl", "image with mcctl; set your own, because no public image exists"),
+    ("images", "mcctl", "image with mcctl; packaging/container builds one, because no public image exists"),
     ("kubernetes", "namespace", "namespace for all objects"),
     ("kubernetes", "rbg_api", "RoleBasedGroup API version: v1alpha2, or v1alpha1 for rbg 0.6 and older"),
     ("kubernetes", "rdma_resource", "resource name of the RDMA device plugin"),
@@ -120,5 +120,9 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("kubernetes", "model_mount", "mount path of the model"),
     ("host", "bin_dir", "directory that contains mooncake_master, mc_store_rest_server and mcctl; empty searches PATH"),
     ("host", "python", "Python interpreter with SGLang"),
-    ("host", "user", "user for the systemd units; empty means root"),
+    (
+        "host",
+        "user",
+        "user for the systemd units; empty: unprivileged users for masters and store nodes, root for engines",
+    ),
 ];

@@ -595,7 +595,7 @@ pub struct HostSection {
     /// Directory that contains `mooncake_master`, `mc_store_rest_server` and `mcctl`. Empty searches PATH.
     pub bin_dir: String,
     pub python: String,
-    /// User for the systemd units; empty means root.
+    /// User for the systemd units. Empty: unprivileged users for masters and store nodes, root for engines.
     pub user: String,
 }
 

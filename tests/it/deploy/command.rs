@@ -54,6 +54,7 @@ fn containers_require_an_mcctl_image() {
     for format in ["docker", "compose"] {
         let line = refused(format, &text, &[]);
         assert!(line.contains("images.mcctl: required"), "{line}");
+        assert!(line.contains("--image") && line.contains("packaging/container"), "{line}");
         let line = refused(format, &text, &["--set", "images.mcctl=mcctl"]);
         assert!(line.contains("images.mcctl: 'mcctl'"), "{line}");
     }
@@ -63,6 +64,25 @@ fn containers_require_an_mcctl_image() {
     let path = path.to_str().expect("text");
     mcctl(&["render", "systemd", path]).succeeds();
     mcctl(&["render", "docker", path, "--set", "images.mcctl=mcctl:1"]).succeeds();
+}
+
+#[test]
+fn the_image_of_mcctl_is_set_by_a_flag() {
+    for format in ["docker", "compose", "k8s", "rbg"] {
+        let run = mcctl(&["render", format, &fixture("mcctl.toml"), "--image", "registry.test/kv/mcctl:2"]);
+        assert!(run.succeeds().contains("registry.test/kv/mcctl:2"), "{run:?}");
+        assert!(!run.stdout.contains("registry.example/mcctl"), "{run:?}");
+    }
+    assert!(mcctl(&["render", "k8s", &fixture("mcctl.toml"), "--image", "mcctl"]).fails(2).contains("images.mcctl: "));
+    assert!(mcctl(&["render", "k8s", &fixture("single.toml"), "--image", "mcctl:2"]).fails(2).contains("--image"));
+}
+
+#[test]
+fn a_unit_without_a_user_runs_no_program_of_a_home_directory() {
+    let bin = ["--set", "host.bin_dir=/home/kv/bin"];
+    let systemd = |more: &[&str]| mcctl(&[&["render", "systemd", &fixture("mcctl.toml")], &bin[..], more].concat());
+    assert!(systemd(&[]).fails(2).contains("host.user: "));
+    assert!(systemd(&["--set", "host.user=kv"]).succeeds().contains("\nProtectHome=read-only\n"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, DeployError, DrainHook, HostMount, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
-    ProcessResources, need,
+    ProcessResources, StoreProtocol, need,
 };
 use crate::engine::upstream::Release;
 
@@ -38,6 +38,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     let (spec, nodes) = (context.spec, &context.spec.nodes);
     let (rest, client_http) = (nodes.rest_port + at, nodes.client_http_port + at);
     let needed = need::node(spec)?;
+    let rdma = spec.transfer.protocol == StoreProtocol::Rdma;
     let mut argv = context.program("mc_store_rest_server", ["serve", "store"]);
     argv.extend(["--port".to_owned(), rest.to_string(), "--max-wait-time".to_owned(), super::WAIT_S.to_string()]);
     let mut env = context.client_env(host);
@@ -90,9 +91,10 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
             cpus: 2,
             hugepages: needed.hugepages,
             gpus: 0,
-            rdma: spec.transfer.protocol == crate::engine::deploy::StoreProtocol::Rdma,
+            rdma,
             shm: 0,
-            memlock: true,
+            // Only memory that is registered with a device is locked.
+            memlock: rdma,
         },
         mounts,
         data: None,

@@ -399,7 +399,7 @@ fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPl
             assert_eq!(plan.variable("MC_STORE_CLUSTER_ID"), cluster, "masters and clients agree");
             let waits = !plan.wait.any_of.is_empty() || plan.image == crate::engine::deploy::ImageSource::Mcctl;
             assert!(waits, "{} waits for a master", plan.name);
-            assert!(plan.resources.memlock);
+            assert_eq!(plan.resources.memlock, plan.role.is_engine() || plan.resources.rdma);
             let segment = plan.variable("MOONCAKE_GLOBAL_SEGMENT_SIZE").unwrap();
             let (bytes, meant) = if plan.role == ComponentRole::Store {
                 (size_text::store(segment), spec.nodes.segment)

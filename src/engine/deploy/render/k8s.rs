@@ -75,9 +75,7 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
         }
         lines.push("The grace period includes the time for a final snapshot.".to_owned());
     }
-    if workload.plans.iter().any(|plan| plan.resources.memlock) {
-        lines.push("Runs as root, because IPC_LOCK takes effect only for root.".to_owned());
-    }
+    lines.extend(workload.root_reason().map(|reason| format!("Runs as root, {reason}.")));
     lines.join("\n")
 }
 

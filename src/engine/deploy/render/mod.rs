@@ -7,6 +7,7 @@ mod k8s;
 mod pod;
 mod quoting;
 mod rbg;
+mod sandbox;
 mod sglang;
 mod systemd;
 mod yaml;
@@ -104,7 +105,7 @@ pub fn render(spec: &DeploymentSpec, kind: RenderFormat, source: &str) -> Result
     match kind {
         RenderFormat::Env => Ok(env::files(&context)),
         RenderFormat::Sglang => Ok(sglang::files(&context)),
-        RenderFormat::Systemd => Ok(systemd::files(&context)),
+        RenderFormat::Systemd => systemd::files(&context),
         RenderFormat::Docker => docker::files(&context),
         RenderFormat::Compose => compose::files(&context),
         RenderFormat::K8s => k8s::files(&context),
@@ -129,7 +130,8 @@ impl RenderContext<'_> {
         if image.is_empty() {
             let why = match self.spec.programs {
                 Programs::Mcctl if plan.image == ImageSource::Mcctl => {
-                    "required with programs = \"mcctl\", because no public mcctl image exists: set an image name with a tag"
+                    "required with programs = \"mcctl\", because no public mcctl image exists: build one with packaging/container, \
+                     and pass its name with --image NAME:TAG"
                 }
                 _ => "required for containers: set an image name with a tag",
             };

@@ -1,9 +1,9 @@
 //! Pod templates, for plain Kubernetes and for RoleBasedGroups.
 
-use serde_yaml_ng::Value;
+use serde_yaml_ng::{Mapping, Value};
 
-use crate::engine::deploy::render::RenderContext;
 use crate::engine::deploy::render::yaml::{ToYaml, map, pairs};
+use crate::engine::deploy::render::{RenderContext, sandbox};
 use crate::engine::deploy::{
     ComponentRole, DataVolume, DeployError, HostMount, ImageSource, NamedPort, Platform, ProbeAction, ProbeSpec,
     ProcessPlan,
@@ -17,8 +17,11 @@ pub(crate) const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const OURS: &[&str] = &["POD_IP", "NODE_RANK", "RBG_LWP_LEADER_ADDRESS", "RBG_LWP_WORKER_INDEX"];
 /// Name of the volume with a workload's data.
 pub(crate) const DATA_VOLUME: &str = "data";
-/// Group that owns the files of a data volume. The image's user may be any unprivileged one.
-const DATA_GROUP: u32 = 65532;
+/// Name of the volume for temporary files.
+const TEMPORARY_VOLUME: &str = "tmp";
+/// User and group of masters and store nodes. The group owns the files of a data volume. The number is the customary one for a user
+/// without an account in the image.
+const UNPRIVILEGED: u32 = 65532;
 const MIB: u64 = 1 << 20;
 
 /// The containers of a pod, and the number of identical pods.
@@ -145,12 +148,40 @@ impl<'a> PodWorkload<'a> {
             "hostNetwork": host_network.then_some(true),
             "dnsPolicy": host_network.then_some("ClusterFirstWithHostNet"),
             "terminationGracePeriodSeconds": self.stop_s(),
-            "securityContext": self.data().map(|_| pod_security()),
+            "securityContext": self.is_restricted().then(|| self.pod_security()),
             "nodeSelector": on_own_nodes.then(|| pairs(kubernetes.node_selector.iter().map(|(key, value)| (key.as_str(), value)))).flatten(),
             "affinity": alone.then(|| self.anti_affinity()),
             "containers": containers?,
             "volumes": self.volumes(context),
         })
+    }
+
+    /// Whether the pods run masters or store nodes.
+    fn is_restricted(&self) -> bool {
+        self.plans.iter().all(|plan| sandbox::is_restricted(plan))
+    }
+
+    /// Why the pods run as root, as a clause. `None` if they do not, or if the image decides.
+    pub fn root_reason(&self) -> Option<&'static str> {
+        if self.plans.iter().any(|plan| plan.resources.memlock) {
+            return Some("because IPC_LOCK takes effect only for root");
+        }
+        let writes = self.plans.iter().any(|plan| plan.mounts.iter().any(|mount| mount.writes));
+        writes.then_some("because a directory of the host keeps its owner")
+    }
+
+    /// The security context of a pod with masters or store nodes. The group of the processes may write to a data volume.
+    fn pod_security(&self) -> Value {
+        let user = if self.root_reason().is_none() { UNPRIVILEGED } else { 0 };
+        let has_data = self.data().is_some();
+        map! {
+            "runAsNonRoot": (user != 0).then_some(true),
+            "runAsUser": user,
+            "runAsGroup": user,
+            "fsGroup": has_data.then_some(UNPRIVILEGED),
+            "fsGroupChangePolicy": has_data.then_some("OnRootMismatch"),
+            "seccompProfile": map! { "type": "RuntimeDefault" },
+        }
     }
 
     /// The termination grace period. It covers the drain, and the setup phase in which upstream's store ignores signals.
@@ -193,6 +224,9 @@ impl<'a> PodWorkload<'a> {
         if let Some(data) = &plan.data {
             mounts.push(map! { "name": DATA_VOLUME, "mountPath": &data.path });
         }
+        if writes_temporary_files(plan) {
+            mounts.push(map! { "name": TEMPORARY_VOLUME, "mountPath": "/tmp" });
+        }
         let name = match plan.numa {
             Some(node) => format!("{}-numa{node}", plan.role.word()),
             None => plan.role.word().to_owned(),
@@ -232,6 +266,9 @@ impl<'a> PodWorkload<'a> {
             let source = map! { "path": &mount.path, "type": kind };
             volumes.push(map! { "name": self.volume_name(mount), "hostPath": source });
         }
+        if self.plans.iter().any(|plan| writes_temporary_files(plan)) {
+            volumes.push(map! { "name": TEMPORARY_VOLUME, "emptyDir": Value::Mapping(Mapping::new()) });
+        }
         // A StatefulSet creates the claim from its template. A RoleBasedGroup has no such templates.
         if let Some(data) = self.data().filter(|_| context.platform == Platform::Rbg) {
             let claim = map! { "claimName": &data.name };
@@ -245,6 +282,11 @@ impl<'a> PodWorkload<'a> {
         let mut all = self.plans.iter().flat_map(|plan| &plan.mounts);
         format!("host-{}", all.position(|known| known == mount).unwrap_or(0))
     }
+}
+
+/// Whether the process writes to /tmp, where upstream's programs keep their logs. Engines may write to the image instead.
+fn writes_temporary_files(plan: &ProcessPlan) -> bool {
+    sandbox::is_restricted(plan) && plan.image != ImageSource::Mcctl
 }
 
 /// The volume that contains the model and its mount path, if the cluster provides it.
@@ -349,25 +391,23 @@ fn quantity(bytes: u64) -> String {
     }
 }
 
-/// The security context of a pod with a data volume: the group of its processes may write to the volume.
-fn pod_security() -> Value {
-    map! { "fsGroup": DATA_GROUP, "fsGroupChangePolicy": "OnRootMismatch" }
-}
-
-/// The security context. Only root can lock memory; IPC_LOCK takes effect only for root. Other processes drop all capabilities.
+/// The security context of a container.
+///
+/// Masters and store nodes meet the `restricted` pod security standard, and cannot write to the image. Three capabilities are exceptions
+/// to it. IPC_LOCK and DAC_OVERRIDE take effect only for root. With SYS_NICE, container runtimes allow the calls of numactl for any user.
 fn security(plan: &ProcessPlan) -> Value {
-    let mut add = Vec::new();
-    if plan.resources.memlock {
-        add.push("IPC_LOCK");
+    let writes = sandbox::is_restricted(plan) && plan.mounts.iter().any(|mount| mount.writes);
+    let all = [(plan.resources.memlock, "IPC_LOCK"), (plan.numa.is_some(), "SYS_NICE"), (writes, "DAC_OVERRIDE")];
+    let add: Vec<&str> = all.into_iter().filter(|(needed, _)| *needed).map(|(_, name)| name).collect();
+    let add = (!add.is_empty()).then_some(add);
+    if add.is_some() && !sandbox::is_restricted(plan) {
+        return map! { "runAsUser": 0u32, "capabilities": map! { "add": add } };
     }
-    if plan.numa.is_some() {
-        // For numactl.
-        add.push("SYS_NICE");
+    map! {
+        "allowPrivilegeEscalation": false,
+        "capabilities": map! { "drop": vec!["ALL"], "add": add },
+        "readOnlyRootFilesystem": sandbox::is_restricted(plan).then_some(true),
     }
-    if add.is_empty() {
-        return map! { "allowPrivilegeEscalation": false, "capabilities": map! { "drop": vec!["ALL"] } };
-    }
-    map! { "runAsUser": 0u32, "capabilities": map! { "add": add } }
 }
 
 #[cfg(test)]

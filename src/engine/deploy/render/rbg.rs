@@ -67,12 +67,10 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
             lines.push(format!("Send requests to the leaders of {} through Service {service}.", workload.role.word()));
         }
     }
-    let as_root: Vec<&str> = workloads
-        .iter()
-        .filter(|workload| workload.plans.iter().any(|plan| plan.resources.memlock))
-        .map(|workload| workload.role.word())
-        .collect();
-    lines.push(format!("Runs as root, because IPC_LOCK takes effect only for root: {}.", as_root.join(", ")));
+    for workload in workloads {
+        let role = workload.role.word();
+        lines.extend(workload.root_reason().map(|reason| format!("The role {role} runs as root, {reason}.")));
+    }
     lines.join("\n")
 }
 

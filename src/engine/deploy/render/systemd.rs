@@ -4,16 +4,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::engine::deploy::render::sandbox::{self, FILE_OWNER, UnitUser, below_state};
 use crate::engine::deploy::render::{RenderContext, RenderedFile, env, quoting, requirements};
-use crate::engine::deploy::{ComponentRole, DataVolume, ProcessPlan};
+use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan};
 use crate::engine::plan::client::{GIB1, MIB2};
 
 /// Renders the files of all hosts.
-pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
+///
+/// # Errors
+/// The user of a unit cannot run its program.
+pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
     let mut files = Vec::new();
     for (host, plans) in context.by_host() {
         let folder = &context.spec.name;
         for plan in &plans {
+            sandbox::check_program(context.spec, plan)?;
             let name = format!("{host}/etc/systemd/system/{}.service", plan.name);
             files.push(RenderedFile { name, text: unit(context, plan, &plans) });
             if !plan.env.is_empty() {
@@ -28,8 +33,11 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
         if let Some(text) = tmpfiles(context, &plans) {
             files.push(RenderedFile { name: format!("{host}/etc/tmpfiles.d/{folder}-hugepages.conf"), text });
         }
+        if let Some(text) = sysusers(context, &plans) {
+            files.push(RenderedFile { name: format!("{host}/etc/sysusers.d/{folder}.conf"), text });
+        }
     }
-    files
+    Ok(files)
 }
 
 fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]) -> String {
@@ -62,7 +70,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     for mount in &plan.mounts {
         line(format!("RequiresMountsFor={}", quoting::unit(&mount.path)));
     }
-    if let Some(data) = plan.data.as_ref().filter(|data| state_directory(data).is_none()) {
+    if let Some(data) = plan.data.as_ref().filter(|data| below_state(&data.path).is_none()) {
         line(format!("RequiresMountsFor={}", quoting::unit(&data.path)));
     }
     // With the default limit, systemd stops restarting a unit after five failures until an operator intervenes.
@@ -70,28 +78,12 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     line(String::new());
     line("[Service]".to_owned());
     line("Type=exec".to_owned());
-    if !spec.host.user.is_empty() {
-        line(format!("User={}", spec.host.user.replace('%', "%%")));
-    }
+    let user = UnitUser::of(spec, plan);
+    user.setting().into_iter().for_each(&mut line);
     if !plan.env.is_empty() {
         line(format!("EnvironmentFile=/etc/{folder}/{}.env", plan.name));
     }
-    // The store fails if its directory is missing. Create the process's subdirectory, but not its parent.
-    let owner = if spec.host.user.is_empty() { "root" } else { &spec.host.user };
-    for mount in plan.mounts.iter().filter(|mount| mount.writes && mount.path != spec.nodes.ssd_path) {
-        let argv = ["/usr/bin/install", "-d", "-o", owner, &mount.path].map(str::to_owned);
-        line(format!("ExecStartPre=+{}", quoting::unit_line(&argv)));
-    }
-    if let Some(data) = &plan.data {
-        // systemd creates directories below /var/lib, and changes their owner to the unit's user.
-        if let Some(below) = state_directory(data) {
-            line(format!("StateDirectory={}", quoting::unit(below)));
-            line("StateDirectoryMode=0700".to_owned());
-        } else {
-            let argv = ["/usr/bin/install", "-d", "-m", "0700", "-o", owner, &data.path].map(str::to_owned);
-            line(format!("ExecStartPre=+{}", quoting::unit_line(&argv)));
-        }
-    }
+    directories(context, plan, user).into_iter().for_each(&mut line);
     if let Some(script) = plan.wait_script() {
         line(format!("ExecStartPre={}", quoting::unit_line(&["/bin/bash".to_owned(), "-c".to_owned(), script])));
     }
@@ -124,15 +116,47 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
         line(format!("NUMAMask={node}"));
         line("CPUAffinity=numa".to_owned());
     }
+    sandbox::settings(plan).into_iter().for_each(&mut line);
     line(String::new());
     line("[Install]".to_owned());
     line("WantedBy=multi-user.target".to_owned());
     text
 }
 
-/// The value of `StateDirectory` for the directory, if it is below /var/lib.
-fn state_directory(data: &DataVolume) -> Option<&str> {
-    data.path.strip_prefix("/var/lib/").map(|below| below.trim_end_matches('/')).filter(|below| !below.is_empty())
+/// The settings that create the directories of a process, and make its user their owner.
+fn directories(context: &RenderContext<'_>, plan: &ProcessPlan, user: UnitUser<'_>) -> Vec<String> {
+    let owner = user.name();
+    let as_root = |argv: &[&str]| {
+        let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
+        format!("ExecStartPre=+{}", quoting::unit_line(&argv))
+    };
+    let mut lines = Vec::new();
+    for path in plan.mounts.iter().filter(|mount| mount.writes).map(|mount| &mount.path) {
+        // The store fails if its directory is missing. Create the process's subdirectory, but not its parent.
+        if *path != context.spec.nodes.ssd_path {
+            lines.push(as_root(&["/usr/bin/install", "-d", "-o", owner, path]));
+        }
+        // Files of an earlier unit may belong to root.
+        if user == UnitUser::FileOwner {
+            lines.push(as_root(&["/usr/bin/chown", "-R", owner, path]));
+        }
+    }
+    let Some(data) = &plan.data else { return lines };
+    // systemd creates directories below /var/lib, and changes their owner to the unit's user.
+    if let Some(below) = below_state(&data.path) {
+        lines.push(format!("StateDirectory={}", quoting::unit(below)));
+        lines.push("StateDirectoryMode=0700".to_owned());
+    } else {
+        lines.push(as_root(&["/usr/bin/install", "-d", "-m", "0700", "-o", owner, &data.path]));
+        lines.push(as_root(&["/usr/bin/chown", "-R", owner, &data.path]));
+    }
+    lines
+}
+
+/// The system user that owns the files of the processes.
+fn sysusers(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> Option<String> {
+    let is_used = plans.iter().any(|plan| UnitUser::of(context.spec, plan) == UnitUser::FileOwner);
+    is_used.then(|| format!("# {}\nu {FILE_OWNER} - \"Mooncake store\"\n", context.head))
 }
 
 /// Huge pages of all processes on a host, by page size and NUMA node. `None` means the whole host.
