@@ -3,6 +3,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=packaging/names
 . packaging/names
+ROOT=$PWD
 
 # Where the results go.
 OUT=${MCCTL_PACKAGES:-target/packages}
@@ -41,7 +42,7 @@ python_tools() {
 
 # Runs a command with the settings of all release builds. Paths of this machine do not get into the program.
 with_build_flags() {
-  local remap="--remap-path-prefix=$PWD=mcctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
+  local remap="--remap-path-prefix=$ROOT=mcctl --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
   CARGO_INCREMENTAL=0 RUSTFLAGS="$remap" "$@"
 }
 
