@@ -10,7 +10,7 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::{FetchError, HttpServer};
 use mcctl::engine::master::admin::AdminApi;
 use mcctl::engine::master::metrics::{MasterCounters, MasterGauges};
-use mcctl::engine::master::view::{AdminView, ReplicaView, RunState, SegmentView, ServiceView};
+use mcctl::engine::master::view::{AdminView, DataView, HaView, ReplicaView, RunState, SegmentView, ServiceView};
 use mcctl::engine::master::{MasterState, ObjectWalk, StorePolicy};
 use mcctl::engine::rpc::CommitWait;
 
@@ -31,6 +31,10 @@ struct Fixed {
     fails_at: Option<usize>,
     /// Maximum number of keys per hold of the state.
     keys_per_hold_max: AtomicUsize,
+    /// Times since the last heartbeats of clients.
+    heartbeats: Vec<Duration>,
+    /// Whether the master has a data directory and takes part in an election.
+    is_elected: bool,
 }
 
 impl AdminView for Fixed {
@@ -65,6 +69,19 @@ impl AdminView for Fixed {
             });
         }
         (from + limit < self.segments.len()).then_some(cursor + limit as u64)
+    }
+
+    fn heartbeats(&self, _cursor: u64, _limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
+        self.heartbeats.iter().for_each(|age| visit(ClientId(1, 2), *age));
+        None
+    }
+
+    fn data(&self) -> Option<DataView> {
+        self.is_elected.then(DataView::default)
+    }
+
+    fn ha(&self) -> Option<HaView> {
+        self.is_elected.then(HaView::default)
     }
 
     /// Every other slot is empty, as in a table from which keys were removed.
@@ -177,6 +194,25 @@ async fn metric_families_are_the_real_masters_in_order_then_ours() {
             Some(named) => family = named.split(' ').next().unwrap(),
             None => assert!(line.starts_with("# HELP ") || line.starts_with(family), "{line}"),
         }
+    }
+}
+
+/// The metrics of a master in a cluster, with a data directory and one segment.
+pub async fn metrics_of_an_elected_master() -> String {
+    let (_state, _running, mut connection) = serve(Fixed { is_elected: true, ..captured() }).await;
+    connection.ask("GET", "/metrics", b"").await.text().to_owned()
+}
+
+#[tokio::test]
+async fn the_oldest_heartbeat_is_exported_unless_the_master_is_a_standby() {
+    let heartbeats = vec![Duration::from_millis(250), Duration::from_millis(1_500)];
+    let (state, _running, mut connection) = serve(Fixed { heartbeats, ..captured() }).await;
+    for (standby, line) in
+        [(false, "mcctl_master_heartbeat_age_max_seconds 1.5"), (true, "mcctl_master_heartbeat_age_max_seconds 0")]
+    {
+        state.standby.store(standby, Ordering::Relaxed);
+        let metrics = connection.ask("GET", "/metrics", b"").await;
+        assert!(metrics.text().lines().any(|found| found == line), "{line}");
     }
 }
 

@@ -15,16 +15,16 @@ use crate::engine::admin::types::{
     Announcement, ClientHeartbeat, ClientHeartbeats, HaStatusReport, MasterHealth, MasterLeader, MasterVersion,
     MemoryReplica, MemoryUsage, NamedSegmentStatus, SegmentDetail, SegmentsDetail, SteppedDown,
 };
-use crate::engine::base::{ErrorCode, HostPort};
+use crate::engine::base::{ClientId, ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::ha::HaRole;
 use crate::engine::http::{BindError, HttpServer, Requests, ResponseBody};
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::data_metrics::data_exposition;
 use crate::engine::master::ha_report::{ha_exposition, ha_status};
-use crate::engine::master::metrics::{SegmentUsage, exposition};
+use crate::engine::master::metrics::{SegmentUsage, exposition, heartbeat_exposition};
 use crate::engine::master::summary::{PERIOD, SummaryBaselines};
-use crate::engine::master::view::{AdminView, LeaderView, ReplicaView, SegmentView, segment_status_name};
+use crate::engine::master::view::{AdminView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name};
 use crate::engine::rpc::CommitWait;
 
 /// The admin API of one master.
@@ -82,6 +82,23 @@ impl<E: Env> AdminApi<E> {
         while let Some(at) = cursor {
             cursor = self.view.segments(at, SEGMENTS_PER_PAGE, &mut visit);
         }
+    }
+
+    /// Visits the client of every mounted segment with the time since its last heartbeat, one page at a time.
+    fn each_heartbeat(&self, mut visit: impl FnMut(ClientId, Duration)) {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            cursor = self.view.heartbeats(at, SEGMENTS_PER_PAGE, &mut visit);
+        }
+    }
+
+    /// The longest time since a heartbeat. Zero on a standby, which receives none.
+    fn heartbeat_age_max(&self) -> Duration {
+        let mut age_max = Duration::ZERO;
+        if self.view.service().state == RunState::Serving {
+            self.each_heartbeat(|_, age| age_max = age_max.max(age));
+        }
+        age_max
     }
 }
 
@@ -151,6 +168,7 @@ impl<E: Env> AdminService for AdminApi<E> {
         let mut by_name = BTreeMap::<String, SegmentUsage>::new();
         self.each_segment(|segment| add_use(&mut by_name, &segment));
         let mut text = exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)));
+        text.push_str(&heartbeat_exposition(self.heartbeat_age_max()));
         if let Some(data) = self.view.data() {
             text.push_str(&data_exposition(&data));
         }
@@ -183,12 +201,9 @@ impl<E: Env> AdminService for AdminApi<E> {
 
     fn heartbeats(&self) -> ClientHeartbeats {
         let mut heartbeats = BTreeMap::new();
-        let mut cursor = Some(0);
-        while let Some(at) = cursor {
-            cursor = self.view.heartbeats(at, SEGMENTS_PER_PAGE, &mut |client, age| {
-                heartbeats.insert(client.to_string(), age);
-            });
-        }
+        self.each_heartbeat(|client, age| {
+            heartbeats.insert(client.to_string(), age);
+        });
         let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let clients = heartbeats
             .into_iter()

@@ -1,8 +1,5 @@
 //! The metrics of a master's data directory. A master without one has none of them.
 
-use std::fmt::Write;
-use std::time::Duration;
-
 use crate::engine::master::metrics::ExpositionText;
 use crate::engine::master::view::DataView;
 
@@ -34,15 +31,10 @@ pub fn data_exposition(data: &DataView) -> String {
     out.0
 }
 
-impl ExpositionText {
-    fn seconds(&mut self, name: &str, help: &str, kind: &str, time: Duration) {
-        self.head(name, help, kind);
-        let _ = writeln!(self.0, "{name} {}", time.as_secs_f64());
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -184,6 +184,8 @@ pub struct MasterCounters {
     pub put_start_discards: u64,
     /// Unfinished puts whose memory was released for reuse.
     pub put_start_releases: u64,
+    /// Keys that an existence check found. Not in upstream.
+    pub exist_hits: u64,
     /// Restored keys that were dropped because no client confirmed their segments. Not in upstream.
     pub unconfirmed_keys: u64,
     /// Sizes of completed objects, in bytes.
@@ -243,6 +245,7 @@ impl Default for MasterCounters {
             evicted_bytes: 0,
             put_start_discards: 0,
             put_start_releases: 0,
+            exist_hits: 0,
             unconfirmed_keys: 0,
             value_bytes: FixedHistogram::new(VALUE_BOUNDS),
             state_lock_ns: FixedHistogram::new(LOCK_BOUNDS_NS),
@@ -390,17 +393,23 @@ pub fn exposition<'a>(
         "Lock acquisitions during which the thread was preempted for more than half of the time",
         c.state_lock_preempted,
     );
+    out.counter("mcctl_master_exist_hits_total", "Keys that an existence check found", c.exist_hits);
     out.counter(
         "mcctl_master_unconfirmed_keys_total",
         "Restored objects dropped because no client confirmed their memory",
         c.unconfirmed_keys,
     );
-    out.head("mcctl_master_state_hold_max_seconds", "Longest time for which the state was locked", "gauge");
-    let _ = writeln!(
-        out.0,
-        "mcctl_master_state_hold_max_seconds {}",
-        Duration::from_nanos(c.state_lock_ns.max()).as_secs_f64()
-    );
+    let hold_max = Duration::from_nanos(c.state_lock_ns.max());
+    let help = "Longest time for which the state was locked";
+    out.seconds("mcctl_master_state_hold_max_seconds", help, "gauge", hold_max);
+    out.0
+}
+
+/// Renders the longest time since the last heartbeat of a node.
+pub(super) fn heartbeat_exposition(age_max: Duration) -> String {
+    let mut out = ExpositionText(String::new());
+    let help = "Longest time since the last heartbeat of a client with segments; 0 without such a client";
+    out.seconds("mcctl_master_heartbeat_age_max_seconds", help, "gauge", age_max);
     out.0
 }
 
@@ -431,6 +440,12 @@ impl ExpositionText {
     pub fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "counter");
         self.value(name, value);
+    }
+
+    /// Writes a family without labels whose value is a time.
+    pub fn seconds(&mut self, name: &str, help: &str, kind: &str, time: Duration) {
+        self.head(name, help, kind);
+        let _ = writeln!(self.0, "{name} {}", time.as_secs_f64());
     }
 
     fn call(&mut self, name: &str, method: &str, count: CallCount) {

@@ -16,6 +16,7 @@ impl MasterState {
     pub fn exist(&mut self, now: Mono, key: &[u8]) -> bool {
         match self.find_readable(key) {
             Some(at) if !self.objects[at].eviction.is_writing() => {
+                self.counters.exist_hits += 1;
                 self.grant_lease(at, now);
                 true
             }

@@ -67,6 +67,14 @@ fn a_failed_lookup_grants_no_lease_and_is_counted() {
 }
 
 #[test]
+fn an_existence_check_counts_as_a_hit_only_if_it_finds_the_key() {
+    let mut m = Master::of(MIB);
+    m.put("k", 10);
+    assert!(m.exists("k") && !m.exists("none"));
+    assert_eq!((m.state.counters.exist_hits, m.state.counters.total_gets), (1, 0));
+}
+
+#[test]
 fn a_lease_outlives_an_upsert() {
     let mut m = Master::of(MIB);
     m.put("k", 10);
