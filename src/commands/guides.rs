@@ -377,6 +377,8 @@ pub const GUIDES: &[Guide] = &[
         examples: &[
             ("mcctl render systemd demo.toml --out units", "write units and environment files"),
             ("mcctl render k8s demo.toml", "print Kubernetes manifests"),
+            ("mcctl render prometheus demo.toml --out monitoring", "write scrape jobs, rules and alerts"),
+            ("mcctl render grafana demo.toml --out monitoring", "write a dashboard"),
         ],
         first: &["out", "force", "set", "json"],
     },

@@ -100,7 +100,7 @@ fn links(text: &str) -> Vec<&str> {
 }
 
 /// The anchor that a heading gets: lower case, blanks as dashes, punctuation dropped.
-fn anchor(heading: &str) -> String {
+pub fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
 }

@@ -239,6 +239,12 @@ async fn unread_answers_share_a_budget_and_others_wait() {
     assert_eq!(answered, 1);
 }
 
+/// The metrics of a node.
+pub async fn metrics_of_a_node() -> String {
+    let (_running, mut connection) = serve().await;
+    connection.ask("GET", "/metrics", b"").await.text().to_owned()
+}
+
 #[tokio::test]
 async fn health_and_metrics_report_the_node() {
     let (_running, mut connection) = serve().await;

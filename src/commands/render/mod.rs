@@ -1,4 +1,4 @@
-//! `mcctl render`: writes the files that start a deployment.
+//! `mcctl render`: writes the files that start and monitor a deployment.
 
 pub mod write;
 
@@ -20,16 +20,18 @@ use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, parse, size_no
 /// Write the files that start a deployment
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Formats:\n  \
-    env      one environment file per process\n  \
-    sglang   one launch script per serving process\n  \
-    systemd  units, environment files and sysctl.d, one directory per host\n  \
-    docker   one docker run script per host\n  \
-    compose  one Compose file per host\n  \
-    k8s      Deployments, StatefulSets and Services\n  \
-    rbg      a RoleBasedGroup\n\n\
+    env         one environment file per process\n  \
+    sglang      one launch script per serving process\n  \
+    systemd     units, environment files and sysctl.d, one directory per host\n  \
+    docker      one docker run script per host\n  \
+    compose     one Compose file per host\n  \
+    k8s         Deployments, StatefulSets and Services\n  \
+    rbg         a RoleBasedGroup\n  \
+    prometheus  scrape jobs, recording rules and alerts\n  \
+    grafana     a dashboard\n\n\
     mcctl init writes a deployment file.")]
 pub struct Args {
-    /// Output format: env, sglang, systemd, docker, compose, k8s or rbg
+    /// Output format: env, sglang, systemd, docker, compose, k8s, rbg, prometheus or grafana
     #[arg(value_name = "FORMAT", value_parser = format)]
     kind: RenderFormat,
     /// Deployment file, .toml or .yaml
@@ -128,6 +130,13 @@ const HOSTS_SHOWN: usize = 8;
 /// The commands that start the files in `dir`, one line per host.
 fn next_steps(kind: RenderFormat, dir: &Path, files: &[RenderedFile], has_systemd: bool) -> Vec<String> {
     let path = |below: &str| shell_quoted(&dir.join(below).display().to_string());
+    match (kind, files) {
+        (RenderFormat::Prometheus, _) => {
+            return vec![format!("next: prometheus --config.file={}", path("prometheus.yml"))];
+        }
+        (RenderFormat::Grafana, [file]) => return vec![format!("next: import {} in Grafana", path(&file.name))],
+        _ => {}
+    }
     let mut hosts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for file in files {
         let (host, rest) = file.name.split_once('/').unwrap_or(("", file.name.as_str()));
@@ -138,7 +147,7 @@ fn next_steps(kind: RenderFormat, dir: &Path, files: &[RenderedFile], has_system
         false => format!("next, on {host}: "),
     };
     let line = |(host, names): (&&str, &Vec<&str>)| match kind {
-        RenderFormat::Env | RenderFormat::Sglang => None,
+        RenderFormat::Env | RenderFormat::Sglang | RenderFormat::Prometheus | RenderFormat::Grafana => None,
         RenderFormat::Systemd => Some(systemd_step(host, names, &path(&format!("{host}/etc")), has_systemd)),
         RenderFormat::Docker => Some(format!("{}sh {} up", on_host(host), path(&format!("{host}/docker.sh")))),
         RenderFormat::Compose => {
@@ -253,6 +262,8 @@ mod tests {
             step(&files(&["127.0.0.1/compose.yaml"]), RenderFormat::Compose, true),
             step(&files(&["k8s.yaml"]), RenderFormat::K8s, true),
             step(&files(&["127.0.0.1/a.env"]), RenderFormat::Env, true),
+            step(&files(&["prometheus.yml", "rules/a.yml"]), RenderFormat::Prometheus, true),
+            step(&files(&["a.json"]), RenderFormat::Grafana, true),
         ];
         insta::assert_snapshot!("next_steps", steps.concat().join("\n"));
     }

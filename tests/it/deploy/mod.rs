@@ -2,6 +2,7 @@
 
 mod command;
 mod init;
+mod monitoring;
 mod profile;
 mod units;
 mod written;

@@ -10,7 +10,7 @@ use super::{FORMATS, all_fixtures, fixture};
 use crate::cli::mcctl;
 
 /// The rendered files by name.
-fn files(format: &str, name: &str) -> BTreeMap<String, String> {
+pub fn files(format: &str, name: &str) -> BTreeMap<String, String> {
     let run = mcctl(&["render", format, &fixture(name), "--json"]);
     let document: serde_json::Value = serde_json::from_str(run.succeeds()).expect("JSON");
     assert_eq!(document["schema"], "mcctl.render/1");
@@ -21,7 +21,7 @@ fn files(format: &str, name: &str) -> BTreeMap<String, String> {
     document["files"].as_array().expect("a list").iter().map(pair).collect()
 }
 
-fn check(format: &str, name: &str) {
+pub fn check(format: &str, name: &str) {
     let run = mcctl(&["render", format, &fixture(name)]);
     let snapshot = format!("render_{}_{format}", name.split('.').next().expect("a name"));
     insta::with_settings!({prepend_module_to_snapshot => false, omit_expression => true, snapshot_path => "snapshots"}, {

@@ -4,6 +4,7 @@ mod compose;
 mod docker;
 mod env;
 mod k8s;
+mod monitoring;
 mod pod;
 mod quoting;
 mod rbg;
@@ -38,6 +39,10 @@ pub enum RenderFormat {
     /// Deployments, StatefulSets and Services.
     K8s,
     Rbg,
+    /// A Prometheus configuration with recording rules and alerts.
+    Prometheus,
+    /// A Grafana dashboard with panels for masters and nodes.
+    Grafana,
 }
 
 impl RenderFormat {
@@ -50,6 +55,8 @@ impl RenderFormat {
         ("compose", RenderFormat::Compose),
         ("k8s", RenderFormat::K8s),
         ("rbg", RenderFormat::Rbg),
+        ("prometheus", RenderFormat::Prometheus),
+        ("grafana", RenderFormat::Grafana),
     ];
 
     /// The platform of the format.
@@ -59,7 +66,9 @@ impl RenderFormat {
             | RenderFormat::Sglang
             | RenderFormat::Systemd
             | RenderFormat::Docker
-            | RenderFormat::Compose => Platform::Hosts,
+            | RenderFormat::Compose
+            | RenderFormat::Prometheus
+            | RenderFormat::Grafana => Platform::Hosts,
             RenderFormat::K8s => Platform::Kubernetes,
             RenderFormat::Rbg => Platform::Rbg,
         }
@@ -110,6 +119,8 @@ pub fn render(spec: &DeploymentSpec, kind: RenderFormat, source: &str) -> Result
         RenderFormat::Compose => compose::files(&context),
         RenderFormat::K8s => k8s::files(&context),
         RenderFormat::Rbg => rbg::files(&context),
+        RenderFormat::Prometheus => Ok(monitoring::prometheus_files(&context)),
+        RenderFormat::Grafana => Ok(monitoring::grafana_files(&context)),
     }
 }
 

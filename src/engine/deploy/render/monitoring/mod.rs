@@ -1,0 +1,145 @@
+//! Renders what a monitoring system needs: scrape jobs, rules and alerts for Prometheus, and a dashboard for Grafana.
+//!
+//! A query names the targets of this deployment with `$master`, `$store`, `$server` and `$process`, and its recorded series with
+//! `$deployment`. [`MonitoringScope::query`] replaces these by matchers, so that one Prometheus can watch several deployments.
+
+mod alerts;
+mod dashboard;
+mod recording;
+mod scrape;
+
+use crate::engine::base::HostPort;
+use crate::engine::deploy::render::yaml::{self, map};
+use crate::engine::deploy::render::{RenderContext, RenderedFile};
+use crate::engine::deploy::{ComponentRole, ProcessPlan, Programs};
+
+/// File names relative to the output directory, which `prometheus.yml` also contains.
+const RECORDING_FILE: &str = "rules/mcctl-recording.yml";
+const ALERTS_FILE: &str = "rules/mcctl-alerts.yml";
+
+/// Renders `prometheus.yml` and its rule files.
+pub(crate) fn prometheus_files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
+    let scope = MonitoringScope::of(context);
+    let file = |name: &str, comment: &str, document| RenderedFile {
+        name: name.to_owned(),
+        text: yaml::file(&context.head, &[(comment.to_owned(), document)]),
+    };
+    vec![
+        file("prometheus.yml", scrape::COMMENT, scrape::document(&scope)),
+        file(RECORDING_FILE, "Series for alerts and the dashboard.", recording::document(&scope)),
+        file(ALERTS_FILE, "Each runbook is a section in the documentation of mcctl.", alerts::document(&scope)),
+    ]
+}
+
+/// Renders the dashboard as a single JSON file.
+pub(crate) fn grafana_files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
+    let scope = MonitoringScope::of(context);
+    let document = dashboard::document(&scope, &context.head);
+    let text = serde_json::to_string_pretty(&document).expect("strings, numbers, lists and maps");
+    vec![RenderedFile { name: format!("{}-dashboard.json", scope.name), text: text + "\n" }]
+}
+
+/// The part of a deployment that is monitored.
+struct MonitoringScope {
+    /// Name of the deployment.
+    name: String,
+    /// Whether mcctl's master and nodes run, which have additional metrics.
+    is_mcctl: bool,
+    /// Admin ports of the masters.
+    masters: Vec<HostPort>,
+    /// Ports of the storage-only nodes with `/metrics`.
+    nodes: Vec<HostPort>,
+    /// Hosts of the storage-only nodes, each once.
+    node_hosts: Vec<String>,
+    /// Number of storage-only nodes.
+    node_count: usize,
+    /// HTTP ports of SGLang servers that export metrics.
+    servers: Vec<HostPort>,
+    /// Whether the masters have data directories.
+    has_data: bool,
+    /// Whether the log is synced at all.
+    is_synced: bool,
+    /// Memory use above which the master evicts objects, between 0 and 1.
+    watermark: f64,
+    /// Seconds after which a client without heartbeats expires.
+    client_ttl_s: u64,
+}
+
+impl MonitoringScope {
+    fn of(context: &RenderContext<'_>) -> MonitoringScope {
+        let (spec, plans) = (context.spec, &context.plans);
+        let targets = |port: fn(&ProcessPlan) -> Option<u16>| -> Vec<HostPort> {
+            plans.iter().filter_map(|plan| Some(HostPort::new(&plan.host, port(plan)?))).collect()
+        };
+        let nodes: Vec<&ProcessPlan> = plans.iter().filter(|plan| plan.role == ComponentRole::Store).collect();
+        let mut node_hosts: Vec<String> = nodes.iter().map(|plan| plan.host.clone()).collect();
+        node_hosts.dedup();
+        let never = |flag: &String| flag.trim_start_matches('-').replace('_', "-") == "fsync=never";
+        MonitoringScope {
+            name: spec.name.clone(),
+            is_mcctl: spec.programs == Programs::Mcctl,
+            masters: targets(master_port),
+            nodes: targets(node_port),
+            node_hosts,
+            node_count: nodes.len(),
+            servers: targets(server_port),
+            has_data: spec.data_dir(context.platform).is_some(),
+            is_synced: !spec.master.extra_flags.iter().any(never),
+            watermark: spec.master.high_watermark,
+            client_ttl_s: spec.master.client_ttl_s,
+        }
+    }
+
+    /// Whether mcctl's masters elect a leader. Upstream's have no metrics about it.
+    fn is_elected(&self) -> bool {
+        self.is_mcctl && self.masters.len() > 1
+    }
+
+    /// The name of the job that scrapes the processes of `role`.
+    fn job(&self, role: ComponentRole) -> String {
+        format!("{}-{}", self.name, role.word())
+    }
+
+    /// Replaces the variables of a query by matchers.
+    fn query(&self, template: &str) -> String {
+        let job = |role| format!("job=\"{}\"", self.job(role));
+        template
+            .replace("$master", &job(ComponentRole::Master))
+            .replace("$store", &job(ComponentRole::Store))
+            .replace("$server", &job(ComponentRole::Server))
+            .replace("$process", &format!("job=~\"{}-(master|store)\"", self.name))
+            .replace("$deployment", &format!("deployment=\"{}\"", self.name))
+    }
+
+    /// A rule file with one group.
+    fn rule_group(&self, topic: &str, rules: Vec<serde_yaml_ng::Value>) -> serde_yaml_ng::Value {
+        let group = map! { "name": format!("{}-{topic}", self.name), "rules": rules };
+        map! { "groups": vec![group] }
+    }
+}
+
+/// The admin port of a master.
+fn master_port(plan: &ProcessPlan) -> Option<u16> {
+    if plan.role == ComponentRole::Master { plan.port("admin") } else { None }
+}
+
+/// The port with a node's metrics: the REST port of mcctl's node, the client HTTP port of upstream's.
+fn node_port(plan: &ProcessPlan) -> Option<u16> {
+    let is_mcctl = plan.argv.iter().any(|word| word == "serve");
+    match (plan.role, is_mcctl) {
+        (ComponentRole::Store, true) => plan.port("rest"),
+        (ComponentRole::Store, false) => plan.port("client-http"),
+        _ => None,
+    }
+}
+
+/// The HTTP port of a server that exports metrics. Of several ranks, only the first one serves HTTP.
+fn server_port(plan: &ProcessPlan) -> Option<u16> {
+    let has = |flag: &str| plan.argv.iter().any(|word| word == flag);
+    let rank = plan.argv.iter().skip_while(|word| *word != "--node-rank").nth(1);
+    let is_first = rank.is_none_or(|rank| rank == "0");
+    if plan.role.is_engine() && has("--enable-metrics") && is_first { plan.port("http") } else { None }
+}
+
+#[cfg(test)]
+mod tests;

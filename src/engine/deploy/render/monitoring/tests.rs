@@ -1,0 +1,150 @@
+//! Rules and dashboards of deployments of different kinds.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::engine::deploy::render::{RenderFormat, render};
+use crate::engine::deploy::{DeploymentSpec, FileFormat, parse};
+use crate::engine::upstream::Release;
+
+const MODEL: &str = "[model]\npath = \"m\"\n[serving]\nhosts = [\"10.0.2.1\"]\n";
+const ONE_MASTER: &str = "[master]\nhosts = [\"10.0.0.1\"]\n";
+const THREE_MASTERS: &str = "[master]\nhosts = [\"10.0.0.1\", \"10.0.0.2\", \"10.0.0.3\"]\n\
+    [master.ha]\netcd = [\"10.0.0.9:2379\"]\nreplicas = 3\n";
+const NODES: &str = "[nodes]\nhosts = [\"10.0.1.1\", \"10.0.1.2\"]\nnuma = [0, 1]\n";
+
+fn spec(programs: &str, parts: &[&str]) -> DeploymentSpec {
+    let text = format!("name = \"a\"\nprograms = \"{programs}\"\n{MODEL}{}", parts.concat());
+    parse(&text, FileFormat::Toml, &[]).unwrap()
+}
+
+/// The parsed files `prometheus.yml`, of the recording rules and of the alerts.
+fn prometheus(spec: &DeploymentSpec) -> [Value; 3] {
+    let files = render(spec, RenderFormat::Prometheus, "a.toml").unwrap();
+    let parsed: Vec<Value> = files.iter().map(|file| serde_yaml_ng::from_str(&file.text).unwrap()).collect();
+    parsed.try_into().unwrap()
+}
+
+fn rules(spec: &DeploymentSpec) -> Vec<Value> {
+    let [_, recording, alerts] = prometheus(spec);
+    [recording, alerts].iter().flat_map(|file| file["groups"][0]["rules"].as_array().unwrap().clone()).collect()
+}
+
+fn alert_names(spec: &DeploymentSpec) -> BTreeSet<String> {
+    rules(spec).iter().filter_map(|rule| Some(rule["alert"].as_str()?.to_owned())).collect()
+}
+
+fn panel_titles(spec: &DeploymentSpec) -> Vec<String> {
+    let files = render(spec, RenderFormat::Grafana, "a.toml").unwrap();
+    let dashboard: Value = serde_json::from_str(&files[0].text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    panels.iter().map(|panel| panel["title"].as_str().unwrap().to_owned()).collect()
+}
+
+fn targets(spec: &DeploymentSpec, job: &str) -> Vec<String> {
+    let [config, ..] = prometheus(spec);
+    let jobs = config["scrape_configs"].as_array().unwrap();
+    let found = jobs.iter().find(|found| found["job_name"] == job);
+    let list = found.map_or(Vec::new(), |job| job["static_configs"][0]["targets"].as_array().unwrap().clone());
+    list.iter().map(|target| target.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_role_is_a_job_with_the_ports_that_have_metrics() {
+    let ours = spec("mcctl", &[THREE_MASTERS, NODES]);
+    assert_eq!(targets(&ours, "a-master"), ["10.0.0.1:9003", "10.0.0.2:9003", "10.0.0.3:9003"]);
+    assert_eq!(targets(&ours, "a-store"), ["10.0.1.1:8088", "10.0.1.1:8089", "10.0.1.2:8088", "10.0.1.2:8089"]);
+    assert_eq!(targets(&ours, "a-server"), ["10.0.2.1:30000"]);
+    let upstream = spec("upstream", &[ONE_MASTER, NODES]);
+    assert_eq!(targets(&upstream, "a-store")[0], "10.0.1.1:9300");
+    let old = DeploymentSpec { mooncake: Release::ALL[0], ..upstream };
+    assert_eq!(targets(&old, "a-store"), [""; 0]);
+}
+
+#[test]
+fn only_the_first_rank_of_a_server_is_scraped() {
+    let servers = "[serving]\nmode = \"distributed\"\nnnodes = 2\nhosts = [\"10.0.2.1\", \"10.0.2.2\"]\n";
+    let text = format!("name = \"a\"\n[model]\npath = \"m\"\ntp = 2\n{servers}{ONE_MASTER}");
+    let spec = parse(&text, FileFormat::Toml, &[]).unwrap();
+    assert_eq!(targets(&spec, "a-server"), ["10.0.2.1:30000"]);
+}
+
+#[test]
+fn rules_fit_the_deployment() {
+    let single = alert_names(&spec("mcctl", &[ONE_MASTER]));
+    let elected = alert_names(&spec("mcctl", &[THREE_MASTERS, NODES]));
+    let upstream = alert_names(&spec("upstream", &[THREE_MASTERS, NODES]));
+    for name in ["McctlNoLeader", "McctlNoStandbyInSync", "McctlEtcdUnreachable", "McctlNodeDown", "McctlNodesMissing"]
+    {
+        assert!(elected.contains(name) && !single.contains(name), "{name}");
+    }
+    for name in ["McctlMemoryOnly", "McctlSnapshotsFail", "McctlLogNotSynced", "McctlReleasesDiffer"] {
+        assert!(elected.contains(name) && single.contains(name) && !upstream.contains(name), "{name}");
+    }
+    let in_memory = spec("mcctl", &["[master]\nhosts = [\"10.0.0.1\"]\ndata_dir = \"\"\n"]);
+    assert!(!alert_names(&in_memory).contains("McctlMemoryOnly"));
+    let unsynced = spec("mcctl", &["[master]\nhosts = [\"10.0.0.1\"]\nextra_flags = [\"--fsync=never\"]\n"]);
+    assert!(
+        !alert_names(&unsynced).contains("McctlLogNotSynced") && alert_names(&unsynced).contains("McctlMemoryOnly")
+    );
+}
+
+#[test]
+fn every_alert_has_a_severity_two_texts_and_a_runbook() {
+    for rule in rules(&spec("mcctl", &[THREE_MASTERS, NODES])) {
+        if rule["alert"].is_null() {
+            continue;
+        }
+        assert!(["critical", "warning"].contains(&rule["labels"]["severity"].as_str().unwrap()), "{rule}");
+        let text = |name: &str| rule["annotations"][name].as_str().unwrap_or_default().to_owned();
+        assert!(!text("summary").is_empty() && !text("description").is_empty(), "{rule}");
+        assert!(text("runbook").starts_with("docs/") && text("runbook").contains(".md#"), "{rule}");
+    }
+}
+
+#[test]
+fn queries_select_the_processes_of_their_deployment() {
+    let spec = spec("mcctl", &[THREE_MASTERS, NODES]);
+    for rule in rules(&spec) {
+        let query = rule["expr"].as_str().unwrap();
+        assert!(
+            query.contains("{job=\"a-") || query.contains("{job=~\"a-") || query.contains("{deployment=\"a\""),
+            "{query}"
+        );
+        assert!(!query.contains('$') && rule["labels"]["deployment"] == "a", "{rule}");
+    }
+}
+
+#[test]
+fn panels_fit_the_deployment() {
+    let elected = panel_titles(&spec("mcctl", &[THREE_MASTERS, NODES]));
+    let upstream = panel_titles(&spec("upstream", &[THREE_MASTERS, NODES]));
+    for title in ["Standbys", "Log", "Read from nodes", "HTTP requests, p99"] {
+        let has = |titles: &[String]| titles.iter().any(|found| found == title);
+        assert!(has(&elected) && !has(&upstream), "{title}");
+    }
+}
+
+#[test]
+fn panels_do_not_overlap_and_have_different_ids() {
+    let files = render(&spec("mcctl", &[THREE_MASTERS, NODES]), RenderFormat::Grafana, "a.toml").unwrap();
+    let dashboard: Value = serde_json::from_str(&files[0].text).unwrap();
+    let (mut cells, mut ids) = (BTreeSet::new(), BTreeSet::new());
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()) && at("x") + at("w") <= 24, "{panel}");
+        for (x, y) in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+            assert!(cells.insert((x, y)), "{panel}");
+        }
+    }
+}
+
+#[test]
+fn a_host_with_an_ipv6_address_is_escaped_in_a_pattern() {
+    let nodes = "[nodes]\nhosts = [\"fd00::1\"]\n";
+    let rules = rules(&spec("mcctl", &[ONE_MASTER, nodes]));
+    let missing = rules.iter().find(|rule| rule["alert"] == "McctlNodesMissing").unwrap();
+    let query = missing["expr"].as_str().unwrap();
+    assert!(query.contains(r#"segment=~"(\\[fd00::1\\]):[0-9]+""#), "{query}");
+}
