@@ -234,6 +234,8 @@ const ALERTS: &[AlertCase] = &[
         fires: "60m",
         waits: "30m",
     },
+    // Free memory that no put can use.
+    alert("McctlPutsFail", &[("master_put_start_alloc_failures_total", "m1", "5+5x300")], "36m", "34m"),
     alert("McctlObjectsShortLived", &[("master_evicted_size_bytes", "m1", "50+50x300")], "55m", "35m"),
     alert("McctlHitRateFalling", &[("valid_get_nums_", "m1", "10800+10x300")], "85m", "45m"),
     alert("McctlProcessRestarts", &[("process_start_time_seconds", "n1", "2000+100x3 2300+0x300")], "31m", "30m15s"),

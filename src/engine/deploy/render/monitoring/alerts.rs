@@ -34,6 +34,10 @@ const LIFETIME_MIN_S: u32 = 600;
 
 /// Share of puts that may fail for lack of space: a few do in a full store, because eviction starts when memory is used up.
 const FAILED_PUTS_MAX: f64 = 0.01;
+/// The share of puts in the last 5 min that failed for lack of space.
+const FAILED_PUTS: &str = "sum(increase(master_put_start_alloc_failures_total{$master}[5m])) / \
+    (sum(increase(master_put_start_requests_total{$master}[5m])) + \
+    sum(increase(master_batch_put_start_items_total{$master}[5m])) > 0)";
 
 /// The contents of the rule file.
 pub(super) fn document(scope: &MonitoringScope) -> Value {
@@ -157,10 +161,7 @@ fn space_rules(scope: &MonitoringScope) -> Vec<AlertRule> {
             name: "McctlStoreFull",
             severity: AlertSeverity::Critical,
             query: format!(
-                "max_over_time({USED_RATIO}{{$deployment}}[5m]) >= {watermark} and on () \
-                 sum(increase(master_put_start_alloc_failures_total{{$master}}[5m])) > {FAILED_PUTS_MAX} * \
-                 (sum(increase(master_put_start_requests_total{{$master}}[5m])) + \
-                 sum(increase(master_batch_put_start_items_total{{$master}}[5m])))"
+                "max_over_time({USED_RATIO}{{$deployment}}[5m]) >= {watermark} and on () {FAILED_PUTS} > {FAILED_PUTS_MAX}"
             ),
             hold: "1m",
             summary: "Puts fail because the store is full",
@@ -168,6 +169,15 @@ fn space_rules(scope: &MonitoringScope) -> Vec<AlertRule> {
                 "{{{{ $value | humanizePercentage }}}} of the memory was in use, above the watermark of {watermark}. \
                  Eviction does not free memory fast enough, usually because leases protect the objects."
             ),
+            runbook: "docs/TROUBLESHOOTING.md#15-puts-fail-with--200-memory-is-97-used-and-nothing-is-evicted",
+        },
+        AlertRule {
+            name: "McctlPutsFail",
+            severity: AlertSeverity::Warning,
+            query: format!("{FAILED_PUTS} > {FAILED_PUTS_MAX}"),
+            hold: "5m",
+            summary: "{{ $value | humanizePercentage }} of puts fail for lack of space",
+            description: "The store is full, its free memory is fragmented, or nodes have just returned.".to_owned(),
             runbook: "docs/TROUBLESHOOTING.md#15-puts-fail-with--200-memory-is-97-used-and-nothing-is-evicted",
         },
         AlertRule {
