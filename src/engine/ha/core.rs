@@ -66,6 +66,11 @@ impl HaCore {
         address.parse().ok().filter(|address| *address != self.me.rpc)
     }
 
+    /// The last change before the leader began to answer without a standby, as last read.
+    pub fn alone_since(&self) -> Option<u64> {
+        self.seen.as_ref()?.sync.as_ref()?.0.alone_since
+    }
+
     /// The leader's standbys that are connected or required.
     pub fn standbys(&self) -> impl Iterator<Item = (MemberId, &Replica)> {
         let RoleState::Leader(leader) = &self.role else { return None.into_iter().flatten() };

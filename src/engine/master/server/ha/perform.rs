@@ -134,7 +134,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let history = HistoryId(self.env.rng());
         let note = {
             let mut state = self.state();
-            state.may_lack = lossy.then(|| state.leader_last.saturating_sub(preparation.applied));
+            let announced = state.leader_last.max(state.core.alone_since().unwrap_or(0));
+            state.may_lack = lossy.then(|| announced.saturating_sub(preparation.applied));
             CopyNote::new(state.core.me().id, Some(history), preparation.parent, CopyStored::OnDisk)
         };
         let (driver, discarded, began) = (self.clone(), self.copies_discarded(), self.env.now());
