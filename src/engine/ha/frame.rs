@@ -126,6 +126,16 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_above_the_size_limit_is_refused_before_its_payload() {
+        let mut frame = Vec::new();
+        put_frame(&mut frame, FrameKind::Control, 1, 2, b"");
+        let length = FRAME_BYTES_MAX + 2;
+        frame[..4].copy_from_slice(&u32::try_from(length).unwrap().to_le_bytes());
+        let error = take_frame(&mut BytesMut::from(&frame[..])).unwrap_err();
+        assert!(matches!(error, StreamFrameError::TooLong(found) if found == length), "{error}");
+    }
+
+    #[test]
     fn a_frame_is_taken_when_it_is_complete() {
         let bytes = sample();
         let mut input = BytesMut::new();

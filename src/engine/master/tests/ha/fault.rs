@@ -132,7 +132,7 @@ impl World {
         self.after(wait, Event::StageFault { node: nth, stage, fault });
     }
 
-    /// Injects a fault that was planned for a stage, and counts it if the node is still there.
+    /// Injects a fault that was planned for a stage, and counts it if the node is still at this stage.
     pub(super) fn inject_at_stage(&mut self, node: usize, stage: HaStage, fault: Fault) {
         let (is_there, before) = (self.nodes[node].core.stage() == stage, self.totals.effective);
         self.apply_fault(fault);

@@ -111,7 +111,7 @@ impl Totals {
         }
     }
 
-    /// A line per stage, with the faults while a node was there.
+    /// One line per stage, with the faults that hit while a node was at it.
     pub(super) fn stage_table(&self) -> String {
         let cell = |(fault, count): (&String, &u64)| format!("{fault} {count}");
         let row = |(stage, counts): (&HaStage, &BTreeMap<String, u64>)| {
