@@ -50,6 +50,9 @@ pub const GUIDES: &[Guide] = &[
         first: &[
             "rpc_port",
             "metrics_port",
+            "data_dir",
+            "enable_ha",
+            "etcd_endpoints",
             "enable_http_metadata_server",
             "http_metadata_server_port",
             "default_kv_lease_ttl",

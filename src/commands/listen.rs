@@ -26,7 +26,7 @@ impl ListenAddress {
         let tried = format!("listen on {at} for {what}: {origin}");
         match error.kind() {
             io::ErrorKind::AddrInUse => {
-                let holder = ports::holder(at.port);
+                let holder = ports::holder_at(&at.host, at.port);
                 let next = match &holder {
                     Some(PortOwner { port_use: PortUse::Listens, pid, .. }) => {
                         format!("stop process {pid}, or use another port")

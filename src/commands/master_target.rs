@@ -80,9 +80,9 @@ impl MasterArgs {
             None => self.resolve()?,
             Some((text, origin)) => {
                 let leader = etcd_master::find(&text, &origin, self.timeout).await?;
-                let found = MasterArgs { master: Some(leader.at.to_string()), ..self.clone() };
                 let origin = format!("the leader in {origin}");
-                MasterTarget { origin, leader: Some(leader.followed), ..found.resolve()? }
+                let found = self.resolve_leader(&text, &leader.at, |name| std::env::var(name).ok())?;
+                MasterTarget { origin, leader: Some(leader.followed), ..found }
             }
         };
         if master.is_admin_unknown && discovery::is_admin_of(&master.admin, &master.at, master.timeout).await {
@@ -98,6 +98,22 @@ impl MasterArgs {
         let variable = || std::env::var("MOONCAKE_MASTER").ok().map(|text| (format!("MOONCAKE_MASTER={text}"), text));
         let (origin, text) = flag.or_else(variable)?;
         etcd_master::is_etcd(&text).then_some((text, origin))
+    }
+
+    /// The leader at `at`, found through the address of etcd `text`. If the environment has the same address of etcd, its admin port is
+    /// that of all masters of the cluster.
+    fn resolve_leader(
+        &self,
+        text: &str,
+        at: &HostPort,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<MasterTarget, Failure> {
+        let found = MasterArgs { master: Some(at.to_string()), ..self.clone() };
+        let env = |name: &str| env(name).filter(|value| !value.is_empty());
+        found.resolve_with(|name| match (name, env(name)) {
+            ("MOONCAKE_MASTER", Some(value)) if value == text => Some(at.to_string()),
+            (_, value) => value,
+        })
     }
 
     fn resolve_with(&self, env: impl Fn(&str) -> Option<String>) -> Result<MasterTarget, Failure> {
@@ -371,6 +387,22 @@ mod tests {
         // The environment's port belongs to the environment's master.
         assert!(!unknown(None, None, Some("2")) && !unknown(Some("a:1"), None, Some("2")));
         assert!(unknown(Some("b:1"), None, Some("2")) && unknown(Some("a:50051"), None, Some("2")));
+    }
+
+    #[test]
+    fn the_admin_port_of_the_environment_applies_to_the_leader_of_its_cluster() {
+        let args = MasterArgs { master: None, admin: None, timeout: Duration::from_secs(1) };
+        let at = HostPort::new("a", 7);
+        let resolved = |text: &str| {
+            let env = |name: &str| match name {
+                "MOONCAKE_MASTER" => Some("etcd://e:1".to_owned()),
+                _ => Some("9004".to_owned()),
+            };
+            let master = args.resolve_leader(text, &at, env).expect("an address");
+            (master.at.clone(), master.admin_at().map(HostPort::to_string))
+        };
+        assert_eq!(resolved("etcd://e:1"), (at.clone(), Some("a:9004".to_owned())));
+        assert_eq!(resolved("etcd://other:1"), (at.clone(), None));
     }
 
     #[test]

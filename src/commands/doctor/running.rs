@@ -208,17 +208,24 @@ impl RunningArgs {
                 Some(Etcd { servers: etcd_access::with_environment(etcd.servers)?, ..etcd })
             }
         };
-        // Code that needs only the cluster's host uses etcd's address until the leader is known.
-        let link = match &etcd {
-            None => link.clone(),
-            Some(etcd) => {
-                let at = etcd.servers.endpoints.first().map(|server| server.at.to_string());
-                ConnectArgs { master: MasterArgs { master: at, ..link.master.clone() }, ..link.clone() }
-            }
+        // Without a leader, code that needs only the cluster's host uses etcd's address.
+        let leader = match &etcd {
+            None => None,
+            Some(_) => link.master.find().await.ok(),
         };
-        let master = link.master.find().await?;
+        let is_leader_known = leader.is_some();
+        let (link, master) = match (&etcd, leader) {
+            (Some(etcd), None) => {
+                let at = etcd.servers.endpoints.first().map(|server| server.at.to_string());
+                let master = MasterArgs { master: at, ..link.master.clone() };
+                let found = master.resolve()?;
+                (ConnectArgs { master, ..link.clone() }, found)
+            }
+            (_, Some(leader)) => (link.clone(), leader),
+            (None, None) => (link.clone(), link.master.find().await?),
+        };
         let mut admins = self.admins.clone();
-        if admins.is_empty() && (etcd.is_none() || link.master.admin.is_some()) {
+        if admins.is_empty() && (etcd.is_none() || is_leader_known || link.master.admin.is_some()) {
             // With a non-default RPC port and no --admin, the admin port is unknown. The checks that need it are skipped.
             admins.extend(master.admin().ok().map(|admin| admin.at().clone()));
         }

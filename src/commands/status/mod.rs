@@ -1,6 +1,7 @@
 //! `mcctl status`: a master's memory, objects, clients, segments and rates, and the transport of nodes. It only reads from HTTP ports
 //! and does not change anything.
 
+mod follow;
 mod masters;
 mod nodes;
 
@@ -69,6 +70,8 @@ struct StatusDocument<'a> {
     ready: bool,
     /// The masters of the cluster; `null` without high availability.
     masters: Option<Vec<ClusterMasterStatus<'a>>>,
+    /// Why the standby that was asked cannot be promoted without loss; `null` if it can, and for a leader.
+    not_promotable: Option<&'a str>,
     used_bytes: u64,
     capacity_bytes: u64,
     keys: u64,
@@ -127,7 +130,10 @@ impl Args {
             let mut signals = Signals::take()?;
             let report = async {
                 let master = self.master.find().await?;
-                self.report(&master, &master.admin_required().await?).await
+                match (self.watch, master.leader.is_some()) {
+                    (true, true) => self.follow(master).await,
+                    _ => self.report(&master, &master.admin_required().await?).await,
+                }
             };
             tokio::select! {
                 outcome = report => outcome,
@@ -211,6 +217,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         state: &status.health.ha_state,
         ready: status.health.service_ready,
         masters: status.ha.as_ref().map(masters::of),
+        not_promotable: status.ha.as_ref().and_then(|ha| ha.not_promotable.as_deref()),
         used_bytes: status.metric("master_allocated_bytes"),
         capacity_bytes: status.metric("master_total_capacity_bytes"),
         keys: status.metric("master_key_count"),
@@ -239,6 +246,8 @@ enum StatusCaveat {
     HeartbeatsMissed { segment: String, age: Duration, missed: u64 },
     #[error("node {0} is unreachable")]
     NodeUnreachable(String),
+    #[error("this standby cannot be promoted without loss: {0}")]
+    NotPromotable(String),
 }
 
 /// The number of heartbeats that a client has missed if its last heartbeat is `age` old.
@@ -259,6 +268,7 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
             caveats.push(StatusCaveat::HeartbeatsMissed { segment, age, missed });
         }
     }
+    caveats.extend(status.not_promotable.map(|why| StatusCaveat::NotPromotable(escaped(why))));
     let failed = status.nodes.iter().filter(|node| node.has_failed());
     caveats.extend(failed.map(|node| StatusCaveat::NodeUnreachable(node.at().to_owned())));
     caveats
@@ -370,6 +380,7 @@ mod tests {
             state: "serving",
             ready: true,
             masters: None,
+            not_promotable: None,
             used_bytes: 4 << 30,
             capacity_bytes: 16 << 30,
             keys: 1,

@@ -2,19 +2,24 @@
 
 use std::time::Duration;
 
+use crate::engine::admin::routes;
 use crate::engine::base::HostPort;
 use crate::engine::base::text::one_line;
 use crate::engine::http::{FetchError, FetchResponse};
 
 /// A call to the admin API that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("GET http://{at}{route}: {kind}")]
+#[error("{} http://{at}{route}: {kind}", method(route))]
 pub struct AdminError {
     /// The address of the endpoint.
     pub at: HostPort,
     /// The path of the request.
     pub route: &'static str,
     pub kind: AdminErrorKind,
+}
+
+fn method(route: &str) -> &'static str {
+    if route == routes::STEP_DOWN { "POST" } else { "GET" }
 }
 
 /// The reasons for a failure.

@@ -246,6 +246,16 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
             format!("release {} does not support the oplog: a failover would lose all keys", spec.mooncake.text());
         return Err(invalid_value("master.ha.oplog", what));
     }
+    if !ha.secret_file.is_empty() {
+        if spec.programs == Programs::Upstream {
+            let what = "upstream's masters replicate through etcd, and have no secret: remove it";
+            return Err(invalid_value("master.ha.secret_file", what));
+        }
+        if !is_path(&ha.secret_file) {
+            let what = format!("{} must be an absolute path", Quoted(&ha.secret_file));
+            return Err(invalid_value("master.ha.secret_file", what));
+        }
+    }
     if embedded {
         let what =
             "the embedded metadata service stops with its master; for high availability, use p2p or an external url";
@@ -482,6 +492,15 @@ fn cluster(spec: &DeploymentSpec) -> Result<(), DeployError> {
     let class = &kubernetes.storage_class;
     if let Some(what) = grammar::dns_subdomain(class).filter(|_| !class.is_empty()) {
         return Err(invalid_value("kubernetes.storage_class", format!("{} is {what}", Quoted(class))));
+    }
+    let secret = &kubernetes.ha_secret;
+    if let Some(what) = grammar::dns_subdomain(secret).filter(|_| !secret.is_empty()) {
+        return Err(invalid_value("kubernetes.ha_secret", format!("{} is {what}", Quoted(secret))));
+    }
+    if !secret.is_empty() && (spec.programs == Programs::Upstream || spec.master.ha.is_none()) {
+        let what =
+            "has an effect only for several masters of mcctl: remove it, or set programs = \"mcctl\" and [master.ha]";
+        return Err(invalid_value("kubernetes.ha_secret", what));
     }
     model_volume(spec)?;
     if spec.master.ha.as_ref().is_some_and(|ha| ha.replicas < 2) {

@@ -55,6 +55,11 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("master.ha", "cluster_id", "election namespace; must match on masters and clients"),
     (
         "master.ha",
+        "secret_file",
+        "file with the secret of the masters, on each of their hosts; it authenticates the replication",
+    ),
+    (
+        "master.ha",
         "oplog",
         "upstream only: replicate the metadata; without it, a failover loses all keys (mcctl always replicates)",
     ),
@@ -116,6 +121,7 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("kubernetes", "master_storage", "size of the master's volume; by default computed from master.memory"),
     ("kubernetes", "node_selector", "node labels for serving and store pods"),
     ("kubernetes", "model_claim", "PersistentVolumeClaim with the model"),
+    ("kubernetes", "ha_secret", "name of a Secret whose key ha-secret authenticates the replication between masters"),
     ("kubernetes", "model_host_path", "alternative to model_claim: directory with the model on each node"),
     ("kubernetes", "model_mount", "mount path of the model"),
     ("host", "bin_dir", "directory that contains mooncake_master, mc_store_rest_server and mcctl; empty searches PATH"),

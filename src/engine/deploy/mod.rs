@@ -23,7 +23,7 @@ pub use parse::{FileFormat, SizeNote, parse, size_notes};
 pub use plans::plan_processes;
 pub use process_plan::{
     ComponentRole, DataVolume, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
-    ProcessPlan, ProcessResources, StartupWait,
+    ProcessPlan, ProcessResources, SecretFile, StartupWait,
 };
 pub use schema::{
     ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,

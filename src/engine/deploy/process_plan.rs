@@ -132,6 +132,22 @@ pub struct DataVolume {
     pub volume_bytes: u64,
 }
 
+/// A secret that a process reads from a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretFile {
+    /// The flag that names the file, without dashes.
+    pub flag: &'static str,
+    /// On plain hosts, the path of the file. In Kubernetes, the name of a Secret with the key [`SecretFile::KEY`].
+    pub source: String,
+}
+
+impl SecretFile {
+    /// The key in a Kubernetes Secret, and the file's name in a pod and in the credentials of a unit.
+    pub const KEY: &str = "ha-secret";
+    /// Where a Secret is mounted in a pod.
+    pub const DIRECTORY: &str = "/etc/mcctl-secret";
+}
+
 /// Addresses to wait for before a process starts. An empty list means no wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartupWait {
@@ -180,6 +196,8 @@ pub struct ProcessPlan {
     pub resources: ProcessResources,
     pub mounts: Vec<HostMount>,
     pub data: Option<DataVolume>,
+    /// Its flag is not in `argv`, because the path depends on the platform.
+    pub secret: Option<SecretFile>,
     pub probes: ProbeSet,
     /// Names of the processes (plain hosts) or workloads (Kubernetes) that start earlier.
     pub after: Vec<String>,
@@ -231,10 +249,18 @@ impl ProcessPlan {
         Some(vec!["python3".to_owned(), "-c".to_owned(), script])
     }
 
+    /// Program and arguments, for a secret file at `path`.
+    pub fn argv_with_secret(&self, path: &str) -> Vec<String> {
+        let flag = self.secret.iter().map(|secret| format!("--{}={path}", secret.flag));
+        self.argv.iter().cloned().chain(flag).collect()
+    }
+
     /// Program and arguments in a container: the wait, then numactl (which needs SYS_NICE) to bind to the NUMA node. The shell
     /// execs the program, so that signals reach it.
     pub fn container_argv(&self) -> Vec<String> {
-        let mut argv = self.argv.clone();
+        let in_pod = format!("{}/{}", SecretFile::DIRECTORY, SecretFile::KEY);
+        let path = self.secret.as_ref().filter(|_| !self.host.is_empty()).map_or(&in_pod, |secret| &secret.source);
+        let mut argv = self.argv_with_secret(path);
         if let Some(node) = self.numa {
             let bound = ["numactl".to_owned(), format!("--cpunodebind={node}"), format!("--membind={node}")];
             argv.splice(0..0, bound);
@@ -269,6 +295,7 @@ pub(crate) mod tests {
             resources: ProcessResources::default(),
             mounts: Vec::new(),
             data: None,
+            secret: None,
             probes: ProbeSet { startup: probe.clone(), readiness: probe.clone(), liveness: probe },
             after: Vec::new(),
             wait: StartupWait::default(),

@@ -254,6 +254,8 @@ pub struct HighAvailability {
     pub replicas: u32,
     /// Namespace of the election. Must match on masters and clients.
     pub cluster_id: String,
+    /// Path of the file with the secret of the replication, on each master's host. In Kubernetes, `kubernetes.ha_secret` has it.
+    pub secret_file: String,
     /// Replicate the metadata, so that a failover preserves the keys. mcctl's masters always do.
     pub oplog: bool,
 }
@@ -264,6 +266,7 @@ impl Default for HighAvailability {
             etcd: Vec::new(),
             replicas: 2,
             cluster_id: find(MASTER_FLAGS, "cluster_id").default.to_owned(),
+            secret_file: String::new(),
             oplog: true,
         }
     }
@@ -565,6 +568,8 @@ pub struct KubernetesSection {
     pub model_claim: String,
     /// Directory with the model on each node; empty if there is none.
     pub model_host_path: String,
+    /// Name of a Secret with the secret of the replication between masters, under the key `ha-secret`.
+    pub ha_secret: String,
     /// Mount path of the model.
     pub model_mount: String,
 }
@@ -583,6 +588,7 @@ impl Default for KubernetesSection {
             node_selector: BTreeMap::new(),
             model_claim: String::new(),
             model_host_path: String::new(),
+            ha_secret: String::new(),
             model_mount: "/models".to_owned(),
         }
     }

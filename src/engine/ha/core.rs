@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::ha::action::{HaAction, HaMessage};
-use crate::engine::ha::config::HaConfig;
+use crate::engine::ha::config::{HaConfig, NotInSyncPolicy};
 use crate::engine::ha::followership::Follower;
 use crate::engine::ha::member::{MemberId, MemberInfo};
 use crate::engine::ha::planted::{HaMistake, is_planted};
@@ -13,6 +13,8 @@ use crate::engine::ha::replica_set::Replica;
 use crate::engine::ha::state::{HaCore, HaRole, HaStatus, OwnLease, REQUEST_TIMEOUT, RoleState};
 
 /// Maximum time between two reads of etcd. A watch reports changes earlier.
+/// A master that is in sync is elected in less time than this.
+const WITHOUT_LEADER: Duration = Duration::from_secs(3);
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
 impl HaCore {
@@ -90,10 +92,24 @@ impl HaCore {
         if sync.includes(self.me.id) {
             return None;
         }
-        Some(match sync.alone_since {
+        let why = match sync.alone_since {
             Some(last) => format!("not in sync: the leader has answered without a standby since change {last}"),
             None => "not in sync: the leader has not added this copy to the sync record".to_owned(),
-        })
+        };
+        let then = match self.not_in_sync_policy() {
+            NotInSyncPolicy::Wait => "without a leader, it waits for a master that is in sync".to_owned(),
+            NotInSyncPolicy::PromoteAfter(pause) => {
+                format!("without a leader, it is promoted after {} s and may lose changes", pause.as_secs())
+            }
+        };
+        Some(format!("{why}; {then} (--when-not-in-sync)"))
+    }
+
+    /// Why this standby is not promoted, although no master has led for some seconds.
+    pub fn not_promoted(&self, now: Mono) -> Option<String> {
+        let RoleState::Standby(follower) = &self.role else { return None };
+        follower.absent_since.filter(|since| now.since(*since) >= WITHOUT_LEADER)?;
+        self.not_promotable()
     }
 
     /// What this master does at the moment.

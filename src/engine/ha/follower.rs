@@ -101,7 +101,7 @@ impl HaCore {
     }
 
     /// What this master does while it is not in sync: the later promotion of its own policy and the leader's.
-    fn not_in_sync_policy(&self) -> NotInSyncPolicy {
+    pub(super) fn not_in_sync_policy(&self) -> NotInSyncPolicy {
         let (own, seen) = (self.config.not_in_sync, self.seen.as_ref().and_then(|seen| seen.sync.as_ref()));
         seen.and_then(|(sync, _)| sync.when_not_in_sync).map_or(own, |leader| own.later(leader))
     }

@@ -59,6 +59,8 @@ fn a_master_that_is_not_in_sync_waits_or_is_promoted_after_a_time() {
         promoted.tick(at(ms));
         assert_eq!(promoted.take_actions().contains(&lossy), is_promoted, "{ms}");
     }
+    assert!(waiting.not_promoted(at(10_400)).is_some_and(|why| why.contains("waits")));
+    assert_eq!(waiting.not_promoted(at(1_000)), None);
     assert!(!waiting.take_actions().iter().any(|action| matches!(action, HaAction::Prepare { .. })));
 }
 
@@ -163,6 +165,22 @@ fn a_leader_binds_the_key_that_a_standby_created_again_to_its_own_lease() {
     assert!(core.fence() <= at(500), "the standby's lease proves nothing");
     core.sync_written(at(501), &txn, &TxnOutcome::Done(7));
     assert!(core.fence() > at(501));
+}
+
+#[test]
+fn a_standby_that_left_the_sync_record_does_not_take_over() {
+    for is_listed in [true, false] {
+        let in_sync = if is_listed { vec![MemberId(1)] } else { vec![MemberId(3)] };
+        let list = SyncRecord { in_sync, ..SyncRecord::alone(&member(2), 9) };
+        let mut core = started(HaConfig::default(), Some(list), key("host-2:1", 2));
+        core.stream_opened(MemberId(2));
+        core.take_actions();
+        core.receive(at(500), MemberId(2), HaMessage::TakeOver { last: 7 });
+        core.applied(at(510), 6);
+        assert!(!core.take_actions().contains(&HaAction::Prepare { lossy: false }), "change 7 is missing");
+        core.applied(at(520), 7);
+        assert_eq!(core.take_actions().contains(&HaAction::Prepare { lossy: false }), is_listed);
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub(super) fn complete(storage: &dyn JournalStorage) -> Result<(), JournalError>
         if of_journal().next().is_some() {
             let (directory, files) = (storage.path(), of_journal().count());
             match destination {
-                "" => tracing::warn!(%directory, files, "removing the data in the directory"),
+                "" => tracing::info!(%directory, files, "removing the data in the directory"),
                 _ => {
                     tracing::warn!(%directory, files, to = destination, "moving the data in the directory to a subdirectory")
                 }

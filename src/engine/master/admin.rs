@@ -129,7 +129,11 @@ impl<E: Env> AdminService for AdminApi<E> {
         let state = self.view.service().state;
         match self.view.stuck_for() {
             Some(stuck) => Some(format!("an RPC worker thread has been stuck for {} s", stuck.as_secs())),
-            None => (!state.is_serving()).then(|| format!("the master is {}", state.name())),
+            None if state.is_serving() => None,
+            None => {
+                let why = self.view.ha().and_then(|ha| ha.not_promotable);
+                Some(format!("the master is {}{}", state.name(), why.map_or(String::new(), |why| format!("; {why}"))))
+            }
         }
     }
 

@@ -45,7 +45,7 @@ impl ServerAddress {
     }
 
     /// Waits until another server leads than the one at `at`. Never returns for a fixed address.
-    pub(super) async fn changed(&self, at: &HostPort) {
+    pub async fn changed(&self, at: &HostPort) {
         match self {
             ServerAddress::Fixed(_) => std::future::pending().await,
             ServerAddress::Leader(leader) => drop(awaited(leader, |now| now != at).await),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -50,7 +50,16 @@ const FDS_MAX: usize = 100_000;
 /// The process that listens on TCP `port` on this host. If there is none, a process that has a connection from that
 /// port. `None` if no such process is visible.
 pub fn holder(port: u16) -> Option<PortOwner> {
-    holder_under(Path::new("/proc"), port)
+    holder_under(Path::new("/proc"), port, &|_| true)
+}
+
+/// Like [`holder`], for a server on `host`. Processes that use the port on another address are not in its way. Resolves `host`.
+pub fn holder_at(host: &str, port: u16) -> Option<PortOwner> {
+    let resolved = (host, port).to_socket_addrs().map(|found| found.map(|at| at.ip().to_canonical()).collect());
+    let resolved: Vec<IpAddr> = resolved.unwrap_or_default();
+    let is_any = resolved.is_empty() || resolved.iter().any(IpAddr::is_unspecified);
+    let overlaps = |local: IpAddr| is_any || local.is_unspecified() || resolved.contains(&local.to_canonical());
+    holder_under(Path::new("/proc"), port, &overlaps)
 }
 
 /// The kernel's port range for outgoing connections. A port in this range may already be in use when a service starts.
@@ -82,11 +91,12 @@ pub fn can_listen(port: u16) -> io::Result<()> {
     Ok(bind(probe.as_raw_fd(), &all)?)
 }
 
-fn holder_under(proc: &Path, port: u16) -> Option<PortOwner> {
+/// `is_wanted` selects sockets by their local address.
+fn holder_under(proc: &Path, port: u16, is_wanted: &dyn Fn(IpAddr) -> bool) -> Option<PortOwner> {
     let sockets: Vec<(PortUse, u64)> = ["net/tcp", "net/tcp6"]
         .iter()
         .filter_map(|table| fs::File::open(proc.join(table)).ok())
-        .flat_map(|file| sockets(BufReader::new(file), port))
+        .flat_map(|file| sockets(BufReader::new(file), port, is_wanted))
         .collect();
     [PortUse::Listens, PortUse::Connects].into_iter().find_map(|port_use| {
         let inodes: Vec<u64> = sockets.iter().filter(|(of, _)| *of == port_use).map(|(_, inode)| *inode).collect();
@@ -104,11 +114,12 @@ fn owner(proc: &Path, inodes: &[u64]) -> Option<u32> {
 }
 
 /// The inodes of the sockets with local port `port`, from the contents of `/proc/net/tcp` or `tcp6`.
-fn sockets(table: impl BufRead, port: u16) -> Vec<(PortUse, u64)> {
+fn sockets(table: impl BufRead, port: u16, is_wanted: &dyn Fn(IpAddr) -> bool) -> Vec<(PortUse, u64)> {
     let port_use = |state| if state == TcpState::Listen { PortUse::Listens } else { PortUse::Connects };
     // A connection in TIME_WAIT has inode 0 and belongs to no process.
     procfs::tcp_sockets(table)
         .filter(|socket| socket.local_address.port() == port && socket.inode > 0)
+        .filter(|socket| is_wanted(socket.local_address.ip()))
         .map(|socket| (port_use(socket.state), socket.inode))
         .collect()
 }
@@ -153,7 +164,7 @@ mod tests {
 
     #[test]
     fn sockets_of_a_port_are_found_with_their_use() {
-        let found = |port| sockets(TABLE.as_bytes(), port);
+        let found = |port| sockets(TABLE.as_bytes(), port, &|_| true);
         assert_eq!(found(50051), [(PortUse::Listens, 4242), (PortUse::Connects, 4243)]);
         assert_eq!(found(9003), [(PortUse::Listens, 4244)]);
         assert!(found(1).is_empty() && found(2).is_empty());
@@ -169,6 +180,15 @@ mod tests {
             assert_eq!((holder.pid, holder.port_use), (std::process::id(), PortUse::Listens));
             assert!(!holder.command.is_empty());
         }
+    }
+
+    #[test]
+    fn a_listener_on_another_address_does_not_hold_the_port() {
+        let listener = std::net::TcpListener::bind("127.0.0.2:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let pid = |host| holder_at(host, port).map(|holder| holder.pid);
+        let own = Some(std::process::id());
+        assert_eq!([pid("127.0.0.1"), pid("127.0.0.2"), pid("0.0.0.0"), pid("::")], [None, own, own, own]);
     }
 
     #[test]

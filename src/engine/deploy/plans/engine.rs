@@ -209,6 +209,7 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
             memlock: true,
         },
         mounts: if local { vec![model] } else { Vec::new() },
+        secret: None,
         data: None,
         probes: ProbeSet { startup: health(10, STARTUP_S / 10), readiness: health(10, 3), liveness: health(30, 6) },
         after,

@@ -5,7 +5,7 @@ use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, DataVolume, DeployError, DeploymentSpec, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
-    ProcessPlan, ProcessResources, StartupWait,
+    ProcessPlan, ProcessResources, SecretFile, StartupWait,
 };
 use crate::engine::plan::master_disk;
 
@@ -66,6 +66,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
     if let Some(data) = &data {
         flag("data-dir", data.path.clone());
     }
+    let secret = secret(context);
     add_extra_flags(context, &mut argv)?;
     let mut ports = vec![
         NamedPort { name: "rpc", number: master.rpc_port },
@@ -91,6 +92,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
             ..ProcessResources::default()
         },
         mounts: Vec::new(),
+        secret,
         probes: probes(context, data.is_some()),
         after: Vec::new(),
         wait: etcd(context),
@@ -100,6 +102,13 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
         drain: None,
         name,
     })
+}
+
+/// The secret of the replication between masters.
+fn secret(context: &PlanContext<'_>) -> Option<SecretFile> {
+    let ha = context.spec.master.ha.as_ref()?;
+    let source = if context.on_hosts() { &ha.secret_file } else { &context.spec.kubernetes.ha_secret };
+    (!source.is_empty()).then(|| SecretFile { flag: "ha-secret-file", source: source.clone() })
 }
 
 /// Number of keys that fit into the master's memory.

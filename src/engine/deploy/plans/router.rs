@@ -54,6 +54,7 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
         ports: vec![NamedPort { name: "http", number: serving.router.port }],
         resources: ProcessResources { memory: Some(MEMORY_BYTES), cpus: 2, ..ProcessResources::default() },
         mounts: Vec::new(),
+        secret: None,
         data: None,
         // /health returns 200 once the router listens. It is ready when it has at least one server of each type.
         probes: ProbeSet {

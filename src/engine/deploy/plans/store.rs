@@ -97,6 +97,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
             memlock: rdma,
         },
         mounts,
+        secret: None,
         data: None,
         // The REST port opens once the segment is mounted. If the master is unreachable, the node becomes unready but is not restarted,
         // because a restart would lose its objects.

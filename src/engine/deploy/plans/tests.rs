@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::deploy::render::{RenderFormat, render as render_files};
 use crate::engine::deploy::{DeploySize, FileFormat, HighAvailability, MetadataKind, ProbeAction, ServingMode, parse};
 use crate::engine::plan::size_text;
 use crate::engine::upstream::Release;
@@ -136,6 +137,33 @@ fn elected(more: &str) -> String {
         "programs = \"mcctl\"\nname = \"a\"\n{LAPTOP}[serving]\nhosts = [\"10.0.0.3\"]\n[master]\n\
          hosts = [\"10.0.0.1\", \"10.0.0.2\"]\n{more}\n[master.ha]\netcd = [\"10.0.0.9:2379\"]\n"
     )
+}
+
+#[test]
+fn elected_masters_read_their_secret_where_the_platform_keeps_it() {
+    let text = elected("") + "secret_file = \"/etc/mcctl/ha\"\n[kubernetes]\nha_secret = \"ha\"\n";
+    let master = |platform| plan_processes(&read(&text), platform).expect("valid").remove(0);
+    let (host, pod) = (master(Platform::Hosts), master(Platform::Kubernetes));
+    assert_eq!(host.container_argv().last().map(String::as_str), Some("--ha-secret-file=/etc/mcctl/ha"));
+    assert_eq!(pod.container_argv().last().map(String::as_str), Some("--ha-secret-file=/etc/mcctl-secret/ha-secret"));
+    assert!(pod.secret.is_some_and(|secret| secret.source == "ha"));
+    let render = |format| {
+        let mut spec = read(&text);
+        spec.images.mcctl = "mcctl:1".to_owned();
+        let files = render_files(&spec, format, "a.toml").expect("valid");
+        files.into_iter().map(|file| file.text).collect::<String>()
+    };
+    let units = render(RenderFormat::Systemd);
+    assert!(units.contains("LoadCredential=ha-secret:/etc/mcctl/ha\n"));
+    assert!(units.contains(" --ha-secret-file=${CREDENTIALS_DIRECTORY}/ha-secret\n"));
+    assert!(render(RenderFormat::Compose).contains("/etc/mcctl/ha:/etc/mcctl/ha:ro"));
+    assert!(render(RenderFormat::K8s).contains("secretName: ha"));
+    for (wrong, key) in [
+        (text.replace("\"mcctl\"\nname", "\"upstream\"\nname"), "master.ha.secret_file"),
+        (text.replace("/etc/mcctl/ha", "ha"), "master.ha.secret_file"),
+    ] {
+        assert_eq!(refused(&wrong), key);
+    }
 }
 
 #[test]

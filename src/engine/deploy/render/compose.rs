@@ -167,6 +167,7 @@ fn service(
             .mounts
             .iter()
             .map(|found| mount(&found.path, found.writes))
+            .chain(plan.secret.iter().map(|secret| mount(&secret.source, false)))
             .chain(plan.data.iter().map(|data| format!("{}:{}", data.name, data.path)))
             .collect(),
         shm_size: (resources.shm > 0).then_some(resources.shm),

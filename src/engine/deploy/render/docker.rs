@@ -1,7 +1,7 @@
 //! Renders one script per host that starts and stops its containers.
 
 use crate::engine::deploy::render::{RenderContext, RenderedFile, quoting, requirements};
-use crate::engine::deploy::{DeployError, ProcessPlan};
+use crate::engine::deploy::{DeployError, ProcessPlan, SecretFile};
 
 /// Renders the files HOST/docker.sh.
 pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
@@ -59,6 +59,9 @@ fn run(context: &RenderContext<'_>, plan: &ProcessPlan) -> Result<String, Deploy
     for mount in &plan.mounts {
         let mode = if mount.writes { "" } else { ":ro" };
         flag(&["--volume", &format!("{0}:{0}{mode}", mount.path)]);
+    }
+    if let Some(SecretFile { source, .. }) = &plan.secret {
+        flag(&["--volume", &format!("{source}:{source}:ro")]);
     }
     if let Some(data) = &plan.data {
         flag(&["--volume", &format!("{}:{}", data.name, data.path)]);

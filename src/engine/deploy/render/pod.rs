@@ -6,7 +6,7 @@ use crate::engine::deploy::render::yaml::{ToYaml, map, pairs};
 use crate::engine::deploy::render::{RenderContext, sandbox};
 use crate::engine::deploy::{
     ComponentRole, DataVolume, DeployError, HostMount, ImageSource, NamedPort, Platform, ProbeAction, ProbeSpec,
-    ProcessPlan,
+    ProcessPlan, SecretFile,
 };
 
 /// How long upstream's store ignores signals during setup, in seconds (0.3.13: 20 attempts of 4.4 s).
@@ -19,6 +19,8 @@ const OURS: &[&str] = &["POD_IP", "NODE_RANK", "RBG_LWP_LEADER_ADDRESS", "RBG_LW
 pub(crate) const DATA_VOLUME: &str = "data";
 /// Name of the volume for temporary files.
 const TEMPORARY_VOLUME: &str = "tmp";
+/// The volume with the secret of the masters.
+const SECRET_VOLUME: &str = "secret";
 /// User and group of masters and store nodes. The group owns the files of a data volume. The number is the customary one for a user
 /// without an account in the image.
 const UNPRIVILEGED: u32 = 65532;
@@ -224,6 +226,9 @@ impl<'a> PodWorkload<'a> {
         if let Some(data) = &plan.data {
             mounts.push(map! { "name": DATA_VOLUME, "mountPath": &data.path });
         }
+        if plan.secret.is_some() {
+            mounts.push(map! { "name": SECRET_VOLUME, "mountPath": SecretFile::DIRECTORY, "readOnly": true });
+        }
         if writes_temporary_files(plan) {
             mounts.push(map! { "name": TEMPORARY_VOLUME, "mountPath": "/tmp" });
         }
@@ -265,6 +270,11 @@ impl<'a> PodWorkload<'a> {
             let kind = if whole { "Directory" } else { "DirectoryOrCreate" };
             let source = map! { "path": &mount.path, "type": kind };
             volumes.push(map! { "name": self.volume_name(mount), "hostPath": source });
+        }
+        if let Some(secret) = self.plans.iter().find_map(|plan| plan.secret.as_ref()) {
+            let items = vec![map! { "key": SecretFile::KEY, "path": SecretFile::KEY }];
+            let source = map! { "secretName": &secret.source, "items": items };
+            volumes.push(map! { "name": SECRET_VOLUME, "secret": source });
         }
         if self.plans.iter().any(|plan| writes_temporary_files(plan)) {
             volumes.push(map! { "name": TEMPORARY_VOLUME, "emptyDir": Value::Mapping(Mapping::new()) });

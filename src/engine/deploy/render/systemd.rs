@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::deploy::render::sandbox::{self, FILE_OWNER, UnitUser, below_state};
 use crate::engine::deploy::render::{RenderContext, RenderedFile, env, quoting, requirements};
-use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan};
+use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, SecretFile};
 use crate::engine::plan::client::{GIB1, MIB2};
 
 /// Renders the files of all hosts.
@@ -87,7 +87,13 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     if let Some(script) = plan.wait_script() {
         line(format!("ExecStartPre={}", quoting::unit_line(&["/bin/bash".to_owned(), "-c".to_owned(), script])));
     }
-    line(format!("ExecStart={}", quoting::unit_line(&plan.argv)));
+    let mut start = quoting::unit_line(&plan.argv);
+    if let Some(secret) = &plan.secret {
+        // systemd reads the file as root, and gives the process a copy.
+        line(format!("LoadCredential={}:{}", SecretFile::KEY, quoting::unit(&secret.source)));
+        start.push_str(&format!(" --{}=${{CREDENTIALS_DIRECTORY}}/{}", secret.flag, SecretFile::KEY));
+    }
+    line(format!("ExecStart={start}"));
     if let Some(argv) = plan.drain_argv() {
         // systemd sends SIGTERM afterwards, regardless of the response.
         line(format!("ExecStop=-{}", quoting::unit_line(&argv)));

@@ -32,7 +32,7 @@ fn without_leader(record: Option<&Fact<Option<String>>>, why: &str) -> CheckStat
         }
         Some(Ok(None)) | None => (
             "no master is registered in etcd",
-            "start mooncake_master --enable_ha=true with this cluster id, and set the same MC_STORE_CLUSTER_ID on clients",
+            "start the masters with --enable-ha, this etcd and this cluster ID, and set the same MC_STORE_CLUSTER_ID on clients",
         ),
     };
     unreached(format!("{what}: {HANG}"), why.to_owned(), remedy.to_owned())
@@ -135,7 +135,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "no master is serving: all lookups and puts fail".to_owned(),
             format!("service_ready is false on all masters: {}", listed(&states)),
-            "wait for a leader (5 s for the lease and 5 s to warm up); if none appears, check etcd and that all masters have the same --cluster_id",
+            "wait for a leader (up to 10 s with mooncake_master); if none appears, check etcd and that all masters have the same --cluster-id",
         ),
         _ => add(
             Severity::Error,
@@ -205,7 +205,7 @@ pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
             Severity::Error,
             "etcd has no leader: no master has won the election",
             format!("{} does not exist", leader.key),
-            "start the masters with --enable_ha=true and this etcd; after a crash, the lease of mooncake_master lasts 5 s, that of mcctl's master 2 s",
+            "start the masters with --enable-ha and this etcd; after a crash, the lease of mooncake_master lasts 5 s, that of mcctl's master 2 s",
         ),
         Ok(Some(value)) if etcd::is_warming(value) => finding(
             "leader-record",
@@ -299,6 +299,10 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
     }
 }
 
+fn counted(keys: f64) -> String {
+    if keys == 1.0 { "1 key".to_owned() } else { format!("{keys} keys") }
+}
+
 /// The master's metadata survives a restart.
 pub fn survives(facts: &ClusterFacts) -> CheckStatus {
     let healthy: Vec<&AdminFacts> = facts.admins.iter().filter(|admin| admin.health.is_ok()).collect();
@@ -321,7 +325,7 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
             "metadata-survives",
             Severity::Warning,
             "HA is enabled, but no standby replicates the leader's metadata: a failover loses all keys",
-            format!("{keys} keys, and ha_oplog_applied_sequence_id is 0 at {}", listed(&ats(&standbys))),
+            format!("{}, and ha_oplog_applied_sequence_id is 0 at {}", counted(keys), listed(&ats(&standbys))),
             "start all masters with --enable_oplog=true (0.3.13, etcd), or accept an empty cache after a failover",
         ));
     }
@@ -372,15 +376,18 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
             _ => (Severity::Info, EMPTIES, NO_REMEDY),
         };
         let made = snapshots.map_or(0, |(made, _)| made);
-        let evidence =
-            format!("{keys} keys, no standby, {}", plural(usize::try_from(made).unwrap_or(usize::MAX), "snapshot"));
+        let evidence = format!(
+            "{}, no standby, {}",
+            counted(keys),
+            plural(usize::try_from(made).unwrap_or(usize::MAX), "snapshot")
+        );
         findings.push(finding("metadata-survives", severity, what, evidence, remedy));
     }
     status(findings, || match (is_kept, is_ha) {
-        (true, _) if directory.is_some() => format!("{keys} keys, and the master has a data directory"),
+        (true, _) if directory.is_some() => format!("{}, and the master has a data directory", counted(keys)),
         (true, _) => "a standby replicates the metadata".to_owned(),
         (false, true) => "nothing is stored yet".to_owned(),
-        (false, false) => format!("one master, {keys} keys"),
+        (false, false) => format!("one master, {}", counted(keys)),
     })
 }
 

@@ -75,6 +75,9 @@ fn undetailed(facts: &ClusterFacts) -> Option<CheckStatus> {
 
 fn no_admin(facts: &ClusterFacts) -> String {
     match facts.admins.is_empty() {
+        true if facts.leader.is_some() => {
+            "the masters' admin HTTP addresses are unknown: pass --admins HOST:PORT,HOST:PORT".to_owned()
+        }
         true => "the master's admin HTTP address is unknown: pass --admin HOST:PORT".to_owned(),
         false => "no serving master responds on its admin HTTP port".to_owned(),
     }

@@ -15,7 +15,7 @@ pub fn ready(facts: &ClusterFacts) -> CheckStatus {
     let Some(leader) = leader_report(facts) else {
         let why = match facts.admins.iter().any(|admin| admin.ha.is_some()) {
             true => "none of the specified masters leads: pass the leader's admin address with --admins",
-            false => "no mcctl master with --enable-ha was asked",
+            false => "no mcctl master with --enable-ha is among the specified masters",
         };
         return CheckStatus::Skipped(why.to_owned());
     };

@@ -16,7 +16,7 @@ use crate::engine::master::state::MasterState;
 /// The copy of a standby, and where it comes from.
 #[derive(Debug)]
 pub(super) struct StandbyCopy {
-    policy: StorePolicy,
+    pub policy: StorePolicy,
     /// Counts the copies of this process. The result of work on a former copy has no effect.
     generation: u64,
     content: CopyContent,

@@ -21,6 +21,7 @@ use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
 use crate::engine::master::server::ha::etcd_errors::{EtcdErrors, EtcdEvent};
 use crate::engine::master::server::ha::gate::GatePhase;
 use crate::engine::master::server::ha::links::StreamLinks;
+use crate::engine::master::server::ha::repeats::RepeatedMessages;
 use crate::engine::master::server::ha::stream::StreamMessage;
 use crate::engine::master::server::ha::{HaHub, HaSettings};
 use crate::engine::master::server::shared::MasterShared;
@@ -65,6 +66,8 @@ pub(super) struct DriverState {
     /// The leader's last change, from its last ping.
     pub leader_last: u64,
     pub etcd_errors: EtcdErrors,
+    /// What was logged about masters that try to follow this one.
+    pub about_peers: RepeatedMessages,
     /// This master leads, or is about to, without having been in sync: number of the former leader's announced changes that it does not have.
     pub may_lack: Option<u64>,
     pub promotions: u64,
@@ -116,6 +119,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             digests: 0,
             leader_last: 0,
             etcd_errors: EtcdErrors::default(),
+            about_peers: RepeatedMessages::default(),
             may_lack: None,
             promotions: 0,
             demotions: 0,

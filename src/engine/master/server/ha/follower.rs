@@ -14,7 +14,7 @@ use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::copy_stream::CopyStream;
 use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
 use crate::engine::master::server::ha::gate::GatePhase;
-use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, StreamStart, greet};
+use crate::engine::master::server::ha::handshake::{ContinuedSettings, HANDSHAKE_TIMEOUT, Hello, StreamStart, greet};
 use crate::engine::master::server::ha::stream::StreamError;
 
 /// Maximum time to connect.
@@ -59,6 +59,7 @@ async fn run<E: Env, B: ElectionBackend>(
         let me = driver.state().core.me().clone();
         let (cluster, release) = (driver.settings.cluster.clone(), env!("CARGO_PKG_VERSION").to_owned());
         let format = DATA_FORMAT_NEWEST.number();
+        let settings = Some(ContinuedSettings::of(&copy.policy));
         Hello {
             cluster,
             standby: me.id,
@@ -67,6 +68,7 @@ async fn run<E: Env, B: ElectionBackend>(
             format,
             release,
             rpc: Some(me.rpc.to_string()),
+            settings,
         }
     };
     let greeted = greet(&mut stream, &driver.settings.secret, &hello);

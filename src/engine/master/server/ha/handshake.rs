@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::engine::ha::{HistoryId, MemberId};
+use crate::engine::master::config::StorePolicy;
 
 /// The version of the stream. Masters with different ones do not replicate.
 pub(super) const STREAM_VERSION: u32 = 2;
@@ -45,6 +46,35 @@ pub(super) struct Hello {
     /// The address of the standby's RPC port.
     #[serde(default)]
     pub rpc: Option<String>,
+    /// `None`: from a release before this field.
+    #[serde(default)]
+    pub settings: Option<ContinuedSettings>,
+}
+
+/// Settings that clients depend on, and that a new leader continues with its own values. In milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ContinuedSettings {
+    client_ttl: u64,
+    kv_lease_ttl: u64,
+}
+
+impl ContinuedSettings {
+    pub fn of(policy: &StorePolicy) -> ContinuedSettings {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        ContinuedSettings { client_ttl: ms(policy.client_ttl), kv_lease_ttl: ms(policy.lease_ttl) }
+    }
+
+    /// The flags whose values differ, with both values.
+    pub fn difference(&self, standby: &ContinuedSettings) -> Option<String> {
+        let flags = [
+            ("--client-ttl", self.client_ttl, standby.client_ttl),
+            ("--default-kv-lease-ttl", self.kv_lease_ttl, standby.kv_lease_ttl),
+        ];
+        let differing = flags.into_iter().filter(|(_, own, theirs)| own != theirs);
+        let texts: Vec<String> =
+            differing.map(|(flag, own, theirs)| format!("{flag}: {own} ms here, {theirs} ms there")).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
 }
 
 /// The leader's answer.
@@ -252,7 +282,9 @@ mod tests {
 
     fn hello() -> Hello {
         let (cluster, release) = ("c".to_owned(), "1".to_owned());
-        Hello { cluster, standby: MemberId(2), history: Some(HistoryId(1)), applied: 9, format: 1, release, rpc: None }
+        let (standby, history) = (MemberId(2), Some(HistoryId(1)));
+        let settings = Some(ContinuedSettings::of(&StorePolicy::default()));
+        Hello { cluster, standby, history, applied: 9, format: 1, release, rpc: None, settings }
     }
 
     async fn run(
@@ -277,6 +309,14 @@ mod tests {
             assert_eq!(heard.unwrap(), hello());
             assert_eq!(welcomed.unwrap().start, StreamStart::Changes);
         }
+    }
+
+    #[test]
+    fn different_settings_are_named_with_both_values() {
+        let own = ContinuedSettings::of(&StorePolicy::default());
+        assert_eq!(own.difference(&own), None);
+        let standby = ContinuedSettings { client_ttl: 7_000, ..own };
+        assert_eq!(own.difference(&standby).as_deref(), Some("--client-ttl: 10000 ms here, 7000 ms there"));
     }
 
     #[tokio::test]

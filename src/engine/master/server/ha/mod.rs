@@ -17,6 +17,7 @@ mod gate;
 mod handshake;
 mod links;
 mod perform;
+mod repeats;
 mod replication;
 mod run;
 mod snapshot_stream;

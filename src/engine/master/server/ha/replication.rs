@@ -13,7 +13,9 @@ use crate::engine::ha::frame::{FrameKind, put_frame};
 use crate::engine::ha::message::Changes;
 use crate::engine::ha::{HaMessage, HistoryId, MemberId};
 use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, Hello, LeaderHandshake, StreamStart, Welcome};
+use crate::engine::master::server::ha::handshake::{
+    ContinuedSettings, HANDSHAKE_TIMEOUT, Hello, LeaderHandshake, StreamStart, Welcome,
+};
 use crate::engine::master::server::ha::snapshot_stream::{SnapshotPart, stream_snapshot};
 use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
 use crate::engine::master::server::ha::tail::{TailCursor, TailKind};
@@ -36,15 +38,23 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
     peer: &str,
     permit: OwnedSemaphorePermit,
 ) {
+    let is_due = |message: &str| driver.state().about_peers.is_due(driver.env.now(), peer, message);
     let begun = LeaderHandshake::begin(&mut stream, &driver.settings.secret);
     let handshake = match deadline(&driver.env, HANDSHAKE_TIMEOUT, begun).await {
         Ok(Ok(handshake)) => handshake,
-        Ok(Err(error)) => return tracing::warn!(%peer, %error, "a connection to the port for standbys was refused"),
+        Ok(Err(error)) => {
+            if is_due(&error.to_string()) {
+                tracing::warn!(%peer, %error, "a connection to the port for standbys was refused");
+            }
+            return;
+        }
         Err(_) => return,
     };
     let standby = handshake.hello.standby;
     let (welcome, source) = accept(driver, &handshake.hello);
-    if let StreamStart::Refused(why) = &welcome.start {
+    if let StreamStart::Refused(why) = &welcome.start
+        && is_due(why)
+    {
         tracing::info!(%peer, %standby, why, "a standby was refused");
     }
     let finished = handshake.finish(&mut stream, &driver.settings.secret, &welcome);
@@ -52,6 +62,12 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
         return;
     }
     drop(permit);
+    let own = ContinuedSettings::of(&driver.copy().policy);
+    if let Some(different) = handshake.hello.settings.and_then(|standby| own.difference(&standby))
+        && is_due(&different)
+    {
+        tracing::warn!(%peer, %standby, different, "a standby has other settings, which apply after a failover; use the same for all masters");
+    }
     let Some((source, term)) = source else { return };
     tracing::info!(%peer, %standby, start = ?welcome.start, change = handshake.hello.applied, "a standby follows");
     let (link, messages) = {

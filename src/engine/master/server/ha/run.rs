@@ -78,10 +78,15 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 }
             }
         }
-        let (replicated, is_due) = self.update(|core, now| {
+        let (replicated, is_due, not_promoted) = self.update(|core, now| {
             core.tick(now);
-            (core.replicated(), matches!(core.role(), HaRole::Leader))
+            (core.replicated(), matches!(core.role(), HaRole::Leader), core.not_promoted(now))
         });
+        if let Some(why) = not_promoted
+            && self.state().about_peers.is_due(self.env.now(), "", &why)
+        {
+            tracing::warn!(why, "no master leads, and this standby is not promoted");
+        }
         self.start_log_threads();
         if self.hub.gate.is_open() {
             // A range that is freed may be used again when the change cannot be lost here either.

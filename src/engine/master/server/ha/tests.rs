@@ -127,7 +127,8 @@ async fn start_at(
     };
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", port));
     config.threads = 1;
-    config.policy.client_ttl = CLIENT_TTL;
+    // Tests with a data directory take longer, and send no heartbeats.
+    config.policy.client_ttl = if data.is_some() { Duration::from_secs(120) } else { CLIENT_TTL };
     MasterServer::start_in_cluster(config, settings, election.clone(), data, RealEnv::new()).await.unwrap()
 }
 
