@@ -351,7 +351,9 @@ impl Args {
         };
         if !given.etcd.is_empty() {
             let replicas = u32::try_from(spec.master.hosts.len()).unwrap_or(u32::MAX);
-            spec.master.ha = Some(HighAvailability { etcd: given.etcd, replicas, ..HighAvailability::default() });
+            // etcd:// addresses have semicolons.
+            let etcd = given.etcd.iter().flat_map(|members| members.split(';')).map(str::to_owned).collect();
+            spec.master.ha = Some(HighAvailability { etcd, replicas, ..HighAvailability::default() });
         }
         // Without --hosts, the servers run on the master's host.
         let master_host = spec.master.hosts.first().cloned().into_iter().collect::<Vec<_>>();
