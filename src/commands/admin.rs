@@ -25,6 +25,12 @@ pub fn failure(error: &AdminError, origin: &str) -> Failure {
             .next("pass the master's admin address with --admin HOST:PORT (the port is the master's --metrics_port, 9003 by default)")
     };
     let failure = match &error.kind {
+        AdminErrorKind::Status { status: status @ (401 | 403), body }
+        | AdminErrorKind::Unexpected { status: status @ (401 | 403), body, .. } => {
+            Failure::usage(format!("the master's admin HTTP endpoint at {at} refused the request"))
+                .found(format!("{}: {}", shown(*status), body.trim()))
+                .next("pass a token with --token-file FILE or MCCTL_TOKEN, and a certificate with --client-cert, if the master requires them")
+        }
         AdminErrorKind::Fetch(FetchError::Unreachable(why) | FetchError::Unusable(why)) => unreachable(why),
         AdminErrorKind::Fetch(FetchError::Timeout(limit)) => late("no complete response", *limit),
         AdminErrorKind::Fetch(FetchError::TooLong(bytes)) => {

@@ -85,6 +85,7 @@ impl ConnectArgs {
             .transfer_deadline(master.timeout);
         let mut config = builder.config();
         let warnings = config.apply_variables(&|name| std::env::var(name).ok());
+        config.engine.settings.credentials = master.credentials.clone();
         let usual = CallLimits::default();
         config.engine.settings.metadata =
             CallLimits { connect: usual.connect.min(master.timeout), call: master.timeout };

@@ -16,7 +16,8 @@ pub async fn find(master: &MasterTarget) -> Option<DiscoveredMode> {
 /// The metadata mode that the nodes of `master` use, discovered through the admin endpoint `admin`; `None` if there is no evidence.
 pub async fn find_at(admin: &HostPort, master: &MasterTarget) -> Option<DiscoveredMode> {
     let keys = key_space();
-    let question = DiscoveryQuery { admin, master_host: &master.at.host, keys: &keys, limit: master.timeout };
+    let (limit, credentials) = (master.timeout, &master.credentials);
+    let question = DiscoveryQuery { admin, master_host: &master.at.host, keys: &keys, limit, credentials };
     discovery::find(&RealEnv::new(), &question).await
 }
 

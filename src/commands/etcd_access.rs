@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::commands::error::Failure;
 use crate::commands::settings::read_text;
-use crate::engine::etcd::{EtcdClient, EtcdOptions, EtcdUser, tls_config};
+use crate::engine::etcd::{EtcdClient, EtcdOptions, EtcdUser};
+use crate::engine::http::tls::{PemIdentity, client_config};
 
 /// Maximum size of a file with certificates or a key, in bytes.
 const PEM_BYTES_MAX: u64 = 1 << 20;
@@ -63,8 +64,10 @@ fn with_access(mut options: EtcdOptions, env: impl Fn(&str) -> Option<String>) -
         Some((certificate, key)) => Some((read(certificate, CERT)?, read(key, KEY)?)),
         None => None,
     };
-    let pair = identity.as_ref().map(|(certificate, key)| (certificate.as_bytes(), key.as_bytes()));
-    let tls = tls_config(roots.as_bytes(), pair).map_err(|error| {
+    let pair = identity
+        .as_ref()
+        .map(|(certificate, key)| PemIdentity { certificates: certificate.as_bytes(), key: key.as_bytes() });
+    let tls = client_config(roots.as_bytes(), pair).map_err(|error| {
         Failure::usage("the certificates for etcd are not valid")
             .tried(format!("{CACERT}={authority}, {CERT} and {KEY}"))
             .found(error.to_string())

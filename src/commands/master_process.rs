@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+use crate::commands::access_plan::AccessPlan;
 use crate::commands::cluster_plan::ClusterPlan;
 use crate::commands::data_directory::{DataPlan, STOP_WITH_DATA_MAX};
 use crate::commands::error::Failure;
@@ -15,14 +16,14 @@ use crate::commands::listen::ListenAddress;
 use crate::commands::metadata_directory::MetadataDataPlan;
 use crate::commands::runtime;
 use crate::engine::base::HostPort;
-use crate::engine::env::{Env, RealEnv};
-use crate::engine::http::HttpServer;
+use crate::engine::env::{Env, RealEnv, address_filter};
+use crate::engine::http::{HttpCredentials, HttpServer};
 use crate::engine::journal::JournalError;
 use crate::engine::master::admin::AdminApi;
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::view::AdminView;
 use crate::engine::master::{MasterConfig, MasterError, MasterHandle, MasterServer, StateEffect, UnmountReason};
-use crate::engine::metadata::{KeyParsing, KeySpace, MetadataClient, MetadataService};
+use crate::engine::metadata::{CallLimits, KeyParsing, KeySpace, MetadataClient, MetadataService};
 use crate::engine::rpc::StartError;
 use crate::engine::sys::process_metrics;
 
@@ -35,6 +36,8 @@ pub struct MasterPlan {
     pub admin: ListenAddress,
     /// Address of the embedded metadata service, if it is enabled.
     pub metadata: Option<ListenAddress>,
+    /// Who may connect to the ports, and who may send which HTTP request.
+    pub access: AccessPlan,
     pub cleanup: MetadataCleanup,
     /// The directory that keeps the state; `None`: the state is only in memory.
     pub data: Option<DataPlan>,
@@ -66,6 +69,7 @@ pub struct MasterProcess {
     master: MasterServer<RealEnv>,
     admin: Arc<AdminApi<RealEnv>>,
     http: Vec<HttpServer>,
+    access: AccessPlan,
     report: bool,
     departures: Receiver<StateEffect>,
     cleaner: MetadataCleaner,
@@ -85,7 +89,8 @@ impl MasterProcess {
     /// # Errors
     /// A port cannot be bound, or the host cannot start threads.
     pub async fn start(plan: &MasterPlan) -> Result<MasterProcess, Failure> {
-        let env = RealEnv::new();
+        let env = plan.access.env();
+        let (access, scheme) = (&plan.access.http, plan.access.http.scheme());
         let mut http = Vec::new();
         // First, so that the message is the master's if another process uses the directory.
         let data = plan.data.as_ref().map(|data| data.open(&env)).transpose()?;
@@ -97,14 +102,15 @@ impl MasterProcess {
                 Some(data) => MetadataDataPlan::embedded(data).restore(&env, key_space(), KeyParsing::Plain)?,
                 None => MetadataService::new(env.clone(), key_space()),
             };
-            let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
+            let running = service.start_with(&listen.at, access.clone()).await;
+            let running = running.map_err(|error| listen.failure(&error.source))?;
             metadata_at = Some(running.at().clone());
             embedded = Some((running.at().clone(), service.clone()));
             http.push(running);
             cleaner = MetadataCleaner::Here { service, remove: plan.cleanup == MetadataCleanup::Remove };
         }
         if let MetadataCleanup::Elsewhere(url) = &plan.cleanup {
-            cleaner = elsewhere(url.as_deref())?;
+            cleaner = elsewhere(url.as_deref(), &plan.access.credentials)?;
         }
         let started = match &plan.cluster {
             None => MasterServer::start_here(plan.config.clone(), data, env.clone()).await,
@@ -128,24 +134,34 @@ impl MasterProcess {
             (MasterError::Data(error), None) => Failure::host("cannot restore the state").found(error.to_string()),
         })?;
         let departures = master.handle().unmount_events();
-        let announcer = Announcer { rpc_port: master.rpc_port(), embedded };
+        let announcer = Announcer { rpc_port: master.rpc_port(), embedded, scheme };
         let admin = AdminApi::announcing(env, Arc::new(master.handle()), Some(announcer));
-        admin.append_metrics(process_metrics::exposition);
+        admin.append_metrics(|| process_metrics::exposition() + &address_filter::exposition());
         if let MetadataCleaner::Here { service, .. } = &cleaner {
             service.share_request_counts(admin.http_requests().clone());
         }
-        let running = admin.start(&plan.admin.at).await.map_err(|error| plan.admin.failure(&error.source))?;
+        let running = admin.start_with(&plan.admin.at, access.clone()).await;
+        let running = running.map_err(|error| plan.admin.failure(&error.source))?;
         let admin_at = running.at().clone();
         http.push(running);
         let rpc = HostPort::new(plan.rpc.at.host.clone(), master.rpc_port());
-        let (report, data) = (plan.report, plan.data.clone());
-        Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, report, departures, cleaner, data })
+        let (report, data, access) = (plan.report, plan.data.clone(), plan.access.clone());
+        Ok(MasterProcess { rpc, admin_at, metadata_at, master, admin, http, access, report, departures, cleaner, data })
     }
 
     /// All listen addresses of the process, for the log.
     pub fn listeners(&self) -> String {
-        let metadata = self.metadata_at.as_ref().map(|at| format!(", metadata http://{at}/metadata"));
-        format!("RPC {}, admin http://{}{}", self.rpc, self.admin_at, metadata.unwrap_or_default())
+        let scheme = self.access.http.scheme();
+        let metadata = self.metadata_at.as_ref().map(|at| format!(", metadata {scheme}://{at}/metadata"));
+        format!("RPC {}, admin {scheme}://{}{}", self.rpc, self.admin_at, metadata.unwrap_or_default())
+    }
+
+    /// Logs one warning if a port is reachable from other hosts and nothing restricts who uses it.
+    pub fn warn_if_open(&self) {
+        let metadata = self.metadata_at.as_ref().map(|at| ("metadata", at));
+        let listens: Vec<_> =
+            [("RPC", &self.rpc), ("admin HTTP", &self.admin_at)].into_iter().chain(metadata).collect();
+        self.access.warn_if_open(&listens);
     }
 
     /// The process's background work, which runs while this future is polled. Returns the reason why the process must stop: the data
@@ -162,7 +178,7 @@ impl MasterProcess {
         tokio::select! {
             error = self.master.failed() => state_not_written(self.data.as_ref(), &error),
             error = self.cleaner.failed() => records_not_written(self.data.as_ref(), &error),
-            ((), ()) = async { tokio::join!(report, cleaned) } => std::future::pending().await,
+            ((), (), ()) = async { tokio::join!(report, cleaned, self.access.keep_current()) } => std::future::pending().await,
         }
     }
 
@@ -234,7 +250,7 @@ impl MetadataCleaner {
     }
 }
 
-fn elsewhere(url: Option<&str>) -> Result<MetadataCleaner, Failure> {
+fn elsewhere(url: Option<&str>, credentials: &HttpCredentials) -> Result<MetadataCleaner, Failure> {
     let Some(url) = url else {
         tracing::warn!(
             "--enable-metadata-cleanup-on-timeout has no effect: the metadata service is not embedded, and neither \
@@ -242,7 +258,7 @@ fn elsewhere(url: Option<&str>) -> Result<MetadataCleaner, Failure> {
         );
         return Ok(MetadataCleaner::None);
     };
-    let client = MetadataClient::http(url).map_err(|error| {
+    let client = MetadataClient::with_credentials(url, CallLimits::default(), credentials).map_err(|error| {
         Failure::usage(format!("'{url}' is not a metadata service URL"))
             .tried("read MOONCAKE_TE_META_DATA_SERVER or the MOONCAKE_CONFIG_PATH file")
             .found(error.to_string())

@@ -7,12 +7,14 @@ use nix::errno::Errno;
 
 use crate::commands::admin::failure;
 use crate::commands::args;
+use crate::commands::credentials::CredentialArgs;
 use crate::commands::error::Failure;
 use crate::commands::etcd_master;
 use crate::engine::admin::{self, AdminClient, AdminError};
 use crate::engine::base::HostPort;
 use crate::engine::base::text::masked_address;
 use crate::engine::env::RealEnv;
+use crate::engine::http::HttpCredentials;
 use crate::engine::metadata::discovery;
 use crate::engine::rpc::{CallError, ConnectionError, RpcClient, ServerAddress, Timeouts, master_calls};
 use crate::engine::upstream::ports;
@@ -28,7 +30,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
 }
 
 /// Flags that select a master.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct MasterArgs {
     /// Master RPC address, or etcd://HOST:PORT of a cluster of masters [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
     #[arg(long, value_name = "HOST:PORT")]
@@ -44,6 +46,8 @@ pub struct MasterArgs {
     /// longer, provided that at least 64 KiB arrives in each timeout interval.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::limit)]
     pub timeout: Duration,
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
 }
 
 /// A master and the origin of its address.
@@ -55,6 +59,8 @@ pub struct MasterTarget {
     pub origin: String,
     /// Maximum wait for a response.
     pub timeout: Duration,
+    /// What is shown to the master's HTTP ports.
+    pub credentials: HttpCredentials,
     admin: HostPort,
     admin_origin: String,
     /// True if no admin address is set and the default admin port may belong to another master, because the RPC port is not the default.
@@ -85,7 +91,9 @@ impl MasterArgs {
                 MasterTarget { origin, leader: Some(leader.followed), ..found }
             }
         };
-        if master.is_admin_unknown && discovery::is_admin_of(&master.admin, &master.at, master.timeout).await {
+        if master.is_admin_unknown
+            && discovery::is_admin_of(&master.admin, &master.at, master.timeout, &master.credentials).await
+        {
             master.is_admin_unknown = false;
             master.admin_origin = format!("port {} belongs to the master at {}", admin::PORT, master.at);
         }
@@ -148,7 +156,8 @@ impl MasterArgs {
                 format!("the default admin port on the host from {origin}"),
             ),
         };
-        Ok(MasterTarget { at, leader: None, origin, timeout: self.timeout, admin, admin_origin, is_admin_unknown })
+        let (timeout, credentials) = (self.timeout, self.credentials.credentials_with(env)?);
+        Ok(MasterTarget { at, leader: None, origin, timeout, credentials, admin, admin_origin, is_admin_unknown })
     }
 }
 
@@ -193,7 +202,7 @@ impl MasterTarget {
                     admin::PORT
                 )));
         }
-        AdminClient::new(self.admin.clone(), self.timeout)
+        AdminClient::with_credentials(self.admin.clone(), self.timeout, &self.credentials)
             .map_err(|error| Failure::host("cannot set up an HTTP client").found(error.to_string()))
     }
 
@@ -305,7 +314,12 @@ mod tests {
 
     fn resolve(master: Option<&str>, admin: Option<&str>, env: &[(&str, &str)]) -> Resolved {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let args = MasterArgs { master: owned(master), admin: owned(admin), timeout: Duration::from_secs(1) };
+        let args = MasterArgs {
+            master: owned(master),
+            admin: owned(admin),
+            timeout: Duration::from_secs(1),
+            ..MasterArgs::default()
+        };
         let lookup = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, text)| (*text).to_owned());
         let master = args.resolve_with(lookup)?;
         Ok((master.at.to_string(), master.admin.to_string(), master.origin))
@@ -317,7 +331,12 @@ mod tests {
 
     #[test]
     fn missing_file_descriptors_are_the_hosts_fault() {
-        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let args = MasterArgs {
+            master: Some("m:1".to_owned()),
+            admin: None,
+            timeout: Duration::from_secs(1),
+            ..MasterArgs::default()
+        };
         let master = args.resolve().expect("an address");
         let connect = |source: io::Error| CallError::Connect { address: HostPort::new("m", 1), source: source.into() };
         let failure = master.failure(&connect(io::Error::from_raw_os_error(Errno::EMFILE as i32)));
@@ -327,7 +346,12 @@ mod tests {
 
     #[test]
     fn a_suspended_master_and_another_protocol_get_their_own_advice() {
-        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let args = MasterArgs {
+            master: Some("m:1".to_owned()),
+            admin: None,
+            timeout: Duration::from_secs(1),
+            ..MasterArgs::default()
+        };
         let master = args.resolve().expect("an address");
         let (address, method) = (HostPort::new("m", 1), Method::ServiceReady);
         let limit = Duration::from_secs(1);
@@ -340,7 +364,12 @@ mod tests {
 
     #[test]
     fn a_standby_and_a_lost_connection_get_their_own_advice() {
-        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let args = MasterArgs {
+            master: Some("m:1".to_owned()),
+            admin: None,
+            timeout: Duration::from_secs(1),
+            ..MasterArgs::default()
+        };
         let mut master = args.resolve().expect("an address");
         let address = HostPort::new("m", 1);
         let closed = |method| {
@@ -374,10 +403,12 @@ mod tests {
                 master: master.map(str::to_owned),
                 admin: admin.map(str::to_owned),
                 timeout: Duration::from_secs(1),
+                ..MasterArgs::default()
             };
             let env = |name: &str| match name {
                 "MOONCAKE_MASTER" => Some("a:1".to_owned()),
-                _ => port.map(str::to_owned),
+                "MOONCAKE_MASTER_METRICS_PORT" => port.map(str::to_owned),
+                _ => None,
             };
             args.resolve_with(env).expect("addresses").is_admin_unknown()
         };
@@ -391,12 +422,13 @@ mod tests {
 
     #[test]
     fn the_admin_port_of_the_environment_applies_to_the_leader_of_its_cluster() {
-        let args = MasterArgs { master: None, admin: None, timeout: Duration::from_secs(1) };
+        let args = MasterArgs { master: None, admin: None, timeout: Duration::from_secs(1), ..MasterArgs::default() };
         let at = HostPort::new("a", 7);
         let resolved = |text: &str| {
             let env = |name: &str| match name {
                 "MOONCAKE_MASTER" => Some("etcd://e:1".to_owned()),
-                _ => Some("9004".to_owned()),
+                "MOONCAKE_MASTER_METRICS_PORT" => Some("9004".to_owned()),
+                _ => None,
             };
             let master = args.resolve_leader(text, &at, env).expect("an address");
             (master.at.clone(), master.admin_at().map(HostPort::to_string))

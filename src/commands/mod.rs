@@ -1,5 +1,7 @@
 //! The command line. No other module uses clap, tables, colors, progress bars or exit codes.
 
+pub mod access_files;
+pub mod access_plan;
 mod admin;
 pub mod args;
 pub mod bench;
@@ -8,6 +10,7 @@ pub mod completions;
 pub mod config_file;
 pub mod confirm;
 pub mod connect;
+pub mod credentials;
 pub mod data_directory;
 pub mod devices;
 pub mod discovery;

@@ -126,7 +126,12 @@ mod tests {
 
     #[test]
     fn a_stuck_metadata_service_is_named_instead_of_the_node() {
-        let args = MasterArgs { master: Some("m:1".to_owned()), admin: None, timeout: Duration::from_secs(1) };
+        let args = MasterArgs {
+            master: Some("m:1".to_owned()),
+            admin: None,
+            timeout: Duration::from_secs(1),
+            ..MasterArgs::default()
+        };
         let stuck = MetadataError::Timeout {
             url: "http://m:2/metadata".to_owned(),
             key: "mooncake/ram/n".to_owned(),

@@ -8,10 +8,11 @@ use mcctl::engine::base::HostPort;
 use mcctl::engine::election::{self, ElectionBackend, ElectionWatch, EtcdElection};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::etcd::{
-    EtcdClient, EtcdCompare, EtcdError, EtcdEvent, EtcdOp, EtcdOptions, EtcdTxn, EtcdTxnResult, EtcdUser, tls_config,
+    EtcdClient, EtcdCompare, EtcdError, EtcdEvent, EtcdOp, EtcdOptions, EtcdTxn, EtcdTxnResult, EtcdUser,
 };
 use mcctl::engine::ha::{ElectionTxn, LeaderKey, MemberId, MemberInfo, SyncRecord, SyncTxn, TxnOutcome};
 use mcctl::engine::http::Fetcher;
+use mcctl::engine::http::tls::{PemIdentity, client_config};
 use mcctl::engine::metadata::{CallLimits, MetadataClient};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -366,8 +367,8 @@ async fn a_server_with_certificates_accepts_only_a_client_with_one() {
     .await;
     let with = |identity: bool| {
         let mut options = EtcdOptions::parse(&url, LIMIT).unwrap();
-        let pair = identity.then_some((certificate.as_bytes(), key.as_bytes()));
-        options.tls = Some(Box::new(tls_config(certificate.as_bytes(), pair).unwrap()));
+        let pem = PemIdentity { certificates: certificate.as_bytes(), key: key.as_bytes() };
+        options.tls = Some(Box::new(client_config(certificate.as_bytes(), identity.then_some(pem)).unwrap()));
         EtcdClient::new(options).unwrap()
     };
     let client = with(true);

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module per subject.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
+mod access;
 mod admin;
 mod cli;
 mod cycles;

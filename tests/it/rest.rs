@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mcctl::engine::base::{ErrorCode, HostPort, ObjectKey, SegmentId};
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::http::HttpServer;
+use mcctl::engine::http::{HttpAccess, HttpServer};
 use mcctl::engine::store::object_store::{
     NodeHealth, NodeMetrics, ObjectStore, READING_BYTES_MAX, ReadBudget, ReadPermit, StoreRefusal,
 };
@@ -96,7 +96,7 @@ impl ObjectStore for InMap {
 
 async fn serve() -> (HttpServer, Connection) {
     let at = HostPort::new("127.0.0.1", 0);
-    let running = rest::start(RealEnv::new(), &at, Arc::new(InMap::default())).await.unwrap();
+    let running = rest::start(RealEnv::new(), &at, HttpAccess::default(), Arc::new(InMap::default())).await.unwrap();
     let connection = Connection::to(running.at().port).await;
     (running, connection)
 }

@@ -178,6 +178,7 @@ impl RunningArgs {
             probe: self.probe_serving,
             master,
             admin,
+            credentials: link.master.credentials.credentials()?,
             limit: link.master.timeout,
         };
         Ok(RunningQueries { cluster, serving })
@@ -261,6 +262,7 @@ impl RunningArgs {
                 None => MasterAt::Address(master.at.clone()),
             },
             admins,
+            credentials: master.credentials.clone(),
             metadata,
             is_metadata_assumed,
             metadata_cluster: cluster_id,

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::commands::access_plan::AccessPlan;
 use crate::commands::cluster_plan::ClusterPlan;
 use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
 use crate::commands::data_directory::DataPlan;
@@ -47,6 +48,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         }
         let mut assembly = MasterProcess::start(&plan).await?;
         tracing::info!("Master service started on port {}: {}", assembly.rpc.port, assembly.listeners());
+        assembly.warn_if_open();
         let signal = tokio::select! {
             signal = signals.next() => signal,
             failure = assembly.work() => {
@@ -83,11 +85,13 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
         return Err(Failure::usage(format!("MC_RPC_PROTOCOL is '{protocol}', but the RPC server supports only tcp"))
             .next("unset MC_RPC_PROTOCOL here and on the clients"));
     }
-    let rpc = rpc_listen(settings)?;
-    let admin = listen("the admin HTTP endpoint", settings, "metrics_host", "metrics_port");
+    let access = AccessPlan::of(settings)?;
+    let rpc = rpc_listen(settings, &access)?;
+    let listen = |what, host, port| listen(what, settings, &access, (host, port));
+    let admin = listen("the admin HTTP endpoint", "metrics_host", "metrics_port");
     let metadata = settings
         .bool("enable_http_metadata_server")
-        .then(|| listen("the metadata service", settings, "http_metadata_server_host", "http_metadata_server_port"));
+        .then(|| listen("the metadata service", "http_metadata_server_host", "http_metadata_server_port"));
     let listens: Vec<ListenAddress> =
         [Some(rpc.clone()), Some(admin.clone()), metadata.clone()].into_iter().flatten().collect();
     check_collisions(&listens)?;
@@ -109,7 +113,7 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
         && (settings.is_given("enable_metric_reporting") || !logging::is_on_terminal());
     let data = DataPlan::of(settings, env)?;
     let cluster = ClusterPlan::of(settings, &rpc.at)?;
-    Ok(MasterPlan { config, rpc, admin, metadata, cleanup, data, cluster, report })
+    Ok(MasterPlan { config, rpc, admin, metadata, access, cleanup, data, cluster, report })
 }
 
 fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
@@ -174,18 +178,14 @@ fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
 /// Upstream's clients send a heartbeat every second.
 const CLIENT_TTL_MIN: Duration = Duration::from_secs(2);
 
-fn listen(what: &'static str, settings: &Settings, host: &str, port: &str) -> ListenAddress {
-    ListenAddress {
-        what,
-        at: HostPort::new(unbracketed(settings.text(host)), settings.whole(port)),
-        origin: settings.describe(port),
-        host_origin: settings.describe(host),
-    }
+fn listen(what: &'static str, settings: &Settings, access: &AccessPlan, (host, port): (&str, &str)) -> ListenAddress {
+    let (host, host_origin) = access.host(settings, host);
+    ListenAddress { what, at: HostPort::new(host, settings.whole(port)), origin: settings.describe(port), host_origin }
 }
 
-fn rpc_listen(settings: &Settings) -> Result<ListenAddress, Failure> {
+fn rpc_listen(settings: &Settings, access: &AccessPlan) -> Result<ListenAddress, Failure> {
     let port = if settings.whole::<u16>("rpc_port") == 0 { "port" } else { "rpc_port" };
-    let mut rpc = listen("the master's RPC", settings, "rpc_address", port);
+    let mut rpc = listen("the master's RPC", settings, access, ("rpc_address", port));
     let name = settings.text("rpc_interface");
     if !name.is_empty() {
         let all = interface::ipv4_addresses().map_err(|error| {
@@ -208,10 +208,6 @@ fn rpc_listen(settings: &Settings) -> Result<ListenAddress, Failure> {
         rpc.host_origin = settings.describe("rpc_interface");
     }
     Ok(rpc)
-}
-
-fn unbracketed(host: &str) -> &str {
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// URL of a non-embedded metadata service, read from the same variables and file as upstream's master.
@@ -268,6 +264,17 @@ mod tests {
         assert_eq!((plan.rpc.at.port, plan.admin.at.port), (50051, 9003));
         assert_eq!(plan.config.policy.lease_ttl, Duration::from_secs(5));
         assert_eq!(plan.config.policy.client_ttl, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn bind_sets_the_address_of_every_port_without_a_flag() {
+        let args = ["--bind=10.0.0.5", "--enable-http-metadata-server", "--metrics-host=127.0.0.1"];
+        let plan = planned(&args).expect("well formed");
+        let metadata = plan.metadata.expect("enabled");
+        let hosts = [&plan.rpc, &plan.admin, &metadata].map(|listen| listen.at.host.clone());
+        assert_eq!(hosts, ["10.0.0.5", "127.0.0.1", "10.0.0.5"]);
+        assert_eq!(plan.config.listen.host, "10.0.0.5");
+        assert_eq!(planned(&["--bind=10.0.0.5", "--rpc-interface=lo"]).expect("loopback").rpc.at.host, "127.0.0.1");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `mcctl serve metadata`: the transfer engine's metadata service as a separate process.
 
+use crate::commands::access_plan::AccessPlan;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::gflags::ParsedFlags;
 use crate::commands::key_space::key_space;
@@ -10,7 +11,6 @@ use crate::commands::runtime::{self, Signals};
 use crate::commands::serve::{settings_of, start_logging};
 use crate::commands::service_flags::metadata_flags;
 use crate::engine::base::HostPort;
-use crate::engine::env::RealEnv;
 use crate::engine::metadata::{KeyParsing, MetadataService};
 
 /// Runs the service until it receives SIGINT or SIGTERM.
@@ -21,22 +21,22 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let settings = settings_of(&metadata_flags::TABLE, parsed)?;
     start_logging(&settings, log, None)?;
     let data = MetadataDataPlan::of(&settings)?;
-    let listen = ListenAddress {
-        what: "the metadata service",
-        at: HostPort::new(settings.text("host"), settings.whole("port")),
-        origin: settings.describe("port"),
-        host_origin: settings.describe("host"),
-    };
+    let access = AccessPlan::of(&settings)?;
+    let (host, host_origin) = access.host(&settings, "host");
+    let (at, origin) = (HostPort::new(host, settings.whole("port")), settings.describe("port"));
+    let listen = ListenAddress { what: "the metadata service", at, origin, host_origin };
     // One thread serves about 100,000 requests per second, which is enough.
     runtime::block_on(0, async {
         let mut signals = Signals::take_for_service()?;
-        let (env, keys, parsing) = (RealEnv::new(), key_space(), KeyParsing::Trimmed);
+        let (env, keys, parsing) = (access.env(), key_space(), KeyParsing::Trimmed);
         let service = match &data {
             Some(data) => data.restore(&env, keys, parsing)?,
             None => MetadataService::with_parsing(env, keys, parsing),
         };
-        let running = service.start(&listen.at).await.map_err(|error| listen.failure(&error.source))?;
-        tracing::info!("metadata service ready: http://{}/metadata", running.at());
+        let running = service.start_with(&listen.at, access.http.clone()).await;
+        let running = running.map_err(|error| listen.failure(&error.source))?;
+        tracing::info!("metadata service ready: {}://{}/metadata", access.http.scheme(), running.at());
+        access.warn_if_open(&[("metadata", running.at())]);
         tokio::select! {
             signal = signals.next() => {
                 let end = if data.is_some() { "are kept" } else { "are lost" };
@@ -44,6 +44,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
             }
             // `close` returns the same error.
             _ = service.failed() => {}
+            () = access.keep_current() => {}
         }
         running.stop().await;
         service.close().await.map(|()| Exit::Done).map_err(|error| match &data {

@@ -3,6 +3,7 @@
 //! Types, defaults and settings keys are upstream's (`src/engine/upstream/master_flags.rs`). The help texts are mcctl's own.
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag as own_flag, upstream_flag};
+use crate::commands::service_flags::access_flags;
 use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 use crate::engine::upstream::{master_flag, mooncake_series};
@@ -45,6 +46,7 @@ pub static TABLE: FlagTable = FlagTable {
     groups: &[
         ("RPC", RPC),
         ("Admin HTTP, metrics and logs", ADMIN),
+        (access_flags::HEADING, access_flags::ACCESS),
         ("Leases, pins and eviction", LEASES),
         ("Embedded metadata service", METADATA),
         ("Data directory and snapshots", DATA),

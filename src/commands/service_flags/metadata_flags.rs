@@ -1,6 +1,7 @@
 //! The flags of `mooncake_http_metadata_server` (`src/engine/upstream/service_flags.rs`), and mcctl's own.
 
 use crate::commands::flags::{FileKey, FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
+use crate::commands::service_flags::access_flags;
 use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::engine::upstream::{METADATA_SERVER_FLAGS, find, mooncake_series};
 
@@ -25,6 +26,7 @@ pub static TABLE: FlagTable = FlagTable {
                 LOG_FORMAT,
             ],
         ),
+        (access_flags::HEADING, access_flags::ACCESS),
         ("Data directory", DATA),
     ],
 };

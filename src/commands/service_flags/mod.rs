@@ -1,5 +1,6 @@
 //! The flags of the services, one table per service, and the log flags that they share.
 
+pub mod access_flags;
 pub mod master_flags;
 pub mod metadata_flags;
 pub mod store_flags;

@@ -3,6 +3,7 @@
 //! Upstream's types and defaults are in `src/engine/upstream` (`config_keys.rs`, `service_flags.rs`).
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
+use crate::commands::service_flags::access_flags;
 use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 use crate::engine::upstream::{STORE_SERVICE_FLAGS, find, mooncake_series, store_key};
@@ -19,7 +20,12 @@ pub static TABLE: FlagTable = FlagTable {
         ". Flags and -D override the file from --config or, if it is not set, MOONCAKE_CONFIG_PATH. With a file, the MOONCAKE_* \
          variables are ignored."
     ),
-    groups: &[("Store", STORE), ("Service", SERVICE), ("Files and the environment", LOADERS)],
+    groups: &[
+        ("Store", STORE),
+        ("Service", SERVICE),
+        (access_flags::HEADING, access_flags::ACCESS),
+        ("Files and the environment", LOADERS),
+    ],
 };
 
 const STORE: &[FlagSpec] = &[
@@ -79,7 +85,7 @@ const SERVICE: &[FlagSpec] = &[
 ];
 
 const LOADERS: &[FlagSpec] = &[
-    service("config", "JSON file whose keys are the flag names in the Store group, with '_'")
+    service("config", "JSON file whose keys are the flag names in the Store and Access groups, with '_'")
         .not_in_file("use --config"),
     STRICT,
     service("define", "Set a --config key; repeatable").kind(ValueKind::Define).aliases(&["D"]).not_in_file("use -D"),

@@ -171,7 +171,7 @@ impl Args {
 
     async fn sample(&self, env: &RealEnv, master: &MasterTarget, admin: &AdminClient) -> Result<StatusSample, Failure> {
         let status = MasterStatus::read(env, admin).await.map_err(|error| master.admin_failure(&error))?;
-        let nodes = nodes::query(&self.nodes, self.master.timeout).await?;
+        let nodes = nodes::query(&self.nodes, self.master.timeout, &self.master.credentials.credentials()?).await?;
         Ok(StatusSample { status, nodes })
     }
 

@@ -9,6 +9,7 @@ use crate::commands::error::Failure;
 use crate::commands::table::ListTable;
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort};
+use crate::engine::http::HttpCredentials;
 use crate::engine::store::transport_stats::{DeviceStats, PeerStats, TransportStats};
 use crate::engine::store::{NodeClient, TransportStatsError};
 
@@ -37,11 +38,15 @@ pub(super) struct NodeStatus<'a> {
 ///
 /// # Errors
 /// The HTTP client cannot be set up.
-pub(super) async fn query(nodes: &[HostPort], limit: Duration) -> Result<Vec<NodeReply>, Failure> {
+pub(super) async fn query(
+    nodes: &[HostPort],
+    limit: Duration,
+    credentials: &HttpCredentials,
+) -> Result<Vec<NodeReply>, Failure> {
     if nodes.is_empty() {
         return Ok(Vec::new());
     }
-    let client = NodeClient::new(limit)
+    let client = NodeClient::new(limit, credentials)
         .map_err(|error| Failure::host("cannot set up an HTTP client").found(error.to_string()))?;
     let query = async |node: &HostPort| NodeReply { at: node.to_string(), transport: client.transport(node).await };
     Ok(join_all(nodes.iter().map(query)).await)

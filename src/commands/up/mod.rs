@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::commands::access_plan::AccessPlan;
 use crate::commands::args::ValueError;
 use crate::commands::data_directory::DataArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -32,6 +33,7 @@ use crate::commands::up::round_trip::RoundTripDocument;
 use crate::commands::up::sim::{LocalSim, SimDocument};
 use crate::engine::base::ByteSize;
 use crate::engine::env::{RealEnv, processors};
+use crate::engine::http::HttpAccess;
 use crate::engine::master::MasterConfig;
 use crate::engine::store::service::{StoreService, StoreServiceConfig};
 use crate::engine::store::{ClientConfig, NodeConfig, StoreClient};
@@ -297,6 +299,7 @@ impl LocalStore {
             rpc,
             admin,
             metadata,
+            access: AccessPlan::default(),
             cleanup: MetadataCleanup::Remove,
             data: args.data.plan(),
             cluster: None,
@@ -333,6 +336,7 @@ impl LocalStore {
             node: NodeConfig { client: config.clone(), segment_bytes: args.segment_size.bytes },
             rest: rest.at.clone(),
             client_http: None,
+            access: HttpAccess::default(),
         };
         // A signal also stops the metadata service, which holds the node's records.
         let started = StoreService::start(service.clone(), RealEnv::new()).await;

@@ -13,7 +13,7 @@ use crate::engine::admin::types::{
 };
 use crate::engine::base::HostPort;
 use crate::engine::env::{RealEnv, deadline};
-use crate::engine::http::{FetchError, FetchResponse, Fetcher, Samples, escape};
+use crate::engine::http::{FetchError, FetchResponse, Fetcher, HttpCredentials, Samples, escape};
 
 /// Maximum size of a response that is read into memory, in bytes: enough for 100,000 segments.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
@@ -26,6 +26,7 @@ const KEY_BYTES_PER_QUERY: usize = 4 << 10;
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     fetcher: Fetcher,
+    scheme: &'static str,
     at: HostPort,
     limit: Duration,
 }
@@ -37,7 +38,20 @@ impl AdminClient {
     /// # Errors
     /// [`FetchError::Unusable`] if the HTTP client cannot be set up on this host.
     pub fn new(at: HostPort, limit: Duration) -> Result<AdminClient, FetchError> {
-        Ok(AdminClient { fetcher: Fetcher::new(false, limit, RESPONSE_BYTES_MAX)?, at, limit })
+        AdminClient::with_credentials(at, limit, &HttpCredentials::default())
+    }
+
+    /// Like [`new`](AdminClient::new), for an endpoint that requires a token or TLS.
+    ///
+    /// # Errors
+    /// The same as [`new`](AdminClient::new).
+    pub fn with_credentials(
+        at: HostPort,
+        limit: Duration,
+        credentials: &HttpCredentials,
+    ) -> Result<AdminClient, FetchError> {
+        let fetcher = Fetcher::with_credentials(credentials, limit, RESPONSE_BYTES_MAX)?;
+        Ok(AdminClient { fetcher, scheme: credentials.scheme(), at, limit })
     }
 
     /// The address of the endpoint.
@@ -106,7 +120,7 @@ impl AdminClient {
     /// # Errors
     /// No response, or not from an mcctl master.
     pub async fn step_down(&self) -> Result<SteppedDown, AdminError> {
-        let url = format!("http://{}{}", self.at, routes::STEP_DOWN);
+        let url = self.url(routes::STEP_DOWN);
         let response = self.fetcher.post(&url, String::new()).await;
         let response = response.map_err(|error| self.failed(routes::STEP_DOWN, error.into()))?;
         let stepped = serde_json::from_str::<SteppedDown>(&response.body);
@@ -177,7 +191,7 @@ impl AdminClient {
     /// # Errors
     /// No response, or not from a Mooncake master.
     pub async fn keys(&self) -> Result<KeyList, AdminError> {
-        let url = format!("http://{}{}", self.at, routes::ALL_KEYS);
+        let url = self.url(routes::ALL_KEYS);
         let stream = match deadline(&RealEnv::new(), self.limit, self.fetcher.open(&url)).await {
             Ok(opened) => opened.map_err(|error| self.failed(routes::ALL_KEYS, error.into()))?,
             Err(_) => return Err(self.failed(routes::ALL_KEYS, AdminErrorKind::TooSlow(self.limit))),
@@ -223,9 +237,13 @@ impl AdminClient {
         Ok(keys.iter().map(replicas).collect())
     }
 
+    fn url(&self, target: &str) -> String {
+        format!("{}://{}{target}", self.scheme, self.at)
+    }
+
     /// The complete response to a request for `target`, which has the path `route`.
     async fn fetch(&self, route: &'static str, target: &str) -> Result<FetchResponse, AdminError> {
-        let response = self.fetcher.get(&format!("http://{}{target}", self.at)).await;
+        let response = self.fetcher.get(&self.url(target)).await;
         response.map_err(|error| self.failed(route, error.into()))
     }
 

@@ -25,7 +25,7 @@ use crate::engine::admin::types::{
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
+    self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
     ResponseBody, StatusCode, answer, decode, no_such_route,
 };
 
@@ -94,12 +94,17 @@ pub trait AdminService: Send + Sync + 'static {
     fn remove_all(&self, force: bool) -> impl Future<Output = Option<u64>> + Send;
 }
 
-/// Starts an admin HTTP server for `service` on `at`. Port 0 selects a free port.
+/// Starts an admin HTTP server for `service` on `at`, for the requests that `access` allows. Port 0 selects a free port.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
-pub async fn start<E: Env>(env: E, at: &HostPort, service: Arc<impl AdminService>) -> Result<HttpServer, BindError> {
-    http::start(env, at, HttpLimits::SMALL, Arc::new(AdminRoutes(service))).await
+pub async fn start<E: Env>(
+    env: E,
+    at: &HostPort,
+    access: HttpAccess,
+    service: Arc<impl AdminService>,
+) -> Result<HttpServer, BindError> {
+    http::start_with(env, at, HttpLimits::SMALL, access, Arc::new(AdminRoutes(service))).await
 }
 
 /// Passes requests to an [`AdminService`].

@@ -1,6 +1,7 @@
 //! Basic types: sizes, ids, times, error codes, addresses. No I/O, no async, no clock.
 
 pub mod addr;
+pub mod cidr;
 pub mod code;
 pub mod id;
 pub mod json_comments;
@@ -10,6 +11,7 @@ pub mod text;
 pub mod time;
 
 pub use addr::HostPort;
+pub use cidr::CidrList;
 pub use code::ErrorCode;
 pub use id::{ClientId, ObjectKey, SegmentId, TaskId};
 pub use rng::Rng;

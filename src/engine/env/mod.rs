@@ -3,6 +3,7 @@
 //! No other code in the engine reads a clock or opens a control-plane socket (`.clippy.toml` enforces it). The transfer engine's data
 //! plane is the only exception: see `transfer::tcp`.
 
+pub mod address_filter;
 mod real;
 
 use std::future::Future;
@@ -15,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::engine::base::{HostPort, Mono, Unix};
 
+pub use address_filter::AddressFilter;
 pub use real::RealEnv;
 
 /// Provides sockets, time and randomness. Cheap to clone.
@@ -31,6 +33,10 @@ pub trait Env: Clone + Send + Sync + 'static {
     }
     /// Returns the wall-clock time. Only for output to people and other programs.
     fn unix(&self) -> Unix;
+    /// Returns the filter of the network's listeners, for code with listeners of its own.
+    fn address_filter(&self) -> AddressFilter {
+        AddressFilter::default()
+    }
     /// Waits for `duration` on this environment's clock.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
     /// Returns a random number.

@@ -14,7 +14,7 @@ use tokio::io::{Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 
 use crate::engine::base::{HostPort, Mono, Unix};
-use crate::engine::env::{Env, Listener, Net};
+use crate::engine::env::{AddressFilter, Env, Listener, Net};
 use crate::engine::sys::socket;
 
 /// The operating system's time, sockets and randomness.
@@ -29,6 +29,11 @@ impl RealEnv {
     pub fn new() -> RealEnv {
         RealEnv::default()
     }
+
+    /// Creates an environment whose listeners accept only connections that `filter` admits.
+    pub fn filtered(filter: AddressFilter) -> RealEnv {
+        RealEnv { net: RealNet { filter }, rng: Arc::default() }
+    }
 }
 
 impl Env for RealEnv {
@@ -39,9 +44,7 @@ impl Env for RealEnv {
     }
 
     fn now(&self) -> Mono {
-        static ORIGIN: OnceLock<Instant> = OnceLock::new();
-        // Starts at one second, so that times shortly before startup can be represented.
-        Mono(1_000_000_000) + ORIGIN.get_or_init(Instant::now).elapsed()
+        now()
     }
 
     fn boottime(&self) -> Mono {
@@ -52,6 +55,10 @@ impl Env for RealEnv {
     fn unix(&self) -> Unix {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Unix(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn address_filter(&self) -> AddressFilter {
+        self.net.filter.clone()
     }
 
     async fn sleep(&self, duration: Duration) {
@@ -70,6 +77,12 @@ impl Env for RealEnv {
         // Not getrusage: its value lags by up to a timer tick while the thread runs.
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
     }
+}
+
+fn now() -> Mono {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    // Starts at one second, so that times shortly before startup can be represented.
+    Mono(1_000_000_000) + ORIGIN.get_or_init(Instant::now).elapsed()
 }
 
 /// SplitMix64 over a counter. The standard library obtains the seed from the operating system.
@@ -97,7 +110,10 @@ const BACKLOG: i32 = 4096;
 
 /// TCP over the system's network.
 #[derive(Clone, Default)]
-pub struct RealNet;
+pub struct RealNet {
+    /// Which peers may connect to listeners.
+    filter: AddressFilter,
+}
 
 impl Net for RealNet {
     type Stream = TcpStream;
@@ -118,7 +134,8 @@ impl Net for RealNet {
                     socket::enable_keepalive(&listener)?;
                     listener.set_nonblocking(true)?;
                     let listener = TcpListener::from_std(listener)?;
-                    return Ok(RealListener { port: listener.local_addr()?.port(), listener });
+                    let (port, filter) = (listener.local_addr()?.port(), self.filter.clone());
+                    return Ok(RealListener { listener, port, filter });
                 }
                 Err(error) => last = error,
             }
@@ -172,10 +189,11 @@ impl Net for RealNet {
 pub struct RealListener {
     listener: TcpListener,
     port: u16,
+    filter: AddressFilter,
 }
 
 impl RealListener {
-    /// Returns the tokio listener, for servers that require one.
+    /// Returns the tokio listener, for servers that require one. It does not filter addresses.
     pub fn into_inner(self) -> TcpListener {
         self.listener
     }
@@ -185,9 +203,13 @@ impl Listener for RealListener {
     type Stream = TcpStream;
 
     async fn accept(&mut self) -> io::Result<(TcpStream, String)> {
-        let (stream, peer) = self.listener.accept().await?;
-        stream.set_nodelay(true)?;
-        Ok((stream, peer.to_string()))
+        loop {
+            let (stream, peer) = self.listener.accept().await?;
+            if self.filter.admits(peer, self.port, now()) {
+                stream.set_nodelay(true)?;
+                return Ok((stream, peer.to_string()));
+            }
+        }
     }
 
     fn port(&self) -> u16 {
@@ -202,18 +224,35 @@ mod tests {
 
     #[tokio::test]
     async fn accepted_connections_end_when_the_peers_host_is_gone() {
-        let mut listener = RealNet.listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
-        let _peer = RealNet.connect(&HostPort::new("127.0.0.1", listener.port())).await.unwrap();
+        let mut listener = RealNet::default().listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+        let _peer = RealNet::default().connect(&HostPort::new("127.0.0.1", listener.port())).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         assert!(getsockopt(&accepted, sockopt::KeepAlive).unwrap());
         assert_eq!(getsockopt(&accepted, sockopt::TcpUserTimeout).unwrap(), 120_000);
     }
 
     #[tokio::test]
+    async fn a_listener_accepts_only_connections_that_the_filter_admits() {
+        let net = RealEnv::filtered(AddressFilter::only("127.0.0.1".parse().unwrap())).net().clone();
+        let mut listener = net.listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+        let from = |address: [u8; 4]| {
+            let at = std::net::SocketAddr::from(([127, 0, 0, 1], listener.port()));
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind((address, 0).into()).unwrap();
+            socket.connect(at)
+        };
+        let mut other = from([127, 0, 0, 2]).await.unwrap();
+        let allowed = from([127, 0, 0, 1]).await.unwrap();
+        let (_accepted, peer) = listener.accept().await.unwrap();
+        assert_eq!(peer, allowed.local_addr().unwrap().to_string());
+        assert!(matches!(tokio::io::AsyncReadExt::read(&mut other, &mut [0]).await, Ok(0) | Err(_)), "closed");
+    }
+
+    #[tokio::test]
     async fn many_connections_can_wait_to_be_accepted() {
         let kernel = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         let most = kernel.trim().parse::<usize>().unwrap().min(400);
-        let listener = RealNet.listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
+        let listener = RealNet::default().listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
         let at = std::net::SocketAddr::from(([127, 0, 0, 1], listener.port()));
         // When the accept queue is full, a connection is established only after its first packet is retransmitted, a second later.
         let connect = |_| std::net::TcpStream::connect_timeout(&at, Duration::from_millis(900)).unwrap();

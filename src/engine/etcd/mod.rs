@@ -12,12 +12,10 @@ mod request;
 mod rotation;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod watch;
 
 pub use client::EtcdClient;
 pub use error::EtcdError;
 pub use options::{EtcdEndpoint, EtcdOptions, EtcdUser, ParseEndpointsError};
 pub use request::{EtcdCompare, EtcdKeyValue, EtcdOp, EtcdRange, EtcdTxn, EtcdTxnResult};
-pub use tls::{EtcdTlsError, tls_config};
 pub use watch::{EtcdEvent, EtcdWatch};

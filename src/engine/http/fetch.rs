@@ -1,6 +1,7 @@
 //! An HTTP client for other programs' endpoints. It sends one request and receives one response: complete and with limits on time and
 //! size, or in parts. It cannot be used in simulated runs, because the HTTP library has its own clock and sockets.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,15 +10,26 @@ use reqwest::Method;
 
 use crate::engine::base::text::one_line;
 use crate::engine::http::client::{ClientTls, builder};
+use crate::engine::http::credentials::HttpCredentials;
 
 /// Sends HTTP requests. Cheap to clone; clones share the connections. Does not use a proxy or follow redirects.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Fetcher {
     http: reqwest::Client,
     limit: Duration,
     bytes_max: usize,
     bearer: Option<String>,
     headers: HeaderMap,
+}
+
+impl fmt::Debug for Fetcher {
+    /// Without the bearer token and the headers, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetcher")
+            .field("limit", &self.limit)
+            .field("bytes_max", &self.bytes_max)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A complete response with any status.
@@ -78,6 +90,20 @@ impl Fetcher {
         bytes_max: usize,
     ) -> Result<Fetcher, FetchError> {
         Fetcher::build(tls.map_or(ClientTls::Host, |config| ClientTls::Config(Box::new(config))), limit, bytes_max)
+    }
+
+    /// Like [`new`](Fetcher::new), with the certificates and the token in `credentials`. They are sent to every URL, so the caller fetches
+    /// only from servers that may see them.
+    ///
+    /// # Errors
+    /// The same as [`new`](Fetcher::new).
+    pub fn with_credentials(
+        credentials: &HttpCredentials,
+        limit: Duration,
+        bytes_max: usize,
+    ) -> Result<Fetcher, FetchError> {
+        let fetcher = Fetcher::build(credentials.client_tls(), limit, bytes_max)?;
+        Ok(fetcher.with_bearer(credentials.token.as_ref().map(|token| token.reveal().to_owned())))
     }
 
     fn build(tls: ClientTls, limit: Duration, bytes_max: usize) -> Result<Fetcher, FetchError> {

@@ -2,25 +2,33 @@
 //!
 //! It enforces the limits that protect all three services against any client: limits on connections, header bytes, body bytes and
 //! concurrently read bodies; timeouts for headers, bodies, responses and clients that stop reading; and a time limit for the shutdown. It
-//! has no routes: a [`Handler`] receives complete requests. Like upstream's servers, it supports neither TLS nor HTTP/2. This directory
+//! has no routes: a [`Handler`] receives complete requests. Tokens, client certificates and TLS are optional ([`access`]). Like upstream's
+//! servers, it does not support HTTP/2. This directory
 //! also contains a client for other programs' HTTP endpoints ([`fetch`]) and a parser for Prometheus pages ([`samples`]).
 
+pub mod access;
 mod body;
 pub mod client;
+mod connection_slot;
+mod credentials;
 pub mod fetch;
 mod query;
 mod requests;
 pub mod samples;
 mod server;
+mod stall_limit;
+pub mod tls;
 
+pub use access::{AccessPolicy, AccessRules, HttpAccess, OTHER_ROUTE, RouteClass, SecretToken};
 pub use body::{PageSource, PieceSource, ResponseBody};
 pub use client::ClientTls;
+pub use credentials::HttpCredentials;
 pub use fetch::{FetchError, FetchResponse, FetchStream, Fetcher};
 pub use hyper::{Method, StatusCode};
 pub use query::{decode, escape, param};
 pub use requests::Requests;
 pub use samples::Samples;
-pub use server::{HttpServer, start};
+pub use server::{HttpServer, start, start_with};
 
 use std::future::Future;
 use std::io;
@@ -69,10 +77,12 @@ pub trait Handler: Send + Sync + 'static {
     fn route(&self, _path: &str) -> &'static str {
         OTHER_ROUTE
     }
-}
 
-/// The route for unknown paths.
-pub const OTHER_ROUTE: &str = "other";
+    /// What a request needs if access is restricted.
+    fn route_class(&self, method: &Method, path: &str) -> RouteClass {
+        RouteClass::of(method, self.route(path))
+    }
+}
 
 /// Limits for one server.
 #[derive(Clone, Copy, Debug)]

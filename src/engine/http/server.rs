@@ -1,28 +1,31 @@
 //! Accepts connections and serves them until the server is stopped.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::Future;
-use std::io;
-use std::pin::{Pin, pin};
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
+use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
-use tokio::task::{self, AbortHandle, JoinHandle, JoinSet};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 use tracing::Level;
 
-use crate::engine::base::{HostPort, Mono};
+use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Listener, Net, deadline};
+use crate::engine::http::access::{Caller, HttpAccess};
 use crate::engine::http::body::{self, BodyError};
+use crate::engine::http::connection_slot::{ConnectionSlot, ConnectionSlots};
+use crate::engine::http::stall_limit::StallLimitedStream;
 use crate::engine::http::{BindError, Handler, HttpLimits, HttpRequest, Response, StatusCode, answer};
 
 /// A running server. Dropping it stops the server; [`HttpServer::stop`] also waits until the server has stopped.
@@ -48,7 +51,7 @@ impl HttpServer {
     }
 }
 
-/// Listens on `at` and serves `handler` until the returned value is stopped or dropped. Port 0 selects a free port.
+/// Listens on `at` and serves `handler` to all clients until the returned value is stopped or dropped. Port 0 selects a free port.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
@@ -58,11 +61,26 @@ pub async fn start<E: Env, H: Handler>(
     limits: HttpLimits,
     handler: Arc<H>,
 ) -> Result<HttpServer, BindError> {
+    start_with(env, at, limits, HttpAccess::default(), handler).await
+}
+
+/// Like [`start`], but serves only the requests that `access` allows.
+///
+/// # Errors
+/// [`BindError`] if the address is not available.
+pub async fn start_with<E: Env, H: Handler>(
+    env: E,
+    at: &HostPort,
+    limits: HttpLimits,
+    access: HttpAccess,
+    handler: Arc<H>,
+) -> Result<HttpServer, BindError> {
     let listener = env.net().listen(at).await.map_err(|source| BindError { at: at.clone(), source })?;
     let at = HostPort::new(at.host.clone(), listener.port());
     let (stop, stopped) = watch::channel(false);
     let units = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
-    let server = ServerShared { env, limits, handler, bodies: Semaphore::new(units) };
+    let (bodies, refused) = (Semaphore::new(units), AtomicU64::new(0));
+    let server = ServerShared { env, limits, access, handler, bodies, refused };
     let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
     Ok(HttpServer { at, stop, task })
 }
@@ -71,9 +89,12 @@ pub async fn start<E: Env, H: Handler>(
 struct ServerShared<E, H> {
     env: E,
     limits: HttpLimits,
+    access: HttpAccess,
     handler: Arc<H>,
     /// Budget for bodies, in units of [`BODY_UNIT`].
     bodies: Semaphore,
+    /// Number of requests and TLS handshakes that were refused.
+    refused: AtomicU64,
 }
 
 async fn accept<E: Env, H: Handler>(
@@ -134,23 +155,58 @@ async fn connection<E: Env, H: Handler>(
     slot: Arc<ConnectionSlot>,
 ) {
     let limits = server.limits;
-    let stream = StallLimitedStream {
-        stream,
-        env: server.env.clone(),
-        slot: slot.clone(),
-        limit: limits.stall,
-        least: least_in(limits.stall, limits.least_rate),
-        period: None,
-        moved: 0,
+    let stream = StallLimitedStream::new(stream, server.env.clone(), slot.clone(), &limits);
+    let tls = server.access.rules().tls.clone();
+    let Some(tls) = tls else {
+        let peer = HttpPeer::new(peer, false);
+        return serve(server, stream, peer, stopped, slot).await;
     };
-    let peer: Arc<str> = peer.into();
+    let handshake = deadline(&server.env, limits.header, TlsAcceptor::from(tls).accept(stream));
+    let accepted = tokio::select! {
+        accepted = handshake => accepted,
+        () = stop_requested(&mut stopped) => return,
+    };
+    match accepted {
+        Ok(Ok(stream)) => {
+            let has_certificate = stream.get_ref().1.peer_certificates().is_some();
+            serve(server, stream, HttpPeer::new(peer, has_certificate), stopped, slot).await;
+        }
+        Ok(Err(error)) => server.note_refusal(&peer, &error, "TLS handshake failed"),
+        Err(late) => server.note_refusal(&peer, &late, "TLS handshake failed"),
+    }
+}
+
+/// The other end of a connection.
+struct HttpPeer {
+    /// The address, for the log.
+    at: String,
+    is_local: bool,
+    has_certificate: bool,
+}
+
+impl HttpPeer {
+    fn new(at: String, has_certificate: bool) -> Arc<HttpPeer> {
+        let is_local = at.parse::<SocketAddr>().is_ok_and(|at| at.ip().to_canonical().is_loopback());
+        Arc::new(HttpPeer { at, is_local, has_certificate })
+    }
+}
+
+/// Serves the requests on a connection whose TLS handshake, if any, is complete.
+async fn serve<E: Env, H: Handler>(
+    server: Arc<ServerShared<E, H>>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    peer: Arc<HttpPeer>,
+    mut stopped: watch::Receiver<bool>,
+    slot: Arc<ConnectionSlot>,
+) {
+    let limits = server.limits;
     let service = service_fn(move |request| {
         let (server, slot, peer) = (server.clone(), slot.clone(), peer.clone());
         async move {
-            slot.busy.store(true, Ordering::Relaxed);
+            slot.set_busy(true);
             let answer = server.answer_and_log(request, &peer).await;
             slot.touch(server.env.now());
-            slot.busy.store(false, Ordering::Relaxed);
+            slot.set_busy(false);
             Ok::<_, Infallible>(answer)
         }
     });
@@ -169,12 +225,6 @@ async fn connection<E: Env, H: Handler>(
     let _ = connection.await;
 }
 
-/// Returns how many bytes a client must read in each `period`, at least one.
-fn least_in(period: Duration, rate: u64) -> u64 {
-    let ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
-    (ms.saturating_mul(rate) / 1000).max(1)
-}
-
 /// Completes when the server is stopped or dropped.
 async fn stop_requested(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
@@ -182,12 +232,15 @@ async fn stop_requested(stopped: &mut watch::Receiver<bool>) {
 
 impl<E: Env, H: Handler> ServerShared<E, H> {
     /// Responds to a request, counts it, and logs it at debug level.
-    async fn answer_and_log(&self, request: hyper::Request<Incoming>, peer: &str) -> Response {
+    async fn answer_and_log(&self, request: hyper::Request<Incoming>, peer: &HttpPeer) -> Response {
         let began = self.env.now();
         let method = request.method().clone();
         let route = self.handler.route(request.uri().path());
         let uri = tracing::enabled!(Level::DEBUG).then(|| request.uri().clone());
-        let response = self.answer(request).await;
+        let response = match self.refusal(&request, peer) {
+            Some(refusal) => refusal,
+            None => self.answer(request).await,
+        };
         let took = self.env.now().since(began);
         if let Some(requests) = self.handler.requests() {
             requests.record(route, &method, response.status(), took);
@@ -195,9 +248,35 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         if let Some(uri) = uri {
             let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             let code = response.status().as_u16();
-            tracing::debug!(%method, %uri, peer, code, us, "HTTP");
+            tracing::debug!(%method, %uri, peer = peer.at, code, us, "HTTP");
         }
         response
+    }
+
+    /// The response to a request that is not allowed. Its body is not read.
+    fn refusal(&self, request: &hyper::Request<Incoming>, peer: &HttpPeer) -> Option<Response> {
+        let (method, path) = (request.method(), request.uri().path());
+        let caller = Caller {
+            authorization: request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()),
+            has_certificate: peer.has_certificate,
+            is_local: peer.is_local,
+        };
+        let decision = self.access.rules().policy.decide(self.handler.route_class(method, path), caller);
+        let (status, text) = decision.refusal()?;
+        self.note_refusal(&peer.at, &format_args!("{decision:?}"), "HTTP request refused");
+        let mut response = answer(status, TEXT, text);
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"mcctl\""));
+        }
+        Some(response)
+    }
+
+    /// Counts a refusal, and logs the first, second, fourth and so on.
+    fn note_refusal(&self, peer: &str, reason: &dyn Display, what: &'static str) {
+        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        if refused.is_power_of_two() {
+            tracing::warn!(peer, %reason, refused, "{what}");
+        }
     }
 
     async fn answer(&self, request: hyper::Request<Incoming>) -> Response {
@@ -244,148 +323,26 @@ fn too_long(limit: usize) -> Response {
     answer(StatusCode::PAYLOAD_TOO_LARGE, TEXT, format!("request body exceeds {limit} bytes"))
 }
 
-/// State of an open connection, as seen by the accept loop.
-struct ConnectionSlot {
-    /// Time of the last activity: the connection was accepted, a request was completed, or bytes of a response were sent. Received bytes do
-    /// not count, so a client that sends headers byte by byte is considered idle.
-    since: AtomicU64,
-    /// A request is being processed.
-    busy: AtomicBool,
-}
-
-impl ConnectionSlot {
-    fn new(now: Mono) -> ConnectionSlot {
-        ConnectionSlot { since: AtomicU64::new(now.0), busy: AtomicBool::new(false) }
-    }
-
-    fn touch(&self, now: Mono) {
-        self.since.store(now.0, Ordering::Relaxed);
-    }
-}
-
-#[derive(Default)]
-struct ConnectionSlots {
-    open: HashMap<task::Id, (AbortHandle, Arc<ConnectionSlot>)>,
-    /// Number of connections closed to make room.
-    closed: u64,
-}
-
-impl ConnectionSlots {
-    fn idle_longest(&self) -> Option<task::Id> {
-        let idle = self.open.iter().filter(|(_, (_, slot))| !slot.busy.load(Ordering::Relaxed));
-        idle.min_by_key(|(_, (_, slot))| slot.since.load(Ordering::Relaxed)).map(|(id, _)| *id)
-    }
-
-    /// Closes the connection that has been idle longest, to make room for `peer`. Returns false if none is idle.
-    fn close_idle_longest(&mut self, port: u16, peer: &str, limit: usize) -> bool {
-        let Some((task, _)) = self.idle_longest().and_then(|id| self.open.remove(&id)) else { return false };
-        task.abort();
-        self.closed += 1;
-        if self.closed.is_power_of_two() {
-            let closed = self.closed;
-            tracing::warn!(port, limit, closed, %peer, "connection limit reached: closed the connection that was idle longest");
-        }
-        true
-    }
-}
-
-/// A stream whose peer must read at least `least` bytes in each period of `limit` while bytes are waiting to be sent.
-struct StallLimitedStream<E, S> {
-    stream: S,
-    env: E,
-    slot: Arc<ConnectionSlot>,
-    limit: Duration,
-    least: u64,
-    /// End of the current period. `None` until a byte has to wait.
-    period: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Number of bytes that the peer has read in this period.
-    moved: u64,
-}
-
-impl<E: Env, S> StallLimitedStream<E, S> {
-    /// Returns `progress` unchanged if it is ready. Otherwise, fails if a period ended in which the peer read too few bytes.
-    fn watch(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(taken) = progress {
-            if let Ok(bytes) = taken {
-                self.moved += bytes as u64;
-                self.slot.touch(self.env.now());
-            }
-            return Poll::Ready(taken);
-        }
-        loop {
-            let period = self.period.get_or_insert_with(|| {
-                self.moved = 0;
-                let (env, limit) = (self.env.clone(), self.limit);
-                Box::pin(async move { env.sleep(limit).await })
-            });
-            ready!(period.as_mut().poll(cx));
-            if self.moved < self.least {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            self.period = None;
-        }
-    }
-}
-
-// No field is structurally pinned.
-impl<E, S: Unpin> Unpin for StallLimitedStream<E, S> {}
-
-impl<E: Env, S: AsyncRead + Unpin> AsyncRead for StallLimitedStream<E, S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for StallLimitedStream<E, S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let progress = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.watch(cx, progress)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        // The head and body of a short response are copied into one buffer, because copying costs less than a vectored write.
-        let total = bufs.iter().map(|buf| buf.len()).sum::<usize>();
-        let mut joined = [0; JOIN_BYTES_MAX];
-        let progress = match joined.get_mut(..total) {
-            Some(joined) => {
-                let mut rest = &mut *joined;
-                for buf in bufs {
-                    let (piece, after) = rest.split_at_mut(buf.len());
-                    piece.copy_from_slice(buf);
-                    rest = after;
-                }
-                Pin::new(&mut self.stream).poll_write(cx, joined)
-            }
-            None => Pin::new(&mut self.stream).poll_write_vectored(cx, bufs),
-        };
-        self.watch(cx, progress)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // No more bytes are waiting for the peer.
-        self.period = None;
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Bodies up to this size do not count toward the budget. Larger bodies are counted in units of this size.
 const BODY_UNIT: usize = 64 << 10;
-/// Responses up to this size are written in one piece.
-const JOIN_BYTES_MAX: usize = 2 << 10;
 /// Pause between two searches for an idle connection while all connections are busy.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_are_local() {
+        let is_local = |at: &str| HttpPeer::new(at.to_owned(), false).is_local;
+        for at in ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(is_local(at), "{at}");
+        }
+        for at in ["10.0.0.1:1", "[::ffff:10.0.0.1]:1", "[fe80::1%2]:1", "localhost:1", "", "127.0.0.1"] {
+            assert!(!is_local(at), "{at}");
+        }
+    }
+}

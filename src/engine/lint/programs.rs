@@ -62,6 +62,14 @@ pub const MCCTL_FLAGS: &[&str] = &[
     "log_file_max_size",
     "log_file_keep",
     "log_format",
+    "bind",
+    "allow_cidr",
+    "token_file",
+    "tls_cert",
+    "tls_key",
+    "client_ca",
+    "local_writes",
+    "protect_metrics",
     "data_dir",
     "fsync",
     "on_disk_error",
@@ -100,6 +108,14 @@ pub const NODE_FLAGS: &[&str] = &[
     "port",
     "rest_port",
     "host",
+    "bind",
+    "allow_cidr",
+    "token_file",
+    "tls_cert",
+    "tls_key",
+    "client_ca",
+    "local_writes",
+    "protect_metrics",
     "max_wait_time",
     "config",
     "strict_config",
@@ -111,8 +127,25 @@ pub const NODE_FLAGS: &[&str] = &[
 ];
 
 /// Flags of `mcctl serve metadata`, without the logging flags.
-pub const METADATA_FLAGS: &[&str] =
-    &["port", "host", "data_dir", "fsync", "on_disk_error", "discard_data", "flagfile", "help", "h"];
+pub const METADATA_FLAGS: &[&str] = &[
+    "port",
+    "host",
+    "bind",
+    "allow_cidr",
+    "token_file",
+    "tls_cert",
+    "tls_key",
+    "client_ca",
+    "local_writes",
+    "protect_metrics",
+    "data_dir",
+    "fsync",
+    "on_disk_error",
+    "discard_data",
+    "flagfile",
+    "help",
+    "h",
+];
 
 /// Flags of `mcctl up`, without the logging flags.
 pub const UP_FLAGS: &[&str] = &[

@@ -18,7 +18,7 @@ use crate::engine::admin::types::{
 use crate::engine::base::{ClientId, ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::ha::HaRole;
-use crate::engine::http::{BindError, HttpServer, Requests, ResponseBody};
+use crate::engine::http::{BindError, HttpAccess, HttpServer, Requests, ResponseBody};
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::data_metrics::data_exposition;
 use crate::engine::master::ha_report::{ha_exposition, ha_status};
@@ -65,7 +65,15 @@ impl<E: Env> AdminApi<E> {
     /// # Errors
     /// [`BindError`] if the address is not available.
     pub async fn start(self: &Arc<Self>, at: &HostPort) -> Result<HttpServer, BindError> {
-        server::start(self.env.clone(), at, self.clone()).await
+        self.start_with(at, HttpAccess::default()).await
+    }
+
+    /// Starts listening on `at`, for the requests that `access` allows. Port 0 selects a free port.
+    ///
+    /// # Errors
+    /// [`BindError`] if the address is not available.
+    pub async fn start_with(self: &Arc<Self>, at: &HostPort, access: HttpAccess) -> Result<HttpServer, BindError> {
+        server::start(self.env.clone(), at, access, self.clone()).await
     }
 
     /// Passes the summary line to `report` every ten seconds, as long as the future is polled.

@@ -12,6 +12,8 @@ pub struct Announcer<E> {
     pub rpc_port: u16,
     /// The embedded metadata service and its listen address.
     pub embedded: Option<(HostPort, MetadataService<E>)>,
+    /// The scheme of the embedded service's URL: `http` or `https`.
+    pub scheme: &'static str,
 }
 
 impl<E: Env> Announcer<E> {
@@ -21,7 +23,9 @@ impl<E: Env> Announcer<E> {
         let used =
             |service: &MetadataService<E>| nodes.is_empty() || nodes.iter().any(|node| service.has_segment(node));
         let metadata = match &self.embedded {
-            Some((at, service)) if used(service) => AnnouncedMode::Http { url: format!("http://{at}/metadata") },
+            Some((at, service)) if used(service) => {
+                AnnouncedMode::Http { url: format!("{}://{at}/metadata", self.scheme) }
+            }
             _ => AnnouncedMode::Unknown,
         };
         Announcement { schema: Announcement::SCHEMA.to_owned(), rpc_port: self.rpc_port, metadata }
@@ -38,11 +42,11 @@ mod tests {
     fn an_embedded_service_that_no_node_uses_is_not_announced() {
         let service = MetadataService::new(RealEnv::new(), KeySpace::default());
         let embedded = Some((HostPort::new("0.0.0.0", 8080), service));
-        let announcer = Announcer { rpc_port: 1, embedded };
+        let announcer = Announcer { rpc_port: 1, embedded, scheme: "http" };
         let http = AnnouncedMode::Http { url: "http://0.0.0.0:8080/metadata".to_owned() };
         assert_eq!(announcer.announcement(&[]).metadata, http);
         assert_eq!(announcer.announcement(&["node:1".to_owned()]).metadata, AnnouncedMode::Unknown);
-        let without = Announcer::<RealEnv> { rpc_port: 1, embedded: None };
+        let without = Announcer::<RealEnv> { rpc_port: 1, embedded: None, scheme: "http" };
         assert_eq!(without.announcement(&[]).metadata, AnnouncedMode::Unknown);
     }
 }

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::engine::base::text::masked;
 use crate::engine::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdOp, EtcdOptions, EtcdTxn};
 use crate::engine::http::ClientTls;
+use crate::engine::http::HttpCredentials;
 use crate::engine::http::client::builder;
 use crate::engine::http::escape;
 use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX};
@@ -68,8 +70,21 @@ impl MetadataClient {
     /// # Errors
     /// The same as [`http`](MetadataClient::http).
     pub fn within(url: &str, limits: CallLimits) -> Result<MetadataClient, MetadataError> {
+        MetadataClient::with_credentials(url, limits, &HttpCredentials::default())
+    }
+
+    /// Like [`within`](MetadataClient::within), with a token and certificates for a service over HTTP. Without certificates, `https://`
+    /// uses those that the host trusts.
+    ///
+    /// # Errors
+    /// The same as [`http`](MetadataClient::http).
+    pub fn with_credentials(
+        url: &str,
+        limits: CallLimits,
+        credentials: &HttpCredentials,
+    ) -> Result<MetadataClient, MetadataError> {
         if !url.starts_with("etcd://") {
-            return MetadataClient::http_within(url, limits);
+            return MetadataClient::http_with(url, limits, credentials);
         }
         let bad = |reason: String| MetadataError::BadUrl { url: masked(url).into_owned(), reason };
         let options = EtcdOptions::parse(url, limits.call).map_err(|error| bad(error.to_string()))?;
@@ -83,15 +98,27 @@ impl MetadataClient {
     /// # Errors
     /// The same as [`http`](MetadataClient::http).
     pub fn http_within(url: &str, limits: CallLimits) -> Result<MetadataClient, MetadataError> {
+        MetadataClient::http_with(url, limits, &HttpCredentials::default())
+    }
+
+    fn http_with(
+        url: &str,
+        limits: CallLimits,
+        credentials: &HttpCredentials,
+    ) -> Result<MetadataClient, MetadataError> {
         let bad = |reason: String| MetadataError::BadUrl { url: masked(url).into_owned(), reason };
         let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
         let tls = match parsed.scheme() {
             "http" => ClientTls::None,
-            "https" => ClientTls::Host,
+            "https" => match &credentials.tls {
+                Some(tls) => ClientTls::Config(Box::new((**tls).clone())),
+                None => ClientTls::Host,
+            },
             other => return Err(bad(format!("scheme '{other}' is not http or https"))),
         };
         let builder = builder(tls).map_err(|e| bad(e.to_string()))?;
         let http = builder
+            .default_headers(authorization(credentials))
             .connect_timeout(limits.connect)
             .timeout(limits.call)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
@@ -237,6 +264,18 @@ impl MetadataClient {
 const IDLE_CONNECTIONS_MAX: usize = 4;
 /// Maximum length of the response text in an error, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;
+
+/// The header with the token, if there is one.
+fn authorization(credentials: &HttpCredentials) -> HeaderMap {
+    let value =
+        credentials.token.as_ref().and_then(|token| HeaderValue::from_str(&format!("Bearer {}", token.reveal())).ok());
+    let mut headers = HeaderMap::new();
+    if let Some(mut value) = value {
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    headers
+}
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,7 @@ use crate::engine::admin::types::AnnouncedMode;
 use crate::engine::admin::{AdminClient, AdminError, AdminErrorKind};
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
-use crate::engine::http::{Fetcher, escape};
+use crate::engine::http::{Fetcher, HttpCredentials, escape};
 use crate::engine::metadata::{KeySpace, MetadataUri, probe};
 use futures_util::future::{join, join_all};
 
@@ -38,6 +38,8 @@ pub struct DiscoveryQuery<'a> {
     pub keys: &'a KeySpace,
     /// Timeout for one response; at most one second is used.
     pub limit: Duration,
+    /// What the client shows to the admin port and the metadata service.
+    pub credentials: &'a HttpCredentials,
 }
 
 /// A metadata mode and the evidence for it.
@@ -66,14 +68,14 @@ pub async fn find<E: Env>(env: &E, query: &DiscoveryQuery<'_>) -> Option<Discove
 
 async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort) -> Option<DiscoveredMode> {
     let limit = query.limit.min(ANSWER_MAX);
-    let admin = AdminClient::new(query.admin.clone(), limit).ok()?;
+    let admin = AdminClient::with_credentials(query.admin.clone(), limit, query.credentials).ok()?;
     let announced = admin.announcement().await.ok().flatten();
     if let Some(metadata) = announced.and_then(|found| mode(found.metadata, admin.at())) {
         return Some(DiscoveredMode { metadata, evidence: Evidence::Announced(admin.at().clone()) });
     }
     let nodes = nodes(&admin).await?;
-    let fetcher = Fetcher::new(false, limit, ANSWER_BYTES_MAX).ok()?;
-    let url = format!("http://{service}/metadata");
+    let fetcher = Fetcher::with_credentials(query.credentials, limit, ANSWER_BYTES_MAX).ok()?;
+    let url = format!("{}://{service}/metadata", query.credentials.scheme());
     let records = join_all(nodes.iter().map(async |node| {
         let record = fetcher.get(&format!("{url}?key={}", escape(&query.keys.ram_key(node)))).await;
         record.is_ok_and(|record| record.is_ok())
@@ -92,8 +94,9 @@ async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort
 
 /// Returns true if the admin port at `admin` belongs to the master at `master`. An mcctl master announces its RPC port; an elected leader
 /// of any release announces its RPC address. Other masters provide no evidence.
-pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration) -> bool {
-    let Ok(admin) = AdminClient::new(admin.clone(), limit.min(ANSWER_MAX)) else { return false };
+pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration, credentials: &HttpCredentials) -> bool {
+    let admin = AdminClient::with_credentials(admin.clone(), limit.min(ANSWER_MAX), credentials);
+    let Ok(admin) = admin else { return false };
     if let Ok(Some(found)) = admin.announcement().await {
         return found.rpc_port == master.port;
     }
@@ -194,7 +197,13 @@ mod tests {
     async fn found(store: &HttpServer) -> Option<DiscoveredMode> {
         let keys = KeySpace::default();
         let limit = Duration::from_secs(1);
-        let query = DiscoveryQuery { admin: store.at(), master_host: "127.0.0.1", keys: &keys, limit };
+        let query = DiscoveryQuery {
+            admin: store.at(),
+            master_host: "127.0.0.1",
+            keys: &keys,
+            limit,
+            credentials: &HttpCredentials::default(),
+        };
         find_at(&RealEnv::new(), &query, store.at()).await
     }
 
@@ -209,7 +218,10 @@ mod tests {
         assert_eq!(found(&store).await, Some(expected));
         let limit = Duration::from_secs(1);
         for (port, is_its_own) in [(7, true), (8, false)] {
-            assert_eq!(is_admin_of(store.at(), &HostPort::new("host", port), limit).await, is_its_own);
+            assert_eq!(
+                is_admin_of(store.at(), &HostPort::new("host", port), limit, &HttpCredentials::default()).await,
+                is_its_own
+            );
         }
     }
 
@@ -258,9 +270,12 @@ mod tests {
         let store = start(plain()).await;
         let limit = Duration::from_secs(1);
         for (host, port, is_its_own) in [("host", 7, true), ("host", 8, false), ("other", 7, false)] {
-            assert_eq!(is_admin_of(store.at(), &HostPort::new(host, port), limit).await, is_its_own);
+            assert_eq!(
+                is_admin_of(store.at(), &HostPort::new(host, port), limit, &HttpCredentials::default()).await,
+                is_its_own
+            );
         }
         let nothing = HostPort::new("127.0.0.1", 1);
-        assert!(!is_admin_of(&nothing, &HostPort::new("host", 7), limit).await);
+        assert!(!is_admin_of(&nothing, &HostPort::new("host", 7), limit, &HttpCredentials::default()).await);
     }
 }

@@ -23,6 +23,9 @@ pub use key::KeySpace;
 pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
 
+/// What a client shows to a service over HTTP. Re-exported for the owners of clients.
+pub use crate::engine::http::HttpCredentials;
+
 use std::time::Duration;
 
 use crate::engine::etcd::EtcdError;

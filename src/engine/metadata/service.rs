@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use crate::engine::base::HostPort;
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response, StatusCode,
-    answer, decode, no_such_route,
+    self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
+    StatusCode, answer, decode, no_such_route,
 };
 use crate::engine::journal::{DataDir, JournalError};
 use crate::engine::metadata::journal::worker::JournalWorker;
@@ -140,7 +140,15 @@ impl<E: Env> MetadataService<E> {
     /// # Errors
     /// [`BindError`] if the address is not available.
     pub async fn start(&self, at: &HostPort) -> Result<HttpServer, BindError> {
-        http::start(self.shared.env.clone(), at, LIMITS, self.shared.clone()).await
+        self.start_with(at, HttpAccess::default()).await
+    }
+
+    /// Like [`start`](MetadataService::start), for the requests that `access` allows.
+    ///
+    /// # Errors
+    /// [`BindError`] if the address is not available.
+    pub async fn start_with(&self, at: &HostPort, access: HttpAccess) -> Result<HttpServer, BindError> {
+        http::start_with(self.shared.env.clone(), at, LIMITS, access, self.shared.clone()).await
     }
 
     /// Removes both records of `name`, whose owner is permanently gone. If the data directory does not accept the removal, they remain.

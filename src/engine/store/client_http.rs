@@ -7,12 +7,13 @@ use std::sync::Arc;
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::Env;
 use crate::engine::http::{
-    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, Response, StatusCode, answer, no_such_route,
+    self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Response,
+    StatusCode, answer, no_such_route,
 };
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::object_store::{NodeHealth, ObjectStore};
 
-/// Serves `store`'s health and `metrics` on `at`. Port 0 selects a free port. Without `metrics`, the metrics routes return 503, like
+/// Serves `store`'s health and `metrics` on `at`, for the requests that `access` allows. Port 0 selects a free port. Without `metrics`, the metrics routes return 503, like
 /// upstream with `MC_STORE_CLIENT_METRIC=0`.
 ///
 /// # Errors
@@ -20,11 +21,12 @@ use crate::engine::store::object_store::{NodeHealth, ObjectStore};
 pub async fn start<E: Env, S: ObjectStore>(
     env: E,
     at: &HostPort,
+    access: HttpAccess,
     store: Arc<S>,
     metrics: Option<Arc<ClientMetrics>>,
 ) -> Result<HttpServer, BindError> {
     let server = ClientHttp { started: env.now(), env: env.clone(), store, metrics };
-    http::start(env, at, HttpLimits::SMALL, Arc::new(server)).await
+    http::start_with(env, at, HttpLimits::SMALL, access, Arc::new(server)).await
 }
 
 struct ClientHttp<E, S> {
@@ -35,6 +37,11 @@ struct ClientHttp<E, S> {
 }
 
 impl<E: Env, S: ObjectStore> Handler for ClientHttp<E, S> {
+    fn route(&self, path: &str) -> &'static str {
+        let routes = ["/health", "/metrics", "/metrics/summary"];
+        routes.into_iter().find(|route| *route == path).unwrap_or(OTHER_ROUTE)
+    }
+
     async fn handle(&self, request: HttpRequest) -> Response {
         if !matches!(request.method, Method::GET | Method::HEAD) {
             return no_such_route();

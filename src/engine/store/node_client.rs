@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::base::HostPort;
-use crate::engine::http::{FetchError, Fetcher};
+use crate::engine::http::{FetchError, Fetcher, HttpCredentials};
 use crate::engine::store::transport_stats::{SCHEMA, TransportStats};
 
 /// Maximum response size, in bytes: enough for all peers that a node tracks.
@@ -13,6 +13,7 @@ const RESPONSE_BYTES_MAX: usize = 32 << 20;
 #[derive(Clone, Debug)]
 pub struct NodeClient {
     fetcher: Fetcher,
+    scheme: &'static str,
 }
 
 /// Why a node's transport statistics are unavailable.
@@ -30,8 +31,9 @@ impl NodeClient {
     ///
     /// # Errors
     /// [`FetchError::Unusable`] if the HTTP client cannot be set up on this host.
-    pub fn new(limit: Duration) -> Result<NodeClient, FetchError> {
-        Ok(NodeClient { fetcher: Fetcher::new(false, limit, RESPONSE_BYTES_MAX)? })
+    pub fn new(limit: Duration, credentials: &HttpCredentials) -> Result<NodeClient, FetchError> {
+        let fetcher = Fetcher::with_credentials(credentials, limit, RESPONSE_BYTES_MAX)?;
+        Ok(NodeClient { fetcher, scheme: credentials.scheme() })
     }
 
     /// The transport statistics of the node with the HTTP port `at`.
@@ -39,7 +41,7 @@ impl NodeClient {
     /// # Errors
     /// No response, or not from an mcctl node.
     pub async fn transport(&self, at: &HostPort) -> Result<TransportStats, TransportStatsError> {
-        let response = self.fetcher.get(&format!("http://{at}/transport")).await?;
+        let response = self.fetcher.get(&format!("{}://{at}/transport", self.scheme)).await?;
         let stats = serde_json::from_str::<TransportStats>(&response.body).ok();
         let stats = stats.filter(|stats| response.is_ok() && stats.schema == SCHEMA);
         stats.ok_or_else(|| TransportStatsError::NotMcctl(response.shown()))

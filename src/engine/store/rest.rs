@@ -20,8 +20,8 @@ use tokio::sync::Semaphore;
 use crate::engine::base::{ErrorCode, HostPort, ObjectKey};
 use crate::engine::env::{Env, deadline};
 use crate::engine::http::{
-    self, BindError, Handler, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response, StatusCode,
-    answer, decode,
+    self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
+    StatusCode, answer, decode,
 };
 use crate::engine::store::object_store::{
     NodeHealth, NodeMetrics, ObjectStore, READING_BYTES_MAX, ReadBudget, ReadPermit,
@@ -41,14 +41,19 @@ impl AsRef<[u8]> for BudgetedBytes {
     }
 }
 
-/// Serves `store` on `at`. Port 0 selects a free port.
+/// Serves `store` on `at`, for the requests that `access` allows. Port 0 selects a free port.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
-pub async fn start<E: Env, S: ObjectStore>(env: E, at: &HostPort, store: Arc<S>) -> Result<HttpServer, BindError> {
+pub async fn start<E: Env, S: ObjectStore>(
+    env: E,
+    at: &HostPort,
+    access: HttpAccess,
+    store: Arc<S>,
+) -> Result<HttpServer, BindError> {
     let (storing, budget) = (Semaphore::new(STORING_MAX), ReadBudget::new(READING_BYTES_MAX));
     let rest = RestApi { env: env.clone(), store, storing, budget, requests: Requests::default() };
-    http::start(env, at, LIMITS, Arc::new(rest)).await
+    http::start_with(env, at, LIMITS, access, Arc::new(rest)).await
 }
 
 struct RestApi<E, S> {

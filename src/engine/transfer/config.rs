@@ -1,9 +1,10 @@
 //! Transfer engine configuration: what the owner passes, and Mooncake's `MC_*` variables.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::engine::metadata::{CallLimits, MetadataUri};
+use crate::engine::metadata::{CallLimits, HttpCredentials, MetadataUri};
 use crate::engine::transfer::options::TransportOptions;
 use crate::engine::transfer::transports::{TransferProtocol, TransportSettings};
 use crate::engine::transfer::variables::VariableReader;
@@ -25,7 +26,7 @@ pub struct TransferConfig {
     pub settings: TransferSettings,
 }
 
-/// Settings read from the environment. The defaults match upstream 0.3.13.
+/// Settings read from the environment, and a few that only the owner sets. The defaults match upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferSettings {
     /// `MC_METADATA_CLUSTER_ID`: included in every metadata key.
@@ -49,6 +50,11 @@ pub struct TransferSettings {
     pub descriptor_age_max: Option<Duration>,
     /// Limits for a call to the metadata service. Upstream has no setting for them.
     pub metadata: CallLimits,
+    /// What this engine shows to a metadata service over HTTP. Set by the owner: upstream's engine has no credentials.
+    pub credentials: HttpCredentials,
+    /// The address that the handshake and data ports listen on. `None`: the loopback address if the announced host is one, else all
+    /// addresses. Set by the owner: upstream has no setting for it.
+    pub listen_on: Option<IpAddr>,
     pub transports: TransportSettings,
 }
 
@@ -65,6 +71,8 @@ impl Default for TransferSettings {
             ipv6: false,
             descriptor_age_max: None,
             metadata: CallLimits::default(),
+            credentials: HttpCredentials::default(),
+            listen_on: None,
             transports: TransportSettings::default(),
         }
     }
@@ -102,6 +110,8 @@ impl TransferSettings {
                 (true, seconds) => Some(Duration::from_secs(seconds)),
             },
             metadata: base.metadata,
+            credentials: base.credentials,
+            listen_on: base.listen_on,
             transports: TransportSettings::read(&mut read),
         };
         // Upstream's listen backlog has no counterpart in this engine, but an invalid value still causes a warning.

@@ -24,7 +24,7 @@ pub(super) async fn bind_handshake<E: Env>(
     if settings.legacy_port_binding && !p2p {
         let (host, port) = split()?;
         let at = HostPort::new(host, port.unwrap_or(settings.handshake_port));
-        let listener = env.net().listen(&wildcard(settings, &at.host, at.port)).await;
+        let listener = env.net().listen(&address_to_bind(settings, &at.host, at.port)).await;
         let listener = listener.map_err(|e| no_port("handshake port", &(at.port..=at.port), 1, e))?;
         let bound = HostPort::new(at.host, listener.port());
         return Ok((listener, bound));
@@ -65,7 +65,7 @@ async fn listen_in_range<E: Env>(
     let mut last = std::io::Error::from(std::io::ErrorKind::AddrInUse);
     for _ in 0..PORT_TRIES {
         let port = draw(&settings.ports, env.rng());
-        match env.net().listen(&wildcard(settings, host, port)).await {
+        match env.net().listen(&address_to_bind(settings, host, port)).await {
             Ok(listener) => {
                 let port = listener.port();
                 return Ok((listener, port));
@@ -76,13 +76,30 @@ async fn listen_in_range<E: Env>(
     Err(no_port("handshake port", &settings.ports, PORT_TRIES, last))
 }
 
-/// Returns the address to bind for an announced `host`: the wildcard address for its family, or the loopback address if
-/// that is what is announced. (Upstream always binds the wildcard address, and so serves any client that finds the
-/// port.)
-fn wildcard(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
-    if let Some(loopback) = loopback_to_bind(host) {
-        return HostPort::new(loopback.to_string(), port);
+/// Returns the address to bind for an announced `host`: the owner's choice if it has made one, else the loopback address if
+/// that is what is announced, else the wildcard address for its family. (Upstream always binds the wildcard address, and
+/// so serves any client that finds the port.)
+fn address_to_bind(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
+    if let Some(address) = settings.listen_on.or_else(|| loopback_to_bind(host)) {
+        return HostPort::new(address.to_string(), port);
     }
     let any = if settings.ipv6 || host.contains(':') { "::" } else { "0.0.0.0" };
     HostPort::new(any, port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owners_address_overrides_the_announced_host() {
+        let bound = |listen_on: Option<&str>, host: &str| {
+            let listen_on = listen_on.map(|address| address.parse().unwrap());
+            address_to_bind(&TransferSettings { listen_on, ..TransferSettings::default() }, host, 7).to_string()
+        };
+        assert_eq!(bound(None, "10.0.0.1"), "0.0.0.0:7");
+        assert_eq!(bound(None, "localhost"), "127.0.0.1:7");
+        assert_eq!(bound(Some("10.0.0.1"), "node-1"), "10.0.0.1:7");
+        assert_eq!(bound(Some("::"), "localhost"), "[::]:7");
+    }
 }

@@ -66,7 +66,10 @@ impl TransferEngine {
 fn metadata_service(config: &TransferConfig) -> Result<Option<MetadataClient>, TransferError> {
     match &config.metadata {
         MetadataUri::P2p => Ok(None),
-        MetadataUri::Service(url) => Ok(Some(MetadataClient::within(url, config.settings.metadata)?)),
+        MetadataUri::Service(url) => {
+            let TransferSettings { metadata, credentials, .. } = &config.settings;
+            Ok(Some(MetadataClient::with_credentials(url, *metadata, credentials)?))
+        }
     }
 }
 
@@ -97,11 +100,14 @@ fn start_transport<E: Env>(
         let env = env.clone();
         Arc::new(move || env.rng())
     };
+    let filter = env.address_filter();
     let start = TransportStart {
         segment: &names.segment,
         handshake: &names.handshake,
         options: &config.transport,
         ports: &config.settings.ports,
+        listen_on: config.settings.listen_on,
+        filter: &filter,
         connect_limit: config.settings.handshake_connect,
         regions,
         clock,

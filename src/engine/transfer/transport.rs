@@ -2,12 +2,14 @@
 //! one-sided operations on a peer.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use crate::engine::base::HostPort;
+use crate::engine::env::AddressFilter;
 use crate::engine::sys::Memory;
 use crate::engine::transfer::counters::{RailCounters, TargetCounters};
 use crate::engine::transfer::options::TransportOptions;
@@ -112,6 +114,10 @@ pub struct TransportStart<'a> {
     pub options: &'a TransportOptions,
     /// Range from which ports are chosen.
     pub ports: &'a RangeInclusive<u16>,
+    /// The address that ports listen on; `None` if the announced host decides.
+    pub listen_on: Option<IpAddr>,
+    /// Which peers may connect to ports.
+    pub filter: &'a AddressFilter,
     /// Timeout for connecting to a peer.
     pub connect_limit: Duration,
     pub regions: &'a Arc<RwLock<Regions>>,

@@ -99,6 +99,12 @@ impl Service {
         &self.seen
     }
 
+    /// All lines until now.
+    pub fn all_lines_so_far(&mut self) -> &[String] {
+        self.seen.extend(self.lines.try_iter());
+        &self.seen
+    }
+
     /// Send `signal` and wait until the process exits. Returns its exit code.
     #[track_caller]
     pub fn stop(&mut self, signal: Signal) -> i32 {

@@ -8,6 +8,7 @@ use mcctl::engine::base::{ByteSize, HostPort};
 use mcctl::engine::check::{CheckReport, CheckStatus, Severity};
 use mcctl::engine::doctor::cluster::{CHECKS, ClusterQuery, Etcd, MasterAt, run};
 use mcctl::engine::env::RealEnv;
+use mcctl::engine::http::HttpCredentials;
 use mcctl::engine::metadata::MetadataUri;
 use mcctl::engine::rpc::{RpcServer, ServerConfig, Timeouts};
 use mcctl::engine::store::StoreClient;
@@ -39,6 +40,7 @@ fn query(rpc: u16, admins: &[u16], metadata: MetadataUri) -> ClusterQuery {
     ClusterQuery {
         master: MasterAt::Address(here(rpc)),
         admins: admins.iter().map(|port| here(*port)).collect(),
+        credentials: HttpCredentials::default(),
         metadata,
         is_metadata_assumed: false,
         metadata_cluster: None,

@@ -20,6 +20,7 @@ fn query(urls: &[String]) -> ServingQuery {
         probe: false,
         master: Some(HostPort::new("127.0.0.1", 50_051)),
         admin: None,
+        credentials: mcctl::engine::http::HttpCredentials::default(),
         limit: PATIENCE,
     }
 }

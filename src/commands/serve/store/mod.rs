@@ -7,6 +7,7 @@ use std::pin::pin;
 
 use tokio::sync::oneshot;
 
+use crate::commands::access_plan::AccessPlan;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::gflags::ParsedFlags;
 use crate::commands::runtime::Signals;
@@ -14,7 +15,7 @@ use crate::commands::serve::start_logging;
 use crate::commands::serve::store::plan::{ServicePlan, plan_in_time, warn_of_unknown_name};
 use crate::commands::serve::store::settings::settings;
 use crate::commands::{logging, node_failure, runtime};
-use crate::engine::base::ByteSize;
+use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{RealEnv, processors};
 use crate::engine::store::service::StoreService;
 
@@ -51,11 +52,16 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
             service.node().name(),
             client.master
         );
-        tracing::info!("REST API started on port {}: http://{}", service.rest_at().port, service.rest_at());
+        let scheme = plan.access.http.scheme();
+        tracing::info!("REST API started on port {}: {scheme}://{}", service.rest_at().port, service.rest_at());
         if let Some(at) = service.client_http_at() {
-            tracing::info!("client HTTP server started on port {}: http://{at}", at.port);
+            tracing::info!("client HTTP server started on port {}: {scheme}://{at}", at.port);
         }
-        let signal = signals.next().await;
+        warn_if_open(&plan.access, &service);
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            () = plan.access.keep_current() => signals.next().await,
+        };
         tracing::info!("{signal}: stopping");
         runtime::stop_in_time("the node", service.stop()).await;
         Ok(Exit::Done)
@@ -69,7 +75,7 @@ async fn start(plan: &ServicePlan, signals: &mut Signals) -> Result<Option<Store
     }
     let (cancel, cancelled) = oneshot::channel::<()>();
     let cancelled = async move { cancelled.await.unwrap_or_default() };
-    let mut starting = pin!(StoreService::start_unless(plan.config.clone(), RealEnv::new(), cancelled));
+    let mut starting = pin!(StoreService::start_unless(plan.config.clone(), plan.access.env(), cancelled));
     let started = tokio::select! {
         started = &mut starting => started,
         signal = signals.next() => {
@@ -87,6 +93,21 @@ async fn start(plan: &ServicePlan, signals: &mut Signals) -> Result<Option<Store
     };
     let ports = (&plan.rest, plan.client_http.as_ref());
     started.map(Some).map_err(|error| node_failure::service(&plan.config, &plan.origins, ports, error))
+}
+
+/// Logs one warning if a port is reachable from other hosts and nothing restricts who uses it.
+fn warn_if_open(access: &AccessPlan, service: &StoreService<RealEnv>) {
+    let engine = service.node().client().engine();
+    // Without --bind, the transfer engine listens on the loopback only if it announces a loopback name.
+    let on = |port| HostPort::new(access.bind.map_or(engine.handshake().host.clone(), |bind| bind.to_string()), port);
+    let (handshake, data) = (on(engine.handshake().port), on(engine.data_port()));
+    let mut listens = vec![("REST", service.rest_at())];
+    listens.extend(service.client_http_at().map(|at| ("client HTTP", at)));
+    listens.push(("handshake", &handshake));
+    if data.port != 0 {
+        listens.push(("data", &data));
+    }
+    access.warn_if_open(&listens);
 }
 
 /// Threads for REST, heartbeats and handshakes. The transfer engine has its own threads.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::commands::access_plan::AccessPlan;
 use crate::commands::error::{Exit, Failure};
 use crate::commands::etcd_master::{self, ClusterLeader};
 use crate::commands::flags::parse_bool;
@@ -28,6 +29,8 @@ pub(super) struct ServicePlan {
     pub origins: NodeOrigins,
     pub rest: ListenAddress,
     pub client_http: Option<ListenAddress>,
+    /// Who may connect to the ports, and who may send which HTTP request.
+    pub access: AccessPlan,
     /// Warnings about environment variables that do not parse.
     pub warnings: Vec<String>,
 }
@@ -153,15 +156,19 @@ fn plan(
     let metadata = node_failure::metadata(text("metadata_server"))?.value;
     let fallback = settings.bool("allow_tcp_fallback");
     let transport = TransportChoice::new(text("protocol"), settings.text("device_name"), fallback, env)?;
+    let access = AccessPlan::of(settings)?;
+    // Peers reach the node at the address that its ports listen on.
+    let bound = access.bind.filter(|address| !address.is_unspecified()).map(|address| address.to_string());
     let given = settings.text("local_hostname").trim();
-    let given = (!given.is_empty()).then_some(given);
+    let given = (!given.is_empty()).then_some(given).or(bound.as_deref());
     let local_hostname = service::local_hostname(given, &master, &metadata, address_towards)
         .map_err(|error| node_failure::hostname(&error, &text("local_hostname").origin))?;
+    let (host, host_origin) = access.host(settings, "host");
     let listen = |what, port| ListenAddress {
         what,
-        at: HostPort::new(settings.text("host"), settings.whole(port)),
+        at: HostPort::new(host.clone(), settings.whole(port)),
         origin: settings.describe(port),
-        host_origin: settings.describe("host"),
+        host_origin: host_origin.clone(),
     };
     let client_http =
         settings.bool("enable_client_http_server").then(|| listen("the client HTTP server", "client_http_port"));
@@ -180,14 +187,20 @@ fn plan(
         .transport(transport.value.protocol, transport.value.options)
         .config();
     client.metrics = client_http.as_ref().and_then(|_| client_metrics(&env));
+    if env("MC_TCP_BIND_ADDRESS").is_none_or(|text| text.is_empty()) {
+        client.engine.announce_host = bound;
+    }
     let warnings = client.apply_variables(&env);
+    client.engine.settings.listen_on = access.bind;
+    client.engine.settings.credentials = access.credentials.clone();
     client.wait_at_most(max_wait(settings), Duration::ZERO);
     let config = StoreServiceConfig {
         node: NodeConfig { client, segment_bytes: settings.size("global_segment_size") },
         rest: rest.at.clone(),
         client_http: client_http.as_ref().map(|listen| listen.at.clone()),
+        access: access.http.clone(),
     };
-    Ok(ServicePlan { config, origins, rest, client_http, warnings })
+    Ok(ServicePlan { config, origins, rest, client_http, access, warnings })
 }
 
 /// Metrics for the node's client; `None` with `MC_STORE_CLIENT_METRIC=0`.
@@ -232,6 +245,24 @@ mod tests {
         let client = runtime.block_on(plan_in_time(settings)).expect("an address").config.node.client;
         assert_eq!(client.max_wait, Duration::from_secs(7));
         assert!(client.waited > Duration::ZERO, "starting and joining a thread takes time");
+    }
+
+    #[test]
+    fn bind_applies_to_all_ports_and_to_the_name() {
+        let plan = planned(&["--master=10.0.0.1:50051", "--bind=10.0.0.5", "--enable-client-http-server"]);
+        let plan = plan.expect("an address");
+        let client = &plan.config.node.client;
+        assert_eq!((plan.rest.at.host.as_str(), client.local_hostname.as_str()), ("10.0.0.5", "10.0.0.5"));
+        assert_eq!(plan.client_http.expect("enabled").at.host, "10.0.0.5");
+        assert_eq!(client.engine.settings.listen_on, Some(IpAddr::from([10, 0, 0, 5])));
+        assert_eq!(client.engine.announce_host.as_deref(), Some("10.0.0.5"));
+        let all = planned(&["--master=10.0.0.1:50051", "--bind=::", "--host=127.0.0.1"]).expect("an address");
+        let client = &all.config.node.client;
+        assert_eq!((all.rest.at.host.as_str(), client.local_hostname.as_str()), ("127.0.0.1", "10.0.0.7"));
+        assert!(
+            client.engine.settings.listen_on.is_some_and(|at| at.is_unspecified())
+                && client.engine.announce_host.is_none()
+        );
     }
 
     #[test]

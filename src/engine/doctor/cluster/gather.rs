@@ -55,7 +55,8 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
     .await;
     let is_ready = matches!(rpc.state, RpcState::Ready(_));
     let serving = admins.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.service_ready));
-    let serving_admin = serving.and_then(|serving| AdminClient::new(serving.at.clone(), query.limit).ok());
+    let serving_admin = serving
+        .and_then(|serving| AdminClient::with_credentials(serving.at.clone(), query.limit, &query.credentials).ok());
     let before = serving.and_then(|serving| serving.metrics.clone());
     let segments = match &serving_admin {
         Some(serving) => Some(admin::segments(env, serving).await),
@@ -151,7 +152,7 @@ async fn ready<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>, limit: Durati
 async fn admins<E: Env>(env: &E, query: &ClusterQuery) -> Vec<AdminFacts> {
     let one = async |at: &HostPort| {
         let began = env.now();
-        let client = match AdminClient::new(at.clone(), query.limit) {
+        let client = match AdminClient::with_credentials(at.clone(), query.limit, &query.credentials) {
             Ok(client) => client,
             Err(error) => return silent(at, error.to_string()),
         };
@@ -232,7 +233,7 @@ async fn nodes<E: Env>(
         None => None,
         Some(url) => {
             let limits = CallLimits { connect: query.limit.min(CONNECT_MAX), call: query.limit };
-            match MetadataClient::within(url, limits) {
+            match MetadataClient::with_credentials(url, limits, &query.credentials) {
                 Ok(client) => Some(MetadataProbe { client, keys: KeySpace::new(query.metadata_cluster.as_deref()) }),
                 Err(error) => {
                     metadata.reached = Err(chain(&error).into());

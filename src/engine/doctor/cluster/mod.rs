@@ -19,6 +19,7 @@ use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{Check, CheckGroup, CheckReport, CheckStatus};
 use crate::engine::doctor::{Fact, reports};
 use crate::engine::env::Env;
+use crate::engine::http::HttpCredentials;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::ClientConfig;
 
@@ -32,6 +33,8 @@ pub struct ClusterQuery {
     pub master: MasterAt,
     /// The admin HTTP addresses of the single master, or of all masters in an HA cluster. If empty, the checks that need it are skipped.
     pub admins: Vec<HostPort>,
+    /// What is shown to the admin ports and the metadata service.
+    pub credentials: HttpCredentials,
     /// The metadata service of the segments.
     pub metadata: MetadataUri,
     /// Whether `metadata` is only the default, because no flag, variable or master specified one.

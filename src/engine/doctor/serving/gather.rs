@@ -39,10 +39,11 @@ pub async fn gather<E: Env>(env: &E, query: &ServingQuery, wanted: &dyn Fn(&str)
         instance
     };
     let instances: Vec<Instance> = stream::iter(&urls).map(query_one).buffered(AT_ONCE).collect().await;
-    let counters = match query.admin.clone().map(|admin| AdminClient::new(admin, query.limit)) {
-        Some(Ok(admin)) => admin.metrics().await.ok().filter(|samples| !samples.is_empty()),
-        _ => None,
-    };
+    let counters =
+        match query.admin.clone().map(|admin| AdminClient::with_credentials(admin, query.limit, &query.credentials)) {
+            Some(Ok(admin)) => admin.metrics().await.ok().filter(|samples| !samples.is_empty()),
+            _ => None,
+        };
     let probe = match query.probe && wanted("l3-probe") {
         true => Some(probe::probe(env, &instances, query).await),
         false => None,

@@ -15,6 +15,7 @@ use crate::engine::base::HostPort;
 use crate::engine::check::{Check, CheckGroup, CheckReport};
 use crate::engine::doctor::reports;
 use crate::engine::env::Env;
+use crate::engine::http::HttpCredentials;
 
 pub use facts::ServingFacts;
 
@@ -31,6 +32,8 @@ pub struct ServingQuery {
     pub master: Option<HostPort>,
     /// The master's admin HTTP address, for its counters.
     pub admin: Option<HostPort>,
+    /// What is shown to the admin port.
+    pub credentials: HttpCredentials,
     /// Maximum wait for a response; a prompt may take longer.
     pub limit: Duration,
 }

@@ -1,7 +1,7 @@
 //! A store service's configuration, and why it did not start.
 
 use crate::engine::base::HostPort;
-use crate::engine::http::BindError;
+use crate::engine::http::{BindError, HttpAccess};
 use crate::engine::store::service::MemoryShortage;
 use crate::engine::store::{NodeConfig, StoreStartError};
 
@@ -13,6 +13,8 @@ pub struct StoreServiceConfig {
     pub rest: HostPort,
     /// Address of the client HTTP server, if it is enabled. Port 0 selects a free port.
     pub client_http: Option<HostPort>,
+    /// Who may send which request to the two HTTP ports.
+    pub access: HttpAccess,
 }
 
 /// Why a store service did not start.

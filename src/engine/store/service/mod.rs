@@ -48,15 +48,16 @@ impl<E: Env> StoreService<E> {
         env: E,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<StoreService<E>, StoreServiceError> {
-        let StoreServiceConfig { node, rest, client_http } = config;
+        let StoreServiceConfig { node, rest, client_http, access } = config;
         check_memory(&node, host::memory())?;
         let pending = Arc::new(PendingStore::default());
-        let rest = rest::start(env.clone(), &rest, Arc::clone(&pending)).await.map_err(StoreServiceError::Rest)?;
+        let rest = rest::start(env.clone(), &rest, access.clone(), Arc::clone(&pending)).await;
+        let rest = rest.map_err(StoreServiceError::Rest)?;
         let client_http = match client_http {
             None => None,
             Some(at) => {
                 let metrics = node.client.metrics.clone();
-                let started = client_http::start(env.clone(), &at, Arc::clone(&pending), metrics).await;
+                let started = client_http::start(env.clone(), &at, access, Arc::clone(&pending), metrics).await;
                 Some(started.map_err(StoreServiceError::ClientHttp)?)
             }
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::engine::base::{ErrorCode, ObjectKey, SegmentId};
-use crate::engine::env::Env;
+use crate::engine::env::{Env, address_filter};
 use crate::engine::store::NodeStore;
 use crate::engine::store::object_store::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
 use crate::engine::sys::process_metrics;
@@ -73,6 +73,6 @@ impl<E: Env> ObjectStore for PendingStore<E> {
     }
 
     fn extra_metrics(&self) -> String {
-        process_metrics::exposition()
+        process_metrics::exposition() + &address_filter::exposition()
     }
 }

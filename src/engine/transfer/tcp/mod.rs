@@ -41,7 +41,8 @@ pub use codec::{
 };
 pub use peer::TcpPeer;
 pub use settings::{Framing, TcpSettings};
-pub use target::{CONNECTIONS_MAX, TcpTarget};
+use target::addresses_to_bind;
+pub use target::{CONNECTIONS_MAX, TargetGate, TcpTarget};
 
 /// The framing version announced by the target.
 const PROTO_VERSION: u64 = 2;
@@ -79,7 +80,9 @@ impl StartTransport for TcpTransport {
     fn start(start: &TransportStart<'_>, settings: &TcpSettings) -> Result<TcpTransport, TransferError> {
         let host = start.handshake.host.clone();
         let regions = Arc::clone(start.regions);
-        let target = TcpTarget::start(&host, start.ports, &**start.random, regions, settings.progress)?;
+        let addresses = addresses_to_bind(start.listen_on, &host);
+        let gate = TargetGate { filter: start.filter.clone(), clock: Arc::clone(start.clock) };
+        let target = TcpTarget::start(&addresses, start.ports, &**start.random, regions, settings.progress, gate)?;
         let (settings, clock) = (Arc::new(settings.clone()), Arc::clone(start.clock));
         Ok(TcpTransport { target, host, settings, connect_limit: start.connect_limit, clock })
     }

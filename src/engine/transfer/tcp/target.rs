@@ -15,9 +15,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::engine::base::addr::loopback_to_bind;
+use crate::engine::env::AddressFilter;
 use crate::engine::sys::socket::{ReceivePart, SendPart};
 use crate::engine::sys::{Slice, socket};
-use crate::engine::transfer::TransferError;
 use crate::engine::transfer::counters::{FlowMeter, TargetCounters};
 use crate::engine::transfer::ports::{draw, no_port};
 use crate::engine::transfer::region::Regions;
@@ -26,6 +26,7 @@ use crate::engine::transfer::tcp::codec::{DONE, FramingVersion, REFUSED, Request
 use crate::engine::transfer::tcp::connection::RUN_MAX;
 use crate::engine::transfer::tcp::receive_buffer::ReceiveBuffer;
 use crate::engine::transfer::types::OpKind;
+use crate::engine::transfer::{MonoClock, TransferError};
 
 /// Maximum number of data connections: four from each of about a thousand peers. To admit another connection, the one
 /// that has been silent longest is closed, if it has been silent for at least [`SILENT_MIN`]. Otherwise the new one is
@@ -49,6 +50,12 @@ const ANSWER_BYTES: u64 = 256 << 10;
 /// Pause after a failed accept (when out of file descriptors, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Decides which peers may connect. The clock is for its log lines.
+pub struct TargetGate {
+    pub filter: AddressFilter,
+    pub clock: MonoClock,
+}
+
 /// A listening data plane.
 pub struct TcpTarget {
     shared: Arc<TargetState>,
@@ -57,6 +64,7 @@ pub struct TcpTarget {
 struct TargetState {
     listener: TcpListener,
     port: u16,
+    gate: TargetGate,
     regions: Arc<RwLock<Regions>>,
     acceptors: Mutex<AcceptorPool>,
     /// Signals that a thread, or a connection that is waited for, has ended.
@@ -74,39 +82,41 @@ struct TargetState {
 }
 
 impl TcpTarget {
-    /// Listens on a free port in `ports`. If `host` is a loopback address, listens only on that address, otherwise on
-    /// all IPv4 and IPv6 addresses. A peer that moves no byte for `progress` in the middle of a request is
+    /// Listens on a free port in `ports`, on the first of `addresses` that is available. `gate` decides which peers may
+    /// connect. A peer that moves no byte for `progress` in the middle of a request is
     /// disconnected. Between requests, a peer may stay silent indefinitely.
     ///
     /// # Errors
     /// Fails if no port is free or no thread can be started.
     pub fn start(
-        host: &str,
+        addresses: &[IpAddr],
         ports: &RangeInclusive<u16>,
         rng: &dyn Fn() -> u64,
         regions: Arc<RwLock<Regions>>,
         progress: Duration,
+        gate: TargetGate,
     ) -> Result<TcpTarget, TransferError> {
-        TcpTarget::start_with(host, ports, rng, regions, progress, CONNECTIONS_MAX, SILENT_MIN)
+        let listener = listen(addresses, ports, rng)?;
+        TcpTarget::start_with(listener, regions, progress, gate, CONNECTIONS_MAX, SILENT_MIN)
     }
 
     fn start_with(
-        host: &str,
-        ports: &RangeInclusive<u16>,
-        rng: &dyn Fn() -> u64,
+        listener: TcpListener,
         regions: Arc<RwLock<Regions>>,
         progress: Duration,
+        gate: TargetGate,
         connections_max: usize,
         silent_min: Duration,
     ) -> Result<TcpTarget, TransferError> {
-        let listener = listen(host, ports, rng)?;
-        let unusable = |source: io::Error| no_port("data plane", ports, 1, source);
-        let port = listener.local_addr().map_err(unusable)?.port();
+        let unusable = |port| move |source: io::Error| no_port("data plane", &(port..=port), 1, source);
+        let port = listener.local_addr().map_err(unusable(0))?.port();
+        let unusable = unusable(port);
         // Connections inherit the options set on the listener, which saves three system calls per connection.
         socket::prepare_listener(&listener, progress).map_err(unusable)?;
         let shared = Arc::new(TargetState {
             listener,
             port,
+            gate,
             regions,
             acceptors: Mutex::new(AcceptorPool::with_one_thread()),
             ended: Condvar::new(),
@@ -187,15 +197,23 @@ impl Drop for TcpTarget {
     }
 }
 
-/// Listens on a free port in `ports`: dual-stack, or IPv4 only if IPv6 is unavailable. If the announced `host` is a
-/// loopback address, listens only on that address.
-fn listen(host: &str, ports: &RangeInclusive<u16>, rng: &dyn Fn() -> u64) -> Result<TcpListener, TransferError> {
-    let mut source = io::Error::from(io::ErrorKind::AddrInUse);
+/// Returns the addresses to bind, in order of preference: the owner's choice `listen_on`, or the loopback address if the
+/// announced `host` is one, or dual-stack, or IPv4 only if IPv6 is unavailable.
+pub(super) fn addresses_to_bind(listen_on: Option<IpAddr>, host: &str) -> Vec<IpAddr> {
     let any = || vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
-    let addresses = loopback_to_bind(host).map_or_else(any, |loopback| vec![loopback]);
+    listen_on.or_else(|| loopback_to_bind(host)).map_or_else(any, |address| vec![address])
+}
+
+/// Listens on a free port in `ports`, on the first of `addresses` that is available.
+fn listen(
+    addresses: &[IpAddr],
+    ports: &RangeInclusive<u16>,
+    rng: &dyn Fn() -> u64,
+) -> Result<TcpListener, TransferError> {
+    let mut source = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..PORT_TRIES {
         let port = draw(ports, rng());
-        for &address in &addresses {
+        for &address in addresses {
             match socket::listen(SocketAddr::new(address, port), BACKLOG) {
                 Ok(listener) => return Ok(listener),
                 Err(error) => {
@@ -230,6 +248,10 @@ impl TargetState {
         loop {
             match self.listener.accept() {
                 Ok((stream, from)) => {
+                    let TargetGate { filter, clock } = &self.gate;
+                    if !filter.admits(from, self.port, clock()) {
+                        continue;
+                    }
                     let Some(accepted) = self.enter(stream, from) else { continue };
                     let AcceptedConnection { id, stream, is_served } = accepted;
                     if is_served && let Err(end) = self.serve(&stream) {
@@ -488,12 +510,29 @@ fn receive_all(stream: &TcpStream, inbox: &mut ReceiveBuffer, body: &Slice) -> R
 #[expect(clippy::disallowed_methods, reason = "data plane sockets and clocks do not use Env")]
 mod tests {
     use super::*;
+    use crate::engine::base::Mono;
     use std::io::Read;
     use std::time::Instant;
 
     fn target(connections_max: usize, silent_min: Duration) -> TcpTarget {
+        let gate = TargetGate { filter: AddressFilter::default(), clock: Arc::new(|| Mono(1)) };
+        gated(gate, connections_max, silent_min)
+    }
+
+    fn gated(gate: TargetGate, connections_max: usize, silent_min: Duration) -> TcpTarget {
+        let listener = listen(&addresses_to_bind(None, "127.0.0.1"), &(0..=0), &|| 0).unwrap();
         let limit = Duration::from_secs(5);
-        TcpTarget::start_with("127.0.0.1", &(0..=0), &|| 0, Arc::default(), limit, connections_max, silent_min).unwrap()
+        TcpTarget::start_with(listener, Arc::default(), limit, gate, connections_max, silent_min).unwrap()
+    }
+
+    #[test]
+    fn connections_from_other_addresses_are_closed_at_accept() {
+        let filter = AddressFilter::only("10.0.0.0/8".parse().unwrap());
+        let target = gated(TargetGate { filter, clock: Arc::new(|| Mono(1)) }, 3, Duration::from_secs(3600));
+        for _ in 0..2 {
+            assert!(matches!(connect(&target).read(&mut [0]), Ok(0) | Err(_)));
+        }
+        assert_eq!((target.counters().accepted, target.counters().open), (0, 0));
     }
 
     fn connect(target: &TcpTarget) -> TcpStream {

@@ -1,0 +1,158 @@
+//! The files with a service's tokens and certificates: reading them, and reading them again when they change.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::commands::credentials::ACCESS_FILE_BYTES_MAX;
+use crate::commands::error::Failure;
+use crate::commands::settings::{Settings, read_text};
+use crate::engine::env::{Env, RealEnv};
+use crate::engine::http::access::TokenTable;
+use crate::engine::http::tls::{PemIdentity, server_config};
+use crate::engine::http::{AccessPolicy, AccessRules, HttpAccess};
+
+/// How often the files are read to find out whether they have changed.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+
+/// The files, and the rules that do not come from files.
+#[derive(Clone, Debug)]
+pub struct AccessFiles {
+    tokens: Option<PathBuf>,
+    /// The certificate and its key.
+    tls: Option<(PathBuf, PathBuf)>,
+    client_ca: Option<PathBuf>,
+    local_writes: bool,
+    protect_metrics: bool,
+}
+
+/// The contents of the files.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct AccessTexts {
+    tokens: Option<String>,
+    tls: Option<(String, String)>,
+    client_ca: Option<String>,
+}
+
+impl AccessFiles {
+    /// The files that the access flags name.
+    ///
+    /// # Errors
+    /// A flag needs another one that is not set.
+    pub fn of(settings: &Settings) -> Result<AccessFiles, Failure> {
+        let path = |name: &str| Some(settings.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from);
+        let tls = match (path("tls_cert"), path("tls_key")) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(needs(settings, "tls_cert", "--tls-key")),
+            (None, Some(_)) => return Err(needs(settings, "tls_key", "--tls-cert")),
+        };
+        let files = AccessFiles {
+            tokens: path("token_file"),
+            client_ca: path("client_ca"),
+            local_writes: settings.bool("local_writes"),
+            protect_metrics: settings.bool("protect_metrics"),
+            tls,
+        };
+        if files.client_ca.is_some() && files.tls.is_none() {
+            return Err(needs(settings, "client_ca", "--tls-cert and --tls-key"));
+        }
+        if files.protect_metrics && !files.restrict() {
+            return Err(needs(settings, "protect_metrics", "--token-file or --client-ca"));
+        }
+        Ok(files)
+    }
+
+    /// Whether a client of the HTTP ports needs a token or a certificate.
+    pub fn restrict(&self) -> bool {
+        self.tokens.is_some() || self.client_ca.is_some()
+    }
+
+    /// The access by the files as they are now.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is invalid.
+    pub fn access(&self) -> Result<HttpAccess, Failure> {
+        self.rules(&self.read()?).map(HttpAccess::new)
+    }
+
+    /// Applies changes of the files to `access`, as long as the future is polled. Files that cannot be used leave the rules unchanged.
+    pub async fn keep_current(self, access: HttpAccess) {
+        if self.tokens.is_none() && self.tls.is_none() {
+            return std::future::pending().await;
+        }
+        let mut last = self.read().unwrap_or_default();
+        loop {
+            RealEnv::new().sleep(CHECK_EVERY).await;
+            let files = self.clone();
+            let Ok(read) = tokio::task::spawn_blocking(move || files.read()).await else { continue };
+            // While a file is replaced, it may be missing.
+            let Ok(texts) = read else { continue };
+            if texts == last {
+                continue;
+            }
+            match self.rules(&texts) {
+                Ok(rules) => {
+                    access.replace(rules);
+                    tracing::info!("the changed access files are in use");
+                }
+                Err(failure) => tracing::warn!(
+                    found = failure.found,
+                    "{}; the former tokens and certificates remain in use",
+                    failure.what
+                ),
+            }
+            last = texts;
+        }
+    }
+
+    fn read(&self) -> Result<AccessTexts, Failure> {
+        let read = |path: &Path, flag: &str| read_text(path, flag, ACCESS_FILE_BYTES_MAX);
+        Ok(AccessTexts {
+            tokens: self.tokens.as_deref().map(|path| read(path, "--token-file")).transpose()?,
+            tls: match &self.tls {
+                Some((certificate, key)) => Some((read(certificate, "--tls-cert")?, read(key, "--tls-key")?)),
+                None => None,
+            },
+            client_ca: self.client_ca.as_deref().map(|path| read(path, "--client-ca")).transpose()?,
+        })
+    }
+
+    fn rules(&self, texts: &AccessTexts) -> Result<AccessRules, Failure> {
+        let tokens = match &texts.tokens {
+            None => TokenTable::default(),
+            Some(text) => text.parse().map_err(|error: crate::engine::http::access::TokenError| {
+                Failure::usage("--token-file is not valid")
+                    .tried(self.tokens.as_deref().map(|path| path.display().to_string()).unwrap_or_default())
+                    .found(error.to_string())
+                    .next("write one 'read TOKEN' or 'write TOKEN' per line; openssl rand -hex 32 makes a token")
+            })?,
+        };
+        let tls = match &texts.tls {
+            None => None,
+            Some((certificate, key)) => {
+                let pem = PemIdentity { certificates: certificate.as_bytes(), key: key.as_bytes() };
+                let ca = texts.client_ca.as_deref().map(str::as_bytes);
+                let config = server_config(pem, ca, self.protect_metrics).map_err(|error| {
+                    let mut failure =
+                        Failure::usage("--tls-cert, --tls-key or --client-ca is not valid").found(error.to_string());
+                    if let Some((certificate, key)) = &self.tls {
+                        failure = failure.tried(format!("{} and {}", certificate.display(), key.display()));
+                    }
+                    failure.next("use PEM files: a certificate with its key, and the CAs of the clients")
+                })?;
+                Some(std::sync::Arc::new(config))
+            }
+        };
+        let policy = AccessPolicy {
+            tokens,
+            certificate: self.client_ca.is_some(),
+            local_writes: self.local_writes,
+            protect_metrics: self.protect_metrics,
+        };
+        Ok(AccessRules { policy, tls })
+    }
+}
+
+fn needs(settings: &Settings, flag: &str, missing: &str) -> Failure {
+    Failure::usage(format!("{} needs {missing}", settings.describe(flag))).next(format!("set {missing}"))
+}

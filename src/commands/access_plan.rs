@@ -1,0 +1,187 @@
+//! Who may connect to a service's ports, and who may send which HTTP request: from the access flags to the engine's types.
+
+use std::net::IpAddr;
+
+use crate::commands::access_files::AccessFiles;
+use crate::commands::credentials::CredentialArgs;
+use crate::commands::error::Failure;
+use crate::commands::settings::Settings;
+use crate::engine::base::HostPort;
+use crate::engine::base::cidr::ParseCidrError;
+use crate::engine::env::{AddressFilter, RealEnv};
+use crate::engine::http::{HttpAccess, HttpCredentials};
+
+/// The access to a service. The default allows everything.
+#[derive(Clone, Debug, Default)]
+pub struct AccessPlan {
+    /// Which peers may connect to any port.
+    pub filter: AddressFilter,
+    /// Who may send which request to the HTTP ports.
+    pub http: HttpAccess,
+    /// The address from `--bind`.
+    pub bind: Option<IpAddr>,
+    /// What the service shows to HTTP ports of other services.
+    pub credentials: HttpCredentials,
+    files: Option<AccessFiles>,
+}
+
+impl AccessPlan {
+    /// The access that the flags of a service describe.
+    ///
+    /// # Errors
+    /// A flag is invalid or needs another one, or a file cannot be read or is invalid.
+    pub fn of(settings: &Settings) -> Result<AccessPlan, Failure> {
+        let given = |name: &str| Some(settings.text(name)).filter(|text| !text.is_empty());
+        let bind = given("bind").map(|text| {
+            let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+            text.parse::<IpAddr>().map_err(|_| {
+                Failure::usage("--bind is not an IP address")
+                    .found(settings.describe("bind"))
+                    .next("use an address of this host, such as 10.0.0.5 or ::1, or 0.0.0.0 for all")
+            })
+        });
+        let filter = given("allow_cidr").map(|text| {
+            text.parse().map(AddressFilter::only).map_err(|error: ParseCidrError| {
+                Failure::usage("--allow-cidr is not a list of networks")
+                    .found(error.to_string())
+                    .next("separate networks with commas, for example 10.0.0.0/8,127.0.0.1")
+            })
+        });
+        let files = AccessFiles::of(settings)?;
+        Ok(AccessPlan {
+            bind: bind.transpose()?,
+            filter: filter.transpose()?.unwrap_or_default(),
+            http: files.access()?,
+            credentials: CredentialArgs::default().credentials()?,
+            files: Some(files),
+        })
+    }
+
+    /// The environment whose listeners accept only connections from allowed addresses.
+    pub fn env(&self) -> RealEnv {
+        RealEnv::filtered(self.filter.clone())
+    }
+
+    /// The host for the port whose host flag is `flag`, and what chose it: the flag if it is given, else `--bind`, else the flag's default.
+    pub fn host(&self, settings: &Settings, flag: &str) -> (String, String) {
+        match self.bind {
+            Some(address) if !settings.is_given(flag) => (address.to_string(), settings.describe("bind")),
+            _ => {
+                let text = settings.text(flag);
+                let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+                (text.to_owned(), settings.describe(flag))
+            }
+        }
+    }
+
+    /// Applies changes of the files with tokens and certificates, as long as the future is polled.
+    pub async fn keep_current(&self) {
+        match &self.files {
+            Some(files) => files.clone().keep_current(self.http.clone()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Logs one warning if a port in `listens` is reachable from other hosts and nothing restricts who uses it.
+    pub fn warn_if_open(&self, listens: &[(&str, &HostPort)]) {
+        if let Some(warning) = self.warning(listens) {
+            tracing::warn!("{warning}");
+        }
+    }
+
+    fn warning(&self, listens: &[(&str, &HostPort)]) -> Option<String> {
+        if !self.filter.allows_all() || self.files.as_ref().is_some_and(AccessFiles::restrict) {
+            return None;
+        }
+        let open = listens.iter().filter(|(_, at)| !at.is_loopback());
+        let open: Vec<String> = open.map(|(what, at)| format!("{} ({what})", at.port)).collect();
+        (!open.is_empty()).then(|| {
+            format!(
+                "no access control: any host that reaches port {} can read and change the store. Restrict it with --bind ADDRESS, \
+                 --allow-cidr NETWORKS or --token-file FILE, or with a firewall",
+                open.join(", ")
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::error::Exit;
+    use crate::commands::gflags::{self, NoSources};
+    use crate::commands::service_flags::metadata_flags;
+
+    fn planned(args: &[&str]) -> Result<(Settings, AccessPlan), Failure> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let parsed = gflags::parse(&metadata_flags::TABLE, &args, &NoSources)?;
+        let mut settings = Settings::new(&metadata_flags::TABLE);
+        settings.assign_all(&parsed.assignments)?;
+        let plan = AccessPlan::of(&settings)?;
+        Ok((settings, plan))
+    }
+
+    fn file(dir: &tempfile::TempDir, name: &str, text: &str) -> String {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("text").to_owned()
+    }
+
+    #[test]
+    fn bind_is_the_host_of_ports_without_a_flag_of_their_own() {
+        let host = |args: &[&str]| {
+            let (settings, plan) = planned(args).expect("valid");
+            plan.host(&settings, "host").0
+        };
+        assert_eq!(host(&[]), "0.0.0.0");
+        assert_eq!(host(&["--bind=10.0.0.5"]), "10.0.0.5");
+        assert_eq!(host(&["--bind=[::1]"]), "::1");
+        assert_eq!(host(&["--bind=10.0.0.5", "--host=127.0.0.1"]), "127.0.0.1");
+    }
+
+    #[test]
+    fn contradictory_or_invalid_flags_are_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let empty = file(&dir, "empty", "");
+        let bare = file(&dir, "bare", "token-0123456789abcdef\n");
+        for args in [
+            &["--bind=node-1"][..],
+            &["--allow-cidr=10.0.0.5/8"],
+            &["--allow-cidr=,"],
+            &["--tls-cert=/c"],
+            &["--tls-key=/k"],
+            &["--client-ca=/c"],
+            &["--protect-metrics"],
+            &["--token-file=/does/not/exist"],
+            &[&format!("--token-file={empty}")],
+            &[&format!("--token-file={bare}")],
+            &[&format!("--tls-cert={empty}"), &format!("--tls-key={empty}")],
+        ] {
+            let failure = planned(args).err().unwrap_or_else(|| panic!("{args:?} is accepted"));
+            assert_eq!(failure.exit, Exit::Usage, "{args:?}");
+            assert!(!failure.line().contains("0123456789"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn only_open_ports_beyond_the_loopback_cause_a_warning() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let tokens = format!("--token-file={}", file(&dir, "tokens", "write writer-0123456789abcdef\n"));
+        let warning = |args: &[&str], hosts: [&str; 2]| {
+            let ports = [HostPort::new(hosts[0], 1), HostPort::new(hosts[1], 2)];
+            planned(args).expect("valid").1.warning(&[("RPC", &ports[0]), ("admin HTTP", &ports[1])])
+        };
+        let text = warning(&[], ["0.0.0.0", "127.0.0.1"]).expect("open");
+        assert!(text.contains("port 1 (RPC) can") && text.contains("--allow-cidr"), "{text}");
+        assert!(
+            warning(&["--local-writes"], ["::", "::"]).expect("reads are open").contains("1 (RPC), 2 (admin HTTP)")
+        );
+        for (args, hosts) in [
+            (&[][..], ["localhost", "::1"]),
+            (&["--allow-cidr=0.0.0.0/0"], ["0.0.0.0", "0.0.0.0"]),
+            (&[&tokens], ["0.0.0.0", "0.0.0.0"]),
+        ] {
+            assert_eq!(warning(args, hosts), None, "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The flags for who may do what, which all services share.
+
+use crate::commands::flags::{FlagSpec, ValueKind, flag};
+
+/// The heading of the group.
+pub(crate) const HEADING: &str = "Access";
+
+/// The flags.
+pub(crate) const ACCESS: &[FlagSpec] = &[
+    flag(
+        "bind",
+        ValueKind::Text,
+        "",
+        "IP address that all ports of this process listen on, unless a flag sets the address of a port; if empty, the default of each port",
+    ),
+    flag(
+        "allow_cidr",
+        ValueKind::Text,
+        "",
+        "Networks whose hosts may connect to any port of this process, separated by commas, for example 10.0.0.0/8,127.0.0.1; other \
+         connections are closed at once. If empty, all hosts. Loopback addresses must be in the list, too",
+    ),
+    flag(
+        "token_file",
+        ValueKind::Text,
+        "",
+        "File with the tokens for the HTTP ports, one 'read TOKEN' or 'write TOKEN' per line; if empty, no token is needed. A request that \
+         may change something needs a token with the role write. The file is read again when it changes",
+    ),
+    flag(
+        "tls_cert",
+        ValueKind::Text,
+        "",
+        "PEM file with the certificate of the HTTP ports, which then accept only HTTPS. The file is read again when it changes",
+    ),
+    flag("tls_key", ValueKind::Text, "", "PEM file with the key of --tls-cert"),
+    flag(
+        "client_ca",
+        ValueKind::Text,
+        "",
+        "PEM file with the CAs of client certificates; the HTTP ports then need one (mTLS), and a token if --token-file is set, too",
+    ),
+    flag(
+        "local_writes",
+        ValueKind::Bool,
+        "false",
+        "Accept HTTP requests that may change something only from loopback addresses",
+    ),
+    flag(
+        "protect_metrics",
+        ValueKind::Bool,
+        "false",
+        "Also require the token or the client certificate for /health, /ready and /metrics",
+    ),
+];

@@ -1,0 +1,174 @@
+//! The decision about one request.
+
+use hyper::StatusCode;
+
+use crate::engine::http::access::route_class::RouteClass;
+use crate::engine::http::access::token::{TokenRole, TokenTable};
+
+/// The rules of an HTTP port. The default allows everything.
+#[derive(Clone, Debug, Default)]
+pub struct AccessPolicy {
+    /// The tokens, one of which a request needs. If empty, no token is needed.
+    pub tokens: TokenTable,
+    /// A client certificate is needed. TLS has verified it.
+    pub certificate: bool,
+    /// Requests that may change something are allowed only from a loopback address.
+    pub local_writes: bool,
+    /// `/health`, `/ready` and `/metrics` need the same as other requests that only read.
+    pub protect_metrics: bool,
+}
+
+/// Who sends a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caller<'a> {
+    /// The value of the header `Authorization`.
+    pub authorization: Option<&'a str>,
+    /// TLS has verified a certificate of the client.
+    pub has_certificate: bool,
+    /// The peer's address is a loopback address.
+    pub is_local: bool,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessDecision {
+    Allow,
+    NoCertificate,
+    NoToken,
+    /// The token is not in the table, or the header is malformed.
+    UnknownToken,
+    /// A token with the role read, for a request that may change something.
+    ReadOnly,
+    /// A request from another host, which is allowed only from this host.
+    NotLocal,
+}
+
+impl AccessPolicy {
+    /// Whether `caller` may send a request of class `class`.
+    pub fn decide(&self, class: RouteClass, caller: Caller<'_>) -> AccessDecision {
+        if class == RouteClass::Open && !self.protect_metrics {
+            return AccessDecision::Allow;
+        }
+        if self.certificate && !caller.has_certificate {
+            return AccessDecision::NoCertificate;
+        }
+        if !self.tokens.is_empty() {
+            let Some(authorization) = caller.authorization else { return AccessDecision::NoToken };
+            match self.tokens.role_of(authorization) {
+                None => return AccessDecision::UnknownToken,
+                Some(TokenRole::Read) if class == RouteClass::Write => return AccessDecision::ReadOnly,
+                Some(TokenRole::Read | TokenRole::Write) => {}
+            }
+        }
+        if self.local_writes && class == RouteClass::Write && !caller.is_local {
+            return AccessDecision::NotLocal;
+        }
+        AccessDecision::Allow
+    }
+}
+
+impl AccessDecision {
+    /// The status and the text of the response to a request that is not allowed; `None` if it is.
+    pub fn refusal(self) -> Option<(StatusCode, &'static str)> {
+        Some(match self {
+            AccessDecision::Allow => return None,
+            AccessDecision::NoCertificate => {
+                (StatusCode::FORBIDDEN, "a client certificate is required (mcctl: --client-cert and --client-key)\n")
+            }
+            AccessDecision::NoToken => (
+                StatusCode::UNAUTHORIZED,
+                "a token is required: send 'Authorization: Bearer TOKEN' (mcctl: --token-file FILE or MCCTL_TOKEN)\n",
+            ),
+            AccessDecision::UnknownToken => (
+                StatusCode::UNAUTHORIZED,
+                "the token is not in the server's --token-file; check --token-file or MCCTL_TOKEN of the client\n",
+            ),
+            AccessDecision::ReadOnly => {
+                (StatusCode::FORBIDDEN, "the token has the role read; this request needs the role write\n")
+            }
+            AccessDecision::NotLocal => {
+                (StatusCode::FORBIDDEN, "the server allows changes only from its own host (--local-writes)\n")
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: &str = "Bearer reader-0123456789abcdef";
+    const WRITE: &str = "Bearer writer-0123456789abcdef";
+
+    fn policy(certificate: bool, local_writes: bool, protect_metrics: bool, with_tokens: bool) -> AccessPolicy {
+        let text = "read reader-0123456789abcdef\nwrite writer-0123456789abcdef\n";
+        let tokens = if with_tokens { text.parse().unwrap() } else { TokenTable::default() };
+        AccessPolicy { tokens, certificate, local_writes, protect_metrics }
+    }
+
+    fn from(authorization: Option<&str>) -> Caller<'_> {
+        Caller { authorization, has_certificate: false, is_local: false }
+    }
+
+    #[test]
+    fn the_default_policy_allows_everything() {
+        let open = AccessPolicy::default();
+        for class in [RouteClass::Open, RouteClass::Read, RouteClass::Write] {
+            assert_eq!(open.decide(class, from(None)), AccessDecision::Allow);
+        }
+    }
+
+    #[test]
+    fn a_tokens_role_limits_the_requests() {
+        use AccessDecision::{Allow, NoToken, ReadOnly, UnknownToken};
+        let policy = policy(false, false, false, true);
+        for (authorization, expected) in [
+            (None, [Allow, NoToken, NoToken]),
+            (Some("Bearer wrong"), [Allow, UnknownToken, UnknownToken]),
+            (Some(READ), [Allow, Allow, ReadOnly]),
+            (Some(WRITE), [Allow, Allow, Allow]),
+        ] {
+            let classes = [RouteClass::Open, RouteClass::Read, RouteClass::Write];
+            assert_eq!(classes.map(|class| policy.decide(class, from(authorization))), expected, "{authorization:?}");
+        }
+    }
+
+    #[test]
+    fn protected_metrics_need_a_token_or_certificate() {
+        let tokens = policy(false, false, true, true);
+        assert_eq!(tokens.decide(RouteClass::Open, from(None)), AccessDecision::NoToken);
+        assert_eq!(tokens.decide(RouteClass::Open, from(Some(READ))), AccessDecision::Allow);
+        let certificates = policy(true, false, true, false);
+        assert_eq!(certificates.decide(RouteClass::Open, from(None)), AccessDecision::NoCertificate);
+    }
+
+    #[test]
+    fn certificates_and_tokens_are_both_required() {
+        let policy = policy(true, false, false, true);
+        assert_eq!(policy.decide(RouteClass::Write, from(Some(WRITE))), AccessDecision::NoCertificate);
+        let caller = Caller { has_certificate: true, ..from(Some(WRITE)) };
+        assert_eq!(policy.decide(RouteClass::Write, caller), AccessDecision::Allow);
+        let caller = Caller { has_certificate: true, ..from(None) };
+        assert_eq!(policy.decide(RouteClass::Read, caller), AccessDecision::NoToken);
+    }
+
+    #[test]
+    fn local_writes_refuses_changes_from_other_hosts() {
+        let policy = policy(false, true, false, true);
+        assert_eq!(policy.decide(RouteClass::Write, from(Some(WRITE))), AccessDecision::NotLocal);
+        assert_eq!(policy.decide(RouteClass::Read, from(Some(READ))), AccessDecision::Allow);
+        // A local client needs the token, too.
+        let local = |authorization| Caller { is_local: true, ..from(authorization) };
+        assert_eq!(policy.decide(RouteClass::Write, local(Some(WRITE))), AccessDecision::Allow);
+        assert_eq!(policy.decide(RouteClass::Write, local(None)), AccessDecision::NoToken);
+    }
+
+    #[test]
+    fn only_a_missing_or_unknown_token_is_unauthorized() {
+        let status = |decision: AccessDecision| decision.refusal().map(|(status, _)| status.as_u16());
+        assert_eq!([AccessDecision::NoToken, AccessDecision::UnknownToken].map(status), [Some(401); 2]);
+        let forbidden = [AccessDecision::ReadOnly, AccessDecision::NotLocal, AccessDecision::NoCertificate];
+        assert_eq!(forbidden.map(status), [Some(403); 3]);
+        assert_eq!(status(AccessDecision::Allow), None);
+    }
+}

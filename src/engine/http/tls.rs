@@ -1,0 +1,125 @@
+//! The TLS configurations of clients and servers, from PEM files.
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// A certificate or key is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsFileError {
+    #[error("no CA certificate found")]
+    NoAuthority,
+    #[error("no certificate found")]
+    NoCertificate,
+    #[error("no valid private key: {0}")]
+    Key(String),
+    #[error("{0}")]
+    Config(String),
+}
+
+/// Certificates and their key, in PEM.
+#[derive(Clone, Copy)]
+pub struct PemIdentity<'a> {
+    /// The certificate, and those of intermediate authorities after it.
+    pub certificates: &'a [u8],
+    pub key: &'a [u8],
+}
+
+/// A client that trusts the authorities in `authorities`, in PEM, and shows `identity` to servers that request a certificate.
+///
+/// # Errors
+/// See [`TlsFileError`].
+pub fn client_config(authorities: &[u8], identity: Option<PemIdentity<'_>>) -> Result<ClientConfig, TlsFileError> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(invalid)?.with_root_certificates(roots(authorities)?);
+    let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
+    let (chain, key) = parse(identity)?;
+    builder.with_client_auth_cert(chain, key).map_err(invalid)
+}
+
+/// A server with the certificate in `identity`. With `client_authorities`, in PEM, it accepts only client certificates that one of these
+/// authorities has signed; a client without a certificate is accepted unless `certificate_required` is set.
+///
+/// # Errors
+/// See [`TlsFileError`].
+pub fn server_config(
+    identity: PemIdentity<'_>,
+    client_authorities: Option<&[u8]>,
+    certificate_required: bool,
+) -> Result<ServerConfig, TlsFileError> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(invalid)?;
+    let builder = match client_authorities {
+        None => builder.with_no_client_auth(),
+        Some(authorities) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(authorities)?), provider());
+            let verifier = if certificate_required { verifier } else { verifier.allow_unauthenticated() };
+            let verifier = verifier.build().map_err(|error| TlsFileError::Config(error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let (chain, key) = parse(identity)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(invalid)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn invalid(error: rustls::Error) -> TlsFileError {
+    TlsFileError::Config(error.to_string())
+}
+
+fn roots(authorities: &[u8]) -> Result<RootCertStore, TlsFileError> {
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok);
+    match roots.add_parsable_certificates(certificates) {
+        (0, _) => Err(TlsFileError::NoAuthority),
+        _ => Ok(roots),
+    }
+}
+
+fn parse(identity: PemIdentity<'_>) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsFileError> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(identity.certificates).filter_map(Result::ok).collect();
+    if chain.is_empty() {
+        return Err(TlsFileError::NoCertificate);
+    }
+    let key = PrivateKeyDer::from_pem_slice(identity.key).map_err(|error| TlsFileError::Key(error.to_string()))?;
+    Ok((chain, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_without_a_certificate_or_key_are_refused() {
+        assert_eq!(client_config(b"text", None).unwrap_err(), TlsFileError::NoAuthority);
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let (certificates, key) = (certificate.as_bytes(), key.as_bytes());
+        let valid = PemIdentity { certificates, key };
+        assert!(client_config(certificates, None).is_ok() && client_config(certificates, Some(valid)).is_ok());
+        assert!(server_config(valid, None, false).is_ok() && server_config(valid, Some(certificates), true).is_ok());
+        assert_eq!(server_config(valid, Some(b""), false).unwrap_err(), TlsFileError::NoAuthority);
+        let (no_certificate, no_key) = (PemIdentity { certificates: b"", key }, PemIdentity { certificates, key: b"" });
+        for error in [
+            client_config(certificates, Some(no_certificate)).unwrap_err(),
+            server_config(no_certificate, None, false).unwrap_err(),
+        ] {
+            assert_eq!(error, TlsFileError::NoCertificate);
+        }
+        assert!(matches!(client_config(certificates, Some(no_key)), Err(TlsFileError::Key(_))));
+        assert!(matches!(server_config(no_key, None, false), Err(TlsFileError::Key(_))));
+        let other =
+            rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap().signing_key.serialize_pem();
+        let mixed = PemIdentity { certificates, key: other.as_bytes() };
+        assert!(matches!(server_config(mixed, None, false), Err(TlsFileError::Config(_))));
+    }
+}
