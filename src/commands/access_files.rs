@@ -1,13 +1,14 @@
 //! The files with a service's tokens and certificates: reading them, and reading them again when they change.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::commands::credentials::ACCESS_FILE_BYTES_MAX;
 use crate::commands::error::Failure;
 use crate::commands::settings::{Settings, read_text};
 use crate::engine::env::{Env, RealEnv};
-use crate::engine::http::access::TokenTable;
+use crate::engine::http::access::{TokenError, TokenTable, WriteOrigin};
 use crate::engine::http::tls::{PemIdentity, server_config};
 use crate::engine::http::{AccessPolicy, AccessRules, HttpAccess};
 
@@ -21,7 +22,7 @@ pub struct AccessFiles {
     /// The certificate and its key.
     tls: Option<(PathBuf, PathBuf)>,
     client_ca: Option<PathBuf>,
-    local_writes: bool,
+    writes_from: WriteOrigin,
     protect_metrics: bool,
 }
 
@@ -46,10 +47,16 @@ impl AccessFiles {
             (Some(_), None) => return Err(needs(settings, "tls_cert", "--tls-key")),
             (None, Some(_)) => return Err(needs(settings, "tls_key", "--tls-cert")),
         };
+        let writes_from = match settings.text("writes_from") {
+            "socket" if path("http_socket").is_none() => return Err(needs(settings, "writes_from", "--http-socket")),
+            "socket" => WriteOrigin::Socket,
+            "loopback" => WriteOrigin::Loopback,
+            _ => WriteOrigin::Any,
+        };
         let files = AccessFiles {
             tokens: path("token_file"),
             client_ca: path("client_ca"),
-            local_writes: settings.bool("local_writes"),
+            writes_from,
             protect_metrics: settings.bool("protect_metrics"),
             tls,
         };
@@ -120,7 +127,7 @@ impl AccessFiles {
     fn rules(&self, texts: &AccessTexts) -> Result<AccessRules, Failure> {
         let tokens = match &texts.tokens {
             None => TokenTable::default(),
-            Some(text) => text.parse().map_err(|error: crate::engine::http::access::TokenError| {
+            Some(text) => text.parse().map_err(|error: TokenError| {
                 Failure::usage("--token-file is not valid")
                     .tried(self.tokens.as_deref().map(|path| path.display().to_string()).unwrap_or_default())
                     .found(error.to_string())
@@ -140,13 +147,13 @@ impl AccessFiles {
                     }
                     failure.next("use PEM files: a certificate with its key, and the CAs of the clients")
                 })?;
-                Some(std::sync::Arc::new(config))
+                Some(Arc::new(config))
             }
         };
         let policy = AccessPolicy {
             tokens,
             certificate: self.client_ca.is_some(),
-            local_writes: self.local_writes,
+            writes_from: self.writes_from,
             protect_metrics: self.protect_metrics,
         };
         Ok(AccessRules { policy, tls })

@@ -1,6 +1,7 @@
 //! Who may connect to a service's ports, and who may send which HTTP request: from the access flags to the engine's types.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use crate::commands::access_files::AccessFiles;
 use crate::commands::credentials::CredentialArgs;
@@ -20,6 +21,8 @@ pub struct AccessPlan {
     pub http: HttpAccess,
     /// The address from `--bind`.
     pub bind: Option<IpAddr>,
+    /// The Unix socket of the service's main HTTP port.
+    socket: Option<PathBuf>,
     /// What the service shows to HTTP ports of other services.
     pub credentials: HttpCredentials,
     files: Option<AccessFiles>,
@@ -52,9 +55,15 @@ impl AccessPlan {
             bind: bind.transpose()?,
             filter: filter.transpose()?.unwrap_or_default(),
             http: files.access()?,
+            socket: given("http_socket").map(PathBuf::from),
             credentials: CredentialArgs::default().credentials()?,
             files: Some(files),
         })
+    }
+
+    /// The access to the service's main HTTP port, which may have a Unix socket.
+    pub fn main_http(&self) -> HttpAccess {
+        self.http.clone().with_socket(self.socket.as_deref())
     }
 
     /// The environment whose listeners accept only connections from allowed addresses.
@@ -152,6 +161,8 @@ mod tests {
             &["--tls-key=/k"],
             &["--client-ca=/c"],
             &["--protect-metrics"],
+            &["--writes-from=socket"],
+            &["--writes-from=nobody"],
             &["--token-file=/does/not/exist"],
             &[&format!("--token-file={empty}")],
             &[&format!("--token-file={bare}")],
@@ -174,7 +185,9 @@ mod tests {
         let text = warning(&[], ["0.0.0.0", "127.0.0.1"]).expect("open");
         assert!(text.contains("port 1 (RPC) can") && text.contains("--allow-cidr"), "{text}");
         assert!(
-            warning(&["--local-writes"], ["::", "::"]).expect("reads are open").contains("1 (RPC), 2 (admin HTTP)")
+            warning(&["--writes-from=loopback"], ["::", "::"])
+                .expect("reads are open")
+                .contains("1 (RPC), 2 (admin HTTP)")
         );
         for (args, hosts) in [
             (&[][..], ["localhost", "::1"]),

@@ -140,7 +140,7 @@ impl MasterProcess {
         if let MetadataCleaner::Here { service, .. } = &cleaner {
             service.share_request_counts(admin.http_requests().clone());
         }
-        let running = admin.start_with(&plan.admin.at, access.clone()).await;
+        let running = admin.start_with(&plan.admin.at, plan.access.main_http()).await;
         let running = running.map_err(|error| plan.admin.failure(&error.source))?;
         let admin_at = running.at().clone();
         http.push(running);

@@ -33,7 +33,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
             Some(data) => data.restore(&env, keys, parsing)?,
             None => MetadataService::with_parsing(env, keys, parsing),
         };
-        let running = service.start_with(&listen.at, access.http.clone()).await;
+        let running = service.start_with(&listen.at, access.main_http()).await;
         let running = running.map_err(|error| listen.failure(&error.source))?;
         tracing::info!("metadata service ready: {}://{}/metadata", access.http.scheme(), running.at());
         access.warn_if_open(&[("metadata", running.at())]);

@@ -2,10 +2,10 @@
 
 use crate::commands::flags::{FlagSpec, ValueKind, flag};
 
-/// The heading of the group.
+/// The group's heading in `--help`.
 pub(crate) const HEADING: &str = "Access";
 
-/// The flags.
+/// The flags of the group.
 pub(crate) const ACCESS: &[FlagSpec] = &[
     flag(
         "bind",
@@ -41,10 +41,17 @@ pub(crate) const ACCESS: &[FlagSpec] = &[
         "PEM file with the CAs of client certificates; the HTTP ports then need one (mTLS), and a token if --token-file is set, too",
     ),
     flag(
-        "local_writes",
-        ValueKind::Bool,
-        "false",
-        "Accept HTTP requests that may change something only from loopback addresses",
+        "http_socket",
+        ValueKind::Text,
+        "",
+        "Also serve HTTP on a Unix socket at this path. Only the user of this process can connect; no token is needed",
+    ),
+    flag(
+        "writes_from",
+        ValueKind::Word(&["any", "loopback", "socket"]),
+        "any",
+        "From where HTTP requests that may change something are accepted: any allowed address, loopback addresses and --http-socket, or only \
+         --http-socket",
     ),
     flag(
         "protect_metrics",

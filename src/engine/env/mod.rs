@@ -5,6 +5,7 @@
 
 pub mod address_filter;
 mod real;
+mod socket_file;
 
 use std::future::Future;
 use std::io;
@@ -18,6 +19,7 @@ use crate::engine::base::{HostPort, Mono, Unix};
 
 pub use address_filter::AddressFilter;
 pub use real::RealEnv;
+pub use socket_file::SocketFileListener;
 
 /// Provides sockets, time and randomness. Cheap to clone.
 pub trait Env: Clone + Send + Sync + 'static {

@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::Level;
 
 use crate::engine::base::HostPort;
-use crate::engine::env::{Env, Listener, Net, deadline};
+use crate::engine::env::{Env, Listener, Net, SocketFileListener, deadline};
 use crate::engine::http::access::{Caller, HttpAccess};
 use crate::engine::http::body::{self, BodyError};
 use crate::engine::http::connection_slot::{ConnectionSlot, ConnectionSlots};
@@ -64,10 +64,10 @@ pub async fn start<E: Env, H: Handler>(
     start_with(env, at, limits, HttpAccess::default(), handler).await
 }
 
-/// Like [`start`], but serves only the requests that `access` allows.
+/// Like [`start`], but serves only the requests that `access` allows, and listens on its Unix socket, too, if it has one.
 ///
 /// # Errors
-/// [`BindError`] if the address is not available.
+/// [`BindError`] if the address or the socket is not available.
 pub async fn start_with<E: Env, H: Handler>(
     env: E,
     at: &HostPort,
@@ -75,13 +75,23 @@ pub async fn start_with<E: Env, H: Handler>(
     access: HttpAccess,
     handler: Arc<H>,
 ) -> Result<HttpServer, BindError> {
-    let listener = env.net().listen(at).await.map_err(|source| BindError { at: at.clone(), source })?;
+    let unavailable = |source| BindError { at: at.clone(), source };
+    let listener = env.net().listen(at).await.map_err(unavailable)?;
+    let socket = access.socket().map(SocketFileListener::bind).transpose().map_err(unavailable)?;
     let at = HostPort::new(at.host.clone(), listener.port());
     let (stop, stopped) = watch::channel(false);
-    let units = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
-    let (bodies, refused) = (Semaphore::new(units), AtomicU64::new(0));
-    let server = ServerShared { env, limits, access, handler, bodies, refused };
-    let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
+    // All clients that can open the socket may do everything.
+    let local = socket.map(|socket| {
+        let server = ServerShared::new(env.clone(), limits, HttpAccess::default(), handler.clone());
+        accept(Arc::new(server), socket, stopped.clone())
+    });
+    let server = Arc::new(ServerShared::new(env, limits, access, handler));
+    let task = tokio::spawn(async move {
+        match local {
+            Some(local) => drop(tokio::join!(accept(server, listener, stopped), local)),
+            None => accept(server, listener, stopped).await,
+        }
+    });
     Ok(HttpServer { at, stop, task })
 }
 
@@ -97,9 +107,9 @@ struct ServerShared<E, H> {
     refused: AtomicU64,
 }
 
-async fn accept<E: Env, H: Handler>(
+async fn accept<E: Env, H: Handler, L: Listener<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>>(
     server: Arc<ServerShared<E, H>>,
-    mut listener: <E::Net as Net>::Listener,
+    mut listener: L,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
@@ -107,7 +117,7 @@ async fn accept<E: Env, H: Handler>(
     let limit = server.limits.connections_max;
     let mut failed = 0u64;
     // An accepted connection that is waiting for a free slot.
-    let mut waiting: Option<(<E::Net as Net>::Stream, String)> = None;
+    let mut waiting: Option<(L::Stream, String)> = None;
     loop {
         if let Some((stream, peer)) = waiting.take() {
             if slots.open.len() < limit || slots.close_idle_longest(listener.port(), &peer, limit) {
@@ -149,7 +159,7 @@ async fn accept<E: Env, H: Handler>(
 
 async fn connection<E: Env, H: Handler>(
     server: Arc<ServerShared<E, H>>,
-    stream: <E::Net as Net>::Stream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: String,
     mut stopped: watch::Receiver<bool>,
     slot: Arc<ConnectionSlot>,
@@ -231,6 +241,11 @@ async fn stop_requested(stopped: &mut watch::Receiver<bool>) {
 }
 
 impl<E: Env, H: Handler> ServerShared<E, H> {
+    fn new(env: E, limits: HttpLimits, access: HttpAccess, handler: Arc<H>) -> ServerShared<E, H> {
+        let units = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
+        ServerShared { env, limits, access, handler, bodies: Semaphore::new(units), refused: AtomicU64::new(0) }
+    }
+
     /// Responds to a request, counts it, and logs it at debug level.
     async fn answer_and_log(&self, request: hyper::Request<Incoming>, peer: &HttpPeer) -> Response {
         let began = self.env.now();

@@ -41,7 +41,11 @@ impl ProtectedStore {
         let flags = files.server_flags();
         let run = |args: &[&str], variables: &[(&str, String)]| {
             let mut command = command(args);
-            command.args(&flags).arg("--bind=127.0.0.1").envs(variables.iter().map(|(name, value)| (name, value)));
+            // Even the most detailed log contains no token.
+            command
+                .args(&flags)
+                .args(["--bind=127.0.0.1", "--log-level=trace"])
+                .envs(variables.iter().map(|(name, value)| (name, value)));
             Service::start(command)
         };
         let mut master = run(
@@ -294,10 +298,10 @@ fn our_commands_send_tokens_and_certificates() {
 }
 
 #[tokio::test]
-async fn local_writes_and_tokens_without_tls_are_enforced() {
+async fn tokens_without_tls_are_enforced() {
     let files = CertificateFiles::new();
     let mut command =
-        command(&["serve", "metadata", "--port=0", "--bind=0.0.0.0", "--local-writes", "--protect-metrics"]);
+        command(&["serve", "metadata", "--port=0", "--bind=0.0.0.0", "--writes-from=loopback", "--protect-metrics"]);
     command.arg(format!("--token-file={}", files.path("tokens")));
     let mut service = Service::start(command);
     let port = service.port_after("metadata service ready: http://0.0.0.0:");
@@ -327,4 +331,23 @@ fn a_service_beyond_the_loopback_warns_once() {
     assert_eq!(start(&[]), 1);
     assert_eq!(start(&["--bind=127.0.0.1"]), 0);
     assert_eq!(start(&["--allow-cidr=10.0.0.0/8"]), 0);
+}
+
+#[tokio::test]
+async fn only_the_socket_accepts_changes_with_writes_from_socket() {
+    let files = CertificateFiles::new();
+    let path = files.path("admin.sock");
+    let socket = format!("--http-socket={path}");
+    let tokens = format!("--token-file={}", files.path("tokens"));
+    let flags = ["--rpc-port=0", "--port=0", "--metrics-port=0", "--bind=127.0.0.1", "--writes-from=socket"];
+    let mut master = Service::start(command(&[&["serve", "master"], &flags[..], &[&socket, &tokens]].concat()));
+    let port = master.port_after("admin http://127.0.0.1:");
+    let post = "POST /api/v1/remove_all HTTP/1.1\r\nHost: h\r\nConnection: close\r\n";
+    let write = format!("{post}Authorization: Bearer {WRITE}\r\n");
+    let refused = exchange(connect(port, LOCAL).await, &write, "").await.expect("a response");
+    assert!(refused.starts_with("HTTP/1.1 403 ") && refused.contains("--writes-from"), "{refused}");
+    let stream = tokio::net::UnixStream::connect(&path).await.expect("the socket exists");
+    assert!(exchange(stream, post, "").await.expect("a response").starts_with("HTTP/1.1 200 "));
+    assert_eq!(master.stop(Signal::SIGTERM), 0);
+    assert!(!std::path::Path::new(&path).exists());
 }

@@ -133,6 +133,29 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
     target.stop();
 }
 
+#[tokio::test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
+async fn real_engines_send_the_token_in_the_url() {
+    let dir = tempfile::tempdir().unwrap();
+    let (token, tokens) = ("writer-0123456789abcdef", dir.path().join("tokens"));
+    std::fs::write(&tokens, format!("write {token}\n")).unwrap();
+    let port = free_port();
+    let mut command = mcctl();
+    command.args(["serve", "metadata", "--bind=127.0.0.1", "--port", &port.to_string()]);
+    command.arg("--token-file").arg(tokens);
+    let mut service = Process::start("metadata", command, dir.path());
+    service.wait_port(port);
+    let url = format!("http://any:{token}@127.0.0.1:{port}/metadata");
+    assert_eq!(http_get(port, "/metadata?key=a").unwrap().0, 401);
+    let client = MetadataClient::http(&url).unwrap();
+    let _target = Process::start("target", bench("target", "real:1", &url, &[]), dir.path());
+    wait_until_async("the engine's record", PATIENCE, async || {
+        client.get(&KeySpace::new(None).ram_key("real:1")).await.unwrap().is_some()
+    })
+    .await;
+    assert!(!service.log().contains(token), "{}", service.log());
+}
+
 #[test]
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn our_client_and_the_real_server_use_the_same_keys() {

@@ -198,7 +198,7 @@ fn plan(
         node: NodeConfig { client, segment_bytes: settings.size("global_segment_size") },
         rest: rest.at.clone(),
         client_http: client_http.as_ref().map(|listen| listen.at.clone()),
-        access: access.http.clone(),
+        access: access.main_http(),
     };
     Ok(ServicePlan { config, origins, rest, client_http, access, warnings })
 }

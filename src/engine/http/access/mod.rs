@@ -7,10 +7,11 @@ mod policy;
 mod route_class;
 mod token;
 
-pub use policy::{AccessDecision, AccessPolicy, Caller};
+pub use policy::{AccessDecision, AccessPolicy, Caller, WriteOrigin};
 pub use route_class::{OTHER_ROUTE, RouteClass};
 pub use token::{SecretToken, TOKEN_BYTES_MIN, TokenError, TokenRole, TokenTable};
 
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
@@ -18,7 +19,10 @@ use rustls::ServerConfig;
 /// The access rules of one or more HTTP ports. The default allows everything, without TLS. Clones share the rules, so that
 /// [`replace`](HttpAccess::replace) changes them for all ports.
 #[derive(Clone, Debug, Default)]
-pub struct HttpAccess(Arc<RwLock<Arc<AccessRules>>>);
+pub struct HttpAccess {
+    rules: Arc<RwLock<Arc<AccessRules>>>,
+    socket: Option<Arc<Path>>,
+}
 
 /// What [`HttpAccess`] shares.
 #[derive(Clone, Debug, Default)]
@@ -31,17 +35,29 @@ pub struct AccessRules {
 impl HttpAccess {
     /// Access by these rules.
     pub fn new(rules: AccessRules) -> HttpAccess {
-        HttpAccess(Arc::new(RwLock::new(Arc::new(rules))))
+        HttpAccess { rules: Arc::new(RwLock::new(Arc::new(rules))), socket: None }
+    }
+
+    /// The same access, for a server that also listens on a Unix socket at `path`. On it, everything is allowed: only processes of the
+    /// server's user can connect.
+    #[must_use]
+    pub fn with_socket(self, path: Option<&Path>) -> HttpAccess {
+        HttpAccess { socket: path.map(Arc::from), ..self }
+    }
+
+    /// The path of the Unix socket on which everything is allowed.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// The rules that apply now.
     pub fn rules(&self) -> Arc<AccessRules> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Applies other rules to the requests and connections that follow. Whether the port speaks TLS must not change.
     pub fn replace(&self, rules: AccessRules) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
     /// The scheme of the port's URLs.

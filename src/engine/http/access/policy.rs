@@ -12,13 +12,24 @@ pub struct AccessPolicy {
     pub tokens: TokenTable,
     /// A client certificate is needed. TLS has verified it.
     pub certificate: bool,
-    /// Requests that may change something are allowed only from a loopback address.
-    pub local_writes: bool,
+    /// From where requests that may change something are allowed.
+    pub writes_from: WriteOrigin,
     /// `/health`, `/ready` and `/metrics` need the same as other requests that only read.
     pub protect_metrics: bool,
 }
 
-/// Who sends a request.
+/// From where requests that may change something are allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteOrigin {
+    #[default]
+    Any,
+    /// Loopback addresses, and the Unix socket.
+    Loopback,
+    /// The Unix socket, to which this policy does not apply.
+    Socket,
+}
+
+/// What the rules need of the sender of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Caller<'a> {
     /// The value of the header `Authorization`.
@@ -39,7 +50,7 @@ pub enum AccessDecision {
     UnknownToken,
     /// A token with the role read, for a request that may change something.
     ReadOnly,
-    /// A request from another host, which is allowed only from this host.
+    /// A request that may change something, from an address from which this is not allowed.
     NotLocal,
 }
 
@@ -60,10 +71,12 @@ impl AccessPolicy {
                 Some(TokenRole::Read | TokenRole::Write) => {}
             }
         }
-        if self.local_writes && class == RouteClass::Write && !caller.is_local {
-            return AccessDecision::NotLocal;
-        }
-        AccessDecision::Allow
+        let is_allowed = match self.writes_from {
+            WriteOrigin::Any => true,
+            WriteOrigin::Loopback => caller.is_local,
+            WriteOrigin::Socket => false,
+        };
+        if class == RouteClass::Write && !is_allowed { AccessDecision::NotLocal } else { AccessDecision::Allow }
     }
 }
 
@@ -87,7 +100,7 @@ impl AccessDecision {
                 (StatusCode::FORBIDDEN, "the token has the role read; this request needs the role write\n")
             }
             AccessDecision::NotLocal => {
-                (StatusCode::FORBIDDEN, "the server allows changes only from its own host (--local-writes)\n")
+                (StatusCode::FORBIDDEN, "the server does not accept changes from this address (--writes-from)\n")
             }
         })
     }
@@ -100,10 +113,10 @@ mod tests {
     const READ: &str = "Bearer reader-0123456789abcdef";
     const WRITE: &str = "Bearer writer-0123456789abcdef";
 
-    fn policy(certificate: bool, local_writes: bool, protect_metrics: bool, with_tokens: bool) -> AccessPolicy {
+    fn policy(certificate: bool, writes_from: WriteOrigin, protect_metrics: bool, with_tokens: bool) -> AccessPolicy {
         let text = "read reader-0123456789abcdef\nwrite writer-0123456789abcdef\n";
         let tokens = if with_tokens { text.parse().unwrap() } else { TokenTable::default() };
-        AccessPolicy { tokens, certificate, local_writes, protect_metrics }
+        AccessPolicy { tokens, certificate, writes_from, protect_metrics }
     }
 
     fn from(authorization: Option<&str>) -> Caller<'_> {
@@ -121,7 +134,7 @@ mod tests {
     #[test]
     fn a_tokens_role_limits_the_requests() {
         use AccessDecision::{Allow, NoToken, ReadOnly, UnknownToken};
-        let policy = policy(false, false, false, true);
+        let policy = policy(false, WriteOrigin::Any, false, true);
         for (authorization, expected) in [
             (None, [Allow, NoToken, NoToken]),
             (Some("Bearer wrong"), [Allow, UnknownToken, UnknownToken]),
@@ -135,16 +148,16 @@ mod tests {
 
     #[test]
     fn protected_metrics_need_a_token_or_certificate() {
-        let tokens = policy(false, false, true, true);
+        let tokens = policy(false, WriteOrigin::Any, true, true);
         assert_eq!(tokens.decide(RouteClass::Open, from(None)), AccessDecision::NoToken);
         assert_eq!(tokens.decide(RouteClass::Open, from(Some(READ))), AccessDecision::Allow);
-        let certificates = policy(true, false, true, false);
+        let certificates = policy(true, WriteOrigin::Any, true, false);
         assert_eq!(certificates.decide(RouteClass::Open, from(None)), AccessDecision::NoCertificate);
     }
 
     #[test]
     fn certificates_and_tokens_are_both_required() {
-        let policy = policy(true, false, false, true);
+        let policy = policy(true, WriteOrigin::Any, false, true);
         assert_eq!(policy.decide(RouteClass::Write, from(Some(WRITE))), AccessDecision::NoCertificate);
         let caller = Caller { has_certificate: true, ..from(Some(WRITE)) };
         assert_eq!(policy.decide(RouteClass::Write, caller), AccessDecision::Allow);
@@ -153,14 +166,17 @@ mod tests {
     }
 
     #[test]
-    fn local_writes_refuses_changes_from_other_hosts() {
-        let policy = policy(false, true, false, true);
+    fn changes_from_other_hosts_are_refused() {
+        let policy = policy(false, WriteOrigin::Loopback, false, true);
         assert_eq!(policy.decide(RouteClass::Write, from(Some(WRITE))), AccessDecision::NotLocal);
         assert_eq!(policy.decide(RouteClass::Read, from(Some(READ))), AccessDecision::Allow);
         // A local client needs the token, too.
         let local = |authorization| Caller { is_local: true, ..from(authorization) };
         assert_eq!(policy.decide(RouteClass::Write, local(Some(WRITE))), AccessDecision::Allow);
         assert_eq!(policy.decide(RouteClass::Write, local(None)), AccessDecision::NoToken);
+        let socket = AccessPolicy { writes_from: WriteOrigin::Socket, ..policy };
+        assert_eq!(socket.decide(RouteClass::Write, local(Some(WRITE))), AccessDecision::NotLocal);
+        assert_eq!(socket.decide(RouteClass::Read, local(Some(READ))), AccessDecision::Allow);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub struct StoreServiceConfig {
     pub rest: HostPort,
     /// Address of the client HTTP server, if it is enabled. Port 0 selects a free port.
     pub client_http: Option<HostPort>,
-    /// Who may send which request to the two HTTP ports.
+    /// Who may send which request to the two HTTP ports. A Unix socket is that of the REST port.
     pub access: HttpAccess,
 }
 

@@ -57,7 +57,8 @@ impl<E: Env> StoreService<E> {
             None => None,
             Some(at) => {
                 let metrics = node.client.metrics.clone();
-                let started = client_http::start(env.clone(), &at, access, Arc::clone(&pending), metrics).await;
+                let started =
+                    client_http::start(env.clone(), &at, access.with_socket(None), Arc::clone(&pending), metrics).await;
                 Some(started.map_err(StoreServiceError::ClientHttp)?)
             }
         };
