@@ -11,6 +11,7 @@ use std::time::Duration;
 use mcctl::engine::admin::AdminClient;
 use mcctl::engine::base::{ByteSize, HostPort, ObjectKey};
 use mcctl::engine::env::RealEnv;
+use mcctl::engine::http::HttpAccess;
 use mcctl::engine::load::answer::Dialect;
 use mcctl::engine::load::goals::GoalTracker;
 use mcctl::engine::load::plan::{Measurement, MeasurementKind};
@@ -48,7 +49,7 @@ async fn store() -> Result<(), Box<dyn Error>> {
     // A node with a REST port, as `mcctl serve store` runs it. The name's host must be reachable by the other processes of the store.
     let settings = StoreClient::builder(here(master.rpc_port())).local_hostname("127.0.0.1");
     let node = NodeConfig { client: settings.clone().config(), segment_bytes: ByteSize(64 * ByteSize::MIB) };
-    let service = StoreServiceConfig { node, rest: here(0), client_http: None };
+    let service = StoreServiceConfig { node, rest: here(0), client_http: None, access: HttpAccess::default() };
     let node = StoreService::start(service, env.clone()).await?;
     println!("node {} with REST port http://{}", node.node().name(), node.rest_at());
 

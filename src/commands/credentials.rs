@@ -98,7 +98,7 @@ fn tls(
         .map(|(certificate, key)| PemIdentity { certificates: certificate.as_bytes(), key: key.as_bytes() });
     let config = client_config(read(ca)?.as_bytes(), pem).map_err(|error| {
         let files: Vec<String> =
-            [Some(ca), certificate.as_ref(), key.as_ref()].into_iter().flatten().map(|file| named(file)).collect();
+            [Some(ca), certificate.as_ref(), key.as_ref()].into_iter().flatten().map(named).collect();
         Failure::usage("the certificates for HTTPS are not valid")
             .tried(files.join(", "))
             .found(error.to_string())

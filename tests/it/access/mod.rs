@@ -110,6 +110,9 @@ impl ProtectedStore {
     }
 }
 
+/// Method, target and body.
+type HttpRequestParts = (&'static str, &'static str, &'static str);
+
 /// What a client shows.
 #[derive(Clone, Copy)]
 struct Shown {
@@ -146,7 +149,7 @@ async fn outcome(
     files: &CertificateFiles,
     port: u16,
     shown: Shown,
-    (method, target, body): (&str, &str, &str),
+    (method, target, body): HttpRequestParts,
 ) -> String {
     let stream = connect(port, shown.from).await;
     let tls = TlsConnector::from(Arc::new(files.client(shown.certificate)));
@@ -188,7 +191,7 @@ async fn every_port_and_credential_has_the_documented_outcome() {
     let mut store = ProtectedStore::start();
     let object = r#"{"key": "k", "value": "v"}"#;
     let record = "/metadata?key=mooncake%2Fram%2Fa";
-    let routes: &[(&str, u16, &[(&str, &str, &str)])] = &[
+    let routes: &[(&str, u16, &[HttpRequestParts])] = &[
         (
             "admin",
             store.admin,
