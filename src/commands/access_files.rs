@@ -13,7 +13,7 @@ use crate::engine::http::tls::{PemIdentity, server_config};
 use crate::engine::http::{AccessPolicy, AccessRules, HttpAccess};
 
 /// How often the files are read to find out whether they have changed.
-const CHECK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// The files, and the rules that do not come from files.
 #[derive(Clone, Debug)]

@@ -11,7 +11,8 @@ use crate::engine::http::{HttpCredentials, SecretToken};
 /// Maximum size of a file with certificates, a key or tokens, in bytes.
 pub const ACCESS_FILE_BYTES_MAX: u64 = 1 << 20;
 
-const TOKEN: &str = "MCCTL_TOKEN";
+/// The variable that contains a token. Its value is never printed.
+pub const TOKEN: &str = "MCCTL_TOKEN";
 const CA: &str = "MCCTL_CA";
 const CLIENT_CERT: &str = "MCCTL_CLIENT_CERT";
 const CLIENT_KEY: &str = "MCCTL_CLIENT_KEY";

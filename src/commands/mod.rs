@@ -180,7 +180,9 @@ fn check_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> R
     let is_read = |name: &str| ["MC_", "MCCTL_", "MOONCAKE_"].iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in variables {
         if let (Some(name), None) = (name.to_str().filter(|name| is_read(name)), value.to_str()) {
-            let what = format!("the environment variable {name} is not UTF-8: {}", value.display());
+            // The value of a variable that contains a secret is not shown.
+            let value = if name == credentials::TOKEN { String::new() } else { format!(": {}", value.display()) };
+            let what = format!("the environment variable {name} is not UTF-8{value}");
             return Err(Failure::usage(what).next(format!("unset {name}, or set it to valid UTF-8")));
         }
     }
@@ -351,6 +353,17 @@ mod tests {
     #[test]
     fn the_command_tree_is_well_formed() {
         parser().debug_assert();
+    }
+
+    #[test]
+    fn the_value_of_a_variable_with_a_secret_is_not_shown() {
+        use std::os::unix::ffi::OsStringExt;
+        let refused = |name: &str| {
+            let value = OsString::from_vec(b"secret-\xff".to_vec());
+            check_environment([(OsString::from(name), value)].into_iter()).unwrap_err().what
+        };
+        assert!(refused("MOONCAKE_MASTER").contains("secret-"));
+        assert!(!refused("MCCTL_TOKEN").contains("secret-"));
     }
 
     #[test]

@@ -88,11 +88,7 @@ impl ProtectedStore {
         let rest = node.port_after("REST API started on port ");
         let client_http = node.port_after("client HTTP server started on port ");
         let engine = node.line_with("transfer engine is listening");
-        let number = |name: &str| {
-            let (_, after) = engine.split_once(name).unwrap_or_else(|| panic!("{name} in {engine}"));
-            after.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).expect("a port")
-        };
-        let (handshake, data) = (number("handshake=127.0.0.1:"), number("data_port="));
+        let (handshake, data) = (number_after(&engine, "handshake=127.0.0.1:"), number_after(&engine, "data_port="));
         ProtectedStore {
             files,
             master,
@@ -108,6 +104,12 @@ impl ProtectedStore {
             data,
         }
     }
+}
+
+/// The number after `name` in a line of the log.
+fn number_after(line: &str, name: &str) -> u16 {
+    let (_, after) = line.split_once(name).unwrap_or_else(|| panic!("{name} in {line}"));
+    after.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).expect("a port")
 }
 
 /// Method, target and body.
@@ -353,4 +355,23 @@ async fn only_the_socket_accepts_changes_with_writes_from_socket() {
     assert!(exchange(stream, post, "").await.expect("a response").starts_with("HTTP/1.1 200 "));
     assert_eq!(master.stop(Signal::SIGTERM), 0);
     assert!(!std::path::Path::new(&path).exists());
+}
+
+#[test]
+fn bind_applies_to_handshake_and_data_ports() {
+    let flags = ["--rpc-port=0", "--port=0", "--metrics-port=0", "--bind=127.0.0.1"];
+    let mut master = Service::start(command(&[&["serve", "master"], &flags[..]].concat()));
+    let rpc = format!("--master=127.0.0.1:{}", master.port_after("Master service started on port "));
+    let flags = [&rpc, "--metadata-server=P2PHANDSHAKE", "--port=0", "--segment-size=64mb", "--local-buffer-size=0"];
+    let mut node = Service::start(command(&[&["serve", "store", "--bind=127.0.0.2"], &flags[..]].concat()));
+    let rest = node.port_after("REST API started on port ");
+    let engine = node.line_with("transfer engine is listening");
+    for port in [rest, number_after(&engine, "handshake=127.0.0.2:"), number_after(&engine, "data_port=")] {
+        assert!(std::net::TcpStream::connect(("127.0.0.2", port)).is_ok(), "{port}");
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "{port}");
+    }
+    // A client reaches the node at the address that it announces.
+    mcctl(&["store", "put", "k", "--value=hello", &rpc, "--metadata-server=P2PHANDSHAKE"]).succeeds();
+    assert_eq!(node.stop(Signal::SIGTERM), 0);
+    assert_eq!(master.stop(Signal::SIGTERM), 0);
 }

@@ -8,7 +8,7 @@ pub const OTHER_ROUTE: &str = "other";
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteClass {
-    /// Nothing, unless [`AccessPolicy::protect_metrics`] is set: `/health`, `/ready` and `/metrics`.
+    /// Nothing, unless [`protect_metrics`](crate::engine::http::AccessPolicy::protect_metrics) is set: `/health`, `/ready` and `/metrics`.
     Open,
     /// A token of any role.
     Read,
