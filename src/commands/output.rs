@@ -8,6 +8,7 @@ use crate::commands::error::Failure;
 use crate::commands::logging;
 use crate::commands::progress_bar;
 use crate::engine::base::text::{masked, printable};
+use crate::engine::sys::terminal;
 
 /// Writes `text` to stdout unchanged.
 ///
@@ -55,8 +56,7 @@ pub fn terminal_width() -> Option<usize> {
         return None;
     }
     let named = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok()).filter(|columns| *columns > 0);
-    let detected = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-    named.or_else(detected)
+    named.or_else(|| terminal::width(io::stdout()))
 }
 
 /// Column at which the text in [`labelled`] begins.

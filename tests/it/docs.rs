@@ -1,5 +1,6 @@
 //! The documents hold what they promise: named tests exist, links lead to files, and README stays short.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
@@ -213,4 +214,40 @@ fn troubleshooting_has_a_section_for_each_problem() {
     assert!(named.len() > 26);
     let unknown: Vec<&&str> = named.iter().filter(|name| !known.contains(name)).collect();
     assert_eq!(unknown, [&""; 0]);
+}
+
+/// The names in the tables of ARCHITECTURE.md's section Dependencies: of the program, and of tests only.
+fn documented_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let section = text.split("\n## ").find(|section| section.starts_with("Dependencies")).expect("a section");
+    let (program, tests) = section.split_once("For tests only:").expect("two tables");
+    let names = |table: &str| -> BTreeSet<String> {
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
+        let rows: Vec<(&str, &str)> = rows.map(|row| row.split_once("` | ").expect("two columns")).collect();
+        assert!(rows.iter().all(|(_, purpose)| !purpose.is_empty()) && rows.is_sorted(), "{rows:?}");
+        rows.into_iter().map(|(name, _)| name.to_owned()).collect()
+    };
+    (names(program), names(tests))
+}
+
+/// The direct dependencies of all packages in the workspace on other packages: of the program, and of tests only.
+fn direct_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
+    let crates = std::fs::read_dir(root().join("src/engine/crates")).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().path().join("Cargo.toml"));
+    let manifests = [root().join("Cargo.toml"), root().join("src/engine/sys/ibverbs-sys/Cargo.toml")];
+    let (mut program, mut tests) = (BTreeSet::new(), BTreeSet::new());
+    for path in manifests.into_iter().chain(crates) {
+        let manifest: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        for (table, into) in [("dependencies", &mut program), ("dev-dependencies", &mut tests)] {
+            let names = manifest.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
+            into.extend(names.filter(|name| !name.starts_with("mcctl-")).cloned());
+        }
+    }
+    let only_tests = tests.difference(&program).cloned().collect();
+    (program, only_tests)
+}
+
+#[test]
+fn every_direct_dependency_has_a_line_with_its_purpose() {
+    assert_eq!(documented_dependencies(), direct_dependencies());
 }

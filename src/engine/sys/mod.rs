@@ -21,6 +21,7 @@ pub mod readiness;
 pub mod reserve;
 pub mod signal;
 pub mod socket;
+pub mod terminal;
 pub mod verbs;
 
 pub use file_tree::{FileReadError, FileTree};

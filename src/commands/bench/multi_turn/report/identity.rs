@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engine::base::Unix;
+use crate::engine::deploy::render::shell_quoted;
 use crate::engine::env;
 
 /// Identity of a run.
@@ -37,9 +38,7 @@ impl Identity {
 
     /// Returns the command line, quoted for a shell.
     pub fn line(&self) -> String {
-        let args =
-            self.command.iter().map(|arg| shlex::try_quote(arg).map_or_else(|_| arg.clone(), |arg| arg.into_owned()));
-        args.collect::<Vec<_>>().join(" ")
+        self.command.iter().map(|arg| shell_quoted(arg)).collect::<Vec<_>>().join(" ")
     }
 }
 
