@@ -380,6 +380,7 @@ pub const GUIDES: &[Guide] = &[
         examples: &[
             ("mcctl render systemd demo.toml --out units", "write units and environment files"),
             ("mcctl render k8s demo.toml", "print Kubernetes manifests"),
+            ("mcctl render kustomize demo.toml --out base", "write a Kustomize base"),
             ("mcctl render prometheus demo.toml --out monitoring", "write scrape jobs, rules and alerts"),
             ("mcctl render grafana demo.toml --out monitoring", "write a dashboard"),
         ],

@@ -26,12 +26,13 @@ use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, parse, size_no
     docker      one docker run script per host\n  \
     compose     one Compose file per host\n  \
     k8s         Deployments, StatefulSets and Services\n  \
+    kustomize   the same, as a Kustomize base\n  \
     rbg         a RoleBasedGroup\n  \
     prometheus  scrape jobs, recording rules and alerts\n  \
     grafana     a dashboard\n\n\
     mcctl init writes a deployment file.")]
 pub struct Args {
-    /// Output format: env, sglang, systemd, docker, compose, k8s, rbg, prometheus or grafana
+    /// Output format: env, sglang, systemd, docker, compose, k8s, kustomize, rbg, prometheus or grafana
     #[arg(value_name = "FORMAT", value_parser = format)]
     kind: RenderFormat,
     /// Deployment file, .toml or .yaml
@@ -134,6 +135,9 @@ fn next_steps(kind: RenderFormat, dir: &Path, files: &[RenderedFile], has_system
         (RenderFormat::Prometheus, _) => {
             return vec![format!("next: prometheus --config.file={}", path("prometheus.yml"))];
         }
+        (RenderFormat::Kustomize, _) => {
+            return vec![format!("next: kubectl apply -k {}", shell_quoted(&dir.display().to_string()))];
+        }
         (RenderFormat::Grafana, [file]) => return vec![format!("next: import {} in Grafana", path(&file.name))],
         _ => {}
     }
@@ -147,7 +151,11 @@ fn next_steps(kind: RenderFormat, dir: &Path, files: &[RenderedFile], has_system
         false => format!("next, on {host}: "),
     };
     let line = |(host, names): (&&str, &Vec<&str>)| match kind {
-        RenderFormat::Env | RenderFormat::Sglang | RenderFormat::Prometheus | RenderFormat::Grafana => None,
+        RenderFormat::Env
+        | RenderFormat::Sglang
+        | RenderFormat::Kustomize
+        | RenderFormat::Prometheus
+        | RenderFormat::Grafana => None,
         RenderFormat::Systemd => Some(systemd_step(host, names, &path(&format!("{host}/etc")), has_systemd)),
         RenderFormat::Docker => Some(format!("{}sh {} up", on_host(host), path(&format!("{host}/docker.sh")))),
         RenderFormat::Compose => {
@@ -261,6 +269,7 @@ mod tests {
             step(&files(&["10.0.0.1/docker.sh"]), RenderFormat::Docker, true),
             step(&files(&["127.0.0.1/compose.yaml"]), RenderFormat::Compose, true),
             step(&files(&["k8s.yaml"]), RenderFormat::K8s, true),
+            step(&files(&["kustomization.yaml", "master.yaml"]), RenderFormat::Kustomize, true),
             step(&files(&["127.0.0.1/a.env"]), RenderFormat::Env, true),
             step(&files(&["prometheus.yml", "rules/a.yml"]), RenderFormat::Prometheus, true),
             step(&files(&["a.json"]), RenderFormat::Grafana, true),

@@ -2,6 +2,7 @@
 
 mod command;
 mod init;
+mod kustomize;
 mod monitoring;
 mod profile;
 mod units;

@@ -15,25 +15,35 @@ use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, ServingMode
 use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
 
 /// A document and the comment above it.
-type CommentedDocument = (String, Value);
+pub(crate) type CommentedDocument = (String, Value);
 
 /// Renders a single file, k8s.yaml.
 pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
-    let mut documents = Vec::new();
+    let documents: Vec<CommentedDocument> =
+        grouped_documents(context)?.into_iter().flat_map(|(_, documents)| documents).collect();
+    let head = format!("{}\n# kubectl apply -f k8s.yaml", context.head);
+    Ok(vec![RenderedFile { name: "k8s.yaml".to_owned(), text: yaml::file(&head, &documents) }])
+}
+
+/// All documents in order, grouped by workload. The last group may be the Service that clients use. Each group has a unique name.
+pub(crate) fn grouped_documents(
+    context: &RenderContext<'_>,
+) -> Result<Vec<(String, Vec<CommentedDocument>)>, DeployError> {
+    let mut groups = Vec::new();
     for workload in PodWorkload::all(context) {
-        documents.push((String::new(), service(context, &workload)));
+        let mut documents = vec![(String::new(), service(context, &workload))];
         documents.extend(governing_service(context, &workload));
         documents.push(match has_stable_pods(context, &workload) || workload.data().is_some() {
             true => stateful_set(context, &workload)?,
             false => deployment(context, &workload)?,
         });
         documents.extend(disruption_budget(context, &workload));
+        groups.push((workload.name.to_owned(), documents));
     }
     if context.spec.serving.mode == ServingMode::Distributed {
-        documents.push(first_ranks(context));
+        groups.push((entry_name(context), vec![first_ranks(context)]));
     }
-    let head = format!("{}\n# kubectl apply -f k8s.yaml", context.head);
-    Ok(vec![RenderedFile { name: "k8s.yaml".to_owned(), text: yaml::file(&head, &documents) }])
+    Ok(groups)
 }
 
 /// Whether peers address the pods individually.
@@ -201,10 +211,15 @@ fn disruption_budget(context: &RenderContext<'_>, workload: &PodWorkload<'_>) ->
     Some((String::new(), document))
 }
 
+/// The name of the Service for the first ranks.
+fn entry_name(context: &RenderContext<'_>) -> String {
+    format!("{}-{}", context.spec.name, ComponentRole::Server.word())
+}
+
 /// A Service for the first rank of each server. The other ranks only serve /health.
 fn first_ranks(context: &RenderContext<'_>) -> CommentedDocument {
     let spec = context.spec;
-    let name = format!("{}-{}", spec.name, ComponentRole::Server.word());
+    let name = entry_name(context);
     let labels = [
         ("app.kubernetes.io/part-of", spec.name.as_str()),
         ("app.kubernetes.io/component", ComponentRole::Server.word()),

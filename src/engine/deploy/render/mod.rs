@@ -4,6 +4,7 @@ mod compose;
 mod docker;
 mod env;
 mod k8s;
+mod kustomize;
 mod monitoring;
 mod pod;
 mod quoting;
@@ -38,6 +39,8 @@ pub enum RenderFormat {
     Compose,
     /// Deployments, StatefulSets and Services.
     K8s,
+    /// A Kustomize base with the same documents.
+    Kustomize,
     Rbg,
     /// A Prometheus configuration with recording rules and alerts.
     Prometheus,
@@ -54,6 +57,7 @@ impl RenderFormat {
         ("docker", RenderFormat::Docker),
         ("compose", RenderFormat::Compose),
         ("k8s", RenderFormat::K8s),
+        ("kustomize", RenderFormat::Kustomize),
         ("rbg", RenderFormat::Rbg),
         ("prometheus", RenderFormat::Prometheus),
         ("grafana", RenderFormat::Grafana),
@@ -69,14 +73,25 @@ impl RenderFormat {
             | RenderFormat::Compose
             | RenderFormat::Prometheus
             | RenderFormat::Grafana => Platform::Hosts,
-            RenderFormat::K8s => Platform::Kubernetes,
+            RenderFormat::K8s | RenderFormat::Kustomize => Platform::Kubernetes,
             RenderFormat::Rbg => Platform::Rbg,
         }
     }
 
     /// Whether the processes run in containers.
     fn has_images(self) -> bool {
-        matches!(self, RenderFormat::Docker | RenderFormat::Compose | RenderFormat::K8s | RenderFormat::Rbg)
+        match self {
+            RenderFormat::Docker
+            | RenderFormat::Compose
+            | RenderFormat::K8s
+            | RenderFormat::Kustomize
+            | RenderFormat::Rbg => true,
+            RenderFormat::Env
+            | RenderFormat::Sglang
+            | RenderFormat::Systemd
+            | RenderFormat::Prometheus
+            | RenderFormat::Grafana => false,
+        }
     }
 }
 
@@ -118,6 +133,7 @@ pub fn render(spec: &DeploymentSpec, kind: RenderFormat, source: &str) -> Result
         RenderFormat::Docker => docker::files(&context),
         RenderFormat::Compose => compose::files(&context),
         RenderFormat::K8s => k8s::files(&context),
+        RenderFormat::Kustomize => kustomize::files(&context),
         RenderFormat::Rbg => rbg::files(&context),
         RenderFormat::Prometheus => Ok(monitoring::prometheus_files(&context)),
         RenderFormat::Grafana => Ok(monitoring::grafana_files(&context)),
