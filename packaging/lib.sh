@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the scripts in this directory. Source it: it changes to the root of the repository.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -6,7 +7,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT=$PWD
 
 # Where the results go.
+# shellcheck disable=SC2034 # read by the scripts
 OUT=${MCCTL_PACKAGES:-target/packages}
+# The cargo profile of the program. Packages that are published have the default.
+PROFILE=${MCCTL_PACKAGE_PROFILE:-dist}
 # Files have the date of the last commit, so that a package built twice has the same bytes.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
@@ -53,8 +57,59 @@ build_program() {
   rustup target list --installed 2>/dev/null | grep -qx "$target" || rustup target add "$target" >&2 ||
     die "no Rust standard library for $target" "next: rustup target add $target"
   with_build_flags env PATH="$tools:$PATH" \
-    cargo zigbuild --quiet --locked --profile dist --bin mcctl --target "$target.$GLIBC" >&2
-  echo "target/$target/dist/mcctl"
+    cargo zigbuild --quiet --locked --profile "$PROFILE" --bin mcctl --target "$target.$GLIBC" >&2
+  program_path "$arch"
+}
+
+# Where the build for an architecture writes the program.
+program_path() {
+  local folder=$PROFILE
+  if [ "$folder" = dev ]; then folder=debug; fi
+  echo "target/$1-unknown-linux-gnu/$folder/mcctl"
+}
+
+# The architectures of packages, this machine's first: its program writes the manual pages of the others.
+architectures() {
+  case $(uname -m) in
+    aarch64) echo aarch64 x86_64 ;;
+    *) echo x86_64 aarch64 ;;
+  esac
+}
+
+# Builds the program for an architecture once, and all packages of it.
+build_packages() {
+  local arch=$1 program
+  program=$(build_program "$arch")
+  packaging/wheel --arch "$arch"
+  packaging/deb --arch "$arch" --program "$program"
+  packaging/archive --arch "$arch" --program "$program"
+}
+
+# Starts a store with a command (a program, or an emulator and a program), writes and reads an object, and stops it.
+try_store() {
+  local folder pid waited=0 settings found code=0
+  folder=$(mktemp -d)
+  "$@" up --json --rpc-port=0 --metrics-port=0 --metadata-port=0 --rest-port=0 --segment-size=64mb >"$folder/ready" 2>"$folder/log" &
+  pid=$!
+  settings='import json, sys; print("\n".join(f"{k}={v}" for k, v in json.load(sys.stdin)["environment"].items()))'
+  until python3 -c "$settings" <"$folder/ready" >"$folder/environment" 2>/dev/null; do
+    waited=$((waited + 1))
+    if [ $waited -gt 600 ] || ! kill -0 "$pid" 2>/dev/null; then
+      kill -KILL "$pid" 2>/dev/null || true
+      die "no store with $*" "found: $(tail -n 3 "$folder/log")"
+    fi
+    sleep 0.2
+  done
+  mapfile -t settings <"$folder/environment"
+  head -c 3000000 /dev/urandom >"$folder/object"
+  env "${settings[@]}" "$@" store put object - <"$folder/object" >"$folder/put" 2>>"$folder/log" || code=$?
+  env "${settings[@]}" "$@" store get object >"$folder/found" 2>>"$folder/log" || code=$?
+  kill -TERM "$pid"
+  wait "$pid" || code=$?
+  found=$(tail -n 3 "$folder/log")
+  if [ $code = 0 ] && cmp -s "$folder/object" "$folder/found"; then code=0; else code=1; fi
+  rm -rf "$folder"
+  [ $code = 0 ] || die "the store of $* does not return what was written" "found: $found"
 }
 
 # The tool for programs of an architecture: objcopy, strip, readelf.
@@ -85,7 +140,9 @@ native_program() {
     echo "$program"
     return
   fi
-  other=$(ls -t "target/$(uname -m)-unknown-linux-gnu/dist/mcctl" target/release/mcctl 2>/dev/null | head -n 1)
+  for other in "$(program_path "$(uname -m)")" target/release/mcctl ""; do
+    [ -x "$other" ] && break
+  done
   [ -n "$other" ] || die "no program for $(uname -m), which writes the manual pages" "next: cargo build --release --locked"
   echo "$other"
 }

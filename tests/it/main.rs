@@ -22,6 +22,7 @@ mod master;
 mod metadata;
 mod metadata_restart;
 mod model;
+mod packaging;
 mod peer;
 mod peer_transfer;
 mod rdma;
