@@ -11,6 +11,9 @@ ROOT=$PWD
 OUT=${MCCTL_PACKAGES:-target/packages}
 # The cargo profile of the program. Packages that are published have the default.
 PROFILE=${MCCTL_PACKAGE_PROFILE:-dist}
+# The level of xz. Fast for packages that are only tested.
+# shellcheck disable=SC2034 # read by the scripts
+if [ "$PROFILE" = dist ]; then XZ_LEVEL=9; else XZ_LEVEL=0; fi
 # Files have the date of the last commit, so that a package built twice has the same bytes.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
@@ -80,35 +83,38 @@ architectures() {
 build_packages() {
   local arch=$1 program
   program=$(build_program "$arch")
-  packaging/wheel --arch "$arch"
+  packaging/wheel --arch "$arch" --program "$program"
   packaging/deb --arch "$arch" --program "$program"
   packaging/archive --arch "$arch" --program "$program"
 }
 
 # Starts a store with a command (a program, or an emulator and a program), writes and reads an object, and stops it.
 try_store() {
-  local folder pid waited=0 settings found code=0
-  folder=$(mktemp -d)
-  "$@" up --json --rpc-port=0 --metrics-port=0 --metadata-port=0 --rest-port=0 --segment-size=64mb >"$folder/ready" 2>"$folder/log" &
+  local try pid waited=0 settings found code=0
+  try=$(mktemp -d)
+  : >"$try/ready"
+  "$@" up --json --rpc-port=0 --metrics-port=0 --metadata-port=0 --rest-port=0 --segment-size=64mb >"$try/ready" 2>"$try/log" &
   pid=$!
   settings='import json, sys; print("\n".join(f"{k}={v}" for k, v in json.load(sys.stdin)["environment"].items()))'
-  until python3 -c "$settings" <"$folder/ready" >"$folder/environment" 2>/dev/null; do
+  until python3 -c "$settings" <"$try/ready" >"$try/environment" 2>/dev/null; do
     waited=$((waited + 1))
     if [ $waited -gt 600 ] || ! kill -0 "$pid" 2>/dev/null; then
       kill -KILL "$pid" 2>/dev/null || true
-      die "no store with $*" "found: $(tail -n 3 "$folder/log")"
+      found=$(tail -n 3 "$try/log")
+      rm -rf "$try"
+      die "no store with $*" "found: $found"
     fi
     sleep 0.2
   done
-  mapfile -t settings <"$folder/environment"
-  head -c 3000000 /dev/urandom >"$folder/object"
-  env "${settings[@]}" "$@" store put object - <"$folder/object" >"$folder/put" 2>>"$folder/log" || code=$?
-  env "${settings[@]}" "$@" store get object >"$folder/found" 2>>"$folder/log" || code=$?
+  mapfile -t settings <"$try/environment"
+  head -c 3000000 /dev/urandom >"$try/object"
+  env "${settings[@]}" "$@" store put object - <"$try/object" >"$try/put" 2>>"$try/log" || code=$?
+  env "${settings[@]}" "$@" store get object >"$try/found" 2>>"$try/log" || code=$?
   kill -TERM "$pid"
   wait "$pid" || code=$?
-  found=$(tail -n 3 "$folder/log")
-  if [ $code = 0 ] && cmp -s "$folder/object" "$folder/found"; then code=0; else code=1; fi
-  rm -rf "$folder"
+  found=$(tail -n 3 "$try/log")
+  if [ $code = 0 ] && cmp -s "$try/object" "$try/found"; then code=0; else code=1; fi
+  rm -rf "$try"
   [ $code = 0 ] || die "the store of $* does not return what was written" "found: $found"
 }
 
@@ -118,6 +124,19 @@ binutils() {
   if [ "$arch" != "$(uname -m)" ]; then tool=$arch-linux-gnu-$tool; fi
   need "$tool" "apt install binutils-${arch//_/-}-linux-gnu"
   echo "$tool"
+}
+
+# Requires that a program needs only libraries that every distribution has, and no later glibc than the one above. (readelf reads programs of
+# any architecture.)
+check_libraries() {
+  local program=$2 allowed='^(libc|libm|libdl|libpthread|librt)\.so\.[0-9]+$|^libgcc_s\.so\.1$|^ld-linux-' library newest
+  need readelf "apt install binutils"
+  while read -r library; do
+    [[ $library =~ $allowed ]] || die "the program for $1 needs $library" "next: remove the dependency, or open it at run time"
+  done < <(readelf --dynamic "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+  newest=$(readelf --version-info "$program" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort --version-sort | tail -n 1)
+  [ "$(printf '%s\n' "$newest" "$GLIBC" | sort --version-sort | tail -n 1)" = "$GLIBC" ] ||
+    die "the program for $1 needs glibc $newest" "found: packages are for glibc $GLIBC" "next: build it with packaging/wheel, without --program"
 }
 
 strip_program() {
