@@ -3,7 +3,7 @@
 
 All files have the date $SOURCE_DATE_EPOCH, so two runs give the same bytes.
 """
-import argparse, base64, hashlib, os, pathlib, time, tomllib, zipfile
+import argparse, ast, base64, hashlib, os, pathlib, time, zipfile
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--program", required=True)
@@ -13,7 +13,9 @@ parser.add_argument("--sbom", required=True, help="CycloneDX file")
 parser.add_argument("--out", required=True, help="directory")
 args = parser.parse_args()
 
-project = tomllib.loads(pathlib.Path("packaging/python/pyproject.toml").read_text())["project"]
+# One line per key, with texts and lists that Python reads, too. Python has a TOML reader only since 3.11.
+section = pathlib.Path("packaging/python/pyproject.toml").read_text().split("[project]\n")[1].split("\n[")[0]
+project = {key.strip(): ast.literal_eval(value.strip()) for key, _, value in (line.partition("=") for line in section.splitlines()) if value}
 stem = f"{project['name'].replace('-', '_')}-{args.version}"
 metadata = [
     "Metadata-Version: 2.4",

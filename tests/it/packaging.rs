@@ -160,6 +160,37 @@ fn binstall_looks_for_the_archive_that_is_built() {
     assert!(text("packaging/release").contains("$REPOSITORY/releases, as v$version"));
 }
 
+#[test]
+fn a_wheel_has_the_program_its_metadata_and_the_same_bytes_each_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("mcctl"), "program").expect("written");
+    fs::write(path("sbom"), "{}").expect("written");
+    let build = |out: &str| {
+        fs::create_dir(path(out)).expect("made");
+        let mut command = Command::new("packaging/wheel.py");
+        command.current_dir(root()).env("SOURCE_DATE_EPOCH", "1700000000");
+        command.args(["--version", "1.2.3", "--platform", "manylinux_2_28_x86_64"]);
+        command.arg("--program").arg(path("mcctl")).arg("--sbom").arg(path("sbom")).arg("--out").arg(path(out));
+        let output = command.output().expect("python3");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::read(path(out).join("mcctl_mooncake-1.2.3-py3-none-manylinux_2_28_x86_64.whl")).expect("a wheel")
+    };
+    assert_eq!(build("a"), build("b"));
+    let wheel = path("a/mcctl_mooncake-1.2.3-py3-none-manylinux_2_28_x86_64.whl");
+    let unpacked = Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(path("files")).status();
+    assert!(unpacked.expect("python3").success());
+    let read = |name: &str| fs::read_to_string(path("files").join(format!("mcctl_mooncake-1.2.3.{name}"))).expect(name);
+    assert_eq!(read("data/scripts/mcctl"), "program");
+    let metadata = read("dist-info/METADATA");
+    for line in ["Name: mcctl-mooncake", "Version: 1.2.3", "License-Expression: Apache-2.0", "# mcctl"] {
+        assert!(metadata.lines().any(|found| found == line), "{line}: {metadata}");
+    }
+    assert!(read("dist-info/WHEEL").contains("\nTag: py3-none-manylinux_2_28_x86_64\n"));
+    let record = read("dist-info/RECORD");
+    assert!(record.contains("scripts/mcctl,sha256=") && record.lines().count() == 6, "{record}");
+}
+
 /// The instructions of a Containerfile, with continued lines joined.
 fn instructions(file: &str) -> Vec<(String, String)> {
     let text: String =
