@@ -1,6 +1,7 @@
 //! `mcctl init` and `mcctl render`.
 
 mod command;
+mod dashboards;
 mod init;
 mod kustomize;
 mod monitoring;
