@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::commands::error::Failure;
 use crate::commands::settings::read_text;
-use crate::engine::http::tls::{PemIdentity, client_config};
+use crate::engine::http::tls::{ClientConfig, PemIdentity, client_config};
 use crate::engine::http::{HttpCredentials, SecretToken};
 
 /// Maximum size of a file with certificates, a key or tokens, in bytes.
@@ -80,7 +80,7 @@ fn tls(
     ca: Option<NamedFile>,
     certificate: Option<NamedFile>,
     key: Option<NamedFile>,
-) -> Result<Option<rustls::ClientConfig>, Failure> {
+) -> Result<Option<ClientConfig>, Failure> {
     let read = |(path, origin): &NamedFile| read_text(path, origin, ACCESS_FILE_BYTES_MAX);
     let identity = match (&certificate, &key) {
         (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),

@@ -175,7 +175,7 @@ const HA_FLAGS: &[FlagSpec] = &[
     flag("ha_backend_connstring", "etcd addresses; overrides --etcd-endpoints"),
     flag(
         "etcd_endpoints",
-        "etcd addresses, separated by ';'. An address may begin with https://. Certificates and login: ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER and ETCDCTL_PASSWORD, as for etcdctl",
+        "etcd addresses, separated by ';' (https:// is allowed). Certificates and login: ETCDCTL_* variables, as for etcdctl",
     ),
     own_flag("ha_port", ValueKind::Port, "0", "Port for the standbys, on --rpc-address; 0 means any free port"),
     own_flag(

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// The configurations, for the owners of clients and servers.
+pub use rustls::{ClientConfig, ServerConfig};
 
 /// A certificate or key is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -59,6 +59,7 @@ pub(super) struct ContinuedSettings {
 }
 
 impl ContinuedSettings {
+    /// The settings of a master with this policy.
     pub fn of(policy: &StorePolicy) -> ContinuedSettings {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         ContinuedSettings { client_ttl: ms(policy.client_ttl), kv_lease_ttl: ms(policy.lease_ttl) }
