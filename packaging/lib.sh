@@ -1,6 +1,8 @@
 # shellcheck shell=bash
 # Shared by the scripts in this directory. Source it: it changes to the root of the repository.
 set -euo pipefail
+# also in $(...)
+shopt -s inherit_errexit
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=packaging/names
 . packaging/names
@@ -61,6 +63,7 @@ build_program() {
     die "no Rust standard library for $target" "next: rustup target add $target"
   with_build_flags env PATH="$tools:$PATH" \
     cargo zigbuild --quiet --locked --profile "$PROFILE" --bin mcctl --target "$target.$GLIBC" >&2
+  [ -x "$(program_path "$arch")" ] || die "cargo wrote no program to $(program_path "$arch")" "next: cargo zigbuild --profile $PROFILE --bin mcctl"
   program_path "$arch"
 }
 
@@ -152,7 +155,7 @@ split_symbols() {
   "$objcopy" --add-gnu-debuglink="$3" "$2"
 }
 
-# A program that runs here, for completions and manual pages: the packaged one, or the newest one of this architecture.
+# A program that runs here, for completions and manual pages: the packaged one, or the first that exists for this architecture.
 native_program() {
   local arch=$1 program=$2 other
   if [ "$arch" = "$(uname -m)" ]; then

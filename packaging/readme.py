@@ -32,14 +32,17 @@ EDITS = [
 ]
 
 unknown = 0
+texts = {}
 for name, old, new in EDITS:
     path = pathlib.Path(name)
-    text = path.read_text()
+    text = texts.get(path) or path.read_text()
     if old in text:
-        if not args.check:
-            path.write_text(text.replace(old, new, 1))
-            print(f"wrote  {name}")
+        texts[path] = text.replace(old, new, 1)
     elif new not in text:
         print(f"error: {name} has neither the text before the first upload nor the one after it: {old.splitlines()[0]!r}", file=sys.stderr)
         unknown = 1
+if not unknown and not args.check:
+    for path, text in texts.items():
+        path.write_text(text)
+        print(f"wrote  {path}")
 sys.exit(unknown)

@@ -1,5 +1,7 @@
 //! The files with a service's tokens and certificates: reading them, and reading them again when they change.
 
+use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use crate::engine::http::{AccessPolicy, AccessRules, HttpAccess};
 
 /// How often the files are read to find out whether they have changed.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// After this many failed attempts to read the files, a warning is logged.
+const READ_FAILURES: u32 = 2;
 
 /// The files, and the rules that do not come from files.
 #[derive(Clone, Debug)]
@@ -27,11 +31,17 @@ pub struct AccessFiles {
 }
 
 /// The contents of the files.
-#[derive(Clone, Default, PartialEq, Eq)]
-struct AccessTexts {
+#[derive(Clone, PartialEq, Eq)]
+pub struct AccessTexts {
     tokens: Option<String>,
     tls: Option<(String, String)>,
     client_ca: Option<String>,
+}
+
+impl fmt::Debug for AccessTexts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccessTexts(***)")
+    }
 }
 
 impl AccessFiles {
@@ -74,26 +84,38 @@ impl AccessFiles {
         self.tokens.is_some() || self.client_ca.is_some()
     }
 
-    /// The access by the files as they are now.
+    /// The access by the files as they are now, and their contents.
     ///
     /// # Errors
     /// A file cannot be read, or is invalid.
-    pub fn access(&self) -> Result<HttpAccess, Failure> {
-        self.rules(&self.read()?).map(HttpAccess::new)
+    pub fn access(&self) -> Result<(HttpAccess, AccessTexts), Failure> {
+        let texts = self.read()?;
+        Ok((HttpAccess::new(self.rules(&texts)?), texts))
     }
 
-    /// Applies changes of the files to `access`, as long as the future is polled. Files that cannot be used leave the rules unchanged.
-    pub async fn keep_current(self, access: HttpAccess) {
+    /// Applies changes of the files to `access`, as long as the future is polled. `last` is what `access` was made of. Files that cannot be
+    /// used leave the rules unchanged.
+    pub async fn keep_current(self, access: HttpAccess, mut last: AccessTexts) -> Infallible {
         if self.tokens.is_none() && self.tls.is_none() {
             return std::future::pending().await;
         }
-        let mut last = self.read().unwrap_or_default();
+        let mut failures = 0u32;
         loop {
             RealEnv::new().sleep(CHECK_EVERY).await;
             let files = self.clone();
             let Ok(read) = tokio::task::spawn_blocking(move || files.read()).await else { continue };
-            // While a file is replaced, it may be missing.
-            let Ok(texts) = read else { continue };
+            let texts = match read {
+                Ok(texts) => texts,
+                Err(failure) => {
+                    failures += 1;
+                    // While a file is replaced, it may be missing for a moment.
+                    if failures == READ_FAILURES {
+                        tracing::warn!("{}; the former tokens and certificates remain in use", failure.line());
+                    }
+                    continue;
+                }
+            };
+            failures = 0;
             if texts == last {
                 continue;
             }
@@ -113,7 +135,16 @@ impl AccessFiles {
     }
 
     fn read(&self) -> Result<AccessTexts, Failure> {
-        let read = |path: &Path, flag: &str| read_text(path, flag, ACCESS_FILE_BYTES_MAX);
+        let read = |path: &Path, flag: &'static str| {
+            // Opening a FIFO would wait for a writer.
+            match std::fs::metadata(path) {
+                Ok(found) if !found.is_file() => {
+                    Err(Failure::usage(format!("{flag} {} is not a file", path.display()))
+                        .next("use a regular file, which the service can read again"))
+                }
+                _ => read_text(path, flag, ACCESS_FILE_BYTES_MAX),
+            }
+        };
         Ok(AccessTexts {
             tokens: self.tokens.as_deref().map(|path| read(path, "--token-file")).transpose()?,
             tls: match &self.tls {
@@ -142,9 +173,9 @@ impl AccessFiles {
                 let config = server_config(pem, ca, self.protect_metrics).map_err(|error| {
                     let mut failure =
                         Failure::usage("--tls-cert, --tls-key or --client-ca is not valid").found(error.to_string());
-                    if let Some((certificate, key)) = &self.tls {
-                        failure = failure.tried(format!("{} and {}", certificate.display(), key.display()));
-                    }
+                    let pair = self.tls.iter().flat_map(|(certificate, key)| [certificate, key]);
+                    let files: Vec<_> = pair.chain(&self.client_ca).map(|path| path.display().to_string()).collect();
+                    failure = failure.tried(files.join(", "));
                     failure.next("use PEM files: a certificate with its key, and the CAs of the clients")
                 })?;
                 Some(Arc::new(config))
@@ -152,7 +183,7 @@ impl AccessFiles {
         };
         let policy = AccessPolicy {
             tokens,
-            certificate: self.client_ca.is_some(),
+            certificate_required: self.client_ca.is_some(),
             writes_from: self.writes_from,
             protect_metrics: self.protect_metrics,
         };

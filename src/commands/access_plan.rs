@@ -1,9 +1,10 @@
-//! Who may connect to a service's ports, and who may send which HTTP request: from the access flags to the engine's types.
+//! Which peers may connect to a service's ports, and which clients may send which HTTP requests: from the access flags to the engine's types.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::commands::access_files::AccessFiles;
+use crate::commands::access_files::{AccessFiles, AccessTexts};
 use crate::commands::credentials::CredentialArgs;
 use crate::commands::error::Failure;
 use crate::commands::settings::Settings;
@@ -17,7 +18,7 @@ use crate::engine::http::{HttpAccess, HttpCredentials};
 pub struct AccessPlan {
     /// Which peers may connect to any port.
     pub filter: AddressFilter,
-    /// Who may send which request to the HTTP ports.
+    /// Which clients may send which requests to the HTTP ports.
     pub http: HttpAccess,
     /// The address from `--bind`.
     pub bind: Option<IpAddr>,
@@ -25,7 +26,8 @@ pub struct AccessPlan {
     socket: Option<PathBuf>,
     /// What the service shows to HTTP ports of other services.
     pub credentials: HttpCredentials,
-    files: Option<AccessFiles>,
+    /// The files with tokens and certificates, and the contents that `http` was made of.
+    files: Option<(AccessFiles, AccessTexts)>,
 }
 
 impl AccessPlan {
@@ -36,8 +38,7 @@ impl AccessPlan {
     pub fn of(settings: &Settings) -> Result<AccessPlan, Failure> {
         let given = |name: &str| Some(settings.text(name)).filter(|text| !text.is_empty());
         let bind = given("bind").map(|text| {
-            let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-            text.parse::<IpAddr>().map_err(|_| {
+            unbracketed(text).parse::<IpAddr>().map_err(|_| {
                 Failure::usage("--bind is not an IP address")
                     .found(settings.describe("bind"))
                     .next("use an address of this host, such as 10.0.0.5 or ::1, or 0.0.0.0 for all")
@@ -51,13 +52,14 @@ impl AccessPlan {
             })
         });
         let files = AccessFiles::of(settings)?;
+        let (http, texts) = files.access()?;
         Ok(AccessPlan {
             bind: bind.transpose()?,
             filter: filter.transpose()?.unwrap_or_default(),
-            http: files.access()?,
+            http,
             socket: given("http_socket").map(PathBuf::from),
             credentials: CredentialArgs::default().credentials()?,
-            files: Some(files),
+            files: Some((files, texts)),
         })
     }
 
@@ -75,43 +77,69 @@ impl AccessPlan {
     pub fn host(&self, settings: &Settings, flag: &str) -> (String, String) {
         match self.bind {
             Some(address) if !settings.is_given(flag) => (address.to_string(), settings.describe("bind")),
-            _ => {
-                let text = settings.text(flag);
-                let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-                (text.to_owned(), settings.describe(flag))
-            }
+            _ => (unbracketed(settings.text(flag)).to_owned(), settings.describe(flag)),
         }
     }
 
     /// Applies changes of the files with tokens and certificates, as long as the future is polled.
-    pub async fn keep_current(&self) {
+    pub async fn keep_current(&self) -> Infallible {
         match &self.files {
-            Some(files) => files.clone().keep_current(self.http.clone()).await,
+            Some((files, texts)) => files.clone().keep_current(self.http.clone(), texts.clone()).await,
             None => std::future::pending().await,
         }
     }
 
     /// Logs one warning if a port in `listens` is reachable from other hosts and nothing restricts who uses it.
-    pub fn warn_if_open(&self, listens: &[(&str, &HostPort)]) {
+    pub fn warn_if_open(&self, listens: &[OpenPort<'_>]) {
         if let Some(warning) = self.warning(listens) {
             tracing::warn!("{warning}");
         }
     }
 
-    fn warning(&self, listens: &[(&str, &HostPort)]) -> Option<String> {
-        if !self.filter.allows_all() || self.files.as_ref().is_some_and(AccessFiles::restrict) {
+    fn warning(&self, listens: &[OpenPort<'_>]) -> Option<String> {
+        if !self.filter.allows_all() {
             return None;
         }
-        let open = listens.iter().filter(|(_, at)| !at.is_loopback());
-        let open: Vec<String> = open.map(|(what, at)| format!("{} ({what})", at.port)).collect();
+        // Tokens and certificates protect only HTTP ports.
+        let has_tokens = self.files.as_ref().is_some_and(|(files, _)| files.restrict());
+        let open = listens.iter().filter(|port| !(port.at.is_loopback() || port.is_http && has_tokens));
+        let open: Vec<&OpenPort<'_>> = open.collect();
+        let ports: Vec<String> = open.iter().map(|port| format!("{} ({})", port.at.port, port.what)).collect();
+        let tokens = if open.iter().any(|port| port.is_http) { ", --token-file FILE (HTTP only)" } else { "" };
         (!open.is_empty()).then(|| {
             format!(
                 "no access control: any host that reaches port {} can read and change the store. Restrict it with --bind ADDRESS, \
-                 --allow-cidr NETWORKS or --token-file FILE, or with a firewall",
-                open.join(", ")
+                 --allow-cidr NETWORKS{tokens} or a firewall",
+                ports.join(", ")
             )
         })
     }
+}
+
+/// A port that a service listens on.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenPort<'a> {
+    pub what: &'a str,
+    pub at: &'a HostPort,
+    /// It checks tokens and client certificates, if these are set.
+    pub is_http: bool,
+}
+
+impl<'a> OpenPort<'a> {
+    /// A port with HTTP.
+    pub fn http(what: &'a str, at: &'a HostPort) -> OpenPort<'a> {
+        OpenPort { what, at, is_http: true }
+    }
+
+    /// A port with one of Mooncake's own protocols.
+    pub fn mooncake(what: &'a str, at: &'a HostPort) -> OpenPort<'a> {
+        OpenPort { what, at, is_http: false }
+    }
+}
+
+/// An IPv6 address may be in brackets.
+fn unbracketed(text: &str) -> &str {
+    text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -180,7 +208,8 @@ mod tests {
         let tokens = format!("--token-file={}", file(&dir, "tokens", "write writer-0123456789abcdef\n"));
         let warning = |args: &[&str], hosts: [&str; 2]| {
             let ports = [HostPort::new(hosts[0], 1), HostPort::new(hosts[1], 2)];
-            planned(args).expect("valid").1.warning(&[("RPC", &ports[0]), ("admin HTTP", &ports[1])])
+            let listens = [OpenPort::mooncake("RPC", &ports[0]), OpenPort::http("admin HTTP", &ports[1])];
+            planned(args).expect("valid").1.warning(&listens)
         };
         let text = warning(&[], ["0.0.0.0", "127.0.0.1"]).expect("open");
         assert!(text.contains("port 1 (RPC) can") && text.contains("--allow-cidr"), "{text}");
@@ -189,10 +218,12 @@ mod tests {
                 .expect("reads are open")
                 .contains("1 (RPC), 2 (admin HTTP)")
         );
+        let rpc = warning(&[&tokens], ["0.0.0.0", "0.0.0.0"]).expect("tokens do not protect RPC");
+        assert!(rpc.contains("port 1 (RPC) can") && !rpc.contains("--token-file"), "{rpc}");
         for (args, hosts) in [
             (&[][..], ["localhost", "::1"]),
             (&["--allow-cidr=0.0.0.0/0"], ["0.0.0.0", "0.0.0.0"]),
-            (&[&tokens], ["0.0.0.0", "0.0.0.0"]),
+            (&[&tokens], ["127.0.0.1", "0.0.0.0"]),
         ] {
             assert_eq!(warning(args, hosts), None, "{args:?}");
         }

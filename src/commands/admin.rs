@@ -44,7 +44,7 @@ pub fn failure(error: &AdminError, origin: &str) -> Failure {
         AdminErrorKind::Unexpected { status, reason, .. } => foreign(format!("{}: {reason}", shown(*status))),
         AdminErrorKind::LineTooLong(_) => foreign(error.kind.to_string()),
     };
-    failure.tried(format!("GET {} ({origin})", error.route))
+    failure.tried(format!("{} {} ({origin})", error.method(), error.route))
 }
 
 /// The status code with its name.

@@ -3,6 +3,8 @@
 use crate::commands::error::Failure;
 use crate::commands::key_space::key_space;
 use crate::commands::master_target::MasterTarget;
+use crate::commands::output;
+use crate::engine::admin::{AdminClient, AdminErrorKind};
 use crate::engine::base::HostPort;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;
@@ -18,7 +20,17 @@ pub async fn find_at(admin: &HostPort, master: &MasterTarget) -> Option<Discover
     let keys = key_space();
     let (limit, credentials) = (master.timeout, &master.credentials);
     let question = DiscoveryQuery { admin, master_host: &master.at.host, keys: &keys, limit, credentials };
-    discovery::find(&RealEnv::new(), &question).await
+    let found = discovery::find(&RealEnv::new(), &question).await;
+    if found.is_none()
+        && let Ok(client) = AdminClient::with_credentials(admin.clone(), limit, credentials)
+        && let Err(error) = client.announcement().await
+        && let AdminErrorKind::Status { status: 401 | 403, .. } = error.kind
+    {
+        output::say(format!(
+            "the nodes' metadata mode is unknown, because the admin port refused the request: {error}"
+        ));
+    }
+    found
 }
 
 /// A one-line message for stderr about the metadata mode that a client of `master` uses.

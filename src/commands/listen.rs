@@ -4,6 +4,7 @@ use std::io;
 
 use crate::commands::error::Failure;
 use crate::engine::base::HostPort;
+use crate::engine::http::BindError;
 use crate::engine::sys::interface::hosts_overlap;
 use crate::engine::sys::ports::{self, PortOwner, PortUse};
 
@@ -20,6 +21,17 @@ pub struct ListenAddress {
 }
 
 impl ListenAddress {
+    /// The failure for an HTTP server that cannot listen on this address, or on its Unix socket.
+    pub fn http_failure(&self, error: &BindError) -> Failure {
+        match &error.socket {
+            None => self.failure(&error.source),
+            Some(path) => Failure::host(format!("cannot listen on the Unix socket {}", path.display()))
+                .tried(format!("--http-socket {}", path.display()))
+                .found(error.source.to_string())
+                .next("use another path, or stop the process that listens on it"),
+        }
+    }
+
     /// The failure for the bind error `error`.
     pub fn failure(&self, error: &io::Error) -> Failure {
         let ListenAddress { what, at, origin, host_origin } = self;

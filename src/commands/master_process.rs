@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::commands::access_plan::AccessPlan;
+use crate::commands::access_plan::{AccessPlan, OpenPort};
 use crate::commands::cluster_plan::ClusterPlan;
 use crate::commands::data_directory::{DataPlan, STOP_WITH_DATA_MAX};
 use crate::commands::error::Failure;
@@ -103,7 +103,7 @@ impl MasterProcess {
                 None => MetadataService::new(env.clone(), key_space()),
             };
             let running = service.start_with(&listen.at, access.clone()).await;
-            let running = running.map_err(|error| listen.failure(&error.source))?;
+            let running = running.map_err(|error| listen.http_failure(&error))?;
             metadata_at = Some(running.at().clone());
             embedded = Some((running.at().clone(), service.clone()));
             http.push(running);
@@ -141,7 +141,7 @@ impl MasterProcess {
             service.share_request_counts(admin.http_requests().clone());
         }
         let running = admin.start_with(&plan.admin.at, plan.access.main_http()).await;
-        let running = running.map_err(|error| plan.admin.failure(&error.source))?;
+        let running = running.map_err(|error| plan.admin.http_failure(&error))?;
         let admin_at = running.at().clone();
         http.push(running);
         let rpc = HostPort::new(plan.rpc.at.host.clone(), master.rpc_port());
@@ -158,9 +158,9 @@ impl MasterProcess {
 
     /// Logs one warning if a port is reachable from other hosts and nothing restricts who uses it.
     pub fn warn_if_open(&self) {
-        let metadata = self.metadata_at.as_ref().map(|at| ("metadata", at));
-        let listens: Vec<_> =
-            [("RPC", &self.rpc), ("admin HTTP", &self.admin_at)].into_iter().chain(metadata).collect();
+        let metadata = self.metadata_at.as_ref().map(|at| OpenPort::http("metadata", at));
+        let own = [OpenPort::mooncake("RPC", &self.rpc), OpenPort::http("admin HTTP", &self.admin_at)];
+        let listens: Vec<_> = own.into_iter().chain(metadata).collect();
         self.access.warn_if_open(&listens);
     }
 
@@ -178,7 +178,8 @@ impl MasterProcess {
         tokio::select! {
             error = self.master.failed() => state_not_written(self.data.as_ref(), &error),
             error = self.cleaner.failed() => records_not_written(self.data.as_ref(), &error),
-            ((), (), ()) = async { tokio::join!(report, cleaned, self.access.keep_current()) } => std::future::pending().await,
+            ((), ()) = async { tokio::join!(report, cleaned) } => std::future::pending().await,
+            never = self.access.keep_current() => match never {},
         }
     }
 

@@ -70,8 +70,8 @@ pub fn service(
 ) -> Failure {
     match error {
         StoreServiceError::Memory(shortage) => memory_failure::shortage(origins, &shortage),
-        StoreServiceError::Rest(error) => rest.failure(&error.source),
-        StoreServiceError::ClientHttp(error) => client_http.unwrap_or(rest).failure(&error.source),
+        StoreServiceError::Rest(error) => rest.http_failure(&error),
+        StoreServiceError::ClientHttp(error) => client_http.unwrap_or(rest).http_failure(&error),
         StoreServiceError::Start(error) => node(&config.node, origins, error),
     }
 }

@@ -20,5 +20,5 @@ pub async fn start(
 ) -> Result<sim::RunningSimulator, Failure> {
     let env = RealEnv::new();
     let storage = client.map(|client| Storage::new(env.clone(), client.clone(), config));
-    sim::start(env, &listen.at, config.clone(), storage).await.map_err(|error| listen.failure(&error.source))
+    sim::start(env, &listen.at, config.clone(), storage).await.map_err(|error| listen.http_failure(&error))
 }

@@ -1,6 +1,6 @@
 //! `mcctl serve metadata`: the transfer engine's metadata service as a separate process.
 
-use crate::commands::access_plan::AccessPlan;
+use crate::commands::access_plan::{AccessPlan, OpenPort};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::gflags::ParsedFlags;
 use crate::commands::key_space::key_space;
@@ -34,9 +34,9 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
             None => MetadataService::with_parsing(env, keys, parsing),
         };
         let running = service.start_with(&listen.at, access.main_http()).await;
-        let running = running.map_err(|error| listen.failure(&error.source))?;
+        let running = running.map_err(|error| listen.http_failure(&error))?;
         tracing::info!("metadata service ready: {}://{}/metadata", access.http.scheme(), running.at());
-        access.warn_if_open(&[("metadata", running.at())]);
+        access.warn_if_open(&[OpenPort::http("metadata", running.at())]);
         tokio::select! {
             signal = signals.next() => {
                 let end = if data.is_some() { "are kept" } else { "are lost" };
@@ -44,7 +44,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
             }
             // `close` returns the same error.
             _ = service.failed() => {}
-            () = access.keep_current() => {}
+            never = access.keep_current() => match never {},
         }
         running.stop().await;
         service.close().await.map(|()| Exit::Done).map_err(|error| match &data {

@@ -32,6 +32,7 @@ impl Args {
                     output::say(format!("the master at {} does not lead any more", master.at));
                 }
             }
+            let mut said = String::new();
             (master, admin) = loop {
                 let found = async {
                     let master = self.master.find().await?;
@@ -40,7 +41,13 @@ impl Args {
                 };
                 match found.await {
                     Ok(found) => break found,
-                    Err(failure) => output::say(failure.what),
+                    Err(failure) if failure.exit == Exit::Unreachable => {
+                        if failure.what != said {
+                            output::say(&failure.what);
+                            said = failure.what;
+                        }
+                    }
+                    Err(failure) => return Err(failure),
                 }
                 env.sleep(FIND_PAUSE).await;
             };

@@ -130,9 +130,9 @@ impl Args {
             let mut signals = Signals::take()?;
             let report = async {
                 let master = self.master.find().await?;
-                match (self.watch, master.leader.is_some()) {
-                    (true, true) => self.follow(master).await,
-                    _ => self.report(&master, &master.admin_required().await?).await,
+                match self.watch && master.leader.is_some() && self.master.admin.is_none() {
+                    true => self.follow(master).await,
+                    false => self.report(&master, &master.admin_required().await?).await,
                 }
             };
             tokio::select! {
@@ -171,7 +171,7 @@ impl Args {
 
     async fn sample(&self, env: &RealEnv, master: &MasterTarget, admin: &AdminClient) -> Result<StatusSample, Failure> {
         let status = MasterStatus::read(env, admin).await.map_err(|error| master.admin_failure(&error))?;
-        let nodes = nodes::query(&self.nodes, self.master.timeout, &self.master.credentials.credentials()?).await?;
+        let nodes = nodes::query(&self.nodes, self.master.timeout, &master.credentials).await?;
         Ok(StatusSample { status, nodes })
     }
 

@@ -90,10 +90,13 @@ impl AdminClient {
     /// `leader` or `standby`; `None` if the response does not contain it (before 0.3.11).
     ///
     /// # Errors
-    /// No response.
+    /// No response, or the request was refused.
     pub async fn role(&self) -> Result<Option<String>, AdminError> {
         let response = self.fetch(routes::ROLE, routes::ROLE).await?;
-        Ok(response.is_ok().then_some(response.body))
+        match response.status {
+            401 | 403 => Err(self.failed(routes::ROLE, AdminErrorKind::status(&response))),
+            _ => Ok(response.is_ok().then_some(response.body)),
+        }
     }
 
     /// The leader of the HA cluster.
@@ -197,7 +200,7 @@ impl AdminClient {
             Err(_) => return Err(self.failed(routes::ALL_KEYS, AdminErrorKind::TooSlow(self.limit))),
         };
         match stream.status() {
-            200..300 => Ok(KeyList::new(self.at.clone(), stream, self.limit)),
+            200..300 => Ok(KeyList::new((self.scheme, self.at.clone()), stream, self.limit)),
             status => Err(self.failed(routes::ALL_KEYS, AdminErrorKind::Status { status, body: String::new() })),
         }
     }
@@ -267,7 +270,7 @@ impl AdminClient {
     }
 
     fn failed(&self, route: &'static str, kind: AdminErrorKind) -> AdminError {
-        AdminError { at: self.at.clone(), route, kind }
+        AdminError { at: self.at.clone(), scheme: self.scheme, route, kind }
     }
 }
 

@@ -9,17 +9,22 @@ use crate::engine::http::{FetchError, FetchResponse};
 
 /// A call to the admin API that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} http://{at}{route}: {kind}", method(route))]
+#[error("{} {scheme}://{at}{route}: {kind}", self.method())]
 pub struct AdminError {
     /// The address of the endpoint.
     pub at: HostPort,
+    /// `http` or `https`.
+    pub scheme: &'static str,
     /// The path of the request.
     pub route: &'static str,
     pub kind: AdminErrorKind,
 }
 
-fn method(route: &str) -> &'static str {
-    if route == routes::STEP_DOWN { "POST" } else { "GET" }
+impl AdminError {
+    /// The method of the request.
+    pub fn method(&self) -> &'static str {
+        if self.route == routes::STEP_DOWN { "POST" } else { "GET" }
+    }
 }
 
 /// The reasons for a failure.

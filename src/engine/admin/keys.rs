@@ -14,6 +14,7 @@ const LINE_BYTES_MAX: usize = 2 << 20;
 /// The keys of a master. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct KeyList {
+    scheme: &'static str,
     at: HostPort,
     stream: FetchStream,
     limit: Duration,
@@ -31,9 +32,9 @@ impl KeyList {
     /// At least this many bytes must arrive in each interval of the client's time limit.
     pub const PROGRESS_BYTES: usize = 64 << 10;
 
-    pub(super) fn new(at: HostPort, stream: FetchStream, limit: Duration) -> KeyList {
+    pub(super) fn new((scheme, at): (&'static str, HostPort), stream: FetchStream, limit: Duration) -> KeyList {
         let (waited, received) = (Duration::ZERO, 0);
-        KeyList { at, stream, limit, buffer: Vec::new(), next: 0, has_ended: false, waited, received }
+        KeyList { scheme, at, stream, limit, buffer: Vec::new(), next: 0, has_ended: false, waited, received }
     }
 
     /// Waits for the next key; `None` at the end of the list. Bytes that are not UTF-8 are replaced.
@@ -87,7 +88,7 @@ impl KeyList {
     }
 
     fn failed(&self, kind: AdminErrorKind) -> AdminError {
-        AdminError { at: self.at.clone(), route: routes::ALL_KEYS, kind }
+        AdminError { at: self.at.clone(), scheme: self.scheme, route: routes::ALL_KEYS, kind }
     }
 }
 

@@ -12,9 +12,9 @@ use crate::engine::ha::record::{ElectionTxn, Observation, TxnOutcome};
 use crate::engine::ha::replica_set::Replica;
 use crate::engine::ha::state::{HaCore, HaRole, HaStatus, OwnLease, REQUEST_TIMEOUT, RoleState};
 
-/// Maximum time between two reads of etcd. A watch reports changes earlier.
 /// A master that is in sync is elected in less time than this.
 const WITHOUT_LEADER: Duration = Duration::from_secs(3);
+/// Maximum time between two reads of etcd. A watch reports changes earlier.
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
 impl HaCore {

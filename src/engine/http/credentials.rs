@@ -1,4 +1,4 @@
-//! What a client shows to a protected HTTP port.
+//! The credentials that a client sends to a protected HTTP port.
 
 use std::sync::Arc;
 
@@ -19,6 +19,12 @@ impl HttpCredentials {
     /// The scheme of the URLs that are fetched with these credentials.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// The same without the token, for a port that may belong to another program.
+    #[must_use]
+    pub fn without_token(&self) -> HttpCredentials {
+        HttpCredentials { token: None, tls: self.tls.clone() }
     }
 
     pub(super) fn client_tls(&self) -> ClientTls {

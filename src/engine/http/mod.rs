@@ -32,6 +32,7 @@ pub use server::{HttpServer, start, start_with};
 
 use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -73,7 +74,8 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
-    /// The route for `path`. It becomes a metric label, so it must be one of a few fixed strings.
+    /// The route for `path`. It becomes a metric label, so it must be one of a few fixed strings. [`RouteClass::of`] decides by it what a
+    /// request needs.
     fn route(&self, _path: &str) -> &'static str {
         OTHER_ROUTE
     }
@@ -127,11 +129,13 @@ impl HttpLimits {
     };
 }
 
-/// The address is not available.
+/// The address or the Unix socket is not available.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {at}")]
+#[error("cannot listen on {}", socket.as_ref().map_or(at.to_string(), |path| path.display().to_string()))]
 pub struct BindError {
     pub at: HostPort,
+    /// The path of the Unix socket, if that is not available.
+    pub socket: Option<PathBuf>,
     #[source]
     pub source: io::Error,
 }

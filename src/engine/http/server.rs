@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,9 +76,11 @@ pub async fn start_with<E: Env, H: Handler>(
     access: HttpAccess,
     handler: Arc<H>,
 ) -> Result<HttpServer, BindError> {
-    let unavailable = |source| BindError { at: at.clone(), source };
-    let listener = env.net().listen(at).await.map_err(unavailable)?;
-    let socket = access.socket().map(SocketFileListener::bind).transpose().map_err(unavailable)?;
+    let unavailable =
+        |source, socket: Option<&Path>| BindError { at: at.clone(), socket: socket.map(Path::to_owned), source };
+    let listener = env.net().listen(at).await.map_err(|source| unavailable(source, None))?;
+    let socket = access.socket().map(SocketFileListener::bind).transpose();
+    let socket = socket.map_err(|source| unavailable(source, access.socket()))?;
     let at = HostPort::new(at.host.clone(), listener.port());
     let (stop, stopped) = watch::channel(false);
     // All clients that can open the socket may do everything.
@@ -251,7 +254,8 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         let began = self.env.now();
         let method = request.method().clone();
         let route = self.handler.route(request.uri().path());
-        let uri = tracing::enabled!(Level::DEBUG).then(|| request.uri().clone());
+        // Only path and query: in the absolute form, the authority may contain a password.
+        let uri = tracing::enabled!(Level::DEBUG).then(|| request.uri().path_and_query().cloned()).flatten();
         let response = match self.refusal(&request, peer) {
             Some(refusal) => refusal,
             None => self.answer(request).await,

@@ -18,6 +18,8 @@ pub enum TlsFileError {
     NoAuthority,
     #[error("no certificate found")]
     NoCertificate,
+    #[error("a certificate is damaged: {0}")]
+    Pem(String),
     #[error("no valid private key: {0}")]
     Key(String),
     #[error("{0}")]
@@ -81,15 +83,19 @@ fn invalid(error: rustls::Error) -> TlsFileError {
 
 fn roots(authorities: &[u8]) -> Result<RootCertStore, TlsFileError> {
     let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok);
-    match roots.add_parsable_certificates(certificates) {
-        (0, _) => Err(TlsFileError::NoAuthority),
-        _ => Ok(roots),
+    for certificate in certificates(authorities)? {
+        roots.add(certificate).map_err(invalid)?;
     }
+    if roots.is_empty() { Err(TlsFileError::NoAuthority) } else { Ok(roots) }
+}
+
+/// All certificates in `pem`. A damaged one is an error, because a connection would fail later without it.
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| TlsFileError::Pem(error.to_string()))
 }
 
 fn parse(identity: PemIdentity<'_>) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsFileError> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(identity.certificates).filter_map(Result::ok).collect();
+    let chain = certificates(identity.certificates)?;
     if chain.is_empty() {
         return Err(TlsFileError::NoCertificate);
     }
@@ -122,6 +128,8 @@ mod tests {
         assert!(matches!(server_config(no_key, None, false), Err(TlsFileError::Key(_))));
         let other =
             rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap().signing_key.serialize_pem();
+        let damaged = format!("{certificate}{}", certificate.replace("MII", "!!!"));
+        assert!(matches!(client_config(damaged.as_bytes(), None), Err(TlsFileError::Pem(_))));
         let mixed = PemIdentity { certificates, key: other.as_bytes() };
         assert!(matches!(server_config(mixed, None, false), Err(TlsFileError::Config(_))));
     }

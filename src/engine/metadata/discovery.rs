@@ -74,7 +74,8 @@ async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort
         return Some(DiscoveredMode { metadata, evidence: Evidence::Announced(admin.at().clone()) });
     }
     let nodes = nodes(&admin).await?;
-    let fetcher = Fetcher::with_credentials(query.credentials, limit, ANSWER_BYTES_MAX).ok()?;
+    // The service's address is a guess, so it does not get the token.
+    let fetcher = Fetcher::with_credentials(&query.credentials.without_token(), limit, ANSWER_BYTES_MAX).ok()?;
     let url = format!("{}://{service}/metadata", query.credentials.scheme());
     let records = join_all(nodes.iter().map(async |node| {
         let record = fetcher.get(&format!("{url}?key={}", escape(&query.keys.ram_key(node)))).await;
@@ -93,9 +94,11 @@ async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort
 }
 
 /// Returns true if the admin port at `admin` belongs to the master at `master`. An mcctl master announces its RPC port; an elected leader
-/// of any release announces its RPC address. Other masters provide no evidence.
+/// of any release announces its RPC address. Other masters provide no evidence, and neither does a port that requires a token: the port may
+/// belong to another program, so it does not get the token in `credentials`.
 pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration, credentials: &HttpCredentials) -> bool {
-    let admin = AdminClient::with_credentials(admin.clone(), limit.min(ANSWER_MAX), credentials);
+    let credentials = credentials.without_token();
+    let admin = AdminClient::with_credentials(admin.clone(), limit.min(ANSWER_MAX), &credentials);
     let Ok(admin) = admin else { return false };
     if let Ok(Some(found)) = admin.announcement().await {
         return found.rpc_port == master.port;

@@ -13,8 +13,8 @@ use crate::engine::http::{
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::object_store::{NodeHealth, ObjectStore};
 
-/// Serves `store`'s health and `metrics` on `at`, for the requests that `access` allows. Port 0 selects a free port. Without `metrics`, the metrics routes return 503, like
-/// upstream with `MC_STORE_CLIENT_METRIC=0`.
+/// Serves `store`'s health and `metrics` on `at`, for the requests that `access` allows. Port 0 selects a free port. Without `metrics`,
+/// the metrics routes return 503, like upstream with `MC_STORE_CLIENT_METRIC=0`.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.

@@ -21,6 +21,9 @@ pub struct NodeClient {
 pub enum TransportStatsError {
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    /// The node requires a token or a certificate; contains the status.
+    #[error("the node refused the request (HTTP {0}): pass --token-file, or --client-cert and --client-key")]
+    Refused(u16),
     /// The port belongs to another program; contains the status and the start of its response.
     #[error("not an mcctl node: {0}")]
     NotMcctl(String),
@@ -42,6 +45,9 @@ impl NodeClient {
     /// No response, or not from an mcctl node.
     pub async fn transport(&self, at: &HostPort) -> Result<TransportStats, TransportStatsError> {
         let response = self.fetcher.get(&format!("{}://{at}/transport", self.scheme)).await?;
+        if let 401 | 403 = response.status {
+            return Err(TransportStatsError::Refused(response.status));
+        }
         let stats = serde_json::from_str::<TransportStats>(&response.body).ok();
         let stats = stats.filter(|stats| response.is_ok() && stats.schema == SCHEMA);
         stats.ok_or_else(|| TransportStatsError::NotMcctl(response.shown()))

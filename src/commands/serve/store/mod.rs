@@ -7,7 +7,7 @@ use std::pin::pin;
 
 use tokio::sync::oneshot;
 
-use crate::commands::access_plan::AccessPlan;
+use crate::commands::access_plan::{AccessPlan, OpenPort};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::gflags::ParsedFlags;
 use crate::commands::runtime::Signals;
@@ -60,7 +60,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         warn_if_open(&plan.access, &service);
         let signal = tokio::select! {
             signal = signals.next() => signal,
-            () = plan.access.keep_current() => signals.next().await,
+            never = plan.access.keep_current() => match never {},
         };
         tracing::info!("{signal}: stopping");
         runtime::stop_in_time("the node", service.stop()).await;
@@ -101,11 +101,11 @@ fn warn_if_open(access: &AccessPlan, service: &StoreService<RealEnv>) {
     // Without --bind, the transfer engine listens on the loopback only if it announces a loopback name.
     let on = |port| HostPort::new(access.bind.map_or(engine.handshake().host.clone(), |bind| bind.to_string()), port);
     let (handshake, data) = (on(engine.handshake().port), on(engine.data_port()));
-    let mut listens = vec![("REST", service.rest_at())];
-    listens.extend(service.client_http_at().map(|at| ("client HTTP", at)));
-    listens.push(("handshake", &handshake));
+    let mut listens = vec![OpenPort::http("REST", service.rest_at())];
+    listens.extend(service.client_http_at().map(|at| OpenPort::http("client HTTP", at)));
+    listens.push(OpenPort::mooncake("handshake", &handshake));
     if data.port != 0 {
-        listens.push(("data", &data));
+        listens.push(OpenPort::mooncake("data", &data));
     }
     access.warn_if_open(&listens);
 }

@@ -1,4 +1,4 @@
-//! Who may send which request to an HTTP port: tokens, client certificates, and the peer's address.
+//! Which clients may send which requests to an HTTP port: tokens, client certificates, and the peer's address.
 //!
 //! Start with [`AccessPolicy::decide`], which has no sockets. The server calls it before it reads a request's body. The routes come from
 //! [`Handler::route_class`](crate::engine::http::Handler::route_class).

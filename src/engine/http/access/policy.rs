@@ -11,7 +11,7 @@ pub struct AccessPolicy {
     /// The tokens, one of which a request needs. If empty, no token is needed.
     pub tokens: TokenTable,
     /// A client certificate is needed. TLS has verified it.
-    pub certificate: bool,
+    pub certificate_required: bool,
     /// From where requests that may change something are allowed.
     pub writes_from: WriteOrigin,
     /// `/health`, `/ready` and `/metrics` need the same as other requests that only read.
@@ -60,7 +60,7 @@ impl AccessPolicy {
         if class == RouteClass::Open && !self.protect_metrics {
             return AccessDecision::Allow;
         }
-        if self.certificate && !caller.has_certificate {
+        if self.certificate_required && !caller.has_certificate {
             return AccessDecision::NoCertificate;
         }
         if !self.tokens.is_empty() {
@@ -113,10 +113,15 @@ mod tests {
     const READ: &str = "Bearer reader-0123456789abcdef";
     const WRITE: &str = "Bearer writer-0123456789abcdef";
 
-    fn policy(certificate: bool, writes_from: WriteOrigin, protect_metrics: bool, with_tokens: bool) -> AccessPolicy {
+    fn policy(
+        certificate_required: bool,
+        writes_from: WriteOrigin,
+        protect_metrics: bool,
+        with_tokens: bool,
+    ) -> AccessPolicy {
         let text = "read reader-0123456789abcdef\nwrite writer-0123456789abcdef\n";
         let tokens = if with_tokens { text.parse().unwrap() } else { TokenTable::default() };
-        AccessPolicy { tokens, certificate, writes_from, protect_metrics }
+        AccessPolicy { tokens, certificate_required, writes_from, protect_metrics }
     }
 
     fn from(authorization: Option<&str>) -> Caller<'_> {

@@ -167,7 +167,7 @@ impl TokenTable {
             return None;
         };
         // All entries are compared, so that the time does not depend on which one is equal.
-        self.0.iter().fold(None, |role, (token, own)| if token.is(&found) { Some(*own) } else { role })
+        self.0.iter().fold(None, |role, (token, own)| if token.equals(&found) { Some(*own) } else { role })
     }
 }
 
@@ -179,7 +179,7 @@ impl TokenDigest {
     }
 
     /// Compares all bytes. A difference in time would reveal only a part of a digest.
-    fn is(&self, other: &TokenDigest) -> bool {
+    fn equals(&self, other: &TokenDigest) -> bool {
         let differences = self.0.iter().zip(other.0).fold(0, |all, (one, other)| all | (one ^ other));
         std::hint::black_box(differences) == 0
     }

@@ -97,20 +97,20 @@ impl TcpTarget {
         gate: TargetGate,
     ) -> Result<TcpTarget, TransferError> {
         let listener = listen(addresses, ports, rng)?;
-        TcpTarget::start_with(listener, regions, progress, gate, CONNECTIONS_MAX, SILENT_MIN)
+        TcpTarget::start_with(listener, ports, regions, progress, gate, CONNECTIONS_MAX, SILENT_MIN)
     }
 
     fn start_with(
         listener: TcpListener,
+        ports: &RangeInclusive<u16>,
         regions: Arc<RwLock<Regions>>,
         progress: Duration,
         gate: TargetGate,
         connections_max: usize,
         silent_min: Duration,
     ) -> Result<TcpTarget, TransferError> {
-        let unusable = |port| move |source: io::Error| no_port("data plane", &(port..=port), 1, source);
-        let port = listener.local_addr().map_err(unusable(0))?.port();
-        let unusable = unusable(port);
+        let unusable = |source| no_port("data plane", ports, 1, source);
+        let port = listener.local_addr().map_err(unusable)?.port();
         // Connections inherit the options set on the listener, which saves three system calls per connection.
         socket::prepare_listener(&listener, progress).map_err(unusable)?;
         let shared = Arc::new(TargetState {
@@ -522,7 +522,7 @@ mod tests {
     fn gated(gate: TargetGate, connections_max: usize, silent_min: Duration) -> TcpTarget {
         let listener = listen(&addresses_to_bind(None, "127.0.0.1"), &(0..=0), &|| 0).unwrap();
         let limit = Duration::from_secs(5);
-        TcpTarget::start_with(listener, Arc::default(), limit, gate, connections_max, silent_min).unwrap()
+        TcpTarget::start_with(listener, &(0..=0), Arc::default(), limit, gate, connections_max, silent_min).unwrap()
     }
 
     #[test]

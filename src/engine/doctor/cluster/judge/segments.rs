@@ -25,7 +25,12 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
                 Severity::Error,
                 "the master's segment list is unavailable",
                 why,
-                "check the master's log; a standby has no segment list",
+                match why.to_string() {
+                    why if why.contains("HTTP 401") || why.contains("HTTP 403") => {
+                        "pass a token with --token-file FILE or MCCTL_TOKEN, and a certificate with --client-cert"
+                    }
+                    _ => "check the master's log; a standby has no segment list",
+                },
             )]);
         }
         Some(Ok(listing)) => listing,

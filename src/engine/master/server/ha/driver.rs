@@ -66,8 +66,8 @@ pub(super) struct DriverState {
     /// The leader's last change, from its last ping.
     pub leader_last: u64,
     pub etcd_errors: EtcdErrors,
-    /// What was logged about masters that try to follow this one.
-    pub about_peers: RepeatedMessages,
+    /// Messages that would be logged again and again.
+    pub repeated_messages: RepeatedMessages,
     /// This master leads, or is about to, without having been in sync: number of the former leader's announced changes that it does not have.
     pub may_lack: Option<u64>,
     pub promotions: u64,
@@ -119,7 +119,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             digests: 0,
             leader_last: 0,
             etcd_errors: EtcdErrors::default(),
-            about_peers: RepeatedMessages::default(),
+            repeated_messages: RepeatedMessages::default(),
             may_lack: None,
             promotions: 0,
             demotions: 0,

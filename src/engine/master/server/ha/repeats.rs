@@ -27,10 +27,12 @@ impl RepeatedMessages {
         if self.logged.len() >= MESSAGES_MAX {
             self.logged.retain(|_, last| now.since(*last) < LOG_AGAIN);
         }
-        if self.logged.len() < MESSAGES_MAX {
+        // Unauthenticated peers can cause many different messages.
+        let has_room = self.logged.len() < MESSAGES_MAX;
+        if has_room {
             self.logged.insert(key, now);
         }
-        true
+        has_room
     }
 }
 
@@ -45,5 +47,12 @@ mod tests {
         assert!(is_due(1, "a:1", "no") && !is_due(2, "a:2", "no"));
         assert!(is_due(2, "a:2", "never") && is_due(2, "b:2", "no"));
         assert!(!is_due(60, "a:3", "no") && is_due(61, "a:3", "no"));
+    }
+
+    #[test]
+    fn many_different_messages_are_limited() {
+        let mut messages = RepeatedMessages::default();
+        let due = |n: &usize| messages.is_due(Mono::from_ms(1000), "a:1", &n.to_string());
+        assert_eq!((0..2 * MESSAGES_MAX).filter(due).count(), MESSAGES_MAX);
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
     peer: &str,
     permit: OwnedSemaphorePermit,
 ) {
-    let is_due = |message: &str| driver.state().about_peers.is_due(driver.env.now(), peer, message);
+    let is_due = |message: &str| driver.state().repeated_messages.is_due(driver.env.now(), peer, message);
     let begun = LeaderHandshake::begin(&mut stream, &driver.settings.secret);
     let handshake = match deadline(&driver.env, HANDSHAKE_TIMEOUT, begun).await {
         Ok(Ok(handshake)) => handshake,

@@ -83,7 +83,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             (core.replicated(), matches!(core.role(), HaRole::Leader), core.not_promoted(now))
         });
         if let Some(why) = not_promoted
-            && self.state().about_peers.is_due(self.env.now(), "", &why)
+            && self.state().repeated_messages.is_due(self.env.now(), "", &why)
         {
             tracing::warn!(why, "no master leads, and this standby is not promoted");
         }
