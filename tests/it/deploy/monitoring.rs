@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use mcctl::engine::env::address_filter;
 use mcctl::engine::sys::process_metrics;
 use serde_json::Value;
 
@@ -75,6 +76,7 @@ async fn every_metric_of_a_query_is_exported() {
         crate::admin::metrics_of_an_elected_master().await,
         crate::rest::metrics_of_a_node().await,
         process_metrics::exposition(),
+        address_filter::exposition(),
     ];
     let mut exported: BTreeSet<String> = expositions.iter().flat_map(|text| families(text)).collect();
     exported.insert("up".to_owned());
@@ -176,6 +178,7 @@ const HEALTHY: &[(&str, &str)] = &[
     (r#"process_open_fds{job="ha-store",instance="n1"}"#, "100+0x480"),
     (r#"process_max_fds{job="ha-store",instance="n1"}"#, "1000+0x480"),
     (r#"mcctl_node_served_refusals_total{job="ha-store",instance="n1"}"#, "0+0x480"),
+    (r#"mcctl_connections_not_allowed_total{job="ha-store",instance="n1"}"#, "0+0x480"),
     (r#"mcctl_build_info{job="ha-master",instance="m1",version="1",mooncake="0.3.13"}"#, "1+0x480"),
     (r#"mcctl_build_info{job="ha-store",instance="n1",version="1",mooncake="0.3.13"}"#, "1+0x480"),
     (r#"mcctl_build_info{job="ha-store",instance="n2",version="2",mooncake="0.3.13"}"#, "_x480"),
@@ -241,6 +244,7 @@ const ALERTS: &[AlertCase] = &[
     alert("McctlProcessRestarts", &[("process_start_time_seconds", "n1", "2000+100x3 2300+0x300")], "31m", "30m15s"),
     alert("McctlOpenFilesNearLimit", &[("process_open_fds", "n1", "950+0x300")], "36m", "34m"),
     alert("McctlReleasesDiffer", &[("mcctl_build_info", "n2", "1+0x300")], "60m30s", "59m"),
+    alert("McctlConnectionsRefused", &[("mcctl_connections_not_allowed_total", "n1", "3+0x300")], "30m15s", "29m45s"),
     alert("McctlRequestsRefused", &[("mcctl_node_served_refusals_total", "n1", "3+0x300")], "30m15s", "29m45s"),
 ];
 

@@ -247,6 +247,16 @@ fn process_rules(scope: &MonitoringScope) -> Vec<AlertRule> {
                 .to_owned(),
             runbook: "docs/operations.md#upgrade",
         },
+        AlertRule {
+            name: "McctlConnectionsRefused",
+            severity: AlertSeverity::Warning,
+            query: "increase(mcctl_connections_not_allowed_total{$process}[10m]) > 0".to_owned(),
+            hold: "0s",
+            summary: "The process on {{ $labels.instance }} refused connections from addresses that are not allowed",
+            description: "{{ $value | humanize }} connections in 10 min came from addresses that are not in --allow-cidr. The log has one of them."
+                .to_owned(),
+            runbook: "docs/operations.md#connections-are-refused",
+        },
     ];
     if !scope.nodes.is_empty() {
         rules.push(AlertRule {
