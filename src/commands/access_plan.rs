@@ -105,11 +105,12 @@ impl AccessPlan {
         let open = listens.iter().filter(|port| !(port.at.is_loopback() || port.is_http && has_tokens));
         let open: Vec<&OpenPort<'_>> = open.collect();
         let ports: Vec<String> = open.iter().map(|port| format!("{} ({})", port.at.port, port.what)).collect();
+        let bind = if self.bind.is_some() { "" } else { "--bind ADDRESS, " };
         let tokens = if open.iter().any(|port| port.is_http) { ", --token-file FILE (HTTP only)" } else { "" };
         (!open.is_empty()).then(|| {
             format!(
-                "no access control: any host that reaches port {} can read and change the store. Restrict it with --bind ADDRESS, \
-                 --allow-cidr NETWORKS{tokens} or a firewall",
+                "no access control: any host that reaches port {} can read and change the store. Restrict it with {bind}--allow-cidr \
+                 NETWORKS{tokens} or a firewall",
                 ports.join(", ")
             )
         })

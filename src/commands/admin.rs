@@ -28,7 +28,10 @@ pub fn failure(error: &AdminError, origin: &str) -> Failure {
         AdminErrorKind::Status { status: status @ (401 | 403), body }
         | AdminErrorKind::Unexpected { status: status @ (401 | 403), body, .. } => {
             Failure::usage(format!("the master's admin HTTP endpoint at {at} refused the request"))
-                .found(format!("{}: {}", shown(*status), body.trim()))
+                .found(match body.trim() {
+                    "" => shown(*status),
+                    why => format!("{}: {why}", shown(*status)),
+                })
                 .next("pass a token with --token-file FILE or MCCTL_TOKEN, and a certificate with --client-cert, if the master requires them")
         }
         AdminErrorKind::Fetch(FetchError::Unreachable(why) | FetchError::Unusable(why)) => unreachable(why),

@@ -134,9 +134,12 @@ impl AdminClient {
     /// makes none).
     ///
     /// # Errors
-    /// No response.
+    /// No response, or the request was refused.
     pub async fn announcement(&self) -> Result<Option<Announcement>, AdminError> {
         let response = self.fetch(routes::DISCOVERY, routes::DISCOVERY).await?;
+        if let 401 | 403 = response.status {
+            return Err(self.failed(routes::DISCOVERY, AdminErrorKind::status(&response)));
+        }
         let found = response.is_ok().then(|| serde_json::from_str::<Announcement>(&response.body).ok()).flatten();
         Ok(found.filter(|found| found.schema == Announcement::SCHEMA))
     }

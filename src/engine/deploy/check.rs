@@ -502,6 +502,11 @@ fn cluster(spec: &DeploymentSpec) -> Result<(), DeployError> {
             "has an effect only for several masters of mcctl: remove it, or set programs = \"mcctl\" and [master.ha]";
         return Err(invalid_value("kubernetes.ha_secret", what));
     }
+    if secret.is_empty() && spec.master.ha.as_ref().is_some_and(|ha| !ha.secret_file.is_empty()) {
+        let what =
+            "has no effect in Kubernetes: set kubernetes.ha_secret to the name of a Secret with the key ha-secret";
+        return Err(invalid_value("master.ha.secret_file", what));
+    }
     model_volume(spec)?;
     if spec.master.ha.as_ref().is_some_and(|ha| ha.replicas < 2) {
         return Err(invalid_value("master.ha.replicas", "high availability requires at least two masters"));

@@ -158,6 +158,8 @@ fn elected_masters_read_their_secret_where_the_platform_keeps_it() {
     assert!(units.contains(" --ha-secret-file=${CREDENTIALS_DIRECTORY}/ha-secret\n"));
     assert!(render(RenderFormat::Compose).contains("/etc/mcctl/ha:/etc/mcctl/ha:ro"));
     assert!(render(RenderFormat::K8s).contains("secretName: ha"));
+    let in_pods = error_of(&text.replace("[kubernetes]\nha_secret = \"ha\"\n", ""), Platform::Kubernetes);
+    assert_eq!(error_key(&in_pods), "master.ha.secret_file");
     for (wrong, key) in [
         (text.replace("\"mcctl\"\nname", "\"upstream\"\nname"), "master.ha.secret_file"),
         (text.replace("/etc/mcctl/ha", "ha"), "master.ha.secret_file"),
