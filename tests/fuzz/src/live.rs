@@ -2,19 +2,19 @@
 //! time, and the server must serve the next one.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use mcctl::engine::base::HostPort;
-use mcctl::engine::env::{Env, Listener, Net, RealEnv};
+use mcctl::engine::env::{AddressFilter, Env, Listener, Net, RealEnv};
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::{KeySpace, MetadataService};
 use mcctl::engine::sys::Memory;
 use mcctl::engine::transfer::Access;
 use mcctl::engine::transfer::handshake::{HandshakeHandler, HandshakeLimits, serve};
 use mcctl::engine::transfer::region::Regions;
-use mcctl::engine::transfer::tcp::{HEADER_BYTES, RequestFrame, TcpTarget};
+use mcctl::engine::transfer::tcp::{HEADER_BYTES, RequestFrame, TargetGate, TcpTarget};
 use mcctl::engine::transfer::types::RegionKeys;
 use mcctl::engine::wire::json::{ConnectionMessage, NotifyMessage};
 use tokio::runtime::Runtime;
@@ -53,8 +53,11 @@ pub fn data_port(data: &[u8]) {
         let mut regions = Regions::default();
         regions.insert(memory.clone(), Access::Remote, RegionKeys::default()).expect("the first region");
         let regions = Arc::new(RwLock::new(regions));
-        let target =
-            TcpTarget::start("127.0.0.1", &(20_000..=30_000), &|| 0, regions, Duration::from_secs(2)).expect("a port");
+        let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let env = RealEnv::new();
+        let gate = TargetGate { filter: AddressFilter::default(), clock: Arc::new(move || env.now()) };
+        let target = TcpTarget::start(&addresses, &(20_000..=30_000), &|| 0, regions, Duration::from_secs(2), gate)
+            .expect("a port");
         (target, memory)
     });
     let mut sent = data.to_vec();
