@@ -1,4 +1,4 @@
-//! The flags for who may do what, which all services share.
+//! The flags that decide which clients may do what. All services have them.
 
 use crate::commands::flags::{FlagSpec, ValueKind, flag};
 

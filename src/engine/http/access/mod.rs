@@ -24,7 +24,7 @@ pub struct HttpAccess {
     socket: Option<Arc<Path>>,
 }
 
-/// What [`HttpAccess`] shares.
+/// The rules that all clones of an [`HttpAccess`] share.
 #[derive(Clone, Debug, Default)]
 pub struct AccessRules {
     pub policy: AccessPolicy,

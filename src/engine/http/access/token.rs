@@ -19,7 +19,7 @@ const TOKENS_MAX: usize = 64;
 pub enum TokenRole {
     /// Requests that change nothing.
     Read,
-    /// All requests.
+    /// Every request that the port has.
     Write,
 }
 
