@@ -1,7 +1,9 @@
-//! Synchronization state of the kernel's wall clock. Read-only: nothing is adjusted.
+//! The kernel's monotonic clock, and the synchronization state of its wall clock. Read-only: nothing is adjusted.
 
 use std::io;
 use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
 
 /// Synchronization state of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,11 @@ impl ClockSync {
             error_max: Duration::from_micros(u64::try_from(error_max).unwrap_or(u64::MAX)),
         }
     }
+}
+
+/// The kernel's monotonic clock, which all processes of a host share unless they are in different time namespaces.
+pub fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::MAX, Duration::from)
 }
 
 /// Reads the synchronization state from the kernel.

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -23,10 +24,14 @@ pub struct Memory {
 pub(in crate::engine::sys) enum MemoryBacking {
     /// A mapping of this size (at least `len`).
     Mapping { bytes: usize },
+    /// A mapping of this size (at least `len`) of the beginning of a memfd.
+    Shared { bytes: usize, file: OwnedFd },
     /// A former `Vec<u8>` with this capacity.
     Vec { capacity: usize },
     /// Part of an arena, which stays mapped until its last user is dropped.
     Arena { _keeps: Arc<HugePageArena> },
+    /// Memory of this process's user, who frees it.
+    Caller,
 }
 
 // SAFETY: `base` is owned by this value alone and is not tied to a thread.
@@ -70,7 +75,10 @@ impl Memory {
                 // initialized. `this` is neither used nor dropped afterward, so the Vec is the only owner.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
-            MemoryBacking::Mapping { .. } | MemoryBacking::Arena { .. } => {
+            MemoryBacking::Mapping { .. }
+            | MemoryBacking::Shared { .. }
+            | MemoryBacking::Arena { .. }
+            | MemoryBacking::Caller => {
                 let mut bytes = vec![0; self.len];
                 self.read_at(0, &mut bytes).expect("the buffer has the memory's length");
                 bytes
@@ -91,6 +99,14 @@ impl Memory {
     /// The virtual address in this process, which peers use to address the bytes.
     pub fn address(&self) -> u64 {
         self.base.as_ptr() as u64
+    }
+
+    /// The memfd that contains the bytes, in order. Other processes can map it for reading. `None` for other memory.
+    pub fn shared_file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.backing {
+            MemoryBacking::Shared { file, .. } => Some(file.as_fd()),
+            _ => None,
+        }
     }
 
     /// Copies `into.len()` bytes out.
@@ -154,7 +170,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         match self.backing {
-            MemoryBacking::Mapping { bytes } => {
+            MemoryBacking::Mapping { bytes } | MemoryBacking::Shared { bytes, .. } => {
                 // SAFETY: `base` and `bytes` describe a mapping that only this value owns. Nothing uses the mapping
                 // afterward.
                 let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
@@ -164,7 +180,7 @@ impl Drop for Memory {
                 // SAFETY: as in `into_vec`. This value is not used after it is dropped.
                 drop(unsafe { Vec::from_raw_parts(self.base.as_ptr(), self.len, capacity) });
             }
-            MemoryBacking::Arena { .. } => {}
+            MemoryBacking::Arena { .. } | MemoryBacking::Caller => {}
         }
     }
 }

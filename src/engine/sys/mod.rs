@@ -4,6 +4,7 @@
 //! plain numbers for addresses that are sent to peers.
 #![expect(unsafe_code, reason = "the only directory with unsafe code; every block has a SAFETY comment")]
 
+pub mod caller_memory;
 pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
@@ -11,7 +12,9 @@ pub mod file_tree;
 pub mod host;
 pub mod hugetlb;
 pub mod interface;
+mod memfd;
 pub mod memory;
+pub mod packet_socket;
 pub mod pages;
 pub mod ports;
 pub mod process_metrics;
@@ -19,6 +22,8 @@ pub mod process_stats;
 pub mod procfs;
 pub mod readiness;
 pub mod reserve;
+pub mod shared_counter;
+pub mod shared_memory;
 pub mod signal;
 pub mod socket;
 pub mod terminal;
@@ -27,3 +32,4 @@ pub mod verbs;
 pub use file_tree::{FileReadError, FileTree};
 pub use memory::{Memory, OutOfRange, Slice};
 pub use pages::{HugePage, MemoryError, MemoryPolicy, MemorySource};
+pub use shared_memory::{SharedSource, SharedView};

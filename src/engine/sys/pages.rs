@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use nix::sys::memfd::MFdFlags;
+
 use crate::engine::base::ByteSize;
 use crate::engine::sys::host;
+use crate::engine::sys::memfd;
 use crate::engine::sys::memory::{Memory, MemoryBacking};
 
 /// Minimum size of a segment without huge pages. Upstream's setup rejects smaller segments.
@@ -39,6 +42,14 @@ impl HugePage {
             HugePage::Gib1 => libc::MAP_HUGE_1GB,
         }
     }
+
+    fn file_flags(self) -> MFdFlags {
+        let size = match self {
+            HugePage::Mib2 => MFdFlags::MFD_HUGE_2MB,
+            HugePage::Gib1 => MFdFlags::MFD_HUGE_1GB,
+        };
+        MFdFlags::MFD_HUGETLB | size
+    }
 }
 
 /// How to allocate memory.
@@ -48,6 +59,8 @@ pub struct MemoryPolicy {
     pub huge: Option<HugePage>,
     /// Arena size, in bytes. Only used with huge pages.
     pub arena_bytes: Option<u64>,
+    /// Allocate anonymous memory, which no other process can map.
+    pub private: bool,
 }
 
 impl MemoryPolicy {
@@ -172,13 +185,16 @@ pub enum MemoryError {
 pub struct MemorySource {
     policy: MemoryPolicy,
     sys: PathBuf,
+    /// The kernel's mode of overcommitting memory.
+    overcommit: PathBuf,
     arena: OnceLock<Option<Arc<HugePageArena>>>,
 }
 
 impl MemorySource {
     /// Creates an allocator that follows `policy`.
     pub fn new(policy: MemoryPolicy) -> MemorySource {
-        MemorySource { policy, sys: PathBuf::from("/sys"), arena: OnceLock::new() }
+        let overcommit = PathBuf::from("/proc/sys/vm/overcommit_memory");
+        MemorySource { policy, sys: PathBuf::from("/sys"), overcommit, arena: OnceLock::new() }
     }
 
     /// Returns the policy that the allocator follows.
@@ -210,14 +226,39 @@ impl MemorySource {
     fn allocate(&self, len: u64, align: u64) -> Result<Memory, MemoryError> {
         let Some(page) = self.policy.huge else {
             fits_host(len)?;
-            return map_plain(len);
+            return self.shared(len, len, None).map_or_else(|| map_plain(len), Ok);
         };
         if let Some(arena) = self.arena()
             && let Some(memory) = HugePageArena::cut(arena, len, align)
         {
             return Ok(memory);
         }
-        map_huge(len, page, &self.sys)
+        let rounded = round_up(len, page.bytes()).and_then(|bytes| self.shared(len, bytes, Some(page)));
+        rounded.map_or_else(|| map_huge(len, page, &self.sys), Ok)
+    }
+
+    /// Allocates memory that other processes can map: the first `len` of `bytes` bytes. `None` if that is not possible or not wanted.
+    fn shared(&self, len: u64, bytes: u64, huge: Option<HugePage>) -> Option<Memory> {
+        let size = |n: u64| usize::try_from(n).ok().and_then(NonZeroUsize::new);
+        let (false, Some(len), Some(bytes)) = (self.policy.private, size(len), size(bytes)) else { return None };
+        if huge.is_none() && self.is_commit_limited() {
+            return None;
+        }
+        let prepare = |memory: &Memory| match huge {
+            Some(_) => populate(memory, bytes.get() as u64),
+            None => {
+                advise_huge(memory, &self.sys);
+                Ok(())
+            }
+        };
+        let allocated = map_shared(len, bytes, huge.map_or(MFdFlags::empty(), HugePage::file_flags), prepare);
+        allocated.inspect_err(|error| tracing::debug!(%error, bytes, "cannot allocate shared memory")).ok()
+    }
+
+    /// Whether the kernel refuses memory that exceeds its commit limit. It counts anonymous memory when it is mapped, but a memfd's pages only
+    /// when they are written: then a shortage raises SIGBUS.
+    fn is_commit_limited(&self) -> bool {
+        std::fs::read_to_string(&self.overcommit).is_ok_and(|mode| mode.trim() == "2")
     }
 
     /// The arena. Created on the first call, and not retried after a failure (same as upstream).
@@ -278,6 +319,15 @@ impl HugePageArena {
     }
 }
 
+/// Requests transparent huge pages for a file's memory if anonymous memory gets them without a request.
+fn advise_huge(memory: &Memory, sys: &Path) {
+    let enabled = std::fs::read_to_string(sys.join("kernel/mm/transparent_hugepage/enabled")).unwrap_or_default();
+    if enabled.contains("[always]") {
+        // SAFETY: the range is the memory's own mapping. The call changes no bytes. It fails if the kernel has no such pages.
+        let _ = unsafe { libc::madvise(memory.address() as *mut libc::c_void, memory.len(), libc::MADV_HUGEPAGE) };
+    }
+}
+
 /// Fails if `len` exceeds the host's memory or this container's limit.
 fn fits_host(len: u64) -> Result<(), MemoryError> {
     const CGROUP: &str = "/sys/fs/cgroup/memory.max";
@@ -322,6 +372,25 @@ fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError>
     let explain = |error| shortage(host::huge_pages(sys, page.bytes() >> 10).unwrap_or(pool)).unwrap_or(error);
     let memory = map(len, bytes, libc::MAP_HUGETLB | page.flag(), "huge pages").map_err(explain)?;
     populate(&memory, bytes).map_err(|source| MemoryError::Refused { bytes, what: "populating huge pages", source })?;
+    Ok(memory)
+}
+
+/// Maps `bytes` zeroed bytes in a sealed memfd, of which the first `len` belong to the returned value. `prepare` is called before the file is
+/// sealed.
+pub(in crate::engine::sys) fn map_shared(
+    len: NonZeroUsize,
+    bytes: NonZeroUsize,
+    pages: MFdFlags,
+    prepare: impl FnOnce(&Memory) -> io::Result<()>,
+) -> io::Result<Memory> {
+    let file = memfd::create(bytes.get() as u64, pages)?;
+    let base = memfd::map(&file, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
+    let backing = MemoryBacking::Shared { bytes: bytes.get(), file };
+    // SAFETY: the mapping is `bytes >= len` readable and writable bytes of a new file that nothing else references. The
+    // returned value unmaps the whole mapping.
+    let memory = unsafe { Memory::from_parts(base, len.get().min(bytes.get()), backing) };
+    prepare(&memory)?;
+    memory.shared_file().map_or(Ok(()), |file| memfd::seal(&file))?;
     Ok(memory)
 }
 
@@ -412,7 +481,7 @@ mod tests {
         let plain = MemoryPolicy::default();
         assert_eq!(plain.segment_bytes(20_983_865).unwrap(), 20_983_865);
         assert!(matches!(plain.segment_bytes(1 << 20), Err(MemoryError::SegmentTooSmall { .. })));
-        let huge = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
+        let huge = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None, private: false };
         assert_eq!(huge.segment_bytes(20_983_865).unwrap(), 23_068_672);
         assert_eq!(huge.segment_bytes(1 << 20).unwrap(), 2 << 20);
         assert!(matches!(huge.segment_bytes(0), Err(MemoryError::Empty)));
@@ -429,6 +498,17 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_not_shared_if_the_kernel_does_not_overcommit() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (mode, shared) in [("0\n", true), ("1\n", true), ("2\n", false)] {
+            std::fs::write(&file, mode).unwrap();
+            let source =
+                MemorySource { overcommit: file.path().to_owned(), ..MemorySource::new(MemoryPolicy::default()) };
+            assert_eq!(source.buffer(4096).unwrap().shared_file().is_some(), shared, "{mode}");
+        }
+    }
+
+    #[test]
     fn more_memory_than_the_host_has_is_refused() {
         let error = MemorySource::new(MemoryPolicy::default()).segment(1 << 50).unwrap_err();
         assert!(matches!(error, MemoryError::LargerThanHost { wanted, .. } if wanted == 1 << 50), "{error}");
@@ -436,8 +516,9 @@ mod tests {
 
     /// The error for a 16 TiB segment on 2 MiB pages, which no kernel grants, on a host with the pool files in `sys`.
     fn refused_huge_pages(sys: &Path) -> MemoryError {
-        let policy = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None };
-        MemorySource { policy, sys: sys.to_owned(), arena: OnceLock::new() }.segment(1 << 44).unwrap_err()
+        let policy = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None, private: false };
+        let source = MemorySource { sys: sys.to_owned(), ..MemorySource::new(policy) };
+        source.segment(1 << 44).unwrap_err()
     }
 
     #[test]
