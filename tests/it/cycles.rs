@@ -18,6 +18,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "engine/transfer/rdma/endpoint engine/transfer/rdma/nic",
         "a device owns its endpoints and is passed to their methods",
     ),
+    (
+        "engine/transfer/shared_memory/bound_peer engine/transfer/shared_memory/peer",
+        "a peer binds batches to a link, and a bound batch is run by the peer's methods",
+    ),
 ];
 
 /// A module or an item in it, from the crate's root.

@@ -4,6 +4,7 @@ mod connections;
 mod faulty_peers;
 mod inbound;
 mod metadata_records;
+mod shared_memory;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};

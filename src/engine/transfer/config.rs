@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::metadata::{CallLimits, HttpCredentials, MetadataUri};
 use crate::engine::transfer::options::TransportOptions;
+use crate::engine::transfer::shared_memory::SharedMemorySettings;
 use crate::engine::transfer::transports::{TransferProtocol, TransportSettings};
 use crate::engine::transfer::variables::VariableReader;
 
@@ -55,6 +56,9 @@ pub struct TransferSettings {
     /// The address that the handshake and data ports listen on. `None`: the loopback address if the announced host is one, else all
     /// addresses. Set by the owner: upstream has no setting for it.
     pub listen_on: Option<IpAddr>,
+    /// `MCCTL_SHARED_MEMORY`, `MCCTL_SHARED_MEMORY_SOCKET`: how memory is shared with processes on the same host. Upstream has no setting
+    /// for it.
+    pub shared_memory: SharedMemorySettings,
     pub transports: TransportSettings,
 }
 
@@ -73,6 +77,7 @@ impl Default for TransferSettings {
             metadata: CallLimits::default(),
             credentials: HttpCredentials::default(),
             listen_on: None,
+            shared_memory: SharedMemorySettings::default(),
             transports: TransportSettings::default(),
         }
     }
@@ -112,6 +117,11 @@ impl TransferSettings {
             metadata: base.metadata,
             credentials: base.credentials,
             listen_on: base.listen_on,
+            shared_memory: SharedMemorySettings {
+                enabled: read.switch("MCCTL_SHARED_MEMORY", base.shared_memory.enabled),
+                directory: lookup("MCCTL_SHARED_MEMORY_SOCKET")
+                    .and_then(|text| SharedMemorySettings::directory_from(&text)),
+            },
             transports: TransportSettings::read(&mut read),
         };
         // Upstream's listen backlog has no counterpart in this engine, but an invalid value still causes a warning.
@@ -174,6 +184,8 @@ mod tests {
             ("MC_TCP_ADMISSION_TIMEOUT_MS", "5"),
             ("MC_TCP_PROTO", "1"),
             ("MC_TE_METADATA_REFRESH_INTERVAL_SECONDS", "60"),
+            ("MCCTL_SHARED_MEMORY", "0"),
+            ("MCCTL_SHARED_MEMORY_SOCKET", "/run/shared"),
         ]);
         assert_eq!(warnings, Vec::<String>::new());
         let tcp = TcpSettings {
@@ -193,6 +205,7 @@ mod tests {
             handshake_port: 9,
             ipv6: true,
             descriptor_age_max: Some(Duration::from_secs(60)),
+            shared_memory: SharedMemorySettings { enabled: false, directory: Some("/run/shared".into()) },
             transports: TransportSettings { tcp, ..TransportSettings::default() },
             ..TransferSettings::default()
         };

@@ -33,6 +33,20 @@ pub struct Flow {
     pub failures: u64,
 }
 
+impl std::ops::Add for Flow {
+    type Output = Flow;
+
+    fn add(self, other: Flow) -> Flow {
+        Flow {
+            read_bytes: self.read_bytes + other.read_bytes,
+            reads: self.reads + other.reads,
+            written_bytes: self.written_bytes + other.written_bytes,
+            writes: self.writes + other.writes,
+            failures: self.failures + other.failures,
+        }
+    }
+}
+
 /// Counters for requests that peers sent to this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetCounters {
@@ -50,7 +64,7 @@ pub struct TargetCounters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCounters {
     pub segment: String,
-    /// The transport: `tcp`, `rdma`, or `memory` for this process's own segment.
+    /// The transport: `tcp`, `rdma`, `shared-memory` for a process on the same host, or `memory` for this process's own segment.
     pub transport: &'static str,
     pub flow: Flow,
     /// Whether the peer is considered down.

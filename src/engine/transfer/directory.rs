@@ -13,6 +13,7 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::{KeySpace, MetadataClient, MetadataError, probe};
 use crate::engine::transfer::handshake::{RequestLimits, send_request};
 use crate::engine::transfer::region::Regions;
+use crate::engine::transfer::shared_memory::SharedMemoryHost;
 use crate::engine::transfer::transport::DataTransport;
 use crate::engine::transfer::{TransferError, TransferSettings, TransferStep};
 use crate::engine::wire::json::{
@@ -61,6 +62,7 @@ pub(super) struct OwnSegment {
     pub(super) name: String,
     pub(super) regions: Arc<RwLock<Regions>>,
     pub(super) transport: Arc<dyn DataTransport>,
+    pub(super) shared_memory: Arc<SharedMemoryHost>,
     pub(super) unix: Box<dyn Fn() -> crate::engine::base::Unix + Send + Sync>,
 }
 
@@ -70,6 +72,7 @@ impl OwnSegment {
             name: self.name.clone(),
             protocol: self.transport.protocol().to_owned(),
             timestamp: timestamp((self.unix)()),
+            shared_memory: self.shared_memory.descriptor(),
             ..SegmentDescriptor::default()
         };
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);

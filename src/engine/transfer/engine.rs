@@ -17,6 +17,7 @@ use crate::engine::transfer::path_probe::PathProbes;
 use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::remote::{PendingTransfer, RemoteContext, RemoteSegment};
 use crate::engine::transfer::remote_table::{REMOTES_MAX, RemoteTable, TableFull};
+use crate::engine::transfer::shared_memory::SharedMemoryHost;
 use crate::engine::transfer::transport::TransportDevices;
 use crate::engine::transfer::types::{Access, BatchRules, Deadline, Op};
 use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
@@ -36,6 +37,7 @@ struct EngineInner {
     regions: Arc<RwLock<Regions>>,
     /// Serializes registrations to keep the transport and `regions` consistent. Threads that only read `regions` do not take this lock.
     registering: Mutex<()>,
+    shared: Arc<SharedMemoryHost>,
     context: Arc<RemoteContext>,
     remotes: RwLock<RemoteTable<RemoteSegment>>,
     notifications: Arc<Notifications>,
@@ -76,6 +78,7 @@ impl TransferEngine {
     pub(super) fn new(
         names: EngineNames,
         regions: Arc<RwLock<Regions>>,
+        shared: Arc<SharedMemoryHost>,
         context: RemoteContext,
         notifications: Arc<Notifications>,
         daemon: JoinHandle<()>,
@@ -86,6 +89,7 @@ impl TransferEngine {
                 names,
                 regions,
                 registering: Mutex::default(),
+                shared,
                 context: Arc::new(context),
                 remotes,
                 notifications,
@@ -187,10 +191,14 @@ impl TransferEngine {
     /// # Errors
     /// [`TransferError::StillInUse`] if a request has not ended within `limit`.
     pub async fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError> {
-        let context = Arc::clone(&self.inner.context);
+        let inner = Arc::clone(&self.inner);
         let ending = move || {
-            context.eras.end();
-            context.transport.end_inbound(limit)
+            // Before the era ends, so that a connection that is accepted meanwhile does not combine the old generation with the new era.
+            inner.shared.end_generation();
+            // Waits for copies in progress, also those for processes on this host.
+            inner.context.eras.end();
+            let shared = inner.shared.end_inbound();
+            Ok(shared + inner.context.transport.end_inbound(limit)?)
         };
         tokio::task::spawn_blocking(ending).await.unwrap_or(Err(TransferError::Stopped))
     }
@@ -224,8 +232,8 @@ impl TransferEngine {
     /// Reads and writes `segment`'s memory; see [`PendingTransfer`]. `limit` applies to the whole batch.
     pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> PendingTransfer {
         let now = (self.inner.context.clock)();
-        let (era, rules) = (self.era(), BatchRules::until(Deadline::after(now, limit)));
-        PendingTransfer { remote: self.inner.remote(segment, now), ops, rules, era }
+        let rules = BatchRules::until(Deadline::after(now, limit));
+        PendingTransfer::new(self.inner.remote(segment, now), ops, rules)
     }
 
     /// Runs a batch from async code.
@@ -289,15 +297,15 @@ impl TransferEngine {
 
     /// Returns the engine's counters.
     pub fn counters(&self) -> EngineCounters {
-        let target = self.inner.context.transport.counters();
+        let (target, shared) = (self.inner.context.transport.counters(), self.inner.shared.counters());
         EngineCounters {
-            served: target.flow,
+            served: target.flow + shared.flow,
             issued: self.inner.context.issued.flow(),
             local: self.inner.context.local.flow(),
-            rejected: target.rejected,
-            connections_accepted: target.accepted,
-            connections_open: target.open,
-            connections_refused: target.refused,
+            rejected: target.rejected + shared.rejected,
+            connections_accepted: target.accepted + shared.accepted,
+            connections_open: target.open + shared.open,
+            connections_refused: target.refused + shared.refused,
             notices_dropped: self.inner.notifications.dropped(),
         }
     }
@@ -312,6 +320,12 @@ impl TransferEngine {
     pub fn peers(&self) -> Vec<PeerCounters> {
         let remotes = self.inner.remotes.read().unwrap_or_else(PoisonError::into_inner);
         remotes.iter().map(|remote| remote.counters()).collect()
+    }
+
+    /// Returns the transport over which `segment` is reached, as in [`PeerCounters`].
+    pub fn transport_to(&self, segment: &str) -> &'static str {
+        let now = (self.inner.context.clock)();
+        self.inner.known(segment, now).map_or(self.protocol(), |remote| remote.transport())
     }
 
     /// Removes our records from the metadata service, closes all ports and connections, and releases all memory.
@@ -334,6 +348,7 @@ impl TransferEngine {
         for remote in remotes {
             remote.forget();
         }
+        inner.shared.stop();
         let transport = Arc::clone(&inner.context.transport);
         // An error means that the transport panicked. Nothing is left to clean up.
         let _ = tokio::task::spawn_blocking(move || transport.shutdown()).await;
@@ -369,7 +384,9 @@ impl EngineInner {
         self.regions().check(memory)?;
         let keys = self.context.transport.register(memory, access)?;
         let inserted = self.regions().insert(Arc::clone(memory), access, keys);
-        inserted.inspect_err(|_| self.context.transport.deregister(memory))
+        inserted.inspect_err(|_| self.context.transport.deregister(memory))?;
+        self.shared.region_added(memory, access);
+        Ok(())
     }
 
     fn take_back(&self, added: Vec<Registration>) {
@@ -381,6 +398,7 @@ impl EngineInner {
     fn remove(&self, address: u64) -> Option<Access> {
         let _turn = self.registering.lock().unwrap_or_else(PoisonError::into_inner);
         let region = self.regions().remove(address)?;
+        self.shared.region_removed(&region.memory, region.access);
         self.context.transport.deregister(&region.memory);
         Some(region.access)
     }
@@ -430,5 +448,7 @@ impl Drop for EngineInner {
         if let Some(daemon) = self.daemon.lock().unwrap_or_else(PoisonError::into_inner).take() {
             daemon.abort();
         }
+        // The daemon's task may keep the host for a moment.
+        self.shared.stop();
     }
 }

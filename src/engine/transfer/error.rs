@@ -142,6 +142,9 @@ pub enum TransferError {
         #[source]
         source: Arc<io::Error>,
     },
+    /// The peer's memory may contain something else since. Nothing was read, and no byte of a write was sent.
+    #[error("segment {segment} ended the transfers that were submitted before")]
+    Ended { segment: String },
     /// A step exceeded its limit.
     #[error("timed out after {limit:?} while {step}: {peer}")]
     Timeout {
@@ -171,7 +174,7 @@ pub enum TransferError {
 
 impl TransferError {
     /// Formats the error and its causes on one line.
-    pub(in crate::engine::transfer) fn chain(&self) -> impl fmt::Display {
+    pub fn chain(&self) -> impl fmt::Display {
         ErrorChain(self)
     }
 
@@ -190,6 +193,12 @@ impl TransferError {
         }
     }
 
+    /// Whether the peer ended its transfers after the operation was submitted. The addresses of the operation are outdated, so it must not be
+    /// sent again.
+    pub fn is_ended(&self) -> bool {
+        matches!(self, TransferError::Ended { .. })
+    }
+
     /// Whether a response arrived but could not be parsed.
     pub(in crate::engine::transfer) fn is_unreadable(&self) -> bool {
         matches!(self, TransferError::Document { .. } | TransferError::Frame { .. })
@@ -200,6 +209,7 @@ impl TransferError {
         match self {
             TransferError::Metadata(error) => error.is_retryable(),
             TransferError::Lost { .. }
+            | TransferError::Ended { .. }
             | TransferError::Timeout { .. }
             | TransferError::Busy { .. }
             | TransferError::Down { .. } => true,

@@ -35,7 +35,7 @@ impl TransferEra {
     }
 
     /// Runs `copy` if `era` is the current one.
-    fn run<T>(&self, era: u64, copy: impl FnOnce() -> T) -> Option<T> {
+    pub(in crate::engine::transfer) fn run<T>(&self, era: u64, copy: impl FnOnce() -> T) -> Option<T> {
         let _copying = self.copying.read().unwrap_or_else(PoisonError::into_inner);
         (self.current() == era).then(copy)
     }

@@ -7,7 +7,7 @@
 //! serves all of a process's memory).
 //!
 //! Control traffic (handshakes, metadata) is async and goes through `Env`. The data plane blocks, and uses sockets or
-//! verbs directly: see [`tcp`] and [`rdma`].
+//! verbs directly: see [`tcp`] and [`rdma`]. Processes on the same host use [`shared_memory`] instead, where they can.
 //!
 //! Upstream: `transfer_engine_impl.cpp`, `transfer_metadata.cpp`, `tcp_transport.cpp`.
 
@@ -30,6 +30,7 @@ pub mod rdma;
 pub mod region;
 mod remote;
 mod remote_table;
+pub mod shared_memory;
 mod start;
 pub mod tcp;
 pub mod transport;
@@ -48,6 +49,7 @@ pub use engine::{Registration, TransferEngine};
 pub use error::{TransferError, TransferStep};
 pub use options::TransportOptions;
 pub use remote::PendingTransfer;
+pub use shared_memory::{SharedMemorySettings, SocketDirectoryError};
 pub use transports::{TransferProtocol, TransportSettings};
 pub use types::{Access, Op, OpKind, RemoteAddr, WriteRetry};
 

@@ -12,9 +12,10 @@ use crate::engine::transfer::breaker::{Breaker, BreakerDecision};
 use crate::engine::transfer::counters::FlowMeter;
 use crate::engine::transfer::directory::SegmentDirectory;
 use crate::engine::transfer::local::{LocalPeer, TransferEra};
+use crate::engine::transfer::shared_memory::{SharedMemoryPeer, SharedMemorySettings};
 use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, FaultClass, TransferFault};
 use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind, WriteRetry};
-use crate::engine::transfer::{MonoClock, PeerCounters, TransferError, TransferStep};
+use crate::engine::transfer::{MonoClock, PeerCounters, TransferError, TransferSettings, TransferStep};
 use crate::engine::wire::json::SegmentDescriptor;
 
 /// Timeout for finding a segment.
@@ -37,6 +38,7 @@ pub(super) struct RemoteContext {
     pub(super) issued: FlowMeter,
     pub(super) local: FlowMeter,
     pub(super) eras: Arc<TransferEra>,
+    pub(super) shared_memory: SharedMemorySettings,
 }
 
 impl RemoteContext {
@@ -45,18 +47,20 @@ impl RemoteContext {
         transport: Arc<dyn DataTransport>,
         clock: MonoClock,
         control: Arc<dyn ControlPlane>,
-        descriptor_age_max: Option<Duration>,
+        settings: &TransferSettings,
+        eras: Arc<TransferEra>,
     ) -> RemoteContext {
         RemoteContext {
             directory,
             transport,
             clock,
             control,
-            descriptor_age_max,
+            descriptor_age_max: settings.descriptor_age_max,
             stopped: AtomicBool::new(false),
             issued: FlowMeter::default(),
             local: FlowMeter::default(),
-            eras: Arc::default(),
+            eras,
+            shared_memory: settings.shared_memory.clone(),
         }
     }
 }
@@ -103,12 +107,25 @@ impl RemoteSegment {
 
     /// Returns the counters for requests issued to the segment.
     pub(super) fn counters(&self) -> PeerCounters {
-        let transport = if self.own.is_some() { "memory" } else { self.context.transport.protocol() };
+        let state = self.state();
         PeerCounters {
             segment: self.name.clone(),
-            transport,
+            transport: self.transport_of(&state),
             flow: self.meter.flow(),
-            down: self.state().breaker.is_open(),
+            down: state.breaker.is_open(),
+        }
+    }
+
+    /// Returns the transport over which the segment is reached.
+    pub(super) fn transport(&self) -> &'static str {
+        self.transport_of(&self.state())
+    }
+
+    fn transport_of(&self, state: &RemoteState) -> &'static str {
+        let of_peer = || state.known.as_ref().and_then(|known| known.peer.transport());
+        match &self.own {
+            Some(_) => "memory",
+            None => of_peer().unwrap_or_else(|| self.context.transport.protocol()),
         }
     }
 
@@ -124,18 +141,25 @@ impl RemoteSegment {
         }
     }
 
-    /// Runs `ops`, which were submitted in `era`, until they complete or their deadline passes. Returns their results in the order of `ops`.
+    /// Returns the state to which operations that are submitted now are bound.
+    pub(super) fn submission(&self) -> Submission {
+        let known = || self.state().known.as_ref().map(|known| Arc::clone(&known.peer));
+        let peer = if self.own.is_some() { None } else { known() };
+        Submission { era: self.context.eras.current(), bound: peer.and_then(DataPeer::bound) }
+    }
+
+    /// Runs `ops` until they complete or their deadline passes. Returns their results in the order of `ops`.
     pub(super) fn transfer(
         self: &Arc<Self>,
         ops: Vec<Op>,
         rules: BatchRules,
-        era: u64,
+        submission: &Submission,
     ) -> Vec<Result<(), TransferError>> {
         if self.context.stopped.load(Ordering::Relaxed) {
             return vec![Err(TransferError::Stopped); ops.len()];
         }
         if let Some(own) = &self.own {
-            let own: Arc<dyn DataPeer> = own.in_era(era);
+            let own: Arc<dyn DataPeer> = own.in_era(submission.era);
             let (results, _) = self.run_once(&own, ops, rules, &self.context.local);
             return results.into_iter().map(|r| r.map_err(|failed| failed.1.error)).collect();
         }
@@ -143,9 +167,15 @@ impl RemoteSegment {
             Ok(found) => found,
             Err(error) => return vec![Err(error); ops.len()],
         };
-        let (mut results, faults) = self.run_once(&known.peer, ops, rules, &self.context.issued);
+        let peer = submission.bound.as_ref().unwrap_or(&known.peer);
+        let (mut results, faults) = self.run_once(peer, ops, rules, &self.context.issued);
         if faults > 0 {
-            self.retry_failed(&known, fresh, &mut results, rules);
+            if !submission.has_ended() {
+                self.retry_failed(&known, fresh, &mut results, rules, submission);
+            }
+            if submission.has_ended() {
+                end_failed(&self.name, &mut results);
+            }
             self.record_failures(&known, &results);
         }
         results.into_iter().map(|r| r.map_err(|failed| failed.1.error)).collect()
@@ -190,7 +220,14 @@ impl RemoteSegment {
 
     /// Retries failed operations that may succeed with a newer descriptor or a new connection: the peer may have
     /// restarted since the descriptor was fetched.
-    fn retry_failed(self: &Arc<Self>, known: &ResolvedPeer, fresh: bool, results: &mut [OpAttempt], rules: BatchRules) {
+    fn retry_failed(
+        self: &Arc<Self>,
+        known: &ResolvedPeer,
+        fresh: bool,
+        results: &mut [OpAttempt],
+        rules: BatchRules,
+        submission: &Submission,
+    ) {
         let deadline = rules.deadline;
         let now = (self.context.clock)();
         let stale = |fault: &TransferFault| fault.class == FaultClass::Stale;
@@ -204,7 +241,12 @@ impl RemoteSegment {
             return;
         }
         let Ok(newer) = self.refresh(deadline) else { return };
+        // A retry through the bound peer checks this again.
+        if submission.has_ended() {
+            return;
+        }
         let moved = !Arc::ptr_eq(&newer.peer, &known.peer);
+        let peer = submission.bound.as_ref().filter(|_| !moved).unwrap_or(&newer.peer);
         let mut again = Vec::new();
         for (index, result) in results.iter().enumerate() {
             if let Err(failed) = result
@@ -219,7 +261,7 @@ impl RemoteSegment {
         }
         tracing::debug!(segment = %self.name, operations = again.len(), moved, "retrying with a new connection");
         let (indices, ops): (Vec<usize>, Vec<Op>) = again.into_iter().unzip();
-        let (outcomes, _) = self.run_once(&newer.peer, ops, rules, &self.context.issued);
+        let (outcomes, _) = self.run_once(peer, ops, rules, &self.context.issued);
         for (index, outcome) in indices.into_iter().zip(outcomes) {
             let first = std::mem::replace(&mut results[index], outcome);
             if let (Err(failed), Err(first)) = (&mut results[index], first) {
@@ -329,17 +371,33 @@ impl RemoteSegment {
             let (segment, protocol) = (self.name.clone(), descriptor.protocol);
             return Err(TransferError::PeerProtocol { segment, protocol });
         }
+        // A peer that was created before its node shared memory, or without it, does not notice the announcement.
+        let announces_same = |known: &ResolvedPeer| {
+            !self.context.shared_memory.enabled || known.descriptor.shared_memory == descriptor.shared_memory
+        };
         let peer = match &state.known {
-            Some(known) if known.peer.reaches(&descriptor) => Arc::clone(&known.peer),
+            Some(known) if announces_same(known) && known.peer.reaches(&descriptor) => Arc::clone(&known.peer),
             _ => {
                 tracing::debug!(segment = %self.name, transport = transport.protocol(), "peer (re)created from its descriptor");
-                transport.peer(&descriptor, &self.context.control)?
+                self.share_memory(&descriptor, transport.peer(&descriptor, &self.context.control)?)
             }
         };
         let fetched = (self.context.clock)();
         let known = ResolvedPeer { descriptor: Arc::new(descriptor), peer, fetched };
         state.known = Some(known.clone());
         Ok(known)
+    }
+
+    /// Returns `peer`, with shared memory in addition if its descriptor announces it and the configuration allows it.
+    fn share_memory(&self, descriptor: &SegmentDescriptor, peer: Arc<dyn DataPeer>) -> Arc<dyn DataPeer> {
+        let RemoteContext { shared_memory, clock, .. } = &*self.context;
+        match &descriptor.shared_memory {
+            Some(shared) if shared_memory.enabled => {
+                let segment = descriptor.name.clone();
+                Arc::new(SharedMemoryPeer::new(peer, shared.clone(), segment, shared_memory, Arc::clone(clock)))
+            }
+            _ => peer,
+        }
     }
 
     /// Probes the peer on a separate thread.
@@ -388,23 +446,67 @@ impl RemoteSegment {
     }
 }
 
+/// Call if the peer has ended its transfers. It may have closed connections to do so, which does not mean that it is down.
+fn end_failed(segment: &str, results: &mut [OpAttempt]) {
+    for failed in results.iter_mut().filter_map(|result| result.as_mut().err()) {
+        let (op, fault) = &mut **failed;
+        if matches!(fault.class, FaultClass::Stale | FaultClass::Gone) {
+            fault.class = FaultClass::Ended;
+            if op.kind == OpKind::Read || !fault.error.may_still_land() {
+                fault.error = TransferError::Ended { segment: segment.to_owned() };
+            }
+        }
+    }
+}
+
+/// The state of both sides when operations were submitted. They may run later, and must not be carried into another state.
+pub(super) struct Submission {
+    /// This process's era, for operations on its own segment.
+    era: u64,
+    /// The peer, if the end of its transfers can be observed.
+    bound: Option<Arc<dyn DataPeer>>,
+}
+
+impl Submission {
+    fn has_ended(&self) -> bool {
+        self.bound.as_ref().is_some_and(|peer| peer.has_ended())
+    }
+}
+
 /// The result of one operation. A failed operation is returned with its fault.
 type OpAttempt = Result<(), Box<(Op, TransferFault)>>;
 
 /// A submitted batch. With TCP, nothing happens until a thread waits for the batch, because that thread does the work.
 #[must_use = "a batch may never run unless it is waited for"]
 pub struct PendingTransfer {
-    pub(super) remote: Result<Arc<RemoteSegment>, TransferError>,
-    pub(super) ops: Vec<Op>,
-    pub(super) rules: BatchRules,
-    /// The era in which the batch was submitted.
-    pub(super) era: u64,
+    remote: Result<(Arc<RemoteSegment>, Submission), TransferError>,
+    ops: Vec<Op>,
+    rules: BatchRules,
 }
 
 impl PendingTransfer {
+    /// Binds `ops` to the current state of `remote`.
+    pub(super) fn new(
+        remote: Result<Arc<RemoteSegment>, TransferError>,
+        ops: Vec<Op>,
+        rules: BatchRules,
+    ) -> PendingTransfer {
+        let remote = remote.map(|remote| {
+            let submission = remote.submission();
+            (remote, submission)
+        });
+        PendingTransfer { remote, ops, rules }
+    }
+
     /// Sets whether writes may be sent again.
     pub fn write_retry(mut self, write_retry: WriteRetry) -> PendingTransfer {
         self.rules.write_retry = write_retry;
+        self
+    }
+
+    /// Sets whether the thread that waits polls for a response before it sleeps.
+    pub fn busy_wait(mut self, busy_wait: bool) -> PendingTransfer {
+        self.rules.busy_wait = busy_wait;
         self
     }
 
@@ -412,7 +514,7 @@ impl PendingTransfer {
     /// In async code, use [`finish`](PendingTransfer::finish).
     pub fn wait(self) -> Vec<Result<(), TransferError>> {
         match self.remote {
-            Ok(remote) => remote.transfer(self.ops, self.rules, self.era),
+            Ok((remote, submission)) => remote.transfer(self.ops, self.rules, &submission),
             Err(error) => vec![Err(error); self.ops.len()],
         }
     }
@@ -422,5 +524,37 @@ impl PendingTransfer {
         let operations = self.ops.len();
         let done = tokio::task::spawn_blocking(move || self.wait()).await;
         done.unwrap_or_else(|_| vec![Err(TransferError::Stopped); operations])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sys::Memory;
+    use crate::engine::transfer::types::RemoteAddr;
+
+    #[test]
+    fn connections_closed_by_the_end_of_transfers_are_not_an_outage() {
+        let failed = |kind, step, class| {
+            let op = Op { kind, local: Arc::new(Memory::from_vec(vec![0])).whole(), remote: RemoteAddr(1) };
+            let source = Arc::new(std::io::ErrorKind::ConnectionReset.into());
+            Err(Box::new((
+                op,
+                TransferFault { error: TransferError::Lost { peer: "a:1".into(), step, source }, class },
+            )))
+        };
+        let mut results: Vec<OpAttempt> = vec![
+            Ok(()),
+            failed(OpKind::Read, TransferStep::Status, FaultClass::Stale),
+            failed(OpKind::Write, TransferStep::Connect, FaultClass::Gone),
+            failed(OpKind::Write, TransferStep::Status, FaultClass::Stale),
+            failed(OpKind::Read, TransferStep::Body, FaultClass::Late),
+        ];
+        end_failed("node", &mut results);
+        let found: Vec<_> =
+            results.iter().flat_map(|r| r.as_ref().err()).map(|f| (f.1.class, f.1.error.is_ended())).collect();
+        let ended = FaultClass::Ended;
+        // The third one may still arrive, so its error must say so.
+        assert_eq!(found, [(ended, true), (ended, true), (ended, false), (FaultClass::Late, false)]);
     }
 }

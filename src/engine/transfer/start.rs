@@ -14,9 +14,11 @@ use crate::engine::transfer::directory::{OwnSegment, SegmentDirectory, SegmentRe
 use crate::engine::transfer::engine::{EngineNames, TransferEngine};
 use crate::engine::transfer::handshake::{self, HandshakeHandler, HandshakeLimits};
 use crate::engine::transfer::listen::bind_handshake;
+use crate::engine::transfer::local::TransferEra;
 use crate::engine::transfer::notifications::Notifications;
 use crate::engine::transfer::region::Regions;
 use crate::engine::transfer::remote::RemoteContext;
+use crate::engine::transfer::shared_memory::SharedMemoryHost;
 use crate::engine::transfer::transport::{ControlPlane, DataTransport, TransportStart};
 use crate::engine::transfer::transports::TransferProtocol;
 use crate::engine::transfer::{MonoClock, RandomSource, TransferError};
@@ -36,8 +38,16 @@ impl TransferEngine {
         let regions = Arc::new(RwLock::new(Regions::default()));
         let clock = clock(&env);
         let transport = start_transport(&config, &names, &regions, &clock, &env)?;
+        let eras = Arc::new(TransferEra::default());
+        let shared = SharedMemoryHost::new(
+            settings.shared_memory.clone(),
+            Arc::clone(&regions),
+            Arc::clone(&eras),
+            random(&env),
+        );
+        let shared = Arc::new(shared);
 
-        let own = own_segment(&names, &regions, &transport, &env);
+        let own = own_segment(&names, &regions, &transport, &shared, &env);
         let resolver = SegmentResolver::new(
             env.clone(),
             Arc::clone(&own),
@@ -53,8 +63,8 @@ impl TransferEngine {
             Arc::new(BlockingControlPlane::new(Arc::clone(&directory), Handle::current()));
         let notifications = Arc::new(Notifications::new(own, Arc::clone(&control)));
         let daemon = serve_handshake(&settings, listener, &notifications, env);
-        let context = RemoteContext::new(directory, transport, clock, control, settings.descriptor_age_max);
-        let engine = TransferEngine::new(names, regions, context, notifications, daemon);
+        let context = RemoteContext::new(directory, transport, clock, control, &settings, eras);
+        let engine = TransferEngine::new(names, regions, shared, context, notifications, daemon);
         let (segment, handshake) = (engine.segment_name(), engine.handshake());
         let protocol = engine.protocol();
         tracing::info!(%segment, %handshake, protocol, data_port = engine.data_port(), "transfer engine is listening");
@@ -88,6 +98,11 @@ fn clock<E: Env>(env: &E) -> MonoClock {
     Arc::new(move || env.now())
 }
 
+fn random<E: Env>(env: &E) -> RandomSource {
+    let env = env.clone();
+    Arc::new(move || env.rng())
+}
+
 /// Starts the configured transport, or TCP if that is unavailable and the owner allows it.
 fn start_transport<E: Env>(
     config: &TransferConfig,
@@ -96,10 +111,7 @@ fn start_transport<E: Env>(
     clock: &MonoClock,
     env: &E,
 ) -> Result<Arc<dyn DataTransport>, TransferError> {
-    let random: RandomSource = {
-        let env = env.clone();
-        Arc::new(move || env.rng())
-    };
+    let random = random(env);
     let filter = env.address_filter();
     let start = TransportStart {
         segment: &names.segment,
@@ -126,6 +138,7 @@ fn own_segment<E: Env>(
     names: &EngineNames,
     regions: &Arc<RwLock<Regions>>,
     transport: &Arc<dyn DataTransport>,
+    shared_memory: &Arc<SharedMemoryHost>,
     env: &E,
 ) -> Arc<OwnSegment> {
     let env = env.clone();
@@ -133,6 +146,7 @@ fn own_segment<E: Env>(
         name: names.segment.clone(),
         regions: Arc::clone(regions),
         transport: Arc::clone(transport),
+        shared_memory: Arc::clone(shared_memory),
         unix: Box::new(move || env.unix()),
     })
 }

@@ -183,6 +183,22 @@ pub trait DataPeer: Send + Sync {
 
     /// Closes the idle connections to this peer.
     fn forget(&self);
+
+    /// Returns this peer for operations that are submitted now. They fail with [`TransferError::Ended`] if the peer ends its transfers before
+    /// they run. `None` if that cannot be observed: then they are submitted to the peer itself. Does not block.
+    fn bound(self: Arc<Self>) -> Option<Arc<dyn DataPeer>> {
+        None
+    }
+
+    /// Whether a peer returned by [`bound`](DataPeer::bound) has ended its transfers.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    /// The name of the transport in use, if it is not the engine's: `shared-memory`.
+    fn transport(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Submitted operations, some of which may not have ended.
@@ -228,6 +244,8 @@ pub enum FaultClass {
     Late,
     /// The peer rejected the request.
     Refused,
+    /// The peer ended its transfers after the operation was submitted. The operation must not be sent again, and the peer is not at fault.
+    Ended,
 }
 
 #[cfg(test)]

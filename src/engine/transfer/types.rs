@@ -63,12 +63,14 @@ pub enum WriteRetry {
 pub struct BatchRules {
     pub deadline: Deadline,
     pub write_retry: WriteRetry,
+    /// Whether the waiting thread polls for a response before it sleeps.
+    pub busy_wait: bool,
 }
 
 impl BatchRules {
     /// Rules without restrictions on retries.
     pub fn until(deadline: Deadline) -> BatchRules {
-        BatchRules { deadline, write_retry: WriteRetry::default() }
+        BatchRules { deadline, write_retry: WriteRetry::default(), busy_wait: false }
     }
 
     /// Whether an operation of this kind may be sent again after some of its bytes have been sent.

@@ -182,6 +182,7 @@ impl DataConnection {
         let (mut at, mut begin, mut done) = (0, 0, 0);
         // Whether request `at` has returned a success status, or needs none.
         let mut good = head == 0;
+        monitor.poll(|| self.has_response());
         while done < total {
             let received = if run[0].kind == OpKind::Read {
                 let each = run.iter().zip(&mut statuses);
@@ -229,6 +230,12 @@ impl DataConnection {
             }
         }
         Ok(())
+    }
+
+    /// Whether a response, or the end of the connection, has arrived.
+    fn has_response(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        nix::sys::socket::recv(self.stream.as_raw_fd(), &mut [0], flags) != Err(nix::errno::Errno::EAGAIN)
     }
 
     /// Waits for the target to close the connection, because version 1 does not acknowledge writes. After we shut down

@@ -129,7 +129,7 @@ impl TcpPeer {
         rules: BatchRules,
     ) -> Vec<(usize, TransferFault)> {
         let deadline = rules.deadline;
-        let mut monitor = ProgressMonitor::new(&self.clock, deadline, &self.hung);
+        let mut monitor = ProgressMonitor::new(&self.clock, deadline, &self.hung).busy_wait(rules.busy_wait);
         let mut left = BatchProgress { work, retries: Vec::new(), faults: Vec::new() };
         let mut ready: Vec<ConnectionLease<'_>> = Vec::new();
         let mut flying: VecDeque<(ConnectionLease<'_>, Vec<RangeRequest>)> = VecDeque::new();

@@ -12,6 +12,9 @@ pub(super) const TICK: Duration = Duration::from_millis(50);
 /// Once another operation on the same peer has timed out, an operation times out after this long without progress.
 const COMPANION_LIMIT: Duration = Duration::from_secs(1);
 
+/// How long a thread polls for a response before it sleeps.
+const BUSY_WAIT: Duration = Duration::from_micros(50);
+
 /// Monitors one thread's runs, one after another.
 pub(super) struct ProgressMonitor<'a> {
     clock: &'a MonoClock,
@@ -20,6 +23,7 @@ pub(super) struct ProgressMonitor<'a> {
     hung: &'a AtomicU64,
     hung_before: u64,
     still_since: Option<Mono>,
+    busy_wait: bool,
 }
 
 /// Why an operation timed out.
@@ -33,7 +37,27 @@ pub(super) enum StepTimeout {
 
 impl<'a> ProgressMonitor<'a> {
     pub(super) fn new(clock: &'a MonoClock, deadline: Deadline, hung: &'a AtomicU64) -> ProgressMonitor<'a> {
-        ProgressMonitor { clock, deadline, hung, hung_before: hung.load(Ordering::Relaxed), still_since: None }
+        ProgressMonitor {
+            clock,
+            deadline,
+            hung,
+            hung_before: hung.load(Ordering::Relaxed),
+            still_since: None,
+            busy_wait: false,
+        }
+    }
+
+    /// Sets whether the thread polls for a response before it sleeps.
+    pub(super) fn busy_wait(self, busy_wait: bool) -> ProgressMonitor<'a> {
+        ProgressMonitor { busy_wait, ..self }
+    }
+
+    /// Calls `is_ready` until it returns true, for a time that is shorter than waking an idle processor takes.
+    pub(super) fn poll(&self, is_ready: impl Fn() -> bool) {
+        let began = (self.clock)();
+        while self.busy_wait && !is_ready() && (self.clock)().since(began) < BUSY_WAIT {
+            std::hint::spin_loop();
+        }
     }
 
     /// Starts monitoring another run. Timeouts on the peer since this monitor was created still shorten the run's

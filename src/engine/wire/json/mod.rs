@@ -16,7 +16,10 @@ pub use handshake::{
     probe_answer,
 };
 pub use rpc_meta::RpcMeta;
-pub use segment::{DeviceDescriptor, PriorityMatrix, RegionDescriptor, SegmentDescriptor};
+pub use segment::{
+    DeviceDescriptor, PriorityMatrix, RegionDescriptor, SHARED_MEMORY_TOKEN_BYTES, SegmentDescriptor,
+    SharedMemoryDescriptor,
+};
 pub use timestamp::timestamp;
 
 use serde_json::Value;

@@ -30,7 +30,25 @@ pub struct SegmentDescriptor {
     pub devices: Vec<DeviceDescriptor>,
     /// RDMA devices ordered by proximity to each memory location.
     pub priority_matrix: Option<PriorityMatrix>,
+    /// Where a process on the same host can map the memory. Only nodes and clients of this project write and read it.
+    pub shared_memory: Option<SharedMemoryDescriptor>,
 }
+
+/// Where a process on the same host can map a segment's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedMemoryDescriptor {
+    /// Address of a Unix socket. An abstract name begins with `@`.
+    pub socket: String,
+    /// Random bytes. A server at that address that accepts them is the one that wrote the descriptor: another host may use the same address.
+    pub token: [u8; SHARED_MEMORY_TOKEN_BYTES],
+}
+
+/// Length of [`SharedMemoryDescriptor::token`].
+pub const SHARED_MEMORY_TOKEN_BYTES: usize = 16;
+/// The field with the [`SharedMemoryDescriptor`]. Upstream ignores unknown fields.
+const SHARED_MEMORY: &str = "mcctl_shared_memory";
+/// Maximum length of a socket's address, with its `@`. The kernel's limit is 107 bytes.
+const SOCKET_BYTES_MAX: usize = 108;
 
 /// Maps a location to device names: the preferred devices, and the other usable ones.
 pub type PriorityMatrix = BTreeMap<String, [Vec<String>; 2]>;
@@ -100,6 +118,9 @@ impl SegmentDescriptor {
             set("devices", self.devices.iter().map(device).collect());
             set("priority_matrix", json!(self.priority_matrix.clone().unwrap_or_default()));
         }
+        if let Some(SharedMemoryDescriptor { socket, token }) = &self.shared_memory {
+            set(SHARED_MEMORY, json!({ "socket": socket, "token": hex(token) }));
+        }
         Value::Object(document).to_string()
     }
 
@@ -108,7 +129,7 @@ impl SegmentDescriptor {
     /// # Errors
     /// The same as upstream: invalid JSON, no name or protocol, a buffer without name, address or length, a device without name or GID, or
     /// a buffer whose keys do not match the devices. This function also rejects ports and lengths that are out of range. Unknown fields and
-    /// a malformed `priority_matrix` are ignored.
+    /// a malformed `priority_matrix` or `mcctl_shared_memory` are ignored.
     pub fn from_json(text: &[u8]) -> Result<Option<SegmentDescriptor>, DocumentError> {
         let value = parse(DOCUMENT, text)?;
         if value.is_null() {
@@ -142,6 +163,7 @@ impl SegmentDescriptor {
             timestamp: root.member("timestamp").text()?.to_owned(),
             devices,
             priority_matrix: matrix(root.member("priority_matrix").value),
+            shared_memory: shared_memory(root.member(SHARED_MEMORY).value),
             protocol,
         }))
     }
@@ -187,6 +209,24 @@ fn matrix(value: &Value) -> Option<PriorityMatrix> {
         _ => None,
     };
     value.as_object()?.iter().map(entry).collect()
+}
+
+fn shared_memory(value: &Value) -> Option<SharedMemoryDescriptor> {
+    let socket = value.get("socket")?.as_str().filter(|text| (1..=SOCKET_BYTES_MAX).contains(&text.len()))?;
+    Some(SharedMemoryDescriptor { socket: socket.to_owned(), token: unhex(value.get("token")?.as_str()?)? })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let is_hex = text.len() == 2 * N && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut bytes = [0; N];
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    is_hex.then_some(bytes)
 }
 
 #[cfg(test)]
@@ -278,18 +318,44 @@ mod tests {
         assert_eq!((read.protocol.as_str(), read.tcp_data_port, read.priority_matrix), ("nvlink", 0, None));
     }
 
+    #[test]
+    fn the_shared_memory_field_is_optional_and_ignored_if_malformed() {
+        let read = |field: &str| {
+            let text = format!(r#"{{"name":"a","protocol":"tcp","tcp_data_port":5{field}}}"#);
+            SegmentDescriptor::from_json(text.as_bytes()).unwrap().unwrap().shared_memory
+        };
+        let token = "000102030405060708090a0b0c0d0eFF";
+        let found = read(&format!(r#","mcctl_shared_memory":{{"socket":"@x","token":"{token}","more":1}}"#)).unwrap();
+        assert_eq!((found.socket.as_str(), found.token[1], found.token[15]), ("@x", 1, 255));
+        let long = "x".repeat(109);
+        for field in [
+            String::new(),
+            r#","mcctl_shared_memory":7"#.to_owned(),
+            r#","mcctl_shared_memory":{"socket":"@x"}"#.to_owned(),
+            r#","mcctl_shared_memory":{"socket":"@x","token":"00"}"#.to_owned(),
+            format!(r#","mcctl_shared_memory":{{"socket":"","token":"{token}"}}"#),
+            format!(r#","mcctl_shared_memory":{{"socket":"{long}","token":"{token}"}}"#),
+            format!(r#","mcctl_shared_memory":{{"socket":"@x","token":"{}+1"}}"#, &token[2..]),
+            format!(r#","mcctl_shared_memory":{{"socket":"@x","token":"é{}"}}"#, &token[2..]),
+        ] {
+            assert_eq!(read(&field), None, "{field}");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_descriptor_round_trips(
             name in "[ -~é]{1,40}", port in 1u64..65_536, host in "[a-z0-9.:]{0,20}",
             buffers in proptest::collection::vec((1u64..u64::MAX / 2, 1u64..u64::MAX / 2), 0..5),
+            shared in proptest::option::of(("[@/][a-z]{1,50}", any::<[u8; 16]>())),
         ) {
             let buffers = buffers.into_iter()
                 .map(|(address, length)| RegionDescriptor { name: name.clone(), address, length, ..RegionDescriptor::default() })
                 .collect();
             let descriptor = SegmentDescriptor {
                 name, protocol: "tcp".into(), buffers, tcp_data_port: port, tcp_data_host: host, tcp_proto_version: 2,
-                timestamp: "t".into(), ..SegmentDescriptor::default()
+                timestamp: "t".into(), shared_memory: shared.map(|(socket, token)| SharedMemoryDescriptor { socket, token }),
+                ..SegmentDescriptor::default()
             };
             let text = descriptor.to_json();
             prop_assert_eq!(SegmentDescriptor::from_json(text.as_bytes()), Ok(Some(descriptor)));
