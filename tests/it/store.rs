@@ -5,6 +5,7 @@ pub(crate) mod remount;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use mcctl::engine::base::{ByteSize, ClientId, ErrorCode, HostPort, ObjectKey, SegmentId};
@@ -12,8 +13,10 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::rpc::Timeouts;
-use mcctl::engine::store::{Node, NodeConfig, PutOutcome, StoreClient, StoreError, StoreStartError};
-use mcctl::engine::sys::memory::Memory;
+use mcctl::engine::store::{
+    Node, NodeConfig, ObjectPart, PutOutcome, StoreClient, StoreError, StoreStartError, WriteMethod,
+};
+use mcctl::engine::sys::memory::{Memory, Slice};
 use mcctl::engine::transfer::{TransferConfig, TransferEngine};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
@@ -84,13 +87,65 @@ async fn a_value_round_trips_between_two_pure_clients() {
         let gone = reader.client().get(&key).await.expect_err("removed");
         assert!(gone.is_not_found(), "{gone}");
     }
-    let served: u64 = nodes.iter().map(|n| n.client().engine().counters().served.read_bytes).sum();
-    assert!(served >= 65 * MIB as u64, "the nodes served the bytes: {served}");
+    // The reader has mapped the nodes' memory. Other memory than a memfd is written over TCP.
+    let engines = nodes.iter().map(|node| node.client().engine());
+    let written: u64 = engines.map(|engine| engine.counters().served.written_bytes).sum();
+    let read = reader.client().engine().counters().issued.read_bytes;
+    assert!(written.min(read) >= 65 * MIB as u64, "{written} bytes written, {read} bytes read");
+    assert!(reader.client().engine().peers().iter().all(|peer| peer.transport == "shared-memory"));
     for node in nodes.into_iter().chain([writer, reader]) {
         node.stop().await;
     }
     assert_eq!(segments(&master), 0);
     master.stop().await.unwrap();
+}
+
+/// The reader's only blocking thread is in use, so its read waits until the node has ended transfers.
+#[test]
+fn a_read_that_the_node_ended_is_a_lost_lookup() {
+    let runtime = |blocking| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).max_blocking_threads(blocking).enable_all().build().unwrap()
+    };
+    let (serving, reading) = (runtime(16), runtime(1));
+    let (key, value) = (key("object"), bytes(4096, 1));
+    let (master, holder) = serving.block_on(async {
+        let master = master(0).await;
+        let holder = node(master.rpc_port(), 96).await;
+        holder.client().put(&key, slice(value.clone()), &ReplicateConfig::default()).await.unwrap();
+        (master, holder)
+    });
+    reading.block_on(async {
+        let reader = node(master.rpc_port(), 0).await;
+        let client = reader.client();
+        assert!(client.get(&key).await.unwrap() == value);
+        assert_eq!(client.engine().peers()[0].transport, "shared-memory");
+        let keys = [key.clone()];
+        let lookup = client.look_up(&keys).await.unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let blocker = tokio::task::spawn_blocking(move || held.recv());
+        let parts = vec![Ok(ObjectPart::consecutive([slice(vec![0; 4096])]))];
+        let mut read = Box::pin(client.read_parts(&keys, &lookup, parts));
+        let submitted = std::future::poll_fn(|context| Poll::Ready(read.as_mut().poll(context).is_pending())).await;
+        assert!(submitted, "it waits for the blocking thread");
+        let holder = serving.spawn(async move {
+            holder.client().engine().end_inbound(PATIENCE).await.unwrap();
+            holder
+        });
+        let holder = holder.await.unwrap();
+        release.send(()).unwrap();
+        blocker.await.unwrap().unwrap();
+        let result = read.as_mut().await.remove(0);
+        drop(read);
+        assert!(matches!(&result, Err(StoreError::LookupLost { key: found }) if *found == key), "{result:?}");
+        assert!(!client.engine().peers()[0].down);
+        // The kernel measures the age of TCP connections in ticks.
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        assert!(client.get(&key).await.unwrap() == value, "another lookup finds the object");
+        serving.spawn(holder.stop()).await.unwrap();
+        reader.stop().await;
+    });
+    serving.block_on(master.stop()).unwrap();
 }
 
 fn segments(master: &MasterServer<RealEnv>) -> usize {
@@ -138,6 +193,37 @@ async fn bytes_read_after_the_lease_are_not_returned() {
     let node = node(master.rpc_port(), 32).await;
     node.client().put(&key("k"), slice(vec![1; 100]), &ReplicateConfig::default()).await.unwrap();
     assert_eq!(node.client().get(&key("k")).await.expect_err("too late").code(), ErrorCode::LEASE_EXPIRED);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_that_was_allocated_long_ago_is_not_written() {
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 32).await;
+    let (client, keys) = (node.client(), [key("k")]);
+    let config = ReplicateConfig::default();
+    let mut allocation = client.allocate(WriteMethod::Put, &keys, vec![100], &config).await.unwrap();
+    assert!(client.check(&keys, &mut allocation, HOUR) > HOUR / 2 && allocation.replicas[0].is_ok());
+    assert_eq!(client.check(&keys, &mut allocation, Duration::ZERO), Duration::ZERO);
+    assert!(matches!(allocation.replicas[0], Err(StoreError::AllocationLost { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_objects_are_written_and_read_at_their_offsets() {
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 32).await;
+    let (client, value) = (node.client(), bytes(1000, 3));
+    let pieces = ObjectPart::consecutive([slice(value[..300].to_vec()), slice(value[300..].to_vec())]);
+    let objects = [(key("k"), pieces)];
+    let stored = client.write(WriteMethod::Put, &objects, &ReplicateConfig::default()).await.unwrap();
+    assert!(matches!(stored[0], Ok(PutOutcome::Stored { replicas: 1 })));
+    let keys = [key("k"), key("k"), key("none")];
+    let lookup = client.look_up(&keys).await.unwrap();
+    let (part, past) = (slice(vec![0; 50]), slice(vec![0; 51]));
+    let at = |local: &Slice| Ok(vec![ObjectPart { offset: 950, local: local.clone() }]);
+    let read = client.read_parts(&keys, &lookup, vec![at(&part), at(&past), at(&part)]).await;
+    assert_eq!((read[0].as_ref().unwrap(), part.to_vec()), (&50, value[950..].to_vec()));
+    assert!(matches!(read[1], Err(StoreError::NoReplica { .. })));
+    assert!(read[2].as_ref().is_err_and(StoreError::is_not_found));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

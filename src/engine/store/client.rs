@@ -1,18 +1,22 @@
 //! A client for objects in the store. Every operation works on a batch; an operation on a single object is a batch of
 //! one.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 
 use crate::engine::base::{ClientId, ErrorCode, HostPort, ObjectKey};
-use crate::engine::env::Env;
+use crate::engine::env::{Env, processors};
 use crate::engine::rpc::{CallError, RpcClient};
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::client_shared::ClientShared;
-use crate::engine::store::movement::{self, Movement};
-use crate::engine::store::{ClientConfig, StoreError};
-use crate::engine::transfer::{OpKind, TransferEngine, TransferError};
+use crate::engine::store::peer_metrics::EndedTransfer;
+use crate::engine::store::{ClientConfig, StoreError, TransferThreads};
+use crate::engine::transfer::{Op, OpKind, TransferEngine, TransferError, WriteRetry};
 use crate::engine::upstream::PROTOCOL_VERSION;
 use crate::engine::wire::method::{Channel, Method};
 use crate::engine::wire::types::{GetReplicaListResponse, ReplicaLocation};
@@ -44,11 +48,12 @@ pub(in crate::engine::store) struct StoreClientInner<E: Env> {
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Connects a client with a new ID.
+    /// Connects a client with this ID.
     ///
     /// # Errors
     /// The master cannot be reached, or it uses a different protocol version.
     pub(in crate::engine::store) async fn connect(
+        id: ClientId,
         config: ClientConfig,
         env: E,
         shared: Arc<ClientShared>,
@@ -57,12 +62,12 @@ impl<E: Env> StoreClient<E> {
             rpc: RpcClient::new(env.clone(), config.server(), config.timeouts),
             env: env.clone(),
             metrics: config.metrics.clone(),
+            busy_wait: (config.transfer_threads == TransferThreads::Caller).then(|| Arc::clone(&shared.callers)),
         });
         let version = refused("ServiceReady", master.service_ready().await?)?;
         if &version.0[..] != PROTOCOL_VERSION.as_bytes() {
             return Err(StoreError::Version { found: version.to_string(), expected: PROTOCOL_VERSION });
         }
-        let id = ClientId(env.rng(), env.rng());
         let own_endpoints = vec![shared.engine.endpoint().to_owned(), shared.name.to_string()];
         Ok(StoreClient { inner: Arc::new(StoreClientInner { env, id, master, shared, config, own_endpoints }) })
     }
@@ -73,7 +78,19 @@ impl<E: Env> StoreClient<E> {
     /// The master cannot be reached, or it uses a different protocol version.
     pub async fn another(&self) -> Result<StoreClient<E>, StoreError> {
         let StoreClientInner { env, config, shared, .. } = &*self.inner;
-        StoreClient::connect(config.clone(), env.clone(), Arc::clone(shared)).await
+        let id = ClientId(env.rng(), env.rng());
+        StoreClient::connect(id, config.clone(), env.clone(), Arc::clone(shared)).await
+    }
+
+    /// Connects this client once more. The result is the same client to the master, but has its own connection, which belongs to the
+    /// runtime that polls this future. `threads` run its transfers.
+    ///
+    /// # Errors
+    /// The master cannot be reached, or it uses a different protocol version.
+    pub async fn with_own_connection(&self, threads: TransferThreads) -> Result<StoreClient<E>, StoreError> {
+        let StoreClientInner { env, id, config, shared, .. } = &*self.inner;
+        let config = ClientConfig { transfer_threads: threads, ..config.clone() };
+        StoreClient::connect(*id, config, env.clone(), Arc::clone(shared)).await
     }
 
     /// Stops the transfer engine and removes its records from the metadata service. This also ends the clones of this client and the
@@ -178,29 +195,73 @@ impl<E: Env> StoreClient<E> {
         Ok(self.inner.master.remove_all(force, self.tenant()).await?)
     }
 
-    /// Transfers the bytes of a batch of `objects` objects and updates the metrics.
-    pub(in crate::engine::store) async fn run_transfers(
+    /// Transfers bytes to or from the node at `endpoint` within `limit`. `is_alone`: no other transfer of the same batch is waiting.
+    ///
+    /// A write is not repeated after its connection was lost: a node closes its connections before it mounts its memory again, and the memory
+    /// of the object is then assigned to others.
+    pub(in crate::engine::store) async fn transfer(
         &self,
-        kind: OpKind,
-        objects: usize,
-        movements: Vec<Movement>,
+        endpoint: &str,
+        ops: Vec<Op>,
+        limit: Duration,
+        is_alone: bool,
     ) -> Vec<Result<(), TransferError>> {
         let StoreClientInner { env, config, shared, .. } = &*self.inner;
-        let engine = &shared.engine;
-        let Some(metrics) = &config.metrics else {
-            return movement::run_transfers(engine, movements, config.transfer_deadline).await;
-        };
-        let sizes: Vec<u64> = movements.iter().map(|movement| movement.op.local.len() as u64).collect();
+        // Nodes on the same host copy only from buffers that can be shared.
+        let is_shareable = |op: &Op| op.kind == OpKind::Read || op.local.memory().shared_file().is_some();
+        let (kind, may_share) = (ops.first().map(|op| op.kind), ops.iter().all(is_shareable));
+        let sizes: Vec<u64> = ops.iter().map(|op| op.local.len() as u64).collect();
         let began = env.now();
-        let moved = movement::run_transfers(engine, movements, config.transfer_deadline).await;
-        let bytes = sizes.iter().zip(&moved).filter(|(_, moved)| moved.is_ok()).map(|(bytes, _)| bytes).sum();
-        if bytes > 0 {
-            metrics.transfer(kind, objects, bytes, env.now().since(began));
+        let submitted = shared.engine.submit(endpoint, ops, limit);
+        let submitted = submitted.write_retry(WriteRetry::Forbidden);
+        let results = match config.transfer_threads {
+            TransferThreads::Caller if is_alone => {
+                let waiting = WaitingCaller::new(&shared.callers);
+                submitted.busy_wait(waiting.may_poll()).wait()
+            }
+            TransferThreads::Caller | TransferThreads::Blocking => submitted.finish().await,
+        };
+        let mut failed = results.iter().filter_map(|result| result.as_ref().err());
+        if let Some(error) = failed.clone().next()
+            && shared.failure_log.allows(env.now())
+        {
+            let operations = failed.clone().count();
+            tracing::warn!(node = endpoint, operations, error = %error.chain(), "transfer failed");
         }
-        moved
+        if let (Some(metrics), Some(kind)) = (&config.metrics, kind) {
+            let transport = match shared.engine.transport_to(endpoint) {
+                SHARED_MEMORY if !may_share => shared.engine.protocol(),
+                transport => transport,
+            };
+            let done = sizes.iter().zip(&results).filter(|(_, result)| result.is_ok());
+            metrics.peer_transfer(&EndedTransfer {
+                peer: endpoint,
+                transport,
+                kind,
+                bytes: done.map(|(bytes, _)| bytes).sum(),
+                failures: failed.by_ref().count() as u64,
+                took: env.now().since(began),
+            });
+        }
+        results
     }
 
-    pub(in crate::engine::store) fn tenant(&self) -> Text<'_> {
+    /// Lets this thread's runtime notice that the connection to the master was lost, if the thread has transferred bytes itself meanwhile.
+    pub async fn settle_connection(&self) {
+        if self.inner.config.transfer_threads == TransferThreads::Caller {
+            // The first pass of the runtime finds that the connection is readable, the second one reads from it.
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Returns the longest time for the transfers of one batch.
+    pub fn transfer_deadline(&self) -> Duration {
+        self.inner.config.transfer_deadline
+    }
+
+    /// Returns the tenant that owns this client's objects.
+    pub fn tenant(&self) -> Text<'_> {
         self.inner.config.tenant.as_str().into()
     }
 }
@@ -211,7 +272,15 @@ pub struct MasterChannel<E: Env> {
     rpc: RpcClient<E>,
     env: E,
     metrics: Option<Arc<ClientMetrics>>,
+    /// Set if this thread has nothing else to do while it waits. Counts the threads that wait.
+    busy_wait: Option<Arc<AtomicUsize>>,
 }
+
+/// The transport of nodes on the same host, as in [`PeerCounters`](crate::engine::transfer::PeerCounters).
+const SHARED_MEMORY: &str = "shared-memory";
+/// How long a thread that has nothing else to do polls for a response before it sleeps. Waking an idle processor takes 20 to 50 µs, and a
+/// master on the same network often responds sooner.
+const BUSY_WAIT: Duration = Duration::from_micros(50);
 
 impl<E: Env> MasterChannel<E> {
     /// Number of connections to the master that were lost ([`RpcClient::losses`]).
@@ -224,11 +293,57 @@ impl<E: Env> Channel for MasterChannel<E> {
     type Error = CallError;
 
     async fn call(&self, method: Method, body: Vec<u8>) -> Result<Bytes, CallError> {
-        let Some(metrics) = &self.metrics else { return self.rpc.call(method, body).await };
+        let Some(metrics) = &self.metrics else { return self.wait(self.rpc.call(method, body)).await };
         let began = self.env.now();
-        let answer = self.rpc.call(method, body).await;
+        let answer = self.wait(self.rpc.call(method, body)).await;
         metrics.call(method, self.env.now().since(began));
         answer
+    }
+}
+
+impl<E: Env> MasterChannel<E> {
+    /// Waits for a response. If few threads wait, polls for it first.
+    async fn wait<T>(&self, call: impl Future<Output = T>) -> T {
+        let Some(callers) = &self.busy_wait else { return call.await };
+        let waiting = WaitingCaller::new(callers);
+        if !waiting.may_poll() {
+            return call.await;
+        }
+        let began = self.env.now();
+        let polling = async {
+            while self.env.now().since(began) < BUSY_WAIT {
+                tokio::task::yield_now().await;
+            }
+        };
+        match select(pin!(call), pin!(polling)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(((), call)) => call.await,
+        }
+    }
+}
+
+/// A thread that waits for a response. It is counted until this value is dropped.
+struct WaitingCaller<'a> {
+    callers: &'a AtomicUsize,
+    /// Number of other threads that wait.
+    others: usize,
+}
+
+impl WaitingCaller<'_> {
+    fn new(callers: &AtomicUsize) -> WaitingCaller<'_> {
+        WaitingCaller { callers, others: callers.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Whether few enough threads wait, so that one that polls takes no processor from others.
+    fn may_poll(&self) -> bool {
+        static PROCESSORS: OnceLock<usize> = OnceLock::new();
+        self.others * 2 < *PROCESSORS.get_or_init(processors)
+    }
+}
+
+impl Drop for WaitingCaller<'_> {
+    fn drop(&mut self) {
+        self.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

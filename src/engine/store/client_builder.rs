@@ -118,7 +118,7 @@ impl StoreClientBuilder {
         env: E,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<StoreClient<E>, StoreStartError> {
-        let source = MemorySource::new(self.config.memory);
+        let source = MemorySource::new(self.config.memory_policy());
         PreparedClient::new(self.config, env, &source)?.start(stop).await
     }
 }

@@ -35,6 +35,8 @@ pub struct ClientConfig {
     pub timeouts: Timeouts,
     /// Time limit for the transfers of one batch.
     pub transfer_deadline: Duration,
+    /// Which threads run the transfers.
+    pub transfer_threads: TransferThreads,
     /// How long to wait for the metadata service, and then for the master, if they are not available at startup.
     pub max_wait: Duration,
     /// Portion of `max_wait` that has already passed, for example during name resolution.
@@ -45,6 +47,17 @@ pub struct ClientConfig {
     pub host_id: String,
     /// If set, counts calls and transfers.
     pub metrics: Option<Arc<ClientMetrics>>,
+}
+
+/// Which threads run a client's transfers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransferThreads {
+    /// The runtime's threads for blocking work. The runtime does other work meanwhile.
+    #[default]
+    Blocking,
+    /// If a batch goes to a single node, the thread that polls the operation. This saves two changes of threads, and stops other work of
+    /// that thread meanwhile. For a runtime of its own per calling thread.
+    Caller,
 }
 
 /// Minimum timeout for a connection attempt, if `max_wait` limits it.
@@ -71,6 +84,7 @@ impl ClientConfig {
             },
             timeouts: Timeouts::default(),
             transfer_deadline: Duration::from_secs(30),
+            transfer_threads: TransferThreads::default(),
             max_wait: Duration::ZERO,
             waited: Duration::ZERO,
             tenant: DEFAULT_TENANT.to_owned(),
@@ -104,6 +118,11 @@ impl ClientConfig {
     pub fn wait_at_most(&mut self, max_wait: Duration, waited: Duration) {
         (self.max_wait, self.waited) = (max_wait, waited);
         self.timeouts.connect = self.timeouts.connect.min(self.wait_left()).max(CONNECT_MIN);
+    }
+
+    /// How this client allocates memory. Without shared memory, no other process can map it.
+    pub fn memory_policy(&self) -> MemoryPolicy {
+        MemoryPolicy { private: !self.engine.settings.shared_memory.enabled, ..self.memory }
     }
 
     /// The time left to wait for services at startup.

@@ -9,6 +9,8 @@ use std::fmt::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::engine::store::StoreError;
+use crate::engine::store::peer_metrics::{EndedTransfer, PeerMetrics};
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::Method;
 
@@ -29,6 +31,7 @@ struct ClientCounts {
     calls: BTreeMap<&'static str, Latencies>,
     reads: BTreeMap<&'static str, OperationCounts>,
     writes: BTreeMap<&'static str, OperationCounts>,
+    peers: PeerMetrics,
 }
 
 /// Calls of a single client function.
@@ -82,6 +85,16 @@ impl ClientMetrics {
         operation.latencies.record(took);
     }
 
+    /// Counts the results of a batch of reads.
+    pub(in crate::engine::store) fn object_reads<T>(&self, results: &[Result<T, StoreError>]) {
+        self.counts().peers.reads(results);
+    }
+
+    /// Counts a transfer to or from a peer.
+    pub(in crate::engine::store) fn peer_transfer(&self, ended: &EndedTransfer<'_>) {
+        self.counts().peers.transfer(ended);
+    }
+
     fn counts(&self) -> MutexGuard<'_, ClientCounts> {
         // Each update is complete in itself, so a panic elsewhere cannot leave partial changes.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
@@ -117,6 +130,7 @@ impl ClientMetrics {
         }
         out.operations("read", &counts.reads);
         out.operations("write", &counts.writes);
+        counts.peers.append(&mut out.out, &self.labels);
         out.out
     }
 

@@ -1,18 +1,41 @@
 //! What a client shares with its clones, and what it holds until it is stopped.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::engine::base::HostPort;
+use crate::engine::base::{HostPort, Mono};
 use crate::engine::store::name::NodeName;
 use crate::engine::transfer::{Registration, TransferEngine, TransferError};
 
 /// What a client shares with its clones and with the clients from [`StoreClient::another`](crate::engine::store::StoreClient::another).
 pub(in crate::engine::store) struct ClientShared {
     pub engine: TransferEngine,
+    /// Number of threads that wait for a response of the master, of those that poll for it.
+    pub callers: Arc<AtomicUsize>,
+    pub failure_log: FailureLog,
     /// The name of this process's segments, if it has any.
     pub name: HostPort,
     /// What is released when the client is [stopped](crate::engine::store::StoreClient::stop).
     pub held: Mutex<Option<HeldByClient>>,
+}
+
+/// Limits log lines about failed transfers to one per second.
+#[derive(Debug, Default)]
+pub(in crate::engine::store) struct FailureLog {
+    last: Mutex<Option<Mono>>,
+}
+
+impl FailureLog {
+    /// Returns true if a line may be logged at `now`, and counts it.
+    pub fn allows(&self, now: Mono) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_allowed = last.is_none_or(|last| now.since(last) >= Duration::from_secs(1));
+        if is_allowed {
+            *last = Some(now);
+        }
+        is_allowed
+    }
 }
 
 /// What a client holds until it is stopped.
@@ -41,5 +64,17 @@ impl ClientShared {
             tracing::debug!(%error, "cannot deregister the local buffer");
         }
         self.engine.shutdown().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_per_second_is_logged() {
+        let log = FailureLog::default();
+        let allowed = [0, 1, 999, 1000, 1500, 2100].map(|ms| log.allows(Mono::from_ms(5000 + ms)));
+        assert_eq!(allowed, [true, false, false, true, false, true]);
     }
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::engine::base::{ByteSize, HostPort, Mono};
+use crate::engine::base::{ByteSize, ClientId, HostPort, Mono};
 use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::rpc::CallError;
-use crate::engine::store::client_shared::{ClientShared, HeldByClient};
+use crate::engine::store::client_shared::{ClientShared, FailureLog, HeldByClient};
 use crate::engine::store::name::{NameError, NodeName};
 use crate::engine::store::{ClientConfig, StoreClient, StoreError};
 use crate::engine::sys::memory::Memory;
@@ -103,6 +103,8 @@ impl<E: Env> PreparedClient<E> {
         let engine = start_engine(engine_config, config.wait_left(), &env, stop.as_mut()).await?;
         let shared = Arc::new(ClientShared {
             engine: engine.clone(),
+            callers: Arc::default(),
+            failure_log: FailureLog::default(),
             name: name.name.clone(),
             held: Mutex::new(Some(HeldByClient { name, local_buffer: None })),
         });
@@ -191,7 +193,8 @@ async fn find_master<E: Env>(
     let wait_until: Mono = env.now() + max_wait;
     let mut warned = false;
     loop {
-        let connect = StoreClient::connect(config.clone(), env.clone(), Arc::clone(shared));
+        let id = ClientId(env.rng(), env.rng());
+        let connect = StoreClient::connect(id, config.clone(), env.clone(), Arc::clone(shared));
         // `max_wait` also limits how long to wait for a master that accepts the connection but does not respond. If `max_wait` is zero, the
         // only attempt may take as long as its calls do.
         let left = wait_until.since(env.now()).max(RETRY);

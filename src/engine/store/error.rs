@@ -53,12 +53,16 @@ pub enum StoreError {
     /// The bytes were read too late: in the meantime, the master may have reused their memory for another object.
     #[error("reading object {key} took longer than its lease of {lease:?}")]
     LeaseExpired { key: ObjectKey, lease: Duration },
-    /// The connection to the master was lost during a read: in the meantime, a restarted master may have assigned the memory to another
-    /// object.
-    #[error("the connection to the master was lost while object {key} was being read")]
+    /// The connection to the master was lost during a read, or the node ended transfers: in the meantime, a master may have assigned the
+    /// memory to another object.
+    #[error(
+        "object {key} may have moved while it was being read: the connection to the master was lost, or the node ended transfers"
+    )]
     LookupLost { key: ObjectKey },
-    /// The connection to the master was lost before a write began. Nothing was written.
-    #[error("the connection to the master was lost before object {key} was written")]
+    /// Before a write began, the connection to the master was lost, or too much time had passed. Nothing was written.
+    #[error(
+        "the memory for object {key} may belong to another object: before the write, the connection to the master was lost, or the process was stopped"
+    )]
     AllocationLost { key: ObjectKey },
     /// The node cannot mount its memory again, because transfers of its peers have not ended.
     #[error("cannot mount the memory again: {0}")]

@@ -4,6 +4,7 @@
 //! Client and master share the method table in [`crate::engine::wire::method`]. This module contains nothing about the master's internals.
 //! Bytes are moved by [`crate::engine::transfer`]. Upstream: `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
 
+mod allocation;
 pub mod client;
 mod client_builder;
 mod client_config;
@@ -21,9 +22,12 @@ pub mod name;
 pub mod node;
 pub mod node_client;
 mod node_store;
+mod object_part;
 pub mod object_store;
 mod payload;
+mod peer_metrics;
 mod put;
+mod read;
 mod registration;
 pub mod replica;
 pub mod rest;
@@ -35,13 +39,16 @@ pub mod service;
 pub mod transport_stats;
 
 pub use crate::engine::wire::types::ReplicateConfig;
+pub use allocation::{Allocation, WriteMethod};
 pub use client::{ObjectStat, StoreClient};
 pub use client_builder::StoreClientBuilder;
-pub use client_config::{ClientConfig, DEFAULT_TENANT};
+pub use client_config::{ClientConfig, DEFAULT_TENANT, TransferThreads};
 pub use client_start::StoreStartError;
 pub use error::StoreError;
 pub use node::{Node, NodeConfig};
 pub use node_client::{NodeClient, TransportStatsError};
 pub use node_store::NodeStore;
+pub use object_part::ObjectPart;
 pub use payload::payload;
-pub use put::PutOutcome;
+pub use put::{PartialWrite, PutOutcome, is_revocable};
+pub use read::ObjectLookup;

@@ -1,51 +1,85 @@
-//! Transfers the bytes for a batch of objects: one transfer per node, all of them concurrently.
+//! Transfers the bytes of a batch of objects: one transfer per node.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use futures_util::future::join_all;
-
-use crate::engine::sys::memory::Slice;
-use crate::engine::transfer::{Op, OpKind, RemoteAddr, TransferEngine, TransferError, WriteRetry};
+use crate::engine::store::ObjectPart;
+use crate::engine::transfer::{Op, OpKind, RemoteAddr};
 use crate::engine::wire::types::BufferDescriptor;
 
-/// A transfer between local memory and one replica.
-pub struct Movement {
-    /// Endpoint of the node that holds the replica.
-    pub endpoint: String,
-    pub op: Op,
+/// The transfers of a batch to or from one node.
+pub(in crate::engine::store) struct NodeBatch<T> {
+    /// What is transferred, and how many of `ops` belong to each.
+    pub items: Vec<(T, usize)>,
+    pub ops: Vec<Op>,
 }
 
-impl Movement {
-    /// Creates a transfer between `local` and the replica at `buffer`, which must have the same size.
-    pub fn new(kind: OpKind, local: Slice, buffer: &BufferDescriptor) -> Movement {
-        let endpoint = buffer.transport_endpoint.to_string_lossy().into_owned();
-        Movement { endpoint, op: Op { kind, local, remote: RemoteAddr(buffer.buffer_address) } }
+impl<T> NodeBatch<T> {
+    fn new() -> NodeBatch<T> {
+        NodeBatch { items: Vec::new(), ops: Vec::new() }
+    }
+
+    /// Adds transfers between the memory in `parts` and the replica at `buffer`, which must contain all of them. Returns their number.
+    pub fn add(&mut self, kind: OpKind, parts: &[ObjectPart], buffer: &BufferDescriptor) -> usize {
+        self.ops.extend(parts.iter().map(|part| Op {
+            kind,
+            local: part.local.clone(),
+            remote: RemoteAddr(buffer.buffer_address.wrapping_add(part.offset)),
+        }));
+        parts.len()
     }
 }
 
-/// Runs all transfers within `limit`. Returns their results in order. A write is not repeated after its connection was lost: a node closes its
-/// connections before it mounts its memory again, and the memory of the object is then assigned to others.
-pub async fn run_transfers(
-    engine: &TransferEngine,
-    movements: Vec<Movement>,
-    limit: Duration,
-) -> Vec<Result<(), TransferError>> {
-    let mut results: Vec<Result<(), TransferError>> = Vec::with_capacity(movements.len());
-    let mut by_endpoint: BTreeMap<String, (Vec<usize>, Vec<Op>)> = BTreeMap::new();
-    for (index, movement) in movements.into_iter().enumerate() {
-        results.push(Ok(()));
-        let (indices, ops) = by_endpoint.entry(movement.endpoint).or_default();
-        indices.push(index);
-        ops.push(movement.op);
+/// Groups transfers by node.
+pub(in crate::engine::store) struct NodeBatches<T> {
+    by_endpoint: BTreeMap<String, NodeBatch<T>>,
+}
+
+impl<T> NodeBatches<T> {
+    /// Returns no batches.
+    pub fn new() -> NodeBatches<T> {
+        NodeBatches { by_endpoint: BTreeMap::new() }
     }
-    let batches = by_endpoint.into_iter().map(|(endpoint, (indices, ops))| async move {
-        (indices, engine.submit(&endpoint, ops, limit).write_retry(WriteRetry::Forbidden).finish().await)
-    });
-    for (indices, moved) in join_all(batches).await {
-        for (index, moved) in indices.into_iter().zip(moved) {
-            results[index] = moved;
+
+    /// Returns the batch for the node that holds the replica at `buffer`.
+    pub fn of(&mut self, buffer: &BufferDescriptor) -> &mut NodeBatch<T> {
+        let endpoint = buffer.transport_endpoint.to_string_lossy();
+        self.by_endpoint.entry(endpoint.into_owned()).or_insert_with(NodeBatch::new)
+    }
+
+    /// Returns the batches with the endpoints of their nodes.
+    pub fn into_batches(self) -> Vec<(String, NodeBatch<T>)> {
+        self.by_endpoint.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sys::Memory;
+    use std::sync::Arc;
+
+    #[test]
+    fn transfers_are_grouped_by_node_in_order() {
+        let memory = Arc::new(Memory::from_vec(vec![0; 10]));
+        let buffer = |endpoint: &str, address| BufferDescriptor {
+            size: 10,
+            buffer_address: address,
+            protocol: "tcp".into(),
+            transport_endpoint: endpoint.into(),
+        };
+        let parts = ObjectPart::consecutive([memory.slice(0, 3).unwrap(), memory.slice(3, 7).unwrap()]);
+        let mut batches = NodeBatches::new();
+        for (item, parts, at) in
+            [(1, &parts[..], ("b", 100)), (2, &parts[..1], ("a", 200)), (3, &parts[1..], ("b", 300))]
+        {
+            let buffer = buffer(at.0, at.1);
+            let batch = batches.of(&buffer);
+            let ops = batch.add(OpKind::Read, parts, &buffer);
+            batch.items.push((item, ops));
         }
+        let batches = batches.into_batches();
+        let shape: Vec<_> = batches.iter().map(|(endpoint, batch)| (endpoint.as_str(), &batch.items[..])).collect();
+        assert_eq!(shape, [("a", &[(2, 1)][..]), ("b", &[(1, 2), (3, 1)])]);
+        assert_eq!(batches[1].1.ops.iter().map(|op| op.remote.0).collect::<Vec<_>>(), [100, 103, 303]);
     }
-    results
 }

@@ -51,7 +51,7 @@ impl<E: Env> Node<E> {
         env: E,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Node<E>, StoreStartError> {
-        let source = MemorySource::new(config.client.memory);
+        let source = MemorySource::new(config.client.memory_policy());
         let mut prepared = PreparedClient::new(config.client, env, &source)?;
         if config.segment_bytes.0 > 0 {
             prepared.reserve_name();

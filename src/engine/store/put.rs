@@ -1,13 +1,21 @@
 //! Writes objects: asks the master to allocate memory, writes every replica, and then completes or revokes the put.
+//!
+//! The replicas on each node are one transfer. The objects of a node are completed as soon as all their replicas are written, while the
+//! transfers to other nodes go on.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
 use crate::engine::store::client::{already_exists, each, key_texts, one};
-use crate::engine::store::movement::Movement;
-use crate::engine::store::{StoreClient, StoreError};
+use crate::engine::store::movement::{NodeBatch, NodeBatches};
+use crate::engine::store::{Allocation, ObjectPart, StoreClient, StoreError, WriteMethod};
 use crate::engine::sys::memory::Slice;
-use crate::engine::transfer::OpKind;
-use crate::engine::wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig};
+use crate::engine::transfer::{OpKind, TransferError};
+use crate::engine::wire::types::{BufferDescriptor, ObjectMeta, ReplicaType, ReplicateConfig};
 use crate::engine::wire::{Expected, Text};
 
 /// The result of a put.
@@ -22,11 +30,28 @@ pub enum PutOutcome {
     AlreadyExists,
 }
 
-/// The family of RPC methods used for a write.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WriteMethod {
-    Put,
-    Upsert,
+/// Parts of an object to write to its replicas.
+#[derive(Debug)]
+pub struct PartialWrite<'a> {
+    pub key: &'a ObjectKey,
+    pub replicas: &'a [BufferDescriptor],
+    pub parts: Vec<ObjectPart>,
+}
+
+/// A write of a batch of objects.
+struct BatchWrite<'a> {
+    method: WriteMethod,
+    objects: &'a [(ObjectKey, Vec<ObjectPart>)],
+    /// Time limit for the transfers, which must end long before the master assigns the memory to other objects.
+    limit: Duration,
+    state: Mutex<Vec<WrittenObject>>,
+}
+
+/// How far an object has been written.
+struct WrittenObject {
+    /// Number of replicas whose transfers have not ended.
+    left: usize,
+    outcome: Result<PutOutcome, StoreError>,
 }
 
 impl<E: Env> StoreClient<E> {
@@ -39,7 +64,9 @@ impl<E: Env> StoreClient<E> {
         objects: &[(ObjectKey, Slice)],
         config: &ReplicateConfig,
     ) -> Result<Vec<Result<PutOutcome, StoreError>>, StoreError> {
-        self.write(WriteMethod::Put, objects, config).await
+        let whole = |(key, value): &(ObjectKey, Slice)| (key.clone(), ObjectPart::consecutive([value.clone()]));
+        let objects: Vec<_> = objects.iter().map(whole).collect();
+        self.write(WriteMethod::Put, &objects, config).await
     }
 
     /// [`StoreClient::batch_put`] for one object.
@@ -60,160 +87,233 @@ impl<E: Env> StoreClient<E> {
         value: Slice,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, StoreError> {
-        one(self.write(WriteMethod::Upsert, &[(key.clone(), value)], config).await?)
+        let objects = [(key.clone(), ObjectPart::consecutive([value]))];
+        one(self.write(WriteMethod::Upsert, &objects, config).await?)
     }
 
-    async fn write(
+    /// Stores objects directly from the caller's memory. The parts of an object must cover it without gaps.
+    ///
+    /// # Errors
+    /// Outer error: the master did not respond. Inner error: this object was not stored.
+    pub async fn write(
         &self,
-        family: WriteMethod,
-        objects: &[(ObjectKey, Slice)],
+        method: WriteMethod,
+        objects: &[(ObjectKey, Vec<ObjectPart>)],
         config: &ReplicateConfig,
     ) -> Result<Vec<Result<PutOutcome, StoreError>>, StoreError> {
-        let fence = self.fence();
-        let mut allocated = self.start(family, objects, config).await?;
-        if self.fence() != fence {
-            // A master without its records may assign the memory to other objects.
-            for (allocated, (key, _)) in allocated.iter_mut().zip(objects).filter(|(allocated, _)| allocated.is_ok()) {
-                *allocated = Err(StoreError::AllocationLost { key: key.clone() });
-            }
-        }
-        let mut outcomes = self.write_replicas(objects, allocated).await;
-        self.finish(family, objects, &mut outcomes).await;
-        Ok(outcomes)
+        let (keys, sizes): (Vec<_>, Vec<_>) =
+            objects.iter().map(|(key, parts)| (key.clone(), ObjectPart::total(parts) as u64)).unzip();
+        let mut allocation = self.allocate(method, &keys, sizes, config).await?;
+        let limit = self.check(&keys, &mut allocation, self.inner.config.transfer_deadline);
+        Ok(self.write_allocated(method, objects, allocation, limit).await)
     }
 
-    /// Asks the master to allocate memory.
-    async fn start(
+    /// Writes every replica of every allocated object, and completes or revokes the objects.
+    async fn write_allocated(
         &self,
-        family: WriteMethod,
-        objects: &[(ObjectKey, Slice)],
-        config: &ReplicateConfig,
-    ) -> Result<Vec<Result<Vec<ReplicaDescriptor>, StoreError>>, StoreError> {
-        let (id, master, mut config) = (self.id(), self.master(), config.clone());
-        if config.host_id.is_empty() {
-            config.host_id = self.inner.config.host_id.as_str().into();
-        }
-        let keys: Vec<ObjectKey> = objects.iter().map(|(key, _)| key.clone()).collect();
-        let sizes = objects.iter().map(|(_, value)| value.len() as u64).collect();
-        let (what, answers) = match family {
-            WriteMethod::Put => {
-                ("BatchPutStart", master.batch_put_start(id, key_texts(&keys), sizes, config, self.tenant()).await?)
-            }
-            WriteMethod::Upsert => (
-                "BatchUpsertStart",
-                master.batch_upsert_start(id, key_texts(&keys), sizes, config, self.tenant()).await?,
-            ),
-        };
-        let allocated = each(what, objects.len(), answers)?;
-        Ok(allocated
-            .zip(objects)
-            .map(
-                |(allocated, (key, value))| {
-                    if value.is_empty() { Err(StoreError::Empty { key: key.clone() }) } else { allocated }
-                },
-            )
-            .collect())
-    }
-
-    /// Writes every replica of every allocated object, in a single batch of transfers.
-    async fn write_replicas(
-        &self,
-        objects: &[(ObjectKey, Slice)],
-        allocated: Vec<Result<Vec<ReplicaDescriptor>, StoreError>>,
+        method: WriteMethod,
+        objects: &[(ObjectKey, Vec<ObjectPart>)],
+        allocation: Allocation,
+        limit: Duration,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        let mut movements = Vec::new();
-        let mut owners = Vec::new();
-        let mut outcomes = Vec::with_capacity(objects.len());
-        for (index, (allocated, (key, value))) in allocated.into_iter().zip(objects).enumerate() {
-            let outcome = match allocated {
-                Err(error) if already_exists(&error) => Ok(PutOutcome::AlreadyExists),
-                Err(error) => Err(error),
+        let began = self.inner.env.now();
+        let mut batches = NodeBatches::new();
+        let mut state = Vec::with_capacity(objects.len());
+        for (index, (replicas, (_, parts))) in allocation.replicas.into_iter().zip(objects).enumerate() {
+            let (left, outcome) = match replicas {
+                Err(error) if already_exists(&error) => (0, Ok(PutOutcome::AlreadyExists)),
+                Err(error) => (0, Err(error)),
                 Ok(replicas) => {
-                    let mut writable = 0;
-                    for replica in &replicas {
-                        if let ReplicaLocation::Memory(buffer) = &replica.location
-                            && buffer.size == value.len() as u64
-                        {
-                            movements.push(Movement::new(OpKind::Write, value.clone(), buffer));
-                            owners.push(index);
-                            writable += 1;
-                        }
+                    for buffer in &replicas {
+                        let batch = batches.of(buffer);
+                        let ops = batch.add(OpKind::Write, parts, buffer);
+                        batch.items.push((index, ops));
                     }
-                    if writable > 0 && writable == replicas.len() {
-                        Ok(PutOutcome::Stored { replicas: writable })
-                    } else {
-                        Err(StoreError::NoReplica { key: key.clone(), replicas: replicas.len() })
-                    }
+                    (replicas.len(), Ok(PutOutcome::Stored { replicas: replicas.len() }))
                 }
             };
-            outcomes.push(outcome);
+            state.push(WrittenObject { left, outcome });
         }
-        let endpoints: Vec<_> = movements.iter().map(|movement| movement.endpoint.clone()).collect();
-        let moved = self.run_transfers(OpKind::Write, objects.len(), movements).await;
-        for ((index, endpoint), moved) in owners.into_iter().zip(endpoints).zip(moved) {
-            // If there are several errors, keep the one that forbids revoking the put.
-            if let Err(source) = moved
-                && (outcomes[index].is_ok() || source.may_still_land())
-            {
-                let key = objects[index].0.clone();
-                outcomes[index] = Err(StoreError::Transfer { key, endpoint, writing: true, source });
+        let unwritten = (0..state.len()).filter(|index| state[*index].outcome.is_err()).collect();
+        let write = BatchWrite { method, objects, limit, state: Mutex::new(state) };
+        let batches = batches.into_batches();
+        let is_alone = batches.len() == 1;
+        let each = batches.into_iter().map(|(node, batch)| self.write_to_node(&write, node, batch, is_alone));
+        let (bytes, ()) = futures_util::future::join(join_all(each), self.finish(&write, unwritten)).await;
+        if let Some(metrics) = &self.inner.config.metrics {
+            let bytes: u64 = bytes.into_iter().sum();
+            if bytes > 0 {
+                metrics.transfer(OpKind::Write, objects.len(), bytes, self.inner.env.now().since(began));
             }
         }
-        outcomes
+        write.into_outcomes()
     }
 
-    /// Completes the written objects and revokes the failed ones. This also applies if the connection to the master was lost during the
-    /// writes. A master that has kept its records, or recovered them, completes the put: the node did not have to mount its memory again, so
-    /// the bytes are in place. Any other master has no such put and returns an error. If the response to a completion is lost, the state of the object is
-    /// unknown, and an error is reported. A lost response to a revocation is harmless, because the master drops unfinished objects
-    /// automatically. If the bytes of a write may still arrive, the put is not revoked, because its memory would be allocated to another
-    /// object immediately. The master keeps that memory until its longer timeout for unfinished puts expires.
-    async fn finish(
+    /// Writes the replicas on one node, and finishes the objects that have no other replicas left. Returns the number of bytes written.
+    async fn write_to_node(
         &self,
-        family: WriteMethod,
-        objects: &[(ObjectKey, Slice)],
-        outcomes: &mut [Result<PutOutcome, StoreError>],
-    ) {
-        let (id, master) = (self.id(), self.master());
-        let indices = |predicate: fn(&Result<PutOutcome, StoreError>) -> bool| -> Vec<usize> {
-            outcomes.iter().enumerate().filter(|(_, outcome)| predicate(outcome)).map(|(index, _)| index).collect()
-        };
-        let written = indices(|outcome| matches!(outcome, Ok(PutOutcome::Stored { .. })));
-        let failed = indices(|outcome| match outcome {
-            Err(error @ StoreError::Transfer { .. }) => !error.may_still_land(),
-            Err(StoreError::NoReplica { .. } | StoreError::Empty { .. } | StoreError::AllocationLost { .. }) => true,
-            _ => false,
-        });
-        let key = |index: &usize| Text(objects[*index].0.as_bytes());
-        if !failed.is_empty() {
-            let keys: Vec<_> = failed.iter().map(key).collect();
-            let revoked = match family {
-                WriteMethod::Put => master.batch_put_revoke(id, keys, ReplicaType::ALL, self.tenant()).await,
-                WriteMethod::Upsert => master.batch_upsert_revoke(id, keys, self.tenant()).await,
-            };
-            if let Err(error) = revoked {
-                tracing::debug!(%error, "cannot revoke an unfinished put; the master will drop it");
+        write: &BatchWrite<'_>,
+        endpoint: String,
+        batch: NodeBatch<usize>,
+        is_alone: bool,
+    ) -> u64 {
+        let lengths: Vec<u64> = batch.ops.iter().map(|op| op.local.len() as u64).collect();
+        let mut moved = self.transfer(&endpoint, batch.ops, write.limit, is_alone).await.into_iter();
+        let (mut lengths, mut bytes) = (lengths.into_iter(), 0);
+        let mut ended = Vec::new();
+        {
+            let mut state = write.state.lock().unwrap_or_else(PoisonError::into_inner);
+            for (index, ops) in batch.items {
+                let length: u64 = lengths.by_ref().take(ops).sum();
+                // Of several errors, the one that forbids revoking the put is kept.
+                let worse = |a: Result<(), _>, b: Result<(), _>| match (&a, &b) {
+                    (Err(first), Err(second)) if may_still_land(second) && !may_still_land(first) => b,
+                    (Err(_), _) => a,
+                    _ => b,
+                };
+                let object = &mut state[index];
+                object.left -= 1;
+                match moved.by_ref().take(ops).fold(Ok(()), worse) {
+                    Ok(()) => bytes += length,
+                    Err(source) if object.outcome.is_ok() || source.may_still_land() => {
+                        let key = write.objects[index].0.clone();
+                        let endpoint = endpoint.clone();
+                        object.outcome = Err(StoreError::Transfer { key, endpoint, writing: true, source });
+                    }
+                    Err(_) => {}
+                }
+                if object.left == 0 {
+                    ended.push(index);
+                }
             }
+        }
+        self.finish(write, ended).await;
+        bytes
+    }
+
+    /// Completes the written objects among those at `indices` and revokes the failed ones. This also applies if the connection to the master
+    /// was lost during the writes. A master that has kept its records, or recovered them, completes the put: the node did not have to mount
+    /// its memory again, so the bytes are in place. Any other master has no such put and returns an error. If the response to a completion is
+    /// lost, the state of the object is unknown, and an error is reported. A lost response to a revocation is harmless, because the master
+    /// drops unfinished objects automatically. If the bytes of a write may still arrive, the put is not revoked, because its memory would be
+    /// allocated to another object immediately. The master keeps that memory until its longer timeout for unfinished puts expires.
+    async fn finish(&self, write: &BatchWrite<'_>, indices: Vec<usize>) {
+        let (mut written, mut failed) = (Vec::new(), Vec::new());
+        {
+            let state = write.state.lock().unwrap_or_else(PoisonError::into_inner);
+            for index in indices {
+                match &state[index].outcome {
+                    Ok(PutOutcome::Stored { .. }) => written.push(index),
+                    Ok(PutOutcome::AlreadyExists) => {}
+                    Err(error) if is_revocable(error) => failed.push(index),
+                    Err(_) => {}
+                }
+            }
+        }
+        let keys = |indices: &[usize]| -> Vec<ObjectKey> {
+            indices.iter().map(|index| write.objects[*index].0.clone()).collect()
+        };
+        if !failed.is_empty() {
+            self.revoke(write.method, &keys(&failed)).await;
         }
         if written.is_empty() {
             return;
         }
-        let metas = written.iter().map(|index| ObjectMeta { key: key(index), object_checksum: None }).collect();
-        let (what, answers) = match family {
-            WriteMethod::Put => ("BatchPutEnd", master.batch_put_end(id, metas, ReplicaType::ALL, self.tenant()).await),
-            WriteMethod::Upsert => ("BatchUpsertEnd", master.batch_upsert_end(id, metas, self.tenant()).await),
-        };
-        let ends: Vec<Result<(), StoreError>> = match answers
-            .map_err(StoreError::from)
-            .and_then(|answers: Vec<Expected<()>>| each(what, written.len(), answers))
-        {
-            Ok(ends) => ends.collect(),
-            Err(error) => vec![Err(error); written.len()],
-        };
+        let ends = self.complete(write.method, &keys(&written)).await;
+        let mut state = write.state.lock().unwrap_or_else(PoisonError::into_inner);
         for (index, end) in written.into_iter().zip(ends) {
             if let Err(error) = end {
-                outcomes[index] = Err(error);
+                state[index].outcome = Err(error);
             }
         }
     }
+
+    /// Completes objects at the master.
+    pub async fn complete(&self, method: WriteMethod, keys: &[ObjectKey]) -> Vec<Result<(), StoreError>> {
+        let (id, master) = (self.id(), self.master());
+        let metas =
+            key_texts(keys).into_iter().map(|key: Text<'_>| ObjectMeta { key, object_checksum: None }).collect();
+        let (what, answers) = match method {
+            WriteMethod::Put => ("BatchPutEnd", master.batch_put_end(id, metas, ReplicaType::ALL, self.tenant()).await),
+            WriteMethod::Upsert => ("BatchUpsertEnd", master.batch_upsert_end(id, metas, self.tenant()).await),
+        };
+        let ends =
+            answers.map_err(StoreError::from).and_then(|answers: Vec<Expected<()>>| each(what, keys.len(), answers));
+        match ends {
+            Ok(ends) => ends.collect(),
+            Err(error) => vec![Err(error); keys.len()],
+        }
+    }
+
+    /// Revokes objects at the master that were allocated and are not complete. If the master does not respond, it drops them by itself
+    /// later.
+    pub async fn revoke(&self, method: WriteMethod, keys: &[ObjectKey]) -> Vec<Result<(), StoreError>> {
+        let (id, master, keys) = (self.id(), self.master(), key_texts(keys));
+        let count = keys.len();
+        let (what, answers) = match method {
+            WriteMethod::Put => {
+                ("BatchPutRevoke", master.batch_put_revoke(id, keys, ReplicaType::ALL, self.tenant()).await)
+            }
+            WriteMethod::Upsert => ("BatchUpsertRevoke", master.batch_upsert_revoke(id, keys, self.tenant()).await),
+        };
+        match answers.map_err(StoreError::from).and_then(|answers| each(what, count, answers)) {
+            Ok(revoked) => revoked.collect(),
+            Err(error) => {
+                tracing::debug!(%error, "cannot revoke an unfinished put; the master will drop it");
+                vec![Err(error); count]
+            }
+        }
+    }
+
+    /// Writes parts of objects, each to all of its replicas, within `limit`. The memory comes from [`allocate`](StoreClient::allocate).
+    /// Returns a result per object. If its [`StoreError::may_still_land`] returns true, the put must not be revoked.
+    pub async fn write_parts(&self, writes: &[PartialWrite<'_>], limit: Duration) -> Vec<Result<(), StoreError>> {
+        let mut batches = NodeBatches::new();
+        for (index, write) in writes.iter().enumerate() {
+            for buffer in write.replicas {
+                let batch = batches.of(buffer);
+                let ops = batch.add(OpKind::Write, &write.parts, buffer);
+                batch.items.push((index, ops));
+            }
+        }
+        let batches = batches.into_batches();
+        let is_alone = batches.len() == 1;
+        let each = batches.into_iter().map(async |(endpoint, NodeBatch { items, ops })| {
+            let mut moved = self.transfer(&endpoint, ops, limit, is_alone).await.into_iter();
+            let failed = |(index, ops)| {
+                let failed = moved.by_ref().take(ops).filter_map(Result::err).max_by_key(may_still_land);
+                failed.map(|source| (index, endpoint.clone(), source))
+            };
+            items.into_iter().filter_map(failed).collect::<Vec<(usize, String, TransferError)>>()
+        });
+        let mut results: Vec<Result<(), StoreError>> = writes.iter().map(|_| Ok(())).collect();
+        for (index, endpoint, source) in join_all(each).await.into_iter().flatten() {
+            // Of several errors, the one that forbids revoking the put is kept.
+            if results[index].is_ok() || source.may_still_land() {
+                let key = writes[index].key.clone();
+                results[index] = Err(StoreError::Transfer { key, endpoint, writing: true, source });
+            }
+        }
+        results
+    }
+}
+
+impl BatchWrite<'_> {
+    fn into_outcomes(self) -> Vec<Result<PutOutcome, StoreError>> {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.into_iter().map(|object| object.outcome).collect()
+    }
+}
+
+/// Whether an object with this error was allocated, and nothing more is written to it.
+pub fn is_revocable(error: &StoreError) -> bool {
+    match error {
+        StoreError::Transfer { .. } => !error.may_still_land(),
+        StoreError::NoReplica { .. } | StoreError::Empty { .. } | StoreError::AllocationLost { .. } => true,
+        _ => false,
+    }
+}
+
+fn may_still_land(error: &TransferError) -> bool {
+    error.may_still_land()
 }

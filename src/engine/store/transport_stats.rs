@@ -9,6 +9,9 @@ use crate::engine::transfer::{PeerCounters, RailCounters};
 /// Schema of the JSON document.
 pub const SCHEMA: &str = "mcctl.node.transport/1";
 
+/// The transport of a peer on the same host.
+const SHARED_MEMORY: &str = "shared-memory";
+
 /// Statistics for the transport used by a node's own client. They count this client's reads and writes. A node's process cannot see how
 /// peers access its memory over RDMA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +36,7 @@ impl Default for TransportStats {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStats {
     pub segment: String,
-    /// `tcp` or `rdma`.
+    /// `tcp` or `rdma`, or `shared-memory` for a node on the same host.
     pub transport: String,
     /// `up`, or `down` if the peer is considered dead.
     pub state: String,
@@ -139,11 +142,13 @@ impl TransportStats {
             return text;
         }
         let help = "Segments on other nodes to which this node's client is connected, by transport";
-        let over = &self.transport;
-        let of = |state: &str| self.peers.iter().filter(|peer| peer.state == state).count();
+        let is_over = |peer: &&PeerStats, over: &str| peer.transport == over;
         family(&mut text, "mcctl_node_peers", "gauge", help);
-        for state in ["up", "down"] {
-            let _ = writeln!(text, "mcctl_node_peers{{transport=\"{over}\",state=\"{state}\"}} {}", of(state));
+        for over in [self.transport.as_str(), SHARED_MEMORY] {
+            for state in ["up", "down"] {
+                let count = self.peers.iter().filter(|peer| is_over(peer, over) && peer.state == state).count();
+                let _ = writeln!(text, "mcctl_node_peers{{transport=\"{over}\",state=\"{state}\"}} {count}");
+            }
         }
         if self.devices.is_empty() {
             return text;
@@ -217,11 +222,16 @@ mod tests {
     fn peers_are_sorted_without_the_own_segment_and_dead_ones_are_down() {
         let stats = TransportStats::new(
             "rdma",
-            vec![peer("b", "rdma", true), peer("own", "memory", false), peer("a", "rdma", false)],
+            vec![peer("b", "rdma", true), peer("own", "memory", false), peer("a", "shared-memory", false)],
             Vec::new(),
         );
         let states: Vec<_> = stats.peers.iter().map(|peer| (peer.segment.as_str(), peer.state.as_str())).collect();
         assert_eq!(states, [("a", "up"), ("b", "down")]);
+        assert_eq!(stats.peers[0].transport, "shared-memory");
+        let metrics = stats.metrics();
+        for line in ["transport=\"rdma\",state=\"up\"} 0", "transport=\"shared-memory\",state=\"up\"} 1"] {
+            assert!(metrics.contains(line), "{metrics}");
+        }
     }
 
     #[test]

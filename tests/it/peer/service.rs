@@ -100,7 +100,8 @@ fn labels(sample: &str) -> String {
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_client_http_server_shows_what_the_real_clients_shows() {
     let (real, ours) = (report(Make::Real), report(Make::Ours));
-    assert_eq!(ours.families, real.families);
+    let upstreams = |family: &&String| !family.starts_with("mcctl_client_");
+    assert_eq!(ours.families.iter().filter(upstreams).collect::<Vec<_>>(), real.families.iter().collect::<Vec<_>>());
     let captured = include_str!("../../../fixtures/http/client-metrics-families.txt");
     let captured: BTreeSet<_> = captured.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
     assert_eq!(real.families, captured);

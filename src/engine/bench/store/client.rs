@@ -12,6 +12,7 @@ use crate::engine::bench::store::{
 use crate::engine::env::Env;
 use crate::engine::store::{PutOutcome, ReplicateConfig, StoreClient, StoreError, payload};
 use crate::engine::sys::memory::{Memory, Slice};
+use crate::engine::sys::{MemoryPolicy, MemorySource};
 use crate::engine::transfer::{Access, TransferError};
 
 /// A client with the source and destination memory for its batches.
@@ -35,7 +36,12 @@ impl<E: Env> BenchClient<E> {
         index: u64,
     ) -> Result<BenchClient<E>, TransferError> {
         let length = usize::try_from(plan.batch_bytes()).unwrap_or(usize::MAX);
-        let memory = |bytes: Vec<u8>| Arc::new(Memory::from_vec(bytes));
+        // A node on this host can copy from such memory.
+        let source = MemorySource::new(MemoryPolicy::default());
+        let memory = |bytes: Vec<u8>| match source.buffer(bytes.len() as u64) {
+            Ok(memory) if memory.write_at(0, &bytes).is_ok() => Arc::new(memory),
+            _ => Arc::new(Memory::from_vec(bytes)),
+        };
         let rng = plan.seed.generator("store bench", index);
         let (from, into) = (memory(payload(plan.seed.0, length)), memory(vec![0; length]));
         let local = |memory: &Arc<Memory>| (Arc::clone(memory), Access::Local);

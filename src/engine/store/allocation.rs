@@ -1,0 +1,106 @@
+//! Memory that the master has allocated for objects, before they are written.
+
+use std::time::Duration;
+
+use crate::engine::base::{Mono, ObjectKey};
+use crate::engine::env::Env;
+use crate::engine::store::client::{each, key_texts};
+use crate::engine::store::fence::MasterFence;
+use crate::engine::store::{StoreClient, StoreError};
+use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig};
+
+/// The family of RPC methods used for a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMethod {
+    /// Existing objects are left unchanged.
+    Put,
+    /// Existing objects are replaced. The old object is unavailable from the allocation until the new object is complete.
+    Upsert,
+}
+
+/// Memory that the master has allocated for objects.
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    /// When the request was sent.
+    pub(in crate::engine::store) started: Mono,
+    fence: MasterFence,
+    /// The memory replicas to write, one list per object; [`StoreError::Refused`] with OBJECT_ALREADY_EXISTS for a put of an existing key.
+    pub replicas: Vec<Result<Vec<BufferDescriptor>, StoreError>>,
+}
+
+impl Allocation {
+    /// Returns an allocation for each object.
+    pub fn into_single(self) -> Vec<Result<Allocation, StoreError>> {
+        let Allocation { started, fence, replicas } = self;
+        let single = |replicas: Result<_, StoreError>| {
+            replicas.map(|found| Allocation { started, fence, replicas: vec![Ok(found)] })
+        };
+        replicas.into_iter().map(single).collect()
+    }
+}
+
+impl<E: Env> StoreClient<E> {
+    /// Requests memory from the master for objects of these `sizes` in bytes. The caller writes the objects with
+    /// [`write_allocated`](StoreClient::write_allocated), or in pieces.
+    ///
+    /// # Errors
+    /// Outer error: the master did not respond. Inner error: no memory was allocated for this object.
+    pub async fn allocate(
+        &self,
+        method: WriteMethod,
+        keys: &[ObjectKey],
+        sizes: Vec<u64>,
+        config: &ReplicateConfig,
+    ) -> Result<Allocation, StoreError> {
+        let (id, master, mut config) = (self.id(), self.master(), config.clone());
+        if config.host_id.is_empty() {
+            config.host_id = self.inner.config.host_id.as_str().into();
+        }
+        let (started, fence) = (self.inner.env.now(), self.fence());
+        let (what, answers) = match method {
+            WriteMethod::Put => (
+                "BatchPutStart",
+                master.batch_put_start(id, key_texts(keys), sizes.clone(), config, self.tenant()).await?,
+            ),
+            WriteMethod::Upsert => (
+                "BatchUpsertStart",
+                master.batch_upsert_start(id, key_texts(keys), sizes.clone(), config, self.tenant()).await?,
+            ),
+        };
+        let replicas = each(what, keys.len(), answers)?.zip(keys).zip(&sizes).map(|((allocated, key), size)| {
+            if *size == 0 {
+                return Err(StoreError::Empty { key: key.clone() });
+            }
+            writable(key, *size, allocated?)
+        });
+        Ok(Allocation { started, fence, replicas: replicas.collect() })
+    }
+
+    /// Replaces the memory in `allocation` by errors if the connection to the master has been lost since, or if the memory was allocated
+    /// longer than `age_max` ago. The master may have assigned it to other objects: a master without its records at once, others when the
+    /// release timeout for unfinished puts has ended (600 s by default). Returns the time left.
+    pub fn check(&self, keys: &[ObjectKey], allocation: &mut Allocation, age_max: Duration) -> Duration {
+        let left = (allocation.started + age_max).since(self.inner.env.now());
+        if self.fence() == allocation.fence && !left.is_zero() {
+            return left;
+        }
+        for (replicas, key) in allocation.replicas.iter_mut().zip(keys).filter(|(replicas, _)| replicas.is_ok()) {
+            *replicas = Err(StoreError::AllocationLost { key: key.clone() });
+        }
+        left
+    }
+}
+
+/// Returns the memory of `replicas`, which must all be memory replicas of `size` bytes.
+fn writable(key: &ObjectKey, size: u64, replicas: Vec<ReplicaDescriptor>) -> Result<Vec<BufferDescriptor>, StoreError> {
+    let found = replicas.len();
+    let memory = |replica: ReplicaDescriptor| match replica.location {
+        ReplicaLocation::Memory(buffer) if buffer.size == size => Some(buffer),
+        _ => None,
+    };
+    let buffers: Vec<_> = replicas.into_iter().filter_map(memory).collect();
+    if buffers.is_empty() || buffers.len() < found {
+        return Err(StoreError::NoReplica { key: key.clone(), replicas: found });
+    }
+    Ok(buffers)
+}

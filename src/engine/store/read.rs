@@ -1,0 +1,203 @@
+//! How objects are read: looks up the replicas, reads one, tries the next one after a failure, and checks that the lookup was still valid:
+//! its lease had not ended, and the connection to the master had not been lost.
+//!
+//! Each node's objects are one transfer. An object whose node failed is read from its next replica at once, while the transfers from other
+//! nodes go on.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::engine::base::{Mono, ObjectKey};
+use crate::engine::env::Env;
+use crate::engine::store::client::ObjectStat;
+use crate::engine::store::fence::MasterFence;
+use crate::engine::store::movement::{NodeBatch, NodeBatches};
+use crate::engine::store::replica::reading_order;
+use crate::engine::store::{ObjectPart, StoreClient, StoreError};
+use crate::engine::transfer::OpKind;
+use crate::engine::wire::types::BufferDescriptor;
+
+/// Minimum time limit for reading from a node.
+const READ_LIMIT_MIN: Duration = Duration::from_millis(100);
+
+/// What the master has reported about objects, to read them.
+#[derive(Clone, Debug)]
+pub struct ObjectLookup {
+    /// When the request was sent. The leases begin then at the earliest.
+    started: Mono,
+    fence: MasterFence,
+    /// One per key.
+    pub stats: Vec<Result<ObjectStat, StoreError>>,
+}
+
+impl ObjectLookup {
+    /// Returns the age of the lookup at `now`.
+    pub fn age(&self, now: Mono) -> Duration {
+        now.since(self.started)
+    }
+}
+
+/// A read in progress.
+struct PendingRead {
+    /// Index of the object in the batch.
+    index: usize,
+    parts: Vec<ObjectPart>,
+    /// Replicas that have not been tried, best last.
+    left: Vec<BufferDescriptor>,
+}
+
+/// The index of an object in the batch, and the result of its read.
+type ReadResult = (usize, Result<(), StoreError>);
+
+impl<E: Env> StoreClient<E> {
+    /// Looks up objects, to read them with [`read_parts`](StoreClient::read_parts). Grants read leases.
+    ///
+    /// # Errors
+    /// The master did not respond.
+    pub async fn look_up(&self, keys: &[ObjectKey]) -> Result<ObjectLookup, StoreError> {
+        let (started, fence) = (self.inner.env.now(), self.fence());
+        Ok(ObjectLookup { started, fence, stats: self.batch_stat(keys).await? })
+    }
+
+    /// Reads parts of the objects with these `keys`, which `lookup` has found, directly into the caller's memory. Returns the number of
+    /// bytes read from each object. An entry of `parts` that is an error is returned as it is.
+    ///
+    /// If the result is [`StoreError::LookupLost`] or [`StoreError::LeaseExpired`], the read may succeed after another lookup. After an
+    /// error, the content of the memory is unspecified.
+    pub async fn read_parts(
+        &self,
+        keys: &[ObjectKey],
+        lookup: &ObjectLookup,
+        parts: Vec<Result<Vec<ObjectPart>, StoreError>>,
+    ) -> Vec<Result<usize, StoreError>> {
+        let ObjectLookup { started, fence, stats } = lookup;
+        let inner = &*self.inner;
+        let mut results: Vec<Result<usize, StoreError>> = Vec::with_capacity(keys.len());
+        let mut reads = Vec::with_capacity(keys.len());
+        let own: Vec<&str> = inner.own_endpoints.iter().map(String::as_str).collect();
+        for (index, ((stat, parts), key)) in stats.iter().zip(parts).zip(keys).enumerate() {
+            let found = match (stat, parts) {
+                (Err(error), _) => Err(error.clone()),
+                (_, Err(error)) => Err(error),
+                (Ok(stat), Ok(parts)) => readable(key, stat, &parts, &own, inner.env.rng()).map(|left| {
+                    let bytes = ObjectPart::total(&parts);
+                    reads.push(PendingRead { index, parts, left });
+                    bytes
+                }),
+            };
+            results.push(found);
+        }
+        let (began, objects) = (inner.env.now(), keys.len());
+        // Bytes that arrive after the lease are of no use.
+        let leases =
+            reads.iter().filter_map(|read| stats[read.index].as_ref().ok()).map(|stat| stat.found.lease_ttl_ms);
+        let until = *started + Duration::from_millis(leases.min().unwrap_or(0));
+        for (index, result) in self.read_from_nodes(keys, reads, until, true).await {
+            if let Err(error) = result {
+                results[index] = Err(error);
+            }
+        }
+        self.settle_connection().await;
+        let (now, is_lost) = (inner.env.now(), self.fence() != *fence);
+        if let Some(metrics) = &inner.config.metrics {
+            let bytes: usize = results.iter().flatten().sum();
+            if bytes > 0 {
+                metrics.transfer(OpKind::Read, objects, bytes as u64, now.since(began));
+            }
+        }
+        for ((key, stat), result) in keys.iter().zip(stats).zip(&mut results) {
+            let Ok(stat) = stat else { continue };
+            if is_lost {
+                // A node that mounts its memory again also ends the transfers in progress, so a failed read counts as lost, too.
+                *result = Err(StoreError::LookupLost { key: key.clone() });
+            } else if result.is_ok() {
+                let lease = Duration::from_millis(stat.found.lease_ttl_ms);
+                if now > *started + lease {
+                    *result = Err(StoreError::LeaseExpired { key: key.clone(), lease });
+                }
+            }
+        }
+        if let Some(metrics) = &inner.config.metrics {
+            metrics.object_reads(&results);
+        }
+        results
+    }
+
+    /// Reads each object from its next replica, and from the others after a failure, until the time `until`. `is_alone`: no other transfer of
+    /// the same batch is waiting.
+    async fn read_from_nodes(
+        &self,
+        keys: &[ObjectKey],
+        reads: Vec<PendingRead>,
+        until: Mono,
+        is_alone: bool,
+    ) -> Vec<ReadResult> {
+        let mut batches = NodeBatches::new();
+        for mut read in reads {
+            let Some(buffer) = read.left.pop() else { continue };
+            let batch = batches.of(&buffer);
+            let ops = batch.add(OpKind::Read, &read.parts, &buffer);
+            batch.items.push((read, ops));
+        }
+        let batches = batches.into_batches();
+        let is_alone = is_alone && batches.len() == 1;
+        let each =
+            batches.into_iter().map(|(endpoint, batch)| self.read_from_node(keys, endpoint, batch, until, is_alone));
+        join_all(each).await.into_iter().flatten().collect()
+    }
+
+    async fn read_from_node(
+        &self,
+        keys: &[ObjectKey],
+        endpoint: String,
+        batch: NodeBatch<PendingRead>,
+        until: Mono,
+        is_alone: bool,
+    ) -> Vec<ReadResult> {
+        let mut limit = until.since(self.inner.env.now()).max(READ_LIMIT_MIN);
+        if batch.items.iter().all(|(read, _)| !read.left.is_empty()) {
+            // The other half is for the next replica.
+            limit /= 2;
+        }
+        let limit = limit.min(self.inner.config.transfer_deadline);
+        let mut moved = self.transfer(&endpoint, batch.ops, limit, is_alone).await.into_iter();
+        let (mut results, mut again) = (Vec::with_capacity(batch.items.len()), Vec::new());
+        for (read, ops) in batch.items {
+            match moved.by_ref().take(ops).fold(Ok(()), Result::and) {
+                Ok(()) => results.push((read.index, Ok(()))),
+                // The node has ended transfers, so what the lookup found may have moved. This includes other replicas on the node.
+                Err(source) if source.is_ended() => {
+                    results.push((read.index, Err(StoreError::LookupLost { key: keys[read.index].clone() })));
+                }
+                Err(_) if !read.left.is_empty() => again.push(read),
+                Err(source) => {
+                    let (key, endpoint) = (keys[read.index].clone(), endpoint.clone());
+                    results.push((read.index, Err(StoreError::Transfer { key, endpoint, writing: false, source })));
+                }
+            }
+        }
+        if !again.is_empty() {
+            results.extend(Box::pin(self.read_from_nodes(keys, again, until, is_alone)).await);
+        }
+        results
+    }
+}
+
+/// Returns the replicas from which `parts` can be read, best last.
+fn readable(
+    key: &ObjectKey,
+    stat: &ObjectStat,
+    parts: &[ObjectPart],
+    own_endpoints: &[&str],
+    salt: u64,
+) -> Result<Vec<BufferDescriptor>, StoreError> {
+    let replicas = &stat.found.replicas;
+    let order = reading_order(replicas, own_endpoints, salt);
+    let left: Vec<_> =
+        order.into_iter().rev().filter(|buffer| ObjectPart::all_within(parts, buffer.size)).cloned().collect();
+    match left.is_empty() {
+        true => Err(StoreError::NoReplica { key: key.clone(), replicas: replicas.len() }),
+        false => Ok(left),
+    }
+}
