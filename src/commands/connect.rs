@@ -8,6 +8,7 @@ use crate::commands::node_failure;
 use crate::commands::origin::ClientOrigins;
 use crate::commands::origin::{Origin, ValueOrigin, flag_or_variable};
 use crate::commands::output;
+use crate::commands::shared_memory::{self, SharedMemoryArgs};
 use crate::commands::store_failure;
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::HostPort;
@@ -39,6 +40,8 @@ pub struct ClientArgs {
     pub connect: ConnectArgs,
     #[command(flatten)]
     pub transport: TransportArgs,
+    #[command(flatten)]
+    pub shared_memory: SharedMemoryArgs,
 }
 
 /// The configuration of a store client.
@@ -100,7 +103,10 @@ impl ClientArgs {
     /// See [`MasterArgs::find`] and [`plan`](ConnectArgs::plan).
     pub async fn planned(&self) -> Result<(MasterTarget, ClientPlan), Failure> {
         let master = self.connect.master.find().await?;
-        let plan = self.connect.plan(&master, &self.transport).await?;
+        let mut plan = self.connect.plan(&master, &self.transport).await?;
+        let settings = &mut plan.config.engine.settings.shared_memory;
+        self.shared_memory.apply(settings);
+        shared_memory::check(settings, self.shared_memory.origin())?;
         plan.warnings.iter().for_each(|warning| output::say(format!("warning: {warning}")));
         Ok((master, plan))
     }

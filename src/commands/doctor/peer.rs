@@ -79,7 +79,9 @@ impl PeerArgs {
         if !CHECKS.iter().any(|check| selection.includes(check)) {
             return Ok(Err("no check in this group is selected".into()));
         }
-        let (settings, warnings) = TransferSettings::from_env(&|name| std::env::var(name).ok());
+        let (mut settings, warnings) = TransferSettings::from_env(&|name| std::env::var(name).ok());
+        // The checks are about the transport.
+        settings.shared_memory.enabled = false;
         for warning in warnings {
             output::say(format_args!("warning: {warning}"));
         }

@@ -248,6 +248,11 @@ impl RunningArgs {
             Some(found) => format!("{}: {found}", failure.what),
             None => failure.what,
         });
+        let plan = plan.map(|mut plan| {
+            // Probe objects test the transport.
+            plan.config.engine.settings.shared_memory.enabled = false;
+            plan
+        });
         let cluster_id = plan.as_ref().ok().and_then(|plan| plan.config.engine.settings.cluster_id.clone());
         let client = match plan {
             Ok(_) if !is_named => Err(format!(

@@ -49,6 +49,21 @@ const STORE: &[FlagSpec] = &[
         "false",
         "With rdma: if this host has no RDMA device, log a warning and use tcp instead of failing",
     ),
+    flag(
+        "shared_memory",
+        ValueKind::Bool,
+        "true",
+        "Share memory with processes on this host, which then read it directly instead of over the transport",
+    )
+    .env("MCCTL_SHARED_MEMORY"),
+    flag(
+        "shared_memory_socket",
+        ValueKind::Text,
+        "",
+        "Directory for the Unix socket of shared memory. Containers need a volume that both mount. If empty, the socket has no file and \
+         reaches only processes in the same network namespace",
+    )
+    .env("MCCTL_SHARED_MEMORY_SOCKET"),
     setting("tenant_id", "Tenant for this node's own requests")
         .no_effect("the master ignores it unless strict tenants are enabled"),
     setting("enable_ssd_offload", "Also store objects on this node's SSD").absent(ONLY_OFFLOAD),

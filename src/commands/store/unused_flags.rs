@@ -20,4 +20,10 @@ pub(super) struct UnusedConnectArgs {
     /// See mcctl store get
     #[arg(long, hide_short_help = true)]
     allow_tcp_fallback: bool,
+    /// See mcctl store get
+    #[arg(long, alias = "no_shared_memory", hide_short_help = true)]
+    no_shared_memory: bool,
+    /// See mcctl store get
+    #[arg(long, alias = "shared_memory_socket", value_name = "DIR", hide_short_help = true)]
+    shared_memory_socket: Option<String>,
 }

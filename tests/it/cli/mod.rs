@@ -17,6 +17,7 @@ mod patience;
 mod real;
 pub mod serve;
 pub mod service;
+mod shared_memory;
 mod status;
 mod terminal;
 mod up;

@@ -53,7 +53,8 @@ fn status_shows_the_transport_of_given_nodes() {
         (&"tcp".into(), &Value::Array(vec![]), &Value::Null)
     );
     let peer = &first["peers"][0];
-    assert_eq!((&peer["transport"], &peer["state"], &peer["written_bytes"]), (&"tcp".into(), &"up".into(), &8.into()));
+    let over = "shared-memory".into();
+    assert_eq!((&peer["transport"], &peer["state"], &peer["written_bytes"]), (&over, &"up".into(), &8.into()));
     assert_eq!(document["nodes"][1]["peers"], Value::Array(vec![]));
     // The master's admin port is not a node. The other node is shown anyway.
     let wrong = admin.replace("--admin", "--node");

@@ -85,6 +85,9 @@ pub struct Args {
     transport: TransportArgs,
     #[command(flatten)]
     upstream: UpstreamFlags,
+    /// Share memory with a peer on this host that also has this flag, instead of using --protocol
+    #[arg(long, alias = "shared_memory")]
+    shared_memory: bool,
     /// Verify the data of every batch (throughput and CPU usage include the verification)
     #[arg(long)]
     verify: bool,
@@ -109,8 +112,10 @@ pub fn run(args: &Args) -> Outcome {
     let lookup = |name: &str| args.upstream.variable(name, |name| std::env::var(name).ok());
     let Origin { value: transport, origin } = args.upstream.transport(&args.transport).transport(lookup)?;
     args.upstream.check(transport.protocol == TransferProtocol::Rdma)?;
-    let (settings, mut warnings) = TransferSettings::from_env(&lookup);
+    let (mut settings, mut warnings) = TransferSettings::from_env(&lookup);
     let (policy, more) = MemoryPolicy::from_env(&lookup);
+    settings.shared_memory.enabled = args.shared_memory;
+    let policy = MemoryPolicy { private: !args.shared_memory, ..policy };
     warnings.extend(more);
     for warning in warnings {
         output::say(format_args!("warning: {warning}"));
@@ -203,7 +208,8 @@ async fn initiator(engine: &TransferEngine, buffer: Memory, plan: TransferBenchP
     let progress = WorkProgress::start("transferring", WorkUnit::Seconds(plan.duration), || 0);
     let report = bench::run(engine, plan, buffer, RealEnv::new()).await.map_err(|e| bench_failed(e, args))?;
     drop(progress);
-    print(&report, engine.protocol(), args)?;
+    let transport = engine.peers().first().map_or_else(|| engine.protocol(), |peer| peer.transport);
+    print(&report, transport, args)?;
     Ok(Exit::Done)
 }
 

@@ -13,7 +13,7 @@ use crate::commands::listen::{ListenAddress, check_collisions};
 use crate::commands::origin::{ClientOrigins, NodeOrigins, ValueOrigin};
 use crate::commands::settings::Settings;
 use crate::commands::transport::TransportChoice;
-use crate::commands::{master_target, node_failure};
+use crate::commands::{master_target, node_failure, shared_memory};
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, RealEnv, deadline, timed};
 use crate::engine::metadata::MetadataUri;
@@ -21,6 +21,7 @@ use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::service::StoreServiceConfig;
 use crate::engine::store::{ClientConfig, NodeConfig, StoreClient, service};
 use crate::engine::sys::interface;
+use crate::engine::transfer::SharedMemorySettings;
 
 /// A store service's configuration, and what its errors name.
 #[derive(Debug)]
@@ -192,6 +193,11 @@ fn plan(
     }
     let warnings = client.apply_variables(&env);
     client.engine.settings.listen_on = access.bind;
+    client.engine.settings.shared_memory = SharedMemorySettings {
+        enabled: settings.bool("shared_memory"),
+        directory: SharedMemorySettings::directory_from(settings.text("shared_memory_socket")),
+    };
+    shared_memory::check(&client.engine.settings.shared_memory, &settings.describe("shared_memory_socket"))?;
     client.engine.settings.credentials = access.credentials.clone();
     client.wait_at_most(max_wait(settings), Duration::ZERO);
     let config = StoreServiceConfig {
@@ -263,6 +269,18 @@ mod tests {
             client.engine.settings.listen_on.is_some_and(|at| at.is_unspecified())
                 && client.engine.announce_host.is_none()
         );
+    }
+
+    #[test]
+    fn shared_memory_is_on_unless_a_flag_turns_it_off() {
+        let shared = |args: &[&str]| {
+            let plan = planned(&[&["--master=127.0.0.1:1"], args].concat()).expect("well formed");
+            let client = plan.config.node.client;
+            (client.engine.settings.shared_memory.clone(), client.memory_policy().private)
+        };
+        assert_eq!(shared(&[]), (SharedMemorySettings::default(), false));
+        let off = SharedMemorySettings { enabled: false, directory: Some("/run/shared".into()) };
+        assert_eq!(shared(&["--no-shared-memory", "--shared-memory-socket=/run/shared"]), (off, true));
     }
 
     #[test]
