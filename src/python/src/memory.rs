@@ -1,0 +1,58 @@
+//! The caller's memory: registered buffers, and slices of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mcctl_store::engine::sys::caller_memory::{CallerMemoryError, caller_memory};
+use mcctl_store::engine::sys::{Memory, Slice};
+use mcctl_store::engine::transfer::Registration;
+
+use crate::host_memory::allocated;
+
+/// The buffers that the caller has registered, by address.
+#[derive(Default)]
+pub struct CallerBuffers {
+    by_address: BTreeMap<u64, (Arc<Memory>, Registration)>,
+}
+
+impl CallerBuffers {
+    /// Adds a registered buffer.
+    pub fn insert(&mut self, memory: Arc<Memory>, registration: Registration) {
+        self.by_address.insert(memory.address(), (memory, registration));
+    }
+
+    /// Removes the buffer that begins at `address`.
+    pub fn remove(&mut self, address: u64) -> Option<Registration> {
+        self.by_address.remove(&address).map(|(_, registration)| registration)
+    }
+
+    /// Removes all buffers, after the engine with their registrations has stopped.
+    pub fn clear(&mut self) {
+        self.by_address.clear();
+    }
+
+    /// Returns the `len` bytes at `address`: a slice of a registered buffer, or memory that is not registered.
+    ///
+    /// # Errors
+    /// The range is not memory of this process.
+    pub fn slice(&self, address: u64, len: usize) -> Result<Slice, CallerMemoryError> {
+        if let Some(slice) = allocated(address, len) {
+            return Ok(slice);
+        }
+        if let Some((start, (memory, _))) = self.by_address.range(..=address).next_back()
+            && let Ok(offset) = usize::try_from(address - start)
+            && let Ok(slice) = memory.slice(offset, len)
+        {
+            return Ok(slice);
+        }
+        unregistered(address, len)
+    }
+}
+
+/// Returns the `len` bytes at `address`, which belong to no registered buffer.
+///
+/// # Errors
+/// The range is not memory of this process.
+pub fn unregistered(address: u64, len: usize) -> Result<Slice, CallerMemoryError> {
+    Ok(Arc::new(caller_memory(address, len)?).whole())
+}
