@@ -15,7 +15,8 @@ use crate::commands::output;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::one_line;
 use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};
-use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, parse, size_notes};
+use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, SglangClient, parse, size_notes};
+use crate::engine::upstream::python_client;
 
 /// Write the files that start a deployment
 #[derive(Debug, clap::Args)]
@@ -106,6 +107,9 @@ impl Args {
         let source = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();
         let files = render(&spec, self.kind, &one_line(&source, usize::MAX))
             .map_err(|error| failure(&self.file, &error.to_string()))?;
+        if let Some(note) = client_note(&spec, self.kind) {
+            output::say(format!("note: {note}"));
+        }
         match &self.out {
             Some(dir) => {
                 write::write_files(dir, &files, self.force)?;
@@ -121,6 +125,21 @@ impl Args {
         }
         Ok(Exit::Done)
     }
+}
+
+/// What SGLang's environment must contain that the rendered files do not.
+fn client_note(spec: &DeploymentSpec, kind: RenderFormat) -> Option<String> {
+    let client = match spec.serving.client {
+        SglangClient::Upstream => return None,
+        SglangClient::Mcctl => "mcctl",
+        SglangClient::McctlDynamic => "mcctl-dynamic",
+    };
+    let place = match kind {
+        RenderFormat::Prometheus | RenderFormat::Grafana => return None,
+        RenderFormat::Env | RenderFormat::Sglang | RenderFormat::Systemd => "SGLang's Python environment",
+        _ => "the image with SGLang",
+    };
+    Some(format!("serving.client = \"{client}\": {place} needs mcctl's client: {}", python_client::INSTALL))
 }
 
 /// A directory that exists on hosts that run systemd, see sd_booted(3).

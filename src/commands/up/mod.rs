@@ -37,7 +37,7 @@ use crate::engine::http::HttpAccess;
 use crate::engine::master::MasterConfig;
 use crate::engine::store::service::{StoreService, StoreServiceConfig};
 use crate::engine::store::{ClientConfig, NodeConfig, StoreClient};
-use crate::engine::upstream;
+use crate::engine::upstream::{self, python_client};
 
 /// Flags of `mcctl up`.
 #[derive(Debug, clap::Args)]
@@ -169,6 +169,11 @@ impl Args {
                     .map(|(name, value)| ((*name).to_owned(), value.clone().into()))
                     .collect(),
                 sglang_flags: SGLANG_FLAGS,
+                mcctl_client: ClientDocument {
+                    install: python_client::INSTALL,
+                    launcher: ["python", "-m", python_client::LAUNCHER, "--"],
+                    dynamic_flags: paste::dynamic_flags(),
+                },
             });
         }
         for note in &store.notes {
@@ -185,6 +190,7 @@ impl Args {
              # SGLang with this store as its L3 cache\n\
              python -m sglang.launch_server --model-path MODEL \\\n  {}\n\
              \n\
+             {}\n\
              # try it in another shell\n\
              {program} store put greeting --value hello{link}{protocol}\n\
              {program} store get greeting{link}{protocol}\n\
@@ -202,6 +208,7 @@ impl Args {
             checked.total_ms,
             paste::shell(&environment),
             paste::flag_lines(),
+            paste::client_text(),
             program = program(),
             link = paste::connect_flags(&addresses),
             protocol = if addresses.protocol == "rdma" { " --protocol rdma" } else { "" },
@@ -250,6 +257,18 @@ struct UpDocument<'a> {
     sim: Option<SimDocument>,
     environment: serde_json::Map<String, serde_json::Value>,
     sglang_flags: &'static [&'static str],
+    mcctl_client: ClientDocument,
+}
+
+/// How SGLang uses mcctl's client instead of Mooncake's wheel.
+#[derive(Serialize)]
+struct ClientDocument {
+    /// The command that installs the client.
+    install: &'static str,
+    /// The words before a command that starts SGLang, in place of `python`.
+    launcher: [&'static str; 4],
+    /// The flags that replace `--hicache-storage-backend mooncake`.
+    dynamic_flags: [String; 4],
 }
 
 /// The store's running components.

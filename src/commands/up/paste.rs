@@ -3,6 +3,7 @@
 use crate::commands::master_target::RPC_PORT;
 use crate::engine::admin;
 use crate::engine::base::HostPort;
+use crate::engine::upstream::python_client;
 
 /// A store's addresses and the settings for its clients.
 #[derive(Clone, Debug)]
@@ -61,6 +62,30 @@ pub const SGLANG_FLAGS: &[&str] = &[
     "--hicache-storage-prefetch-policy",
     "wait_complete",
 ];
+
+/// The flags that make SGLang load mcctl's client as a dynamic backend, in place of `--hicache-storage-backend mooncake`.
+pub fn dynamic_flags() -> [String; 4] {
+    [
+        "--hicache-storage-backend".to_owned(),
+        "dynamic".to_owned(),
+        "--hicache-storage-backend-extra-config".to_owned(),
+        python_client::dynamic_config(""),
+    ]
+}
+
+/// How SGLang uses mcctl's client instead of Mooncake's wheel.
+pub fn client_text() -> String {
+    let words: Vec<String> = dynamic_flags().iter().map(|word| quoted(word)).collect();
+    format!(
+        "# the same with mcctl's client instead of the Mooncake wheel: {}\n\
+         python -m {} -- -m sglang.launch_server --model-path MODEL ... # with the flags above\n\
+         # or as a dynamic backend: instead of --hicache-storage-backend mooncake\n\
+         {}\n",
+        python_client::INSTALL,
+        python_client::LAUNCHER,
+        words.join(" ")
+    )
+}
 
 /// The flags, each with its value on its own line.
 pub fn flag_lines() -> String {

@@ -88,6 +88,11 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ),
     ("nodes", "ssd_path", "directory for the SSD tier; empty disables it"),
     ("serving", "mode", "single, distributed (each server spans nnodes hosts) or pd (prefill, decode and a router)"),
+    (
+        "serving",
+        "client",
+        "store client in SGLang: upstream (the Mooncake wheel), mcctl (replaces the wheel's), or mcctl-dynamic (a dynamic backend)",
+    ),
     ("serving", "hosts", "hosts of the servers: one per server, or nnodes per server"),
     ("serving", "replicas", "number of servers in Kubernetes"),
     ("serving", "nnodes", "hosts per server"),

@@ -29,6 +29,6 @@ pub use schema::{
     ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,
     KubernetesSection, KvCache, MasterSection, MetadataKind, MetadataSection, ModelSection, NodesSection,
     PdServersSection, Platform, Programs, RbgApi, RouterSection, SegmentSection, ServingMode, ServingSection,
-    StoreProtocol, TransferSection,
+    SglangClient, StoreProtocol, TransferSection,
 };
 pub use size::{DeploySize, DeploySizeError};

@@ -400,6 +400,19 @@ pub enum ServingMode {
     Pd,
 }
 
+/// The store client in SGLang's processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SglangClient {
+    /// The Mooncake wheel.
+    #[default]
+    Upstream,
+    /// mcctl's client in place of the wheel's, with its launcher.
+    Mcctl,
+    /// mcctl's client as a dynamic storage backend of SGLang.
+    McctlDynamic,
+}
+
 /// The device that SGLang runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -413,6 +426,8 @@ pub enum ComputeDevice {
 #[serde(deny_unknown_fields, default)]
 pub struct ServingSection {
     pub mode: ServingMode,
+    /// The store client of servers that use the store.
+    pub client: SglangClient,
     /// Hosts outside Kubernetes: one per server, or `nnodes` per server.
     pub hosts: Vec<String>,
     pub replicas: u32,
@@ -440,6 +455,7 @@ impl Default for ServingSection {
     fn default() -> ServingSection {
         ServingSection {
             mode: ServingMode::Single,
+            client: SglangClient::Upstream,
             hosts: vec!["127.0.0.1".to_owned()],
             replicas: 1,
             nnodes: 1,
@@ -507,6 +523,17 @@ pub enum HugePageSize {
     Mib2,
     #[serde(rename = "1GiB")]
     Gib1,
+}
+
+impl HugePageSize {
+    /// The value of `MC_STORE_HUGEPAGE_SIZE` and `SGLANG_HUGEPAGE_SIZE`; `None` without huge pages.
+    pub fn text(self) -> Option<&'static str> {
+        match self {
+            HugePageSize::None => None,
+            HugePageSize::Mib2 => Some("2MB"),
+            HugePageSize::Gib1 => Some("1GB"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

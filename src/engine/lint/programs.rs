@@ -101,6 +101,8 @@ pub const NODE_FLAGS: &[&str] = &[
     "device_name",
     "rdma_devices",
     "allow_tcp_fallback",
+    "shared_memory",
+    "shared_memory_socket",
     "tenant_id",
     "enable_ssd_offload",
     "ssd_offload_path",

@@ -15,6 +15,7 @@ use crate::engine::lint::model::{
 use crate::engine::lint::settings_file::config_path;
 use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::size_text;
+use crate::engine::upstream::python_client;
 use crate::engine::upstream::sglang::{self, DECODE_OFFLOAD};
 use crate::engine::upstream::{client_flag_for, master_flag, store_key, store_variable};
 
@@ -273,6 +274,15 @@ impl<'s> ProcessView<'s> {
         }
     }
 
+    /// Whether SGLang's storage backend is Mooncake: its own, or mcctl's client as a dynamic backend.
+    pub fn has_mooncake_backend(&self) -> bool {
+        let module = || self.extra.as_ref()?.get("module_path")?.text();
+        match self.value(&["hicache_storage_backend"]).map(|backend| backend.text.as_str()) {
+            Some("dynamic") => module() == Some(python_client::BACKEND_MODULE),
+            backend => backend == Some("mooncake"),
+        }
+    }
+
     /// Whether an SGLang server uses the store: HiCache is on and its storage backend is Mooncake. `None` if unknown.
     pub fn uses_mooncake(&self) -> Option<bool> {
         match self.process.role {
@@ -283,7 +293,9 @@ impl<'s> ProcessView<'s> {
                 let backend = self.flag(&["hicache_storage_backend"]).map(|f| f.located());
                 match backend {
                     Some(located) if !located.is_known() => None,
-                    Some(located) => Some(located.text == "mooncake" && hicache),
+                    // The extra config names the backend's module, and is unknown.
+                    Some(located) if located.text == "dynamic" && self.extra.is_none() => None,
+                    Some(_) => Some(self.has_mooncake_backend() && hicache),
                     None if linker => Some(
                         self.value(&["unified_cache_external_linker_backend"]).is_none_or(|v| v.text == "mooncake"),
                     ),

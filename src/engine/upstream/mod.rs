@@ -1,5 +1,5 @@
 //! Facts about the programs that mcctl replaces, starts or checks: Mooncake's releases, flags, settings, variables, ports, routes and
-//! metrics, and the flags and settings of SGLang.
+//! metrics, the flags and settings of SGLang, and how SGLang loads mcctl's own client.
 //!
 //! Each fact is listed once, here. `commands/service_flags` adds what mcctl does with a flag, `lint` checks that a deployment uses only what
 //! exists, `deploy` writes only what a release has, and `doctor` compares a running store with it. A row's `since` is the release that added
@@ -15,6 +15,7 @@ mod library_flags;
 mod master_flags;
 mod metrics;
 pub mod ports;
+pub mod python_client;
 mod releases;
 mod rest_routes;
 mod service_flags;

@@ -31,6 +31,8 @@ fn up_checks_the_store_and_prints_client_settings() {
         "export MOONCAKE_GLOBAL_SEGMENT_SIZE=0\n",
         "  --enable-hierarchical-cache \\\n",
         "  --hicache-storage-backend mooncake \\\n",
+        "python -m mcctl_mooncake.run -- -m sglang.launch_server ",
+        "\n--hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{\"backend_name\":\"mcctl\",",
         " store ls --long --master 127.0.0.1:",
         "\nready",
     ] {
@@ -48,6 +50,8 @@ fn a_client_with_the_environment_of_the_document_uses_the_store() {
         assert_eq!(document["check"]["bytes"], 1 << 20);
         let environment = document["environment"].as_object().expect("a map");
         assert_eq!(environment["MOONCAKE_MASTER"], document["master"]);
+        let extra: Value = document["mcctl_client"]["dynamic_flags"][3].as_str().expect("text").parse().expect("JSON");
+        assert_eq!(extra["module_path"], "mcctl_mooncake.sglang");
         let run = |args: &[&str]| {
             let mut command = command(args);
             command.envs(environment.iter().map(|(name, value)| (name, value.as_str().expect("text"))));

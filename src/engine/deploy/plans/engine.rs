@@ -8,8 +8,9 @@ use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, ComputeDevice, DeployError, HostMount, ImageSource, NamedPort, PdServersSection, Platform,
-    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, StoreProtocol, need,
+    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, SglangClient, StoreProtocol, need,
 };
+use crate::engine::upstream::python_client;
 
 /// A server process before its plan is computed.
 struct ServerSpec<'a> {
@@ -237,7 +238,11 @@ fn argv(
     first_gpu: u64,
 ) -> Result<Vec<String>, DeployError> {
     let (model, serving) = (&context.spec.model, &context.spec.serving);
-    let mut argv = vec![context.python(), "-m".to_owned(), "sglang.launch_server".to_owned()];
+    let mut argv = vec![context.python(), "-m".to_owned()];
+    if uses_store && serving.client == SglangClient::Mcctl {
+        argv.extend([python_client::LAUNCHER, "--", "-m"].map(str::to_owned));
+    }
+    argv.push("sglang.launch_server".to_owned());
     let mut flag = |name: &str, value: String| argv.extend([format!("--{name}"), value]);
     flag("model-path", model.path.clone());
     if !model.served_name.is_empty() {
@@ -286,10 +291,15 @@ fn argv(
         flag("hicache-mem-layout", model.layout.clone());
         flag("hicache-io-backend", model.io_backend.clone());
         flag("hicache-write-policy", model.write_policy.clone());
-        flag("hicache-storage-backend", "mooncake".to_owned());
+        let is_dynamic = serving.client == SglangClient::McctlDynamic;
+        flag("hicache-storage-backend", if is_dynamic { "dynamic" } else { "mooncake" }.to_owned());
         flag("hicache-storage-prefetch-policy", model.prefetch_policy.clone());
         // The extra config contains no address, so the environment remains the source of all other settings.
-        let extra = format!("{{\"prefetch_threshold\":{}}}", model.prefetch_threshold);
+        let threshold = format!("\"prefetch_threshold\":{}", model.prefetch_threshold);
+        let extra = match is_dynamic {
+            true => python_client::dynamic_config(&format!(",{threshold}")),
+            false => format!("{{{threshold}}}"),
+        };
         flag("hicache-storage-backend-extra-config", extra);
     }
     if model.dp_attention {
@@ -343,7 +353,7 @@ const OF_KEYS: &[(&str, &str)] = &[
     ("--hicache-mem-layout", "model.layout"),
     ("--hicache-io-backend", "model.io_backend"),
     ("--hicache-write-policy", "model.write_policy"),
-    ("--hicache-storage-backend", "serving.mode"),
+    ("--hicache-storage-backend", "serving.client"),
     ("--hicache-storage-backend-extra-config", "model.prefetch_threshold"),
     ("--hicache-storage-prefetch-policy", "model.prefetch_policy"),
 ];
@@ -358,6 +368,10 @@ fn env(
     if uses_store {
         env = context.client_env(server.host);
         env.push(("MOONCAKE_GLOBAL_SEGMENT_SIZE".to_owned(), sglang_size(spec.segment.engines.0)));
+        // With a dynamic backend, SGLang allocates L2 itself, and does not read Mooncake's variables for huge pages.
+        if let (SglangClient::McctlDynamic, Some(page)) = (spec.serving.client, spec.hugepages.size.text()) {
+            env.push(("SGLANG_HUGEPAGE_SIZE".to_owned(), page.to_owned()));
+        }
         if spec.master.ha.is_none() {
             env.push(("MOONCAKE_MASTER_METRICS_PORT".to_owned(), spec.master.admin_port.to_string()));
             // If there are store nodes, SGLang must wait until one of them has mounted its segment: SGLang fails on an empty store.

@@ -13,8 +13,8 @@ use crate::engine::base::HostPort;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::deploy::check::check;
 use crate::engine::deploy::{
-    ComponentRole, DeployError, DeploymentSpec, HugePageSize, ImageSource, MetadataKind, Platform, ProcessPlan,
-    Programs, StartupWait, StoreProtocol,
+    ComponentRole, DeployError, DeploymentSpec, ImageSource, MetadataKind, Platform, ProcessPlan, Programs,
+    StartupWait, StoreProtocol,
 };
 use crate::engine::upstream::master_flag;
 
@@ -146,12 +146,7 @@ impl PlanContext<'_> {
         if let Some(ha) = &spec.master.ha {
             env.push(("MC_STORE_CLUSTER_ID", ha.cluster_id.clone()));
         }
-        let page = match spec.hugepages.size {
-            HugePageSize::None => None,
-            HugePageSize::Mib2 => Some("2MB"),
-            HugePageSize::Gib1 => Some("1GB"),
-        };
-        if let Some(page) = page {
+        if let Some(page) = spec.hugepages.size.text() {
             env.push(("MC_STORE_USE_HUGEPAGE", "1".to_owned()));
             env.push(("MC_STORE_HUGEPAGE_SIZE", page.to_owned()));
         }

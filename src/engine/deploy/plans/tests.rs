@@ -6,7 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::deploy::render::{RenderFormat, render as render_files};
-use crate::engine::deploy::{DeploySize, FileFormat, HighAvailability, MetadataKind, ProbeAction, ServingMode, parse};
+use crate::engine::deploy::{
+    DeploySize, FileFormat, HighAvailability, HugePageSize, MetadataKind, ProbeAction, ServingMode, parse,
+};
 use crate::engine::plan::size_text;
 use crate::engine::upstream::Release;
 
@@ -45,6 +47,40 @@ fn a_model_is_the_only_required_key() {
     assert_eq!(all[1].variable("MOONCAKE_MASTER"), Some("127.0.0.1:50051"));
     assert_eq!(all[1].variable("MOONCAKE_GLOBAL_SEGMENT_SIZE"), Some("4gb"));
     assert_eq!(all[1].wait.any_of, [HostPort::new("127.0.0.1", 50051)]);
+}
+
+#[test]
+fn the_client_selects_the_command_and_the_backend() {
+    let server = |client: &str, more: &str| {
+        let text = format!(
+            "{LAPTOP}hicache_size_gb = 4\nkv_cache = \"bf16\"\nknown_as = \"Qwen/Qwen3-32B\"\n[serving]\nclient = \"{client}\"\n{more}"
+        );
+        one(&text).into_iter().find(|plan| plan.role.is_engine()).expect("a server")
+    };
+    let start = |plan: &ProcessPlan| plan.argv[1..5].join(" ");
+    let value = |plan: &ProcessPlan, flag: &str| {
+        let at = plan.argv.iter().position(|word| word == flag).expect("the flag");
+        plan.argv[at + 1].clone()
+    };
+    let wheel = server("upstream", "");
+    assert!(start(&wheel).starts_with("-m sglang.launch_server --model-path"));
+    let launched = server("mcctl", "");
+    assert_eq!(start(&launched), "-m mcctl_mooncake.run -- -m");
+    assert_eq!(launched.argv[5..], wheel.argv[2..]);
+    let dynamic = server("mcctl-dynamic", "[hugepages]\nsize = \"2MiB\"\n");
+    assert_eq!(start(&dynamic), start(&wheel));
+    assert_eq!(value(&dynamic, "--hicache-storage-backend"), "dynamic");
+    let extra: serde_json::Value =
+        serde_json::from_str(&value(&dynamic, "--hicache-storage-backend-extra-config")).expect("JSON");
+    assert_eq!((&extra["class_name"], &extra["interface_v1"]), (&"McctlHiCacheStorage".into(), &1.into()));
+    assert_eq!(extra["prefetch_threshold"], 256);
+    assert_eq!(dynamic.variable("SGLANG_HUGEPAGE_SIZE"), Some("2MB"));
+    let other = error_of(&format!("{LAPTOP}extra_args = [\"--hicache-storage-backend=file\"]\n"), Platform::Hosts);
+    assert!(other.to_string().contains("serving.client"), "{other}");
+    // Decode servers do not use the store.
+    let pd = one(&format!("{LAPTOP}[serving]\nmode = \"pd\"\nclient = \"mcctl\"\n"));
+    let starts: Vec<_> = pd[1..3].iter().map(|plan| plan.argv[2].as_str()).collect();
+    assert_eq!(starts, ["mcctl_mooncake.run", "sglang.launch_server"]);
 }
 
 #[test]

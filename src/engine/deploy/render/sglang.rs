@@ -1,7 +1,8 @@
 //! Renders one script per serving process with its command line.
 
 use crate::engine::deploy::render::{RenderContext, RenderedFile, quoting, requirements};
-use crate::engine::deploy::{ComponentRole, ProcessPlan};
+use crate::engine::deploy::{ComponentRole, ProcessPlan, SglangClient};
+use crate::engine::upstream::python_client;
 
 /// Renders the files HOST/NAME.sh.
 pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
@@ -19,6 +20,10 @@ fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     text.push_str(&format!("# {} on {}, needs {}.\n", plan.name, plan.host, requirements(plan)));
     if plan.role == ComponentRole::Decode {
         text.push_str("# Decode servers do not use HiCache; prefill servers query the store.\n");
+    }
+    let has_client = context.spec.serving.client != SglangClient::Upstream;
+    if has_client && matches!(plan.role, ComponentRole::Server | ComponentRole::Prefill) {
+        text.push_str(&format!("# SGLang's Python environment needs mcctl's client: {}\n", python_client::INSTALL));
     }
     if !plan.after.is_empty() {
         text.push_str(&format!("# Start first: {}.\n", plan.after.join(", ")));

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::engine::base::HostPort;
 use crate::engine::doctor::Fact;
 use crate::engine::http::Samples;
+use crate::engine::upstream::python_client;
 
 /// All facts of the servers.
 #[derive(Clone, Debug)]
@@ -66,6 +67,16 @@ impl ServerSettings {
             Some(Value::Object(map)) => map.clone(),
             Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
             _ => Map::new(),
+        }
+    }
+
+    /// Whether the storage backend is Mooncake: SGLang's own, or mcctl's client as a dynamic backend.
+    pub fn has_mooncake_backend(&self) -> bool {
+        match self.text("hicache_storage_backend").as_deref() {
+            Some("dynamic") => {
+                self.extra().get("module_path").and_then(Value::as_str) == Some(python_client::BACKEND_MODULE)
+            }
+            backend => backend == Some("mooncake"),
         }
     }
 

@@ -48,7 +48,7 @@ fn with_settings(facts: &ServingFacts) -> impl Iterator<Item = (&Instance, &Serv
 
 /// The servers that reported their settings and use the store as L3.
 fn with_store(facts: &ServingFacts) -> impl Iterator<Item = (&Instance, &ServerSettings)> {
-    with_settings(facts).filter(|(_, info)| info.text("hicache_storage_backend").as_deref() == Some("mooncake"))
+    with_settings(facts).filter(|(_, info)| info.has_mooncake_backend())
 }
 
 fn no_settings(facts: &ServingFacts) -> Option<CheckStatus> {
@@ -108,20 +108,20 @@ fn attached(facts: &ServingFacts) -> CheckStatus {
         let backend = info.text("hicache_storage_backend");
         let layout = info.text("hicache_mem_layout").unwrap_or_default();
         match backend.as_deref() {
-            Some("mooncake") if layout == "layer_first" && instance.is_mla != Some(true) => findings.push(finding(
+            Some(_) if info.has_mooncake_backend() && layout == "layer_first" && instance.is_mla != Some(true) => findings.push(finding(
                 "l3-attached",
                 Severity::Warning,
                 "the host memory layout is incompatible with the store: only MLA models can store layer_first pages",
                 format!("{}: hicache_mem_layout layer_first", instance.url),
                 "set --hicache-mem-layout to page_first (with --hicache-io-backend kernel) or page_first_direct (with direct)",
             )),
-            Some("mooncake") => {}
+            Some(_) if info.has_mooncake_backend() => {}
             Some(other) => findings.push(finding(
                 "l3-attached",
                 Severity::Warning,
                 "the L3 tier is not the Mooncake store",
                 format!("{}: hicache_storage_backend {other}", instance.url),
-                "set --hicache-storage-backend to mooncake",
+                "set --hicache-storage-backend to mooncake, or load mcctl's client with dynamic (docs/engines.md)",
             )),
             None => findings.push(finding(
                 "l3-attached",
@@ -584,6 +584,13 @@ mod tests {
             Severity::Warning,
             "is incompatible with the store",
         );
+        let dynamic = |module: &str| {
+            let extra = format!("{{\"module_path\": \"{module}\", \"class_name\": \"X\"}}");
+            one(json!({"hicache_storage_backend": "dynamic", "hicache_storage_backend_extra_config": extra}))
+        };
+        assert!(matches!(attached(&dynamic("mcctl_mooncake.sglang")), CheckStatus::Passed(_)));
+        assert_eq!(with_store(&dynamic("mcctl_mooncake.sglang")).count(), 1);
+        assert_found(&attached(&dynamic("other")), Severity::Warning, "not the Mooncake store");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::engine::lint::model::{
 };
 use crate::engine::lint::read::{PROCESSES_MAX, script};
 use crate::engine::lint::shell_lexer::{expand, is_name};
+use crate::engine::upstream::python_client;
 
 /// Limit on how deeply commands may nest.
 pub const DEPTH_MAX: usize = 4;
@@ -162,6 +163,9 @@ fn role_of<'w>(name: &str, rest: &'w [LocatedValue]) -> Option<(ProcessRole, Imp
             "-m" => (rest.get(at + 1)?.text.as_str(), &rest[at + 2..]),
             script => (program(script).strip_suffix(".py")?, &rest[at + 1..]),
         };
+        if module == python_client::LAUNCHER {
+            return launched(args);
+        }
         let role = match module {
             "mooncake.mooncake_store_service" | "mooncake_store_service" => ProcessRole::Store,
             "mooncake.http_metadata_server" | "http_metadata_server" => ProcessRole::Metadata,
@@ -176,6 +180,17 @@ fn role_of<'w>(name: &str, rest: &'w [LocatedValue]) -> Option<(ProcessRole, Imp
         return Some((role, Implementation::Upstream, args));
     }
     None
+}
+
+/// The role of the command that mcctl's launcher for Python programs starts.
+fn launched(args: &[LocatedValue]) -> Option<(ProcessRole, Implementation, &[LocatedValue])> {
+    let at = args.iter().position(|w| w.text == "--" || !w.text.starts_with('-'))?;
+    let command = if args[at].text == "--" { &args[at + 1..] } else { &args[at..] };
+    let first = command.first()?.text.as_str();
+    match first.starts_with('-') || first.ends_with(".py") {
+        true => role_of("python", command),
+        false => role_of(program(first), &command[1..]),
+    }
 }
 
 /// The role of an mcctl invocation, from the arguments after the program name.

@@ -173,7 +173,7 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
                 "add --hicache-storage-backend mooncake",
             );
         }
-        layout(member, backend.is_some_and(|flag| flag.located().text == "mooncake"), out);
+        layout(member, out);
         if let Some(located) = member.value(&["hicache_storage_prefetch_policy"])
             && backend.is_some()
         {
@@ -196,7 +196,7 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-fn layout(member: &ProcessView<'_>, mooncake: bool, out: &mut Findings) {
+fn layout(member: &ProcessView<'_>, out: &mut Findings) {
     let layouts = ["layer_first", "page_first", "page_first_direct", "page_first_kv_split", "page_head"];
     let Some(located) = member.value(&["hicache_mem_layout"]) else { return };
     let layout = located.text.as_str();
@@ -210,8 +210,16 @@ fn layout(member: &ProcessView<'_>, mooncake: bool, out: &mut Findings) {
         return;
     }
     let io = member.value(&["hicache_io_backend"]).map(|located| located.text.as_str());
-    if mooncake && layout == "layer_first" {
-        let to = if io == Some("direct") { "page_first_direct" } else { "page_first" };
+    let to = if io == Some("direct") { "page_first_direct" } else { "page_first" };
+    let is_dynamic = member.value(&["hicache_storage_backend"]).is_some_and(|backend| backend.text == "dynamic");
+    if is_dynamic && member.has_mooncake_backend() && layout == "layer_first" {
+        out.error(
+            &located.place,
+            "layer_first does not work with mcctl's client: models without MLA fail at startup",
+            "--hicache-mem-layout layer_first with --hicache-storage-backend dynamic; SGLang does not replace it",
+            format!("use --hicache-mem-layout {to}"),
+        );
+    } else if member.has_mooncake_backend() && layout == "layer_first" {
         out.warning(
             &located.place,
             "layer_first does not work with mooncake: SGLang substitutes another layout, and older releases fail",

@@ -13,7 +13,7 @@ use crate::engine::lint::view::DeploymentView;
 use crate::engine::lint::yaml::{ScalarKind, YamlEntry, YamlValue};
 use crate::engine::upstream::{
     FlagKind, LIBRARY_FLAGS, MASTER_FLAGS, Release, SERIES, STORE_KEYS, UpstreamFlag, VARIABLE_PREFIXES, find,
-    is_older, known_variables, master_flag, sglang,
+    is_older, known_variables, master_flag, python_client, sglang,
 };
 
 /// The only flag whose key in a settings file has another name.
@@ -310,10 +310,13 @@ fn inline_keys(member: &ProcessView<'_>, out: &mut Findings) {
     let (Some(located), Some(node)) = (located.filter(|located| !located.text.starts_with('@')), &member.extra) else {
         return;
     };
-    if member.value(&["hicache_storage_backend"]).is_none_or(|backend| backend.text != "mooncake") {
+    if !member.has_mooncake_backend() {
         return;
     }
-    let known: Vec<&str> = sglang::KEYS.iter().map(|(key, _)| *key).collect();
+    let mut known: Vec<&str> = sglang::KEYS.iter().map(|(key, _)| *key).collect();
+    if member.value(&["hicache_storage_backend"]).is_some_and(|backend| backend.text == "dynamic") {
+        known.extend(python_client::DYNAMIC_KEYS);
+    }
     for entry in node.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
         let line = if located.place.line == 0 { 0 } else { entry.line };
         unknown_key(
