@@ -87,6 +87,7 @@ build_packages() {
   local arch=$1 program
   program=$(build_program "$arch")
   packaging/wheel --arch "$arch" --program "$program"
+  packaging/client-wheel --arch "$arch"
   packaging/deb --arch "$arch" --program "$program"
   packaging/archive --arch "$arch" --program "$program"
 }
