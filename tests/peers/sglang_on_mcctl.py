@@ -70,9 +70,12 @@ def binary(given):
 
 
 class Stack:
-    """Master, node and, once started, SGLang as a pure client. The logs go to the folder `run`."""
+    """Master, node and, once started, SGLang as a pure client. The logs go to the folder `run`.
 
-    def __init__(self, mcctl, run, segment_size):
+    `client` is "real" (Mooncake's wheel), or mcctl's client: "run" (its launcher) or "dynamic" (a backend). The folder `package`
+    contains mcctl_mooncake. Without it, the package is the one installed in SGLang's environment."""
+
+    def __init__(self, mcctl, run, segment_size, client="real", package=None):
         self.run, self.started, self.sglang = run, [], None
         rpc, self.admin, self.rest, http = port(), port(), port(), port()
         self.master_address, self.http = f"127.0.0.1:{rpc}", http
@@ -83,8 +86,12 @@ class Stack:
                              f"master_server_address={self.master_address}", "-D", f"global_segment_size={segment_size}", "-D",
                              "local_buffer_size=0", "-D", "protocol=tcp", "--port", str(self.rest)]
         self.sglang_arguments = ["--hicache", "mooncake", "--master", self.master_address, "--metadata", "P2PHANDSHAKE", "--segment-bytes",
-                                 "0"]
+                                 "0", *self.client_arguments(client, package)]
         self.master_env, self.node_env, self.sglang_env = {}, {}, {}
+
+    @staticmethod
+    def client_arguments(client, package):
+        return ["--client", client] + (["--client-package", os.path.abspath(package)] if package else [])
 
     def start(self, name, *command, **kw):
         log = open(os.path.join(self.run, name + ".log"), "ab")
@@ -130,15 +137,16 @@ class Rendered(Stack):
     """The same, with the command lines and environment that `mcctl render` writes for fixtures/deploy/laptop.toml, with free ports
     and the tiny model."""
 
-    def __init__(self, mcctl, run, segment_size):
-        super().__init__(mcctl, run, segment_size)
+    def __init__(self, mcctl, run, segment_size, client="real", package=None):
+        super().__init__(mcctl, run, segment_size, client, package)
         mcctl, size = os.path.abspath(mcctl), segment_size.lower()
         # The deployment file spells the store's 1gb as 1GiB.
         size = f"{size[:-2]}{size[-2].upper()}iB" if size.endswith(("gb", "mb")) else size
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         values = {"master.rpc_port": self.master_address.rsplit(":", 1)[1], "master.admin_port": self.admin, "nodes.rest_port": self.rest,
                   "serving.port": self.http, "nodes.segment": size, "model.path": os.path.join(home, "mcctl-peers", "tiny-llama"),
-                  "host.bin_dir": os.path.dirname(mcctl)}
+                  "host.bin_dir": os.path.dirname(mcctl),
+                  "serving.client": {"real": "upstream", "run": "mcctl", "dynamic": "mcctl-dynamic"}[client]}
         sets = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
         file = os.path.join(ROOT, "fixtures", "deploy", "laptop.toml")
         for form in ("env", "sglang"):
@@ -151,7 +159,7 @@ class Rendered(Stack):
             script = f.read()
         if shlex.split(script[script.index("\nexec ") + 6:].replace("\\\n", " ")) != command:
             raise RuntimeError("render env and render sglang disagree")
-        self.sglang_arguments = ["--as-given", "--", *command[command.index("sglang.launch_server") + 1:]]
+        self.sglang_arguments = ["--as-given", *self.client_arguments(client, package), "--", *command[command.index("sglang.launch_server") + 1:]]
 
     def read(self, role):
         """Returns the command line and variables of an environment file."""

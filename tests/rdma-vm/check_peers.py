@@ -24,6 +24,7 @@ ap.add_argument("--only", action="append", default=[])
 ap.add_argument("--list", action="store_true")
 ap.add_argument("--out")
 a = ap.parse_args()
+MODULE = os.path.realpath(os.path.join(PEERS, "../../src/python"))
 use(a.mcctl)
 
 
@@ -158,14 +159,18 @@ def large(size):
     return f"{r['mb_s']:.1f} MB/s with comparison [{sent}]"
 
 
-def real_client(master_make, node_make, how, devices):
-    """The complete suite of the real Python client."""
+def real_client(master_make, node_make, how, devices, module=False):
+    """The complete suite of the real Python client, or of mcctl's with `module`."""
     s = Store(master_make, node_make, how, devices=devices[0])
     traffic = Traffic()
     w = wheel(VERSIONS[0])
-    p = Process("suite", [w.python(), os.path.join(PEERS, "client_suite.py"), "--master", s.address, "--metadata", s.meta, "--nodes", 2,
+    launcher, env = ["-m", "mcctl_mooncake.run", "--"] if module else [], dict(w.env() or {})
+    if module:
+        # The bytes go over RDMA although the nodes are on this host.
+        env.update(PYTHONPATH=MODULE, MCCTL_SHARED_MEMORY="0")
+    p = Process("suite", [w.python(), *launcher, os.path.join(PEERS, "client_suite.py"), "--master", s.address, "--metadata", s.meta, "--nodes", 2,
                           "--device", devices[1], "--batch", 16, "--largest", 8 * MIB, "--small", 250,
-                          "--local-buffer", 40 * MIB], w.env())
+                          "--local-buffer", 40 * MIB], env)
     code = p.wait(400)
     text = p.text()
     wrong = [x for x in text.splitlines() if x.startswith("FAILED")]
@@ -300,6 +305,10 @@ def main():
     cases.run("store/real-client/mcctl/http/2-devices", real_client, OURS, OURS, "http", two, limit=600)
     cases.run("store/real-client/mcctl-master-real-nodes/p2p/1-device", real_client, OURS, VERSIONS[0], "p2p", one, limit=600)
     cases.run("store/real-client/real-master-mcctl-nodes/p2p/1-device", real_client, VERSIONS[0], OURS, "p2p", one, limit=600)
+    # mcctl's Python client, if tests/python/run has built it.
+    if os.path.exists(os.path.join(MODULE, "mcctl_mooncake/_native.abi3.so")):
+        cases.run("store/module/mcctl/http/2-devices", real_client, OURS, OURS, "http", two, True, limit=600)
+        cases.run("store/module/real/p2p/2-devices", real_client, VERSIONS[0], VERSIONS[0], "p2p", two, True, limit=600)
     cases.run("store/mcctl-client/real/p2p/1-device", own_client, VERSIONS[0], VERSIONS[0], "p2p", one, limit=600)
     cases.run("store/mcctl-client/real/http/2-devices", own_client, VERSIONS[0], VERSIONS[0], "http", two, limit=600)
     cases.run("store/mcctl-client/mcctl/http/1-device", own_client, OURS, OURS, "http", one, limit=600)
