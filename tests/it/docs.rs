@@ -234,7 +234,8 @@ fn documented_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
 fn direct_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
     let crates = std::fs::read_dir(root().join("src/engine/crates")).unwrap();
     let crates = crates.map(|entry| entry.unwrap().path().join("Cargo.toml"));
-    let manifests = [root().join("Cargo.toml"), root().join("src/engine/sys/ibverbs-sys/Cargo.toml")];
+    let manifests = ["Cargo.toml", "src/engine/sys/ibverbs-sys/Cargo.toml", "src/python/Cargo.toml"];
+    let manifests = manifests.map(|path| root().join(path));
     let (mut program, mut tests) = (BTreeSet::new(), BTreeSet::new());
     for path in manifests.into_iter().chain(crates) {
         let manifest: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
