@@ -219,8 +219,8 @@ async fn parts_of_objects_are_written_and_read_at_their_offsets() {
     let keys = [key("k"), key("k"), key("none")];
     let lookup = client.look_up(&keys).await.unwrap();
     let (part, past) = (slice(vec![0; 50]), slice(vec![0; 51]));
-    let at = |local: &Slice| Ok(vec![ObjectPart { offset: 950, local: local.clone() }]);
-    let read = client.read_parts(&keys, &lookup, vec![at(&part), at(&past), at(&part)]).await;
+    let at = |local: &Slice| vec![ObjectPart { offset: 950, local: local.clone() }];
+    let read = client.read_parts(&keys, &lookup, vec![Ok(at(&part)), Ok(at(&past)), Ok(at(&part))]).await;
     assert_eq!((read[0].as_ref().unwrap(), part.to_vec()), (&50, value[950..].to_vec()));
     assert!(matches!(read[1], Err(StoreError::NoReplica { .. })));
     assert!(read[2].as_ref().is_err_and(StoreError::is_not_found));
