@@ -22,6 +22,7 @@ mod replicate_config;
 mod segments;
 mod session;
 mod setup;
+mod setup_arguments;
 mod store;
 mod tasks;
 mod values;

@@ -1,5 +1,6 @@
-//! `setup`: the arguments, as positional arguments, keywords or a dictionary, and the start of the client.
+//! `setup`: starts the client.
 
+use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,59 +14,18 @@ use mcctl_store::engine::store::client_metrics::ClientMetrics;
 use mcctl_store::engine::store::{ClientConfig, Node, NodeConfig, StoreClient, client_http};
 use mcctl_store::engine::sys::pages::SEGMENT_BYTES_MIN;
 use mcctl_store::engine::transfer::{TransferProtocol, TransportOptions};
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::objects::INVALID_PARAMS;
 use crate::session::{RunningNode, Session, background};
+use crate::setup_arguments::{SetupArguments, arguments_of};
 use crate::store::{MooncakeDistributedStore, end};
 
-/// The names of the arguments, in the order of the positional ones.
-const NAMES: [&str; 13] = [
-    "local_hostname",
-    "metadata_server",
-    "global_segment_size",
-    "local_buffer_size",
-    "protocol",
-    "rdma_devices",
-    "master_server_addr",
-    "engine",
-    "enable_ssd_offload",
-    "ssd_offload_path",
-    "tenant_id",
-    "enable_client_http_server",
-    "client_http_port",
-];
-/// Number of positional arguments without a default.
-const REQUIRED: usize = 7;
-/// A key of the dictionary that is not an argument.
-const SOCKET_PATH: &str = "ipc_socket_path";
-/// Sizes in bytes that upstream uses for a dictionary without them.
-const DICTIONARY_SIZE: u64 = 16 << 20;
 /// Default for how long to wait for a master that does not respond. Upstream's client tries for about 90 s.
 const WAIT: Duration = Duration::from_secs(60);
 /// Timeout of requests to etcd.
 const ETCD_LIMIT: Duration = Duration::from_secs(2);
-/// The port that upstream's client uses for its HTTP server.
-const HTTP_PORT: u16 = 9300;
-
-/// The arguments of `setup`.
-#[derive(Debug)]
-struct SetupArguments {
-    local_hostname: String,
-    metadata_server: String,
-    segment_bytes: u64,
-    buffer_bytes: u64,
-    protocol: String,
-    devices: String,
-    master: String,
-    has_engine: bool,
-    has_ssd_offload: bool,
-    tenant: String,
-    /// The port of the client's HTTP server, if it is enabled.
-    http_port: Option<u16>,
-}
 
 #[pymethods]
 impl MooncakeDistributedStore {
@@ -79,7 +39,7 @@ impl MooncakeDistributedStore {
     /// such as "4gb". `engine` and the disk arguments have no effect.
     #[pyo3(signature = (*args, **kwargs))]
     fn setup(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<i32> {
-        let arguments = match named(args, kwargs)? {
+        let arguments = match arguments_of(args, kwargs)? {
             Ok(arguments) => arguments,
             Err(why) => {
                 tracing::error!("{why}");
@@ -100,116 +60,46 @@ impl MooncakeDistributedStore {
                 end(py, self.replace(Some(session)));
                 0
             }
-            Err((code, why)) => {
-                tracing::error!(code = code.0, "setup failed: {why}");
-                code.0
+            Err(error) => {
+                tracing::error!(code = error.code().0, "setup failed: {error}");
+                error.code().0
             }
         })
     }
 }
 
-/// Returns the arguments. The inner error is a dictionary that is not valid.
-fn named(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Result<SetupArguments, String>> {
-    let py = args.py();
-    let given = PyDict::new(py);
-    let dictionary = match (args.len(), kwargs) {
-        (1, None) => args.get_item(0)?.cast_into::<PyDict>().ok(),
-        (0, Some(kwargs)) if kwargs.len() == 1 => match kwargs.get_item("config")? {
-            Some(config) => Some(config.cast_into::<PyDict>()?),
-            None => None,
-        },
-        _ => None,
-    };
-    if let Some(dictionary) = &dictionary {
-        for (name, value) in dictionary {
-            let name: String = name.extract()?;
-            if !NAMES.contains(&&*name) && name != SOCKET_PATH {
-                // The wheel's client ignores it without a message. LMCache passes keys of its own.
-                tracing::warn!(key = name, "unknown key in the configuration; known keys: {}", NAMES.join(", "));
-                continue;
-            }
-            given.set_item(name, value)?;
-        }
-    } else {
-        if args.len() > NAMES.len() {
-            return Err(PyTypeError::new_err(format!("setup() takes at most {} arguments", NAMES.len())));
-        }
-        for (name, value) in NAMES.iter().zip(args) {
-            given.set_item(name, value)?;
-        }
-        for (name, value) in kwargs.into_iter().flatten() {
-            let name: String = name.extract()?;
-            if !NAMES.contains(&&*name) || given.contains(&name)? {
-                return Err(PyTypeError::new_err(format!("setup() got an unexpected keyword argument '{name}'")));
-            }
-            given.set_item(name, value)?;
-        }
-        for name in &NAMES[..REQUIRED] {
-            if !given.contains(name)? {
-                return Err(PyTypeError::new_err(format!("setup() missing required argument '{name}'")));
-            }
-        }
+/// Why the client was not started.
+#[derive(Debug)]
+enum SetupError {
+    /// An argument is not valid.
+    Argument(String),
+    /// The master, etcd or this host does not allow it.
+    Start(String),
+}
+
+impl SetupError {
+    fn argument(name: &str, error: impl Display) -> SetupError {
+        SetupError::Argument(format!("{name}: {error}"))
     }
-    let arguments = SetupArguments::from_dict(&given, dictionary.is_some());
-    match arguments {
-        Err(error) if dictionary.is_some() => Ok(Err(error.value(py).to_string())),
-        arguments => arguments.map(Ok),
+
+    fn code(&self) -> ErrorCode {
+        match self {
+            SetupError::Argument(_) => ErrorCode::INVALID_PARAMS,
+            SetupError::Start(_) => ErrorCode::INTERNAL_ERROR,
+        }
     }
 }
 
-impl SetupArguments {
-    fn from_dict(given: &Bound<'_, PyDict>, is_dictionary: bool) -> PyResult<SetupArguments> {
-        let text = |name: &str, default: &str| -> PyResult<String> {
-            given.get_item(name)?.map_or(Ok(default.to_owned()), |value| value.extract())
-        };
-        let switch = |name: &str| -> PyResult<bool> {
-            let Some(value) = given.get_item(name)? else { return Ok(false) };
-            let as_text = |value: &Bound<'_, PyAny>| value.extract::<String>().ok();
-            match as_text(&value).filter(|_| is_dictionary) {
-                Some(text) => Ok(matches!(&*text.to_ascii_lowercase(), "1" | "true" | "yes" | "on")),
-                None => value.extract(),
-            }
-        };
-        let size = |name: &str| -> PyResult<u64> {
-            let Some(value) = given.get_item(name)? else { return Ok(DICTIONARY_SIZE) };
-            match value.extract::<String>().ok().filter(|_| is_dictionary) {
-                Some(text) => text
-                    .parse::<ByteSize>()
-                    .map(|size| size.0)
-                    .map_err(|error| PyValueError::new_err(format!("{name}: {error}"))),
-                None => value.extract(),
-            }
-        };
-        let port = || -> PyResult<u16> {
-            let Some(value) = given.get_item("client_http_port")? else { return Ok(HTTP_PORT) };
-            match value.extract::<String>().ok().filter(|_| is_dictionary) {
-                Some(text) => text.parse().map_err(|_| PyValueError::new_err(format!("client_http_port: '{text}'"))),
-                None => value.extract(),
-            }
-        };
-        let is_http_on = switch("enable_client_http_server")?;
-        Ok(SetupArguments {
-            local_hostname: text("local_hostname", "")?,
-            metadata_server: text("metadata_server", "")?,
-            segment_bytes: size("global_segment_size")?,
-            buffer_bytes: size("local_buffer_size")?,
-            protocol: text("protocol", "tcp")?,
-            devices: text("rdma_devices", "")?,
-            master: text("master_server_addr", "127.0.0.1:50051")?,
-            has_engine: given.get_item("engine")?.is_some_and(|engine| !engine.is_none()),
-            has_ssd_offload: switch("enable_ssd_offload")? | !text("ssd_offload_path", "")?.is_empty(),
-            tenant: text("tenant_id", "default")?,
-            http_port: Some(port()?).filter(|_| is_http_on),
-        })
+impl Display for SetupError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let (SetupError::Argument(why) | SetupError::Start(why)) = self;
+        f.write_str(why)
     }
 }
-
-type Failed = (ErrorCode, String);
 
 /// Starts a client that contributes `segment_bytes` of memory.
-fn start(arguments: SetupArguments) -> Result<Session, Failed> {
-    let internal = |why: String| (ErrorCode::INTERNAL_ERROR, why);
-    let runtime = background().map_err(|error| internal(format!("cannot create a runtime: {error}")))?;
+fn start(arguments: SetupArguments) -> Result<Session, SetupError> {
+    let runtime = background().map_err(|error| SetupError::Start(format!("cannot create a runtime: {error}")))?;
     if arguments.has_engine {
         tracing::warn!("the transfer engine of another library cannot be shared; this client uses its own");
     }
@@ -221,20 +111,24 @@ fn start(arguments: SetupArguments) -> Result<Session, Failed> {
     Ok(Session::new(runtime, running, metrics))
 }
 
-async fn start_node(arguments: &SetupArguments, metrics: Option<Arc<ClientMetrics>>) -> Result<RunningNode, Failed> {
-    let invalid = |why: String| (ErrorCode::INVALID_PARAMS, why);
-    let internal = |why: String| (ErrorCode::INTERNAL_ERROR, why);
+async fn start_node(
+    arguments: &SetupArguments,
+    metrics: Option<Arc<ClientMetrics>>,
+) -> Result<RunningNode, SetupError> {
     let env = RealEnv::new();
     let began = tokio::time::Instant::now();
     let wait =
         variable("MCCTL_SETUP_WAIT_SECONDS").and_then(|text| text.parse().ok()).map_or(WAIT, Duration::from_secs);
-    let protocol: TransferProtocol =
-        arguments.protocol.to_ascii_lowercase().parse().map_err(|error| internal(format!("{error}")))?;
+    let protocol: TransferProtocol = arguments
+        .protocol
+        .to_ascii_lowercase()
+        .parse()
+        .map_err(|error| SetupError::Start(format!("protocol: {error}")))?;
     let (master, leader) = find_master(&arguments.master, wait, &env).await?;
     let followed = leader.as_ref().map(|leader| ServerAddress::Leader(leader.leader.clone()));
     let mut config: ClientConfig = StoreClient::builder(master)
         .leader(followed)
-        .metadata(arguments.metadata_server.parse().map_err(|error| invalid(format!("metadata_server: {error}")))?)
+        .metadata(arguments.metadata_server.parse().map_err(|error| SetupError::argument("metadata_server", error))?)
         .local_hostname(&*arguments.local_hostname)
         .transport(protocol, TransportOptions::parse(&arguments.devices))
         .local_buffer(ByteSize(0))
@@ -253,14 +147,13 @@ async fn start_node(arguments: &SetupArguments, metrics: Option<Arc<ClientMetric
     config.wait_at_most(wait, began.elapsed());
     let segment_bytes = arguments.segment_bytes;
     if segment_bytes > 0 && segment_bytes < SEGMENT_BYTES_MIN && config.memory.huge.is_none() {
-        return Err(invalid(format!(
-            "global_segment_size is {segment_bytes} bytes; the minimum is {SEGMENT_BYTES_MIN}"
-        )));
+        let why = format!("{segment_bytes} bytes; the minimum is {SEGMENT_BYTES_MIN}");
+        return Err(SetupError::argument("global_segment_size", why));
     }
     // Values are sent from where they lie, so no local buffer is needed.
     tracing::debug!(bytes = arguments.buffer_bytes, "local_buffer_size has no effect");
     let node = Node::start(NodeConfig { client: config, segment_bytes: ByteSize(segment_bytes) }, env.clone());
-    let node = node.await.map_err(|error| internal(error.to_string()))?;
+    let node = node.await.map_err(|error| SetupError::Start(error.to_string()))?;
     let http = match arguments.http_port {
         None => None,
         Some(port) => {
@@ -269,7 +162,7 @@ async fn start_node(arguments: &SetupArguments, metrics: Option<Arc<ClientMetric
                 Ok(http) => Some(http),
                 Err(error) => {
                     node.stop().await;
-                    return Err(internal(format!("cannot start the client's HTTP server: {error}")));
+                    return Err(SetupError::Start(format!("cannot start the client's HTTP server: {error}")));
                 }
             }
         }
@@ -282,9 +175,9 @@ async fn find_master(
     address: &str,
     wait: Duration,
     env: &RealEnv,
-) -> Result<(HostPort, Option<LeaderSubscription>), Failed> {
-    let invalid = |why: String| (ErrorCode::INVALID_PARAMS, format!("master_server_addr '{address}': {why}"));
-    let unreachable = |why: String| (ErrorCode::INTERNAL_ERROR, format!("master_server_addr '{address}': {why}"));
+) -> Result<(HostPort, Option<LeaderSubscription>), SetupError> {
+    let named = |why: String| format!("master_server_addr '{address}': {why}");
+    let (invalid, unreachable) = (|why| SetupError::Argument(named(why)), |why| SetupError::Start(named(why)));
     if !address.starts_with("etcd://") {
         return Ok((address.parse().map_err(|error| invalid(format!("{error}")))?, None));
     }
