@@ -32,6 +32,8 @@ pub(super) struct NodeStatus<'a> {
     transport: Option<&'a str>,
     peers: &'a [PeerStats],
     devices: &'a [DeviceStats],
+    /// Number of clients on the node's host that have mapped its memory.
+    shared_memory_clients: usize,
 }
 
 /// Queries `nodes` concurrently. `limit` is the timeout per node.
@@ -72,10 +74,16 @@ impl<'a> NodeStatus<'a> {
                 transport: Some(&figures.transport),
                 peers: &figures.peers,
                 devices: &figures.devices,
+                shared_memory_clients: figures.shared_memory_clients,
             },
-            Err(error) => {
-                NodeStatus { node, error: Some(error.to_string()), transport: None, peers: &[], devices: &[] }
-            }
+            Err(error) => NodeStatus {
+                node,
+                error: Some(error.to_string()),
+                transport: None,
+                peers: &[],
+                devices: &[],
+                shared_memory_clients: 0,
+            },
         }
     }
 }
@@ -89,7 +97,12 @@ pub(super) fn render(nodes: &[NodeStatus<'_>]) -> String {
             (None, Some("")) | (None, None) => "still starting".to_owned(),
             (None, Some(transport)) => {
                 let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-                format!("{}, {}", escaped(transport), counted(node.peers.len(), "peer"))
+                let mut summary = format!("{}, {}", escaped(transport), counted(node.peers.len(), "peer"));
+                if node.shared_memory_clients > 0 {
+                    let clients = counted(node.shared_memory_clients, "client");
+                    summary.push_str(&format!(", {clients} on its host over shared-memory"));
+                }
+                summary
             }
         };
         text.push_str(&format!("node      {}  {summary}\n", node.node));
@@ -178,7 +191,7 @@ mod tests {
             devices: vec![device],
             ..TransportStats::default()
         };
-        let tcp = TransportStats { transport: "tcp".to_owned(), ..TransportStats::default() };
+        let tcp = TransportStats { transport: "tcp".to_owned(), shared_memory_clients: 2, ..TransportStats::default() };
         let refused = TransportStatsError::from(FetchError::Unreachable("Connection refused".to_owned()));
         let replies: Vec<NodeReply> =
             [("node-1:8080", Ok(rdma)), ("node-3:8080", Ok(tcp)), ("node-4:8080", Err(refused))]
@@ -192,7 +205,7 @@ mod tests {
          node-2:15001  rdma       up     1 MiB    3 MiB         1
          device  port  GID                 state  endpoints   read  written  failures
          mlx5_0  1     3 ::ffff:192.0.2.1  up             2  1 MiB    3 MiB  1 connection, 2 peer
-        node      node-3:8080  tcp, 0 peers
+        node      node-3:8080  tcp, 0 peers, 2 clients on its host over shared-memory
         node      node-4:8080  no figures: Connection refused
         ");
     }

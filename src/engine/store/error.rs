@@ -114,6 +114,11 @@ impl StoreError {
         matches!(self, StoreError::Transfer { writing: true, source, .. } if source.may_still_land())
     }
 
+    /// Returns true if a read may succeed after another lookup.
+    pub fn is_lookup_lost(&self) -> bool {
+        matches!(self, StoreError::LookupLost { .. })
+    }
+
     /// Returns true if the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == ErrorCode::OBJECT_NOT_FOUND

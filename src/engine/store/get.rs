@@ -12,7 +12,7 @@ use crate::engine::sys::memory::{Memory, Slice};
 /// If memory for an object is granted within this time, the object is read under the lease granted by the lookup that returned its size.
 const LEASE_REUSED_FOR: Duration = Duration::from_millis(500);
 /// Maximum number of reads of an object, each with its own lookup, if the connection to the master is lost during the read.
-const READS_MAX: u32 = 3;
+pub const READS_MAX: u32 = 3;
 
 impl<E: Env> StoreClient<E> {
     /// Reads objects directly into the caller's memory. Returns the size of each object. A slice may be larger than its object.
@@ -128,9 +128,8 @@ fn whole(local: Slice) -> Vec<ObjectPart> {
     vec![ObjectPart { offset: 0, local }]
 }
 
-/// Whether a read may succeed after another lookup.
 fn is_lost<T>(result: &Result<T, StoreError>) -> bool {
-    matches!(result, Err(StoreError::LookupLost { .. }))
+    result.as_ref().is_err_and(StoreError::is_lookup_lost)
 }
 
 /// Returns the part of `buffer` that the object fills.

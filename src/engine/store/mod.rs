@@ -45,6 +45,7 @@ pub use client_builder::StoreClientBuilder;
 pub use client_config::{ClientConfig, DEFAULT_TENANT, TransferThreads};
 pub use client_start::StoreStartError;
 pub use error::StoreError;
+pub use get::READS_MAX;
 pub use node::{Node, NodeConfig};
 pub use node_client::{NodeClient, TransportStatsError};
 pub use node_store::NodeStore;

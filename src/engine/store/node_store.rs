@@ -80,7 +80,10 @@ impl<E: Env> ObjectStore for NodeStore<E> {
             client_write_bytes: moved.issued.written_bytes + moved.local.written_bytes,
             segment_bytes: self.segments.bytes(),
             connections: moved.connections_open,
-            transport: TransportStats::new(engine.protocol(), engine.peers(), engine.rails()),
+            transport: TransportStats {
+                shared_memory_clients: engine.shared_memory_clients(),
+                ..TransportStats::new(engine.protocol(), engine.peers(), engine.rails())
+            },
         }
     }
 }

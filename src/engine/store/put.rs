@@ -3,6 +3,7 @@
 //! The replicas on each node are one transfer. The objects of a node are completed as soon as all their replicas are written, while the
 //! transfers to other nodes go on.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -299,17 +300,33 @@ impl<E: Env> StoreClient<E> {
 }
 
 impl BatchWrite<'_> {
+    /// Returns the outcome of each object. A key that the batch contains twice exists already for the second object, and has the outcome
+    /// of the first one if that failed.
     fn into_outcomes(self) -> Vec<Result<PutOutcome, StoreError>> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        state.into_iter().map(|object| object.outcome).collect()
+        let mut outcomes: Vec<_> = state.into_iter().map(|object| object.outcome).collect();
+        let failed: HashMap<&ObjectKey, StoreError> = (self.objects.iter().zip(&outcomes))
+            .filter_map(|((key, _), outcome)| Some((key, outcome.as_ref().err()?.clone())))
+            .collect();
+        if !failed.is_empty() {
+            for ((key, _), outcome) in self.objects.iter().zip(&mut outcomes) {
+                if matches!(outcome, Ok(PutOutcome::AlreadyExists))
+                    && let Some(error) = failed.get(key)
+                {
+                    *outcome = Err(error.clone());
+                }
+            }
+        }
+        outcomes
     }
 }
 
-/// Whether an object with this error was allocated, and nothing more is written to it.
+/// Whether an object with this error was allocated, nothing more is written to it, and the allocation is certainly still this client's. A
+/// lost allocation may have been replaced by another put of the same key, whose memory a revocation would free. The master drops it later.
 pub fn is_revocable(error: &StoreError) -> bool {
     match error {
         StoreError::Transfer { .. } => !error.may_still_land(),
-        StoreError::NoReplica { .. } | StoreError::Empty { .. } | StoreError::AllocationLost { .. } => true,
+        StoreError::NoReplica { .. } | StoreError::Empty { .. } => true,
         _ => false,
     }
 }

@@ -277,7 +277,7 @@ impl<E: Env> SegmentManager<E> {
             tokio::spawn(async move { manager.quarantine(kept).await });
         } else {
             tokio::spawn(async move {
-                manager.client.inner.env.sleep(grace + RELEASE_AFTER).await;
+                manager.client.inner.env.sleep(grace.saturating_add(RELEASE_AFTER)).await;
                 let kept = manager.deregister(managed).await;
                 manager.quarantine(kept).await;
             });

@@ -23,12 +23,21 @@ pub struct TransportStats {
     pub peers: Vec<PeerStats>,
     /// RDMA devices in use; empty with tcp.
     pub devices: Vec<DeviceStats>,
+    /// Number of clients on this host that have mapped the node's memory. Older releases do not report it.
+    #[serde(default)]
+    pub shared_memory_clients: usize,
 }
 
 /// Statistics for a node that has not started.
 impl Default for TransportStats {
     fn default() -> TransportStats {
-        TransportStats { schema: SCHEMA.to_owned(), transport: String::new(), peers: Vec::new(), devices: Vec::new() }
+        TransportStats {
+            schema: SCHEMA.to_owned(),
+            transport: String::new(),
+            peers: Vec::new(),
+            devices: Vec::new(),
+            shared_memory_clients: 0,
+        }
     }
 }
 
@@ -131,7 +140,13 @@ impl TransportStats {
         let mut peers: Vec<PeerStats> = others.map(peer).collect();
         peers.sort_unstable_by(|a, b| a.segment.cmp(&b.segment));
         let devices = rails.into_iter().map(device).collect();
-        TransportStats { schema: SCHEMA.to_owned(), transport: transport.to_owned(), peers, devices }
+        TransportStats {
+            schema: SCHEMA.to_owned(),
+            transport: transport.to_owned(),
+            peers,
+            devices,
+            shared_memory_clients: 0,
+        }
     }
 
     /// Renders the transport part of `/metrics`. Peers are counted but not listed individually, because there may be
@@ -150,6 +165,9 @@ impl TransportStats {
                 let _ = writeln!(text, "mcctl_node_peers{{transport=\"{over}\",state=\"{state}\"}} {count}");
             }
         }
+        let name = "mcctl_node_shared_memory_clients";
+        family(&mut text, name, "gauge", "Clients on this host that have mapped this node's memory");
+        let _ = writeln!(text, "{name} {}", self.shared_memory_clients);
         if self.devices.is_empty() {
             return text;
         }
@@ -245,7 +263,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
         }
-        assert_eq!(text.matches("# TYPE").count(), 2 + DEVICE_FAMILIES.len());
+        assert_eq!(text.matches("# TYPE").count(), 3 + DEVICE_FAMILIES.len());
         let tcp = TransportStats::new("tcp", Vec::new(), Vec::new()).metrics();
         assert!(tcp.contains("transport=\"tcp\",state=\"down\"} 0") && !tcp.contains("rdma"), "{tcp}");
         assert_eq!(TransportStats::default().metrics(), "");

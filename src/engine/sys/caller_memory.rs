@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-use crate::engine::sys::memory::{Memory, MemoryBacking};
+use crate::engine::sys::memory::{Memory, MemoryBacking, Slice};
 
 /// Bytes checked per system call.
 const STEP: usize = 1 << 30;
@@ -11,32 +11,79 @@ const STEP: usize = 1 << 30;
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CallerMemoryError {
-    #[error("{len} bytes at address {address:#x} are not memory of this process")]
-    NotMapped { address: u64, len: usize },
+    #[error("{len} bytes at address {address:#x} are not memory of this process, or it may not {usage}")]
+    NotUsable { address: u64, len: usize, usage: MemoryUse },
+}
+
+/// What is done with the caller's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryUse {
+    Read,
+    Write,
+    /// It is not known yet.
+    Later,
+}
+
+impl std::fmt::Display for MemoryUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            MemoryUse::Read => "read it",
+            MemoryUse::Write => "write to it",
+            MemoryUse::Later => "access it",
+        })
+    }
 }
 
 /// Returns the memory at an address that the caller of this process's API has passed. The caller has promised that the memory remains valid
-/// until the value is dropped, as for the same functions upstream. A range that is not mapped now is refused, so that a wrong address causes
-/// an error, as far as that can be detected.
+/// until the value is dropped, as for the same functions upstream. A range that cannot be used now is refused, so that a wrong address or a
+/// read-only mapping causes an error, as far as that can be detected. With [`MemoryUse::Later`], only unmapped ranges are refused.
 ///
 /// # Errors
-/// The range is not mapped.
-pub fn caller_memory(address: u64, len: usize) -> Result<Memory, CallerMemoryError> {
-    let error = CallerMemoryError::NotMapped { address, len };
+/// The range is not mapped, or its pages do not permit the use.
+pub fn caller_memory(address: u64, len: usize, usage: MemoryUse) -> Result<Memory, CallerMemoryError> {
     let base = usize::try_from(address).ok().and_then(|address| NonNull::new(address as *mut u8));
-    let Some(base) = base.filter(|_| is_mapped(address, len)) else { return Err(error) };
+    let Some(base) = base.filter(|_| is_usable(address, len, usage)) else {
+        return Err(CallerMemoryError::NotUsable { address, len, usage });
+    };
     // SAFETY: the range is mapped. That it stays so, and that nothing holds a reference to the bytes, is the promise of the caller of the
     // API (see above), because no check could establish it.
     Ok(unsafe { Memory::from_parts(base, len, MemoryBacking::Caller) })
 }
 
-/// Whether all pages of the range are mapped.
-fn is_mapped(address: u64, len: usize) -> bool {
+/// Whether a slice of [`caller_memory`] that was accepted for a later use permits `usage` now.
+pub fn permits(slice: &Slice, usage: MemoryUse) -> bool {
+    is_usable(slice.pointer(0).addr().get() as u64, slice.len(), usage)
+}
+
+/// Whether all pages of the range are mapped, and permit the use.
+fn is_usable(address: u64, len: usize, usage: MemoryUse) -> bool {
     let page = page_size();
     let Some(start) = usize::try_from(address).ok().map(|address| address / page * page) else { return false };
     let Some(end) = (address as usize).checked_add(len).and_then(|end| end.checked_next_multiple_of(page)) else {
         return false;
     };
+    let advice = match usage {
+        MemoryUse::Read => libc::MADV_POPULATE_READ,
+        MemoryUse::Write => libc::MADV_POPULATE_WRITE,
+        MemoryUse::Later => return is_mapped(start, end, page),
+    };
+    loop {
+        // SAFETY: the call touches the pages of the range as the copy does later, and changes no byte. It fails where a copy would raise a
+        // signal.
+        let rc = unsafe { libc::madvise(start as *mut libc::c_void, end - start, advice) };
+        if rc == 0 {
+            return true;
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR | libc::EAGAIN) => {}
+            // Linux before 5.14, or memory of a device.
+            Some(libc::EINVAL) => return is_mapped(start, end, page),
+            _ => return false,
+        }
+    }
+}
+
+fn is_mapped(start: usize, end: usize, page: usize) -> bool {
     let mut residency = vec![0u8; STEP.min(end - start) / page];
     let mut at = start;
     while at < end {
@@ -64,7 +111,7 @@ mod tests {
     #[test]
     fn mapped_memory_is_used_where_it_lies_and_not_freed() {
         let mut owner = vec![1u8; 10_000];
-        let memory = caller_memory(owner.as_ptr() as u64, owner.len()).unwrap();
+        let memory = caller_memory(owner.as_ptr() as u64, owner.len(), MemoryUse::Write).unwrap();
         memory.write_at(9_999, &[7]).unwrap();
         drop(memory);
         assert_eq!(owner.pop(), Some(7));
@@ -75,7 +122,31 @@ mod tests {
         let owner = [1u8; 16];
         let address = owner.as_ptr() as u64;
         for (address, len) in [(0, 10), (8, 10), (u64::MAX, 2), (address, 1 << 46), (1 << 60, 1)] {
-            assert!(caller_memory(address, len).is_err(), "{address:#x} {len}");
+            for usage in [MemoryUse::Read, MemoryUse::Write, MemoryUse::Later] {
+                assert!(caller_memory(address, len, usage).is_err(), "{address:#x} {len} {usage:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn memory_without_the_permission_is_refused() {
+        use MemoryUse::{Later, Read, Write};
+        for (protection, allowed) in [
+            (libc::PROT_NONE, &[Later][..]),
+            (libc::PROT_READ, &[Later, Read]),
+            (libc::PROT_READ | libc::PROT_WRITE, &[Later, Read, Write]),
+        ] {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a new anonymous mapping of one page, which nothing accesses, and which is removed below.
+            let page = unsafe { libc::mmap(std::ptr::null_mut(), page_size(), protection, flags, -1, 0) };
+            for usage in [Later, Read, Write] {
+                let accepted = caller_memory(page as u64, 100, usage).is_ok();
+                assert_eq!(accepted, allowed.contains(&usage), "{protection} {usage:?}");
+            }
+            let later = caller_memory(page as u64, 100, Later).unwrap();
+            assert_eq!(permits(&std::sync::Arc::new(later).whole(), Write), allowed.contains(&Write));
+            // SAFETY: the mapping from above, to which nothing refers any more.
+            unsafe { libc::munmap(page, page_size()) };
         }
     }
 }

@@ -67,7 +67,7 @@ impl SharedView {
             return Err(SharedFileError::Short { found, wanted: len });
         }
         let is_huge = fstatfs(file)?.filesystem_type() == HUGETLBFS_MAGIC;
-        if is_huge && !is_dense(file, found) {
+        if is_huge && !is_dense(file) {
             return Err(SharedFileError::Sparse);
         }
         // A mapping of huge pages can only be removed as a whole. The size of such a file is a multiple of its page size.
@@ -171,7 +171,7 @@ impl SharedSource {
 
     /// Whether every page exists. Pages of a sealed file stay.
     pub fn is_dense(&self) -> bool {
-        is_dense(&self.file, self.len)
+        is_dense(&self.file)
     }
 
     /// Copies the bytes at `offset` to `into`. `dense` is a result of [`is_dense`](SharedSource::is_dense).
@@ -225,10 +225,12 @@ fn file_size(file: &impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(nix::sys::stat::fstat(file)?.st_size).unwrap_or(0))
 }
 
-/// Whether the first `len` bytes of a file, or all of its bytes, are allocated.
-fn is_dense(file: &impl AsFd, len: u64) -> bool {
-    let blocks = nix::sys::stat::fstat(file).map_or(0, |found| u64::try_from(found.st_blocks).unwrap_or(0));
-    blocks.saturating_mul(BLOCK_BYTES) >= len
+/// Whether all bytes of a file are allocated.
+fn is_dense(file: &impl AsFd) -> bool {
+    nix::sys::stat::fstat(file).is_ok_and(|found| {
+        let blocks = u64::try_from(found.st_blocks).unwrap_or(0);
+        u64::try_from(found.st_size).is_ok_and(|size| blocks.saturating_mul(BLOCK_BYTES) >= size)
+    })
 }
 
 #[cfg(test)]

@@ -322,6 +322,11 @@ impl TransferEngine {
         remotes.iter().map(|remote| remote.counters()).collect()
     }
 
+    /// Returns the number of clients on this host that have mapped this engine's memory.
+    pub fn shared_memory_clients(&self) -> usize {
+        self.inner.shared.clients()
+    }
+
     /// Returns the transport over which `segment` is reached, as in [`PeerCounters`].
     pub fn transport_to(&self, segment: &str) -> &'static str {
         let now = (self.inner.context.clock)();

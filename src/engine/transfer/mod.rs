@@ -52,6 +52,7 @@ pub use remote::PendingTransfer;
 pub use shared_memory::{SharedMemorySettings, SocketDirectoryError};
 pub use transports::{TransferProtocol, TransportSettings};
 pub use types::{Access, Op, OpKind, RemoteAddr, WriteRetry};
+pub use variables::VariableReader;
 
 /// The `Env`'s monotonic clock, for blocking code.
 pub type MonoClock = Arc<dyn Fn() -> Mono + Send + Sync>;

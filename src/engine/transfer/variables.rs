@@ -8,16 +8,18 @@ use std::time::Duration;
 /// Looks up variables and collects warnings about invalid values.
 pub struct VariableReader<'a> {
     pub(in crate::engine::transfer) lookup: &'a dyn Fn(&str) -> Option<String>,
-    pub(in crate::engine::transfer) warnings: Vec<String>,
+    /// A warning for each invalid value.
+    pub warnings: Vec<String>,
 }
 
 impl<'a> VariableReader<'a> {
-    pub(in crate::engine::transfer) fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> VariableReader<'a> {
+    /// Creates a reader of the variables that `lookup` returns.
+    pub fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> VariableReader<'a> {
         VariableReader { lookup, warnings: Vec::new() }
     }
 
     /// Returns the value of the first of `names` that is set, as a number in `range`.
-    pub(in crate::engine::transfer) fn number<T>(&mut self, names: &[&str], range: RangeInclusive<T>, otherwise: T) -> T
+    pub fn number<T>(&mut self, names: &[&str], range: RangeInclusive<T>, otherwise: T) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
     {
@@ -34,17 +36,13 @@ impl<'a> VariableReader<'a> {
         }
     }
 
-    pub(in crate::engine::transfer) fn seconds(
-        &mut self,
-        name: &str,
-        range: RangeInclusive<u64>,
-        otherwise: Duration,
-    ) -> Duration {
+    /// Returns the variable's value as a number of seconds in `range`.
+    pub fn seconds(&mut self, name: &str, range: RangeInclusive<u64>, otherwise: Duration) -> Duration {
         Duration::from_secs(self.number(&[name], range, otherwise.as_secs()))
     }
 
     /// Reads a switch as upstream does: on if set, unless the value is 0, false, no or off.
-    pub(in crate::engine::transfer) fn switch(&mut self, name: &str, otherwise: bool) -> bool {
+    pub fn switch(&mut self, name: &str, otherwise: bool) -> bool {
         match (self.lookup)(name) {
             None => otherwise,
             Some(text) => match text.trim().to_ascii_lowercase().as_str() {

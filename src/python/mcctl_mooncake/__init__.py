@@ -8,6 +8,10 @@ __all__ = ["BufferPool", "RegisteredBufferPool"]
 
 
 def __getattr__(name):
+    if name == "__version__":
+        from ._native import __version__
+
+        return __version__
     if name in __all__:
         from .buffer_pool import BufferPool
 

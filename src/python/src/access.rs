@@ -4,6 +4,7 @@ use mcctl_store::engine::store::StoreError;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, code, each, error_code, flat, keys};
+use crate::interpreter::detached;
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
 
 #[pymethods]
@@ -11,7 +12,7 @@ impl MooncakeDistributedStore {
     /// Returns 1 if the object exists, 0 if not, or a negative code.
     fn is_exist(&self, py: Python<'_>, key: Key) -> i32 {
         let Some(session) = self.session() else { return NOT_SET_UP };
-        presence(py.detach(|| flat(session.run(async |client| client.exists(&key.0).await))))
+        presence(detached(py, || flat(session.run(async |client| client.exists(&key.0).await))))
     }
 
     /// Returns 1, 0 or a negative code for each key, like `is_exist`. One request to the master.
@@ -22,7 +23,7 @@ impl MooncakeDistributedStore {
         if keys.is_empty() {
             return Vec::new();
         }
-        py.detach(|| {
+        detached(py, || {
             let results = session.run(async |client| client.batch_exists(&keys).await);
             each(keys.len(), results).into_iter().map(presence).collect()
         })
@@ -31,7 +32,7 @@ impl MooncakeDistributedStore {
     /// Returns the object's size in bytes, or a negative code.
     fn get_size(&self, py: Python<'_>, key: Key) -> i64 {
         let Some(session) = self.session() else { return i64::from(NOT_SET_UP) };
-        let stat = py.detach(|| flat(session.run(async |client| client.stat(&key.0).await)));
+        let stat = detached(py, || flat(session.run(async |client| client.stat(&key.0).await)));
         match stat {
             Ok(stat) => i64::try_from(stat.size).unwrap_or(i64::MAX),
             Err(error) => i64::from(error_code(&error)),
@@ -42,7 +43,7 @@ impl MooncakeDistributedStore {
     #[pyo3(signature = (key, force = false))]
     fn remove(&self, py: Python<'_>, key: Key, force: bool) -> i32 {
         let Some(session) = self.session() else { return NOT_SET_UP };
-        code(py.detach(|| flat(session.run(async |client| client.remove(&key.0, force).await))))
+        code(detached(py, || flat(session.run(async |client| client.remove(&key.0, force).await))))
     }
 
     /// Removes objects. Returns 0 or a negative code for each.
@@ -53,7 +54,7 @@ impl MooncakeDistributedStore {
         if keys.is_empty() {
             return Vec::new();
         }
-        py.detach(|| {
+        detached(py, || {
             let results = session.run(async |client| client.batch_remove(&keys, force).await);
             each(keys.len(), results).into_iter().map(code).collect()
         })
@@ -64,14 +65,14 @@ impl MooncakeDistributedStore {
     fn remove_by_regex(&self, py: Python<'_>, regex_pattern: &str, force: bool) -> i64 {
         let Some(session) = self.session() else { return i64::from(NOT_SET_UP) };
         let expression = regex_pattern.to_owned();
-        count(py.detach(|| flat(session.run(async |client| client.remove_by_regex(&expression, force).await))))
+        count(detached(py, || flat(session.run(async |client| client.remove_by_regex(&expression, force).await))))
     }
 
     /// Removes every object. Returns their number, or a negative code. Objects that are being read remain without `force`.
     #[pyo3(signature = (force = false))]
     fn remove_all(&self, py: Python<'_>, force: bool) -> i64 {
         let Some(session) = self.session() else { return i64::from(NOT_SET_UP) };
-        count(py.detach(|| flat(session.run(async |client| client.remove_all(force).await))))
+        count(detached(py, || flat(session.run(async |client| client.remove_all(force).await))))
     }
 }
 

@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
 use pyo3::prelude::*;
 
 use crate::arguments::Natural;
+use crate::interpreter::detached;
 
 /// The memory of all allocators in this process, by address. It is used instead of plain memory at the same address, because nodes on the
 /// same host can copy from it.
@@ -46,7 +47,7 @@ impl MooncakeHostMemAllocator {
             (MemoryPolicy::from_env(&lookup), TransferSettings::from_env(&lookup));
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let policy = MemoryPolicy { private: !settings.shared_memory.enabled, ..policy };
-        let memory = py.detach(|| MemorySource::new(policy).buffer(size));
+        let memory = detached(py, || MemorySource::new(policy).buffer(size));
         let memory = memory.map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         let address = memory.address();
         BLOCKS.write().unwrap_or_else(PoisonError::into_inner).insert(address, Arc::new(memory));
@@ -61,7 +62,7 @@ impl MooncakeHostMemAllocator {
             return -1;
         }
         let block = BLOCKS.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
-        py.detach(|| drop(block));
+        detached(py, || drop(block));
         0
     }
 }

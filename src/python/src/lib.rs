@@ -12,6 +12,7 @@
 mod access;
 mod arguments;
 mod host_memory;
+mod interpreter;
 mod logging;
 mod memory;
 mod objects;
@@ -23,6 +24,7 @@ mod segments;
 mod session;
 mod setup;
 mod setup_arguments;
+mod setup_variables;
 mod store;
 mod tasks;
 mod values;

@@ -5,9 +5,11 @@ use std::sync::PoisonError;
 use mcctl_store::engine::base::ObjectKey;
 use mcctl_store::engine::store::{ObjectPart, ReplicateConfig, StoreError, WriteMethod};
 use mcctl_store::engine::sys::Slice;
+use mcctl_store::engine::sys::caller_memory::MemoryUse;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, Natural, bytes_or_code, code, each, error_code, flat, keys};
+use crate::interpreter::detached;
 use crate::replicate_config::{NativeReplicateConfig, options};
 use crate::session::Session;
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
@@ -115,14 +117,14 @@ impl MooncakeDistributedStore {
     #[pyo3(signature = (buffer_ptr, size))]
     fn register_buffer(&self, py: Python<'_>, buffer_ptr: Natural, size: Natural) -> i32 {
         let Some(session) = self.session() else { return NOT_SET_UP };
-        py.detach(|| session.register(buffer_ptr.0, size.size()))
+        detached(py, || session.register(buffer_ptr.0, size.size()))
     }
 
     /// Unregisters a buffer. Returns 0, or a negative code if it is not registered.
     #[pyo3(signature = (buffer_ptr))]
     fn unregister_buffer(&self, py: Python<'_>, buffer_ptr: Natural) -> i32 {
         let Some(session) = self.session() else { return NOT_SET_UP };
-        py.detach(|| session.unregister(buffer_ptr.0))
+        detached(py, || session.unregister(buffer_ptr.0))
     }
 }
 
@@ -139,11 +141,12 @@ impl MooncakeDistributedStore {
         let keys = self::keys(keys);
         let Some(session) = self.session() else { return vec![NOT_SET_UP; keys.len()] };
         let config = options(config);
-        py.detach(|| {
+        detached(py, || {
             if addresses.len() != keys.len() || sizes.len() != keys.len() {
                 return vec![INVALID_PARAMS; keys.len()];
             }
-            let parts = addresses.iter().zip(&sizes).map(|(addresses, sizes)| session.slices(addresses, sizes));
+            let parts = addresses.iter().zip(&sizes);
+            let parts = parts.map(|(addresses, sizes)| session.slices(addresses, sizes, MemoryUse::Read));
             let objects = keys.into_iter().zip(parts.collect::<Vec<_>>());
             session.store(method, objects.collect(), &config)
         })
@@ -152,11 +155,12 @@ impl MooncakeDistributedStore {
     fn get_buffers(&self, py: Python<'_>, keys: Vec<Key>, addresses: Vec<Natural>, sizes: Vec<Natural>) -> Vec<i64> {
         let keys = self::keys(keys);
         let Some(session) = self.session() else { return vec![i64::from(NOT_SET_UP); keys.len()] };
-        py.detach(|| {
+        detached(py, || {
             if addresses.len() != keys.len() || sizes.len() != keys.len() {
                 return vec![i64::from(INVALID_PARAMS); keys.len()];
             }
-            let slices = addresses.into_iter().zip(sizes).map(|(address, size)| session.slice(address, size));
+            let slices = addresses.into_iter().zip(sizes);
+            let slices = slices.map(|(address, size)| session.slice(address, size, MemoryUse::Write));
             let (mut results, mut objects) = (vec![i64::from(INVALID_PARAMS); keys.len()], Vec::new());
             let mut indices = Vec::with_capacity(keys.len());
             for (index, (key, slice)) in keys.into_iter().zip(slices.collect::<Vec<_>>()).enumerate() {
@@ -208,19 +212,19 @@ impl Session {
     }
 
     /// Returns the caller's memory; `None` if it does not exist.
-    pub fn slice(&self, address: Natural, size: Natural) -> Option<Slice> {
+    pub fn slice(&self, address: Natural, size: Natural, usage: MemoryUse) -> Option<Slice> {
         let buffers = self.buffers.read().unwrap_or_else(PoisonError::into_inner);
-        buffers.slice(address.0, size.size()).inspect_err(|error| tracing::warn!("{error}")).ok()
+        buffers.slice(address.0, size.size(), usage).inspect_err(|error| tracing::warn!("{error}")).ok()
     }
 
     /// Returns the caller's memory in several pieces; `None` if a piece does not exist.
-    pub fn slices(&self, addresses: &[Natural], sizes: &[Natural]) -> Option<Vec<Slice>> {
+    pub fn slices(&self, addresses: &[Natural], sizes: &[Natural], usage: MemoryUse) -> Option<Vec<Slice>> {
         if addresses.len() != sizes.len() {
             return None;
         }
         // An address without bytes may be null.
         let pieces = addresses.iter().zip(sizes).filter(|(_, size)| size.0 > 0);
-        pieces.map(|(address, size)| self.slice(*address, *size)).collect()
+        pieces.map(|(address, size)| self.slice(*address, *size, usage)).collect()
     }
 }
 

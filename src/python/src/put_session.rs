@@ -8,9 +8,11 @@ use mcctl_store::engine::base::ObjectKey;
 use mcctl_store::engine::store::{
     Allocation, ObjectPart, PartialWrite, ReplicateConfig, StoreError, WriteMethod, is_revocable,
 };
+use mcctl_store::engine::sys::caller_memory::MemoryUse;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, Natural, code, each, error_code, keys};
+use crate::interpreter::detached;
 use crate::objects::INVALID_PARAMS;
 use crate::replicate_config::{NativeReplicateConfig, options};
 use crate::session::{Session, SessionError, Worker};
@@ -139,9 +141,16 @@ impl PutSessions {
     /// Completes objects, or revokes those with an error.
     fn end(&mut self, session: &Session, keys: &[ObjectKey], revoke: bool) -> Vec<i32> {
         let mut codes = vec![INVALID_PARAMS; keys.len()];
+        let Ok(worker) = PutSessions::worker(&mut self.worker, session) else { return codes };
         let (mut good, mut bad) = (Vec::new(), Vec::new());
         for (index, key) in keys.iter().enumerate() {
-            let Some(put) = self.open.remove(key) else { continue };
+            let Some(mut put) = self.open.remove(key) else { continue };
+            worker.run(async |client| client.check(std::slice::from_ref(key), &mut put.allocation, SESSION_MAX));
+            if let Err(error) = &put.allocation.replicas[0] {
+                // The key may belong to another put by now, so it is neither completed nor revoked. The master drops an unfinished put.
+                codes[index] = error_code(error);
+                continue;
+            }
             match put.error {
                 // The bytes of a write may still arrive, so the master must not assign the memory to another object yet.
                 Some(error) if error.may_still_land() => codes[index] = error_code(&error),
@@ -149,7 +158,6 @@ impl PutSessions {
                 _ => bad.push(index),
             }
         }
-        let Ok(worker) = PutSessions::worker(&mut self.worker, session) else { return codes };
         let at = |indices: &[usize]| -> Vec<ObjectKey> { indices.iter().map(|index| keys[*index].clone()).collect() };
         if !good.is_empty() {
             let completed = worker.run(async |client| client.complete(WriteMethod::Put, &at(&good)).await);
@@ -186,7 +194,7 @@ impl MooncakeDistributedStore {
         }
         let config = options(config);
         let sizes = sizes.into_iter().map(|size| size.0).collect();
-        py.detach(|| {
+        detached(py, || {
             let mut puts = session.puts.lock().unwrap_or_else(PoisonError::into_inner);
             puts.start(&session, &keys, sizes, &config)
         })
@@ -207,10 +215,12 @@ impl MooncakeDistributedStore {
         if [all_buffer_ptrs.len(), all_sizes.len(), all_dst_offsets.len()].iter().any(|len| *len != keys.len()) {
             return vec![i64::from(INVALID_PARAMS); keys.len()];
         }
-        py.detach(|| {
+        detached(py, || {
             let mut puts = session.puts.lock().unwrap_or_else(PoisonError::into_inner);
-            let parts = (0..keys.len())
-                .map(|index| session.parts_at(&all_buffer_ptrs[index], &all_sizes[index], &all_dst_offsets[index]));
+            let parts = (0..keys.len()).map(|index| {
+                let (addresses, sizes) = (&all_buffer_ptrs[index], &all_sizes[index]);
+                session.parts_at(addresses, sizes, &all_dst_offsets[index], MemoryUse::Read)
+            });
             puts.write(&session, &keys, parts.collect())
         })
     }
@@ -230,6 +240,6 @@ impl MooncakeDistributedStore {
     fn end_puts(&self, py: Python<'_>, keys: Vec<Key>, revoke: bool) -> Vec<i32> {
         let keys = self::keys(keys);
         let Some(session) = self.session() else { return Vec::new() };
-        py.detach(|| session.puts.lock().unwrap_or_else(PoisonError::into_inner).end(&session, &keys, revoke))
+        detached(py, || session.puts.lock().unwrap_or_else(PoisonError::into_inner).end(&session, &keys, revoke))
     }
 }

@@ -4,17 +4,16 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 
 use mcctl_store::engine::base::ObjectKey;
-use mcctl_store::engine::store::{ObjectPart, StoreError};
+use mcctl_store::engine::store::{ObjectPart, READS_MAX, StoreError};
+use mcctl_store::engine::sys::caller_memory::MemoryUse;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, Natural, bytes_or_code, code, each, keys};
+use crate::interpreter::detached;
 use crate::objects::INVALID_PARAMS;
 use crate::segments::FAILED;
 use crate::session::Session;
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
-
-/// Maximum number of reads, each with its own lookup.
-const READS_MAX: u32 = 3;
 
 /// Parts of an object to read: address, length, and offset in the object. `None` for the end means that the parts must cover the object.
 struct WantedParts {
@@ -59,7 +58,7 @@ impl MooncakeDistributedStore {
         }
         let wanted = all_buffer_ptrs.into_iter().zip(all_sizes);
         let wanted = wanted.map(|(addresses, sizes)| WantedParts { addresses, sizes, offsets: None }).collect();
-        py.detach(|| session.read_wanted(&keys, wanted))
+        detached(py, || session.read_wanted(&keys, wanted))
     }
 
     /// Reads parts of objects. `all_keys[i]` are the objects for the buffer at `buffer_ptrs[i]`; for each of them, the other arguments list
@@ -110,7 +109,7 @@ impl MooncakeDistributedStore {
                 }
             }
         }
-        let mut results = py.detach(|| session.read_wanted(&flat_keys, wanted)).into_iter();
+        let mut results = detached(py, || session.read_wanted(&flat_keys, wanted)).into_iter();
         let lists = |counts: &Vec<usize>| counts.iter().map(|count| results.by_ref().take(*count).collect()).collect();
         shape.iter().map(lists).collect()
     }
@@ -122,7 +121,7 @@ impl MooncakeDistributedStore {
         if keys.is_empty() {
             return Vec::new();
         }
-        py.detach(|| {
+        detached(py, || {
             let found = each(keys.len(), session.run(async |client| client.batch_stat(&keys).await));
             let mut sessions = session.reads.lock().unwrap_or_else(PoisonError::into_inner);
             let started = keys.into_iter().zip(found).map(|(key, found)| {
@@ -152,7 +151,7 @@ impl MooncakeDistributedStore {
         if [all_buffer_ptrs.len(), all_sizes.len(), all_src_offsets.len()].iter().any(|len| *len != keys.len()) {
             return results;
         }
-        py.detach(|| {
+        detached(py, || {
             let open: Vec<usize> = {
                 let sessions = session.reads.lock().unwrap_or_else(PoisonError::into_inner);
                 (0..keys.len()).filter(|index| sessions.open.contains(&keys[*index])).collect()
@@ -202,8 +201,8 @@ impl Session {
                 });
                 let parts = parts.collect();
                 let results = worker.run(async |client| client.read_parts(keys, &lookup, parts).await);
-                let is_lost = |result: &Result<usize, _>| matches!(result, Err(StoreError::LookupLost { .. }));
-                if attempt == READS_MAX || !results.iter().any(is_lost) {
+                let is_lost = results.iter().any(|result| result.as_ref().is_err_and(StoreError::is_lookup_lost));
+                if !is_lost || attempt == READS_MAX {
                     return Ok(results);
                 }
                 attempt += 1;
@@ -216,20 +215,26 @@ impl Session {
     fn parts(&self, wanted: &WantedParts) -> Option<Vec<ObjectPart>> {
         let WantedParts { addresses, sizes, offsets } = wanted;
         match offsets {
-            None => Some(ObjectPart::consecutive(self.slices(addresses, sizes)?)),
-            Some(offsets) => self.parts_at(addresses, sizes, offsets),
+            None => Some(ObjectPart::consecutive(self.slices(addresses, sizes, MemoryUse::Write)?)),
+            Some(offsets) => self.parts_at(addresses, sizes, offsets, MemoryUse::Write),
         }
     }
 
     /// Returns the caller's memory for parts at these `offsets` of an object; `None` if the arguments do not fit together or the memory does
     /// not exist.
-    pub fn parts_at(&self, addresses: &[Natural], sizes: &[Natural], offsets: &[Natural]) -> Option<Vec<ObjectPart>> {
+    pub fn parts_at(
+        &self,
+        addresses: &[Natural],
+        sizes: &[Natural],
+        offsets: &[Natural],
+        usage: MemoryUse,
+    ) -> Option<Vec<ObjectPart>> {
         if addresses.len() != sizes.len() || offsets.len() != sizes.len() {
             return None;
         }
         let pieces = addresses.iter().zip(sizes).zip(offsets).filter(|((_, size), _)| size.0 > 0);
         let part = |((address, size), offset): ((&Natural, &Natural), &Natural)| {
-            self.slice(*address, *size).map(|local| ObjectPart { offset: offset.0, local })
+            self.slice(*address, *size, usage).map(|local| ObjectPart { offset: offset.0, local })
         };
         pieces.map(part).collect()
     }

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arguments::{Key, each, keys};
+use crate::interpreter::detached;
 use crate::store::MooncakeDistributedStore;
 
 /// A replica of an object, as the master describes it. The Python class `ReplicaDescriptor` converts the status to an enumeration.
@@ -119,7 +120,7 @@ impl MooncakeDistributedStore {
         let keys = self::keys(keys);
         let Some(session) = self.session() else { return Vec::new() };
         let segment = segment_name.to_owned();
-        py.detach(|| crate::objects::replica_clear(&session, &keys, &segment))
+        detached(py, || crate::objects::replica_clear(&session, &keys, &segment))
     }
 }
 
@@ -132,7 +133,7 @@ impl MooncakeDistributedStore {
             return Vec::new();
         }
         let objects: Vec<_> = keys.iter().map(|key| key.0.clone()).collect();
-        let found = py.detach(|| each(objects.len(), session.run(async |client| client.batch_stat(&objects).await)));
+        let found = detached(py, || each(objects.len(), session.run(async |client| client.batch_stat(&objects).await)));
         let replicas = found.into_iter().map(|stat| {
             stat.map(|stat| {
                 stat.found.replicas.into_iter().map(|replica| NativeReplicaDescriptor { replica }).collect()

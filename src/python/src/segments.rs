@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arguments::Natural;
+use crate::interpreter::detached;
 use crate::store::MooncakeDistributedStore;
 
 /// The code of a failed operation on segments or sessions.
@@ -26,7 +27,8 @@ impl MooncakeDistributedStore {
         location: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
         let _ = (protocol, location);
-        let mounted = self.session().map(|session| py.detach(|| session.run_in_background(session.node.mount(size.0))));
+        let mounted =
+            self.session().map(|session| detached(py, || session.run_in_background(session.node.mount(size.0))));
         let result = PyDict::new(py);
         match mounted {
             Some(Ok((id, bytes))) => {
@@ -101,7 +103,7 @@ impl MooncakeDistributedStore {
     fn unmount(&self, py: Python<'_>, segments: Vec<String>, grace_seconds: u64) -> i32 {
         let Some(session) = self.session() else { return FAILED };
         let grace = Duration::from_secs(grace_seconds);
-        py.detach(|| {
+        detached(py, || {
             let mut code = 0;
             for text in segments {
                 let Ok(id) = text.parse::<SegmentId>() else {

@@ -12,7 +12,7 @@ use mcctl_store::engine::http::HttpServer;
 use mcctl_store::engine::store::client_metrics::ClientMetrics;
 use mcctl_store::engine::store::object_store::ObjectStore;
 use mcctl_store::engine::store::{Node, NodeStore, StoreClient, StoreError, TransferThreads};
-use mcctl_store::engine::sys::caller_memory::caller_memory;
+use mcctl_store::engine::sys::caller_memory::{MemoryUse, caller_memory};
 use mcctl_store::engine::transfer::Access;
 use tokio::runtime::{Builder, Runtime};
 
@@ -196,16 +196,15 @@ impl Session {
         self.buffers.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns the metrics in the Prometheus text format.
+    /// Returns the metrics in the Prometheus text format; nothing if they are off.
     pub fn exposition(&self) -> String {
-        let mut text = self.metrics.as_ref().map(|metrics| metrics.exposition()).unwrap_or_default();
-        text.push_str(&self.node.metrics().transport.metrics());
-        text
+        let Some(metrics) = &self.metrics else { return String::new() };
+        metrics.exposition() + &self.node.metrics().transport.metrics()
     }
 
     /// Registers the caller's memory. Returns 0 or a negative code.
     pub fn register(&self, address: u64, size: usize) -> i32 {
-        let memory = match caller_memory(address, size) {
+        let memory = match caller_memory(address, size, MemoryUse::Later) {
             Ok(memory) if size > 0 => Arc::new(memory),
             Ok(_) => return INVALID_PARAMS,
             Err(error) => {

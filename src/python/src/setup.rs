@@ -1,14 +1,15 @@
 //! `setup`: starts the client.
 
+use std::error::Error;
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
 
 use mcctl_master::engine::election::{self, EtcdElection, LeaderSubscription};
 use mcctl_store::engine::base::{ByteSize, ErrorCode, HostPort};
-use mcctl_store::engine::env::{RealEnv, deadline};
+use mcctl_store::engine::env::{Env, RealEnv, deadline};
 use mcctl_store::engine::etcd::{EtcdClient, EtcdOptions};
-use mcctl_store::engine::http::HttpAccess;
+use mcctl_store::engine::http::{HttpAccess, HttpServer};
 use mcctl_store::engine::rpc::ServerAddress;
 use mcctl_store::engine::store::client_metrics::ClientMetrics;
 use mcctl_store::engine::store::{ClientConfig, Node, NodeConfig, StoreClient, client_http};
@@ -17,15 +18,19 @@ use mcctl_store::engine::transfer::{TransferProtocol, TransportOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::interpreter::detached;
 use crate::objects::INVALID_PARAMS;
 use crate::session::{RunningNode, Session, background};
 use crate::setup_arguments::{SetupArguments, arguments_of};
+use crate::setup_variables::SetupVariables;
 use crate::store::{MooncakeDistributedStore, end};
 
-/// Default for how long to wait for a master that does not respond. Upstream's client tries for about 90 s.
-const WAIT: Duration = Duration::from_secs(60);
 /// Timeout of requests to etcd.
 const ETCD_LIMIT: Duration = Duration::from_secs(2);
+/// Pause between attempts to reach etcd.
+const ETCD_PAUSE: Duration = Duration::from_millis(500);
+/// Number of ports to try for the client's HTTP server, if an environment variable enables it: one for each process on a host.
+const HTTP_PORTS: u16 = 64;
 
 #[pymethods]
 impl MooncakeDistributedStore {
@@ -46,7 +51,7 @@ impl MooncakeDistributedStore {
                 return Ok(INVALID_PARAMS);
             }
         };
-        let (started, before) = py.detach(|| {
+        let (started, before) = detached(py, || {
             let before = self.replace(None);
             if let Some(before) = before.as_ref().filter(|before| before.is_of_this_process()) {
                 before.stop();
@@ -106,25 +111,26 @@ fn start(arguments: SetupArguments) -> Result<Session, SetupError> {
     if arguments.has_ssd_offload {
         tracing::warn!("enable_ssd_offload has no effect: this client has no segment on a disk");
     }
-    let metrics = is_metrics_on().then(|| Arc::new(ClientMetrics::new(variable("MC_STORE_CLUSTER_ID").as_deref())));
-    let running = runtime.block_on(start_node(&arguments, metrics.clone()))?;
+    let (variables, warnings) = SetupVariables::read(&|name| std::env::var(name).ok());
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let metrics = variables.has_metrics.then(|| Arc::new(ClientMetrics::new(variables.cluster.as_deref())));
+    let running = runtime.block_on(start_node(&arguments, &variables, metrics.clone()))?;
     Ok(Session::new(runtime, running, metrics))
 }
 
 async fn start_node(
     arguments: &SetupArguments,
+    variables: &SetupVariables,
     metrics: Option<Arc<ClientMetrics>>,
 ) -> Result<RunningNode, SetupError> {
     let env = RealEnv::new();
-    let began = tokio::time::Instant::now();
-    let wait =
-        variable("MCCTL_SETUP_WAIT_SECONDS").and_then(|text| text.parse().ok()).map_or(WAIT, Duration::from_secs);
-    let protocol: TransferProtocol = arguments
-        .protocol
-        .to_ascii_lowercase()
-        .parse()
-        .map_err(|error| SetupError::Start(format!("protocol: {error}")))?;
-    let (master, leader) = find_master(&arguments.master, wait, &env).await?;
+    let began = env.now();
+    let protocol = arguments.protocol.to_ascii_lowercase().parse::<TransferProtocol>();
+    let protocol = protocol.map_err(|error| SetupError::Start(format!("protocol: {error}")))?;
+    if arguments.local_hostname.is_empty() {
+        return Err(SetupError::argument("local_hostname", "it is empty; peers connect to this host name"));
+    }
+    let (master, leader) = find_master(&arguments.master, variables, &env).await?;
     let followed = leader.as_ref().map(|leader| ServerAddress::Leader(leader.leader.clone()));
     let mut config: ClientConfig = StoreClient::builder(master)
         .leader(followed)
@@ -138,13 +144,17 @@ async fn start_node(
     for warning in config.apply_variables(&|name| std::env::var(name).ok()) {
         tracing::warn!("{warning}");
     }
-    if let Some(limit) = variable("MC_TRANSFER_TIMEOUT").and_then(|text| text.parse().ok()) {
-        config.transfer_deadline = Duration::from_secs(limit);
+    config.transfer_deadline = variables.transfer_limit;
+    config.timeouts.call = variables.call_limit;
+    let shared_memory = &config.engine.settings.shared_memory;
+    if let (Err(error), Some(directory)) = (shared_memory.check_directory(), &shared_memory.directory) {
+        tracing::warn!(
+            "MCCTL_SHARED_MEMORY_SOCKET: cannot use shared memory sockets in {}: {error}; nodes on this host are reached over {}",
+            directory.display(),
+            arguments.protocol
+        );
     }
-    if let Some(limit) = variable("MC_RPC_TIMEOUT_MS").and_then(|text| text.parse().ok()) {
-        config.timeouts.call = Duration::from_millis(limit);
-    }
-    config.wait_at_most(wait, began.elapsed());
+    config.wait_at_most(variables.wait, env.now().since(began));
     let segment_bytes = arguments.segment_bytes;
     if segment_bytes > 0 && segment_bytes < SEGMENT_BYTES_MIN && config.memory.huge.is_none() {
         let why = format!("{segment_bytes} bytes; the minimum is {SEGMENT_BYTES_MIN}");
@@ -153,27 +163,63 @@ async fn start_node(
     // Values are sent from where they lie, so no local buffer is needed.
     tracing::debug!(bytes = arguments.buffer_bytes, "local_buffer_size has no effect");
     let node = Node::start(NodeConfig { client: config, segment_bytes: ByteSize(segment_bytes) }, env.clone());
-    let node = node.await.map_err(|error| SetupError::Start(error.to_string()))?;
-    let http = match arguments.http_port {
-        None => None,
-        Some(port) => {
-            let (at, store) = (HostPort::new("0.0.0.0", port), Arc::new(node.store()));
-            match client_http::start(env, &at, HttpAccess::default(), store, metrics).await {
-                Ok(http) => Some(http),
-                Err(error) => {
-                    node.stop().await;
-                    return Err(SetupError::Start(format!("cannot start the client's HTTP server: {error}")));
-                }
-            }
+    let node = node.await.map_err(|error| SetupError::Start(with_causes(&error)))?;
+    match start_http(arguments, variables, &node, metrics, &env).await {
+        Ok(http) => Ok(RunningNode { node, http, leader }),
+        Err(error) => {
+            node.stop().await;
+            Err(error)
         }
+    }
+}
+
+/// Starts the client's HTTP server, if an argument or a variable enables it.
+async fn start_http(
+    arguments: &SetupArguments,
+    variables: &SetupVariables,
+    node: &Node<RealEnv>,
+    metrics: Option<Arc<ClientMetrics>>,
+    env: &RealEnv,
+) -> Result<Option<HttpServer>, SetupError> {
+    let (what, ports) = match (arguments.http_port, variables.http_port) {
+        (Some(port), _) => ("client_http_port", port..=port),
+        // The processes of an engine have the same environment.
+        (None, Some(port)) => ("MCCTL_CLIENT_HTTP_PORT", port..=port.saturating_add(HTTP_PORTS - 1)),
+        (None, None) => return Ok(None),
     };
-    Ok(RunningNode { node, http, leader })
+    let store = Arc::new(node.store());
+    let mut last = None;
+    for port in ports {
+        let at = HostPort::new("0.0.0.0", port);
+        match client_http::start(env.clone(), &at, HttpAccess::default(), Arc::clone(&store), metrics.clone()).await {
+            Ok(server) => {
+                tracing::info!("metrics of this client: http://{}/metrics", server.at());
+                return Ok(Some(server));
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    let why = last.map(|error| with_causes(&error)).unwrap_or_default();
+    Err(SetupError::Start(format!("{what}: {why}")))
+}
+
+/// Returns the text of an error and of its causes.
+fn with_causes(error: &dyn Error) -> String {
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = cause.source();
+    }
+    text
 }
 
 /// Returns the master's address, and the subscription to the leader if there are several masters.
 async fn find_master(
     address: &str,
-    wait: Duration,
+    variables: &SetupVariables,
     env: &RealEnv,
 ) -> Result<(HostPort, Option<LeaderSubscription>), SetupError> {
     let named = |why: String| format!("master_server_addr '{address}': {why}");
@@ -182,26 +228,20 @@ async fn find_master(
         return Ok((address.parse().map_err(|error| invalid(format!("{error}")))?, None));
     }
     let options = EtcdOptions::parse(address, ETCD_LIMIT).map_err(|error| invalid(error.to_string()))?;
-    let client = EtcdClient::new(options).map_err(|error| unreachable(error.to_string()))?;
-    let cluster = variable("MC_STORE_CLUSTER_ID").unwrap_or_else(|| "mooncake_cluster".to_owned());
-    let election = EtcdElection::new(client, election::cluster_name(&cluster));
-    let followed = deadline(env, wait, election::follow(env.clone(), election)).await;
-    let followed = followed.map_err(|_| unreachable("etcd does not respond".to_owned()))?;
-    let followed = followed.map_err(|error| unreachable(error.to_string()))?;
+    let cluster = variables.cluster.as_deref().unwrap_or("mooncake_cluster");
+    let until = env.now() + variables.wait;
+    let followed = loop {
+        let client = EtcdClient::new(options.clone()).map_err(|error| unreachable(error.to_string()))?;
+        let election = EtcdElection::new(client, election::cluster_name(cluster));
+        match election::follow(env.clone(), election).await {
+            Ok(followed) => break followed,
+            Err(error) if env.now() >= until => return Err(unreachable(with_causes(&error))),
+            Err(_) => env.sleep(ETCD_PAUSE).await,
+        }
+    };
     let leading = ServerAddress::Leader(followed.leader.clone());
-    match deadline(env, wait, leading.leading()).await {
+    match deadline(env, until.since(env.now()), leading.leading()).await {
         Ok(at) => Ok((at, Some(followed))),
         Err(_) => Err(unreachable(format!("no master leads the cluster {cluster}"))),
     }
-}
-
-/// Returns an environment variable that is set and not empty.
-pub fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
-}
-
-/// Whether `MC_STORE_CLIENT_METRIC` leaves the metrics on, which is the default.
-fn is_metrics_on() -> bool {
-    variable("MC_STORE_CLIENT_METRIC")
-        .is_none_or(|text| !matches!(&*text.to_ascii_lowercase(), "0" | "false" | "no" | "off"))
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use mcctl_store::engine::base::ErrorCode;
 use pyo3::prelude::*;
 
+use crate::interpreter::{self, detached};
 use crate::session::Session;
 
 /// The code of a method that is called before `setup` or after `close`.
@@ -103,7 +104,7 @@ impl Drop for MooncakeDistributedStore {
 pub fn end(py: Python<'_>, session: Option<Arc<Session>>) {
     let Some(session) = session else { return };
     if session.is_of_this_process() {
-        py.detach(|| {
+        detached(py, || {
             session.stop();
             drop(session);
         });
@@ -115,6 +116,7 @@ pub fn end(py: Python<'_>, session: Option<Arc<Session>>) {
 /// Stops all clients of this process. Python calls it when the interpreter exits.
 #[pyfunction]
 pub fn close_all(py: Python<'_>) {
+    interpreter::exits();
     let sessions: Vec<_> = {
         let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.drain(..).filter_map(|session| session.upgrade()).collect()

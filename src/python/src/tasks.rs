@@ -6,6 +6,7 @@ use mcctl_store::engine::wire::types::QueryTaskResponse;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, Natural, error_code, flat};
+use crate::interpreter::detached;
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
 
 /// The state of a task. The Python class `QueryTaskResponse` converts two of its fields to enumerations.
@@ -29,7 +30,7 @@ impl MooncakeDistributedStore {
     #[pyo3(signature = (key, targets))]
     fn create_copy_task(&self, py: Python<'_>, key: Key, targets: Vec<String>) -> CreatedTask {
         let Some(session) = self.session() else { return ((0, 0), NOT_SET_UP) };
-        created(py.detach(|| {
+        created(detached(py, || {
             flat(session.run(async |client| {
                 let targets = targets.iter().map(|target| target.as_str().into()).collect();
                 let tenant = client.tenant();
@@ -43,7 +44,7 @@ impl MooncakeDistributedStore {
     #[pyo3(signature = (key, source, target))]
     fn create_move_task(&self, py: Python<'_>, key: Key, source: String, target: String) -> CreatedTask {
         let Some(session) = self.session() else { return ((0, 0), NOT_SET_UP) };
-        created(py.detach(|| {
+        created(detached(py, || {
             flat(session.run(async |client| {
                 let (key, tenant) = (key.0.as_bytes().into(), client.tenant());
                 let answer =
@@ -57,7 +58,7 @@ impl MooncakeDistributedStore {
     #[pyo3(signature = (task_id))]
     fn query_task(&self, py: Python<'_>, task_id: (u64, u64)) -> (Option<NativeQueryTaskResponse>, i32) {
         let Some(session) = self.session() else { return (None, NOT_SET_UP) };
-        let found = py.detach(|| {
+        let found = detached(py, || {
             flat(session.run(async |client| {
                 let answer = client.master().query_task(TaskId(task_id.0, task_id.1)).await?;
                 answer.map_err(|code| StoreError::Refused { what: "QueryTask", code })

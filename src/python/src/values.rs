@@ -2,20 +2,19 @@
 
 use mcctl_store::engine::base::ObjectKey;
 use mcctl_store::engine::env::RealEnv;
-use mcctl_store::engine::store::{ObjectPart, StoreClient, StoreError, WriteMethod};
+use mcctl_store::engine::store::{ObjectPart, READS_MAX, StoreClient, StoreError, WriteMethod};
 use mcctl_store::engine::sys::Slice;
+use mcctl_store::engine::sys::caller_memory::MemoryUse;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
 use crate::arguments::{Key, Value, keys};
+use crate::interpreter::detached;
 use crate::memory::unregistered;
 use crate::objects::INVALID_PARAMS;
 use crate::replicate_config::{NativeReplicateConfig, options};
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
-
-/// Maximum number of reads of an object, each with its own lookup.
-const READS_MAX: u32 = 3;
 
 type Config<'py> = Option<PyRef<'py, NativeReplicateConfig>>;
 
@@ -136,11 +135,11 @@ impl MooncakeDistributedStore {
     ) -> i32 {
         let Some(session) = self.session() else { return NOT_SET_UP };
         let config = options(config);
-        py.detach(|| {
+        detached(py, || {
             let slices = |values: &[Value]| -> Option<Vec<Slice>> {
                 let values = values.iter().filter(|value| value.len() > 0);
                 let slices: Option<Vec<Slice>> =
-                    values.map(|value| unregistered(value.address(), value.len()).ok()).collect();
+                    values.map(|value| unregistered(value.address(), value.len(), MemoryUse::Read).ok()).collect();
                 slices.filter(|slices| !slices.is_empty())
             };
             let with_slices = objects.iter().map(|(key, values)| (key.clone(), slices(values)));
@@ -165,9 +164,9 @@ impl MooncakeDistributedStore {
         if keys.is_empty() {
             return nothing();
         }
-        let Ok(worker) = py.detach(|| session.worker()) else { return nothing() };
+        let Ok(worker) = detached(py, || session.worker()) else { return nothing() };
         for attempt in 1..=READS_MAX {
-            let Ok(lookup) = py.detach(|| worker.run(async |client| client.look_up(keys).await)) else { break };
+            let Ok(lookup) = detached(py, || worker.run(async |client| client.look_up(keys).await)) else { break };
             let (mut values, mut parts) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
             for (stat, key) in lookup.stats.iter().zip(keys) {
                 let Ok(stat) = stat else {
@@ -178,16 +177,16 @@ impl MooncakeDistributedStore {
                 // Nothing else uses the value before it is returned.
                 let size = usize::try_from(stat.size).unwrap_or(usize::MAX);
                 let (value, address) = make(py, size)?;
-                let local = unregistered(address, size);
+                let local = unregistered(address, size, MemoryUse::Write);
                 values.push(Some(value));
                 parts.push(local.map(|local| vec![ObjectPart { offset: 0, local }]).map_err(|error| {
                     StoreError::NoMemory { key: key.clone(), size: stat.size, why: error.to_string() }
                 }));
             }
             let read = async |client: &StoreClient<RealEnv>| client.read_parts(keys, &lookup, parts).await;
-            let results = py.detach(|| worker.run(read));
-            if attempt < READS_MAX && results.iter().any(|result| matches!(result, Err(StoreError::LookupLost { .. })))
-            {
+            let results = detached(py, || worker.run(read));
+            let is_lost = results.iter().any(|result| result.as_ref().is_err_and(StoreError::is_lookup_lost));
+            if is_lost && attempt < READS_MAX {
                 continue;
             }
             let read = values.into_iter().zip(results);

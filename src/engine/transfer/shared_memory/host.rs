@@ -106,6 +106,11 @@ impl SharedMemoryHost {
         self.with_server(SharedMemoryServer::counters).unwrap_or_default()
     }
 
+    /// See [`SharedMemoryServer::clients`].
+    pub fn clients(&self) -> usize {
+        self.with_server(SharedMemoryServer::clients).unwrap_or(0)
+    }
+
     /// Stops the server for good: regions that are added later are not shared.
     pub fn stop(&self) {
         *self.state() = HostState::Ended;

@@ -14,7 +14,7 @@ use crate::engine::transfer::shared_memory::codec::{
 use crate::engine::transfer::shared_memory::may_share;
 use crate::engine::wire::json::SHARED_MEMORY_TOKEN_BYTES;
 
-/// How long to wait for each message while a connection is opened.
+/// Time limit for opening a connection.
 const OPEN_LIMIT: Duration = Duration::from_millis(500);
 /// Maximum number of regions that are accepted.
 const REGIONS_MAX: u32 = 4096;
@@ -63,6 +63,11 @@ impl MemoryLink {
         }
         let mut regions = Vec::new();
         while regions.len() < reply.regions as usize {
+            let left = (before + OPEN_LIMIT).saturating_sub(clock::monotonic());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            socket.limit_receive(Some(left))?;
             let received = socket.receive(&mut bytes)?;
             let messages = decode_regions(&bytes[..received.len]).filter(|regions| !regions.is_empty());
             let messages = messages.ok_or_else(|| invalid("the list of regions is malformed"))?;
@@ -80,9 +85,9 @@ impl MemoryLink {
         Ok(MemoryLink { socket, regions, counter, generation, is_clock_shared, opened: now })
     }
 
-    /// Whether what was read through this link so far is what the node had at these addresses.
+    /// Whether what was read through this link so far is what the node had at these addresses. False if the node has ended.
     pub(super) fn is_current(&self) -> bool {
-        self.counter.current() == self.generation
+        self.counter.current() == Some(self.generation)
     }
 
     /// Returns the mapping that contains a range of the node's memory, and the range's offset in it.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -84,11 +84,12 @@ impl SharedMemoryServer {
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         });
-        let mine = Arc::clone(&state);
+        let (mine, (ready, is_ready)) = (Arc::clone(&state), mpsc::channel());
         thread::Builder::new()
             .name("te-shm-accept".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || mine.accept_loop())?;
+            .spawn(move || mine.accept_loop(&ready))?;
+        is_ready.recv().map_err(io::Error::other)??;
         Ok(SharedMemoryServer { state })
     }
 
@@ -128,6 +129,12 @@ impl SharedMemoryServer {
         }
     }
 
+    /// Returns the number of clients that have mapped this node's memory.
+    pub fn clients(&self) -> usize {
+        let mapped = |connection: &&ServedConnection| connection.purpose == Some(LinkPurpose::Regions);
+        self.state.connections().values().filter(mapped).count()
+    }
+
     /// Stops accepting clients, and closes all connections.
     pub fn stop(&self) {
         self.state.stopping.store(true, Ordering::SeqCst);
@@ -156,7 +163,13 @@ impl ServerState {
     }
 
     #[expect(clippy::disallowed_methods, reason = "data plane threads do not use Env")]
-    fn accept_loop(self: &Arc<ServerState>) {
+    fn accept_loop(self: &Arc<ServerState>, ready: &mpsc::Sender<io::Result<()>>) {
+        // Clients see when this thread ends, and with it the process.
+        let owner = self.generation.own();
+        let (owner, result) = owner.map_or_else(|error| (None, Err(error)), |owner| (Some(owner), Ok(())));
+        if ready.send(result).is_err() || owner.is_none() {
+            return;
+        }
         loop {
             let accepted = self.listener.accept();
             if self.stopping.load(Ordering::SeqCst) {
