@@ -25,7 +25,11 @@ sys.path.insert(0, HERE)
 sys.path.append(SOURCES)
 from servers import free_port, master, node  # noqa: E402
 
+import mcctl_mooncake  # noqa: E402
 from mcctl_mooncake.store import MooncakeDistributedStore, MooncakeHostMemAllocator, ReplicateConfig  # noqa: E402
+
+# The directory with the tested package, for processes that the tests start.
+PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(mcctl_mooncake.__file__)))
 
 PROGRAM = os.environ["MCCTL"]
 NO_SPACE, INVALID, NOT_FOUND, EXISTS, LEASED, NO_TRANSFER = -200, -600, -704, -705, -706, -800
@@ -214,7 +218,7 @@ class Client(unittest.TestCase):
         self.assertEqual((self.store.health_check(), self.store.get_hostname()), (1, ""))
 
     def run_python(self, code):
-        env = dict(os.environ, PYTHONPATH=SOURCES, MCCTL_LOG="error")
+        env = dict(os.environ, PYTHONPATH=PACKAGES, MCCTL_LOG="error")
         code = "import os, sys\nfrom mcctl_mooncake.store import *\n" + textwrap.dedent(code)
         command = [sys.executable, "-c", code, self.master]
         return subprocess.run(command, env=env, timeout=60, capture_output=True, text=True)
@@ -259,6 +263,69 @@ class Client(unittest.TestCase):
         endpoint = own.get_replica_desc("mine")[0].get_memory_descriptor().buffer_descriptor.transport_endpoint
         self.assertIn(f'peer="{endpoint}",transport="memory"', own.metrics())
         self.assertEqual(self.store.get("mine"), payload)
+
+    def test_memory_without_permission_is_refused(self):
+        self.assertEqual(self.store.put("k", bytes(4096)), 0)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        private_anonymous = 0x22
+        for protection, put in [(0, INVALID), (1, 0)]:
+            address = libc.mmap(None, 65536, protection, private_anonymous, -1, 0)
+            for registered in [False, True]:
+                if registered:
+                    self.store.register_buffer(address, 65536)
+                with self.subTest(protection=protection, registered=registered):
+                    self.assertEqual(self.store.get_into("k", address, 65536), INVALID)
+                    self.assertEqual(self.store.put_from(f"p{protection}{registered}", address, 4096), put)
+
+    def test_daemon_threads_do_not_crash_the_end_of_the_interpreter(self):
+        script = """
+            import sys, threading, time
+            from mcctl_mooncake.store import MooncakeDistributedStore
+            store = MooncakeDistributedStore()
+            assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 0, "tcp", "", sys.argv[1]) == 0
+            def calls():
+                while True:
+                    store.is_exist("k")
+            for _ in range(4):
+                threading.Thread(target=calls, daemon=True).start()
+            time.sleep(0.3)
+            sys.exit(7)
+        """
+        for _ in range(3):
+            command = [sys.executable, "-c", textwrap.dedent(script), self.master]
+            child = subprocess.run(command, env=dict(os.environ, PYTHONPATH=PACKAGES), timeout=60)
+            self.assertEqual(child.returncode, 7)
+
+    def test_memory_of_a_killed_process_is_not_read_while_its_child_lives(self):
+        script = """
+            import os, sys, time
+            from mcctl_mooncake.store import MooncakeDistributedStore
+            store = MooncakeDistributedStore()
+            assert store.setup("127.0.0.1", "P2PHANDSHAKE", 64 << 20, 0, "tcp", "", sys.argv[1]) == 0
+            child = os.fork()
+            if child:
+                print(store.get_hostname(), child, flush=True)
+            time.sleep(60)
+        """
+        with mock.patch.dict(os.environ, MC_TRANSFER_TIMEOUT="1"):
+            reader = self.started()
+        command = [sys.executable, "-c", textwrap.dedent(script), self.master]
+        with subprocess.Popen(command, env=dict(os.environ, PYTHONPATH=PACKAGES), stdout=subprocess.PIPE, text=True) as owner:
+            name, child = owner.stdout.readline().split()
+            try:
+                config = ReplicateConfig()
+                config.preferred_segment = name
+                self.assertEqual(self.store.put("k", bytes(1 << 20), config), 0)
+                self.assertEqual(reader.get("k"), bytes(1 << 20))
+                owner.kill()
+                owner.wait()
+                # The child has the sockets of the killed process, so they show nothing.
+                self.assertEqual(reader.get("k"), b"")
+            finally:
+                os.kill(int(child), 9)
+                owner.stdout.close()
 
     def test_the_configuration_may_be_a_dictionary(self):
         port = free_port()

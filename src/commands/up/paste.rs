@@ -78,9 +78,9 @@ pub fn client_text() -> String {
     let words: Vec<String> = dynamic_flags().iter().map(|word| quoted(word)).collect();
     format!(
         "# the same with mcctl's client instead of the Mooncake wheel: {}\n\
-         python -m {} -- -m sglang.launch_server --model-path MODEL ... # with the flags above\n\
-         # or as a dynamic backend: instead of --hicache-storage-backend mooncake\n\
-         {}\n",
+         # python -m {} -- -m sglang.launch_server --model-path MODEL ... (with the flags above)\n\
+         # or as a dynamic backend, with these flags instead of --hicache-storage-backend mooncake:\n\
+         # {}\n",
         python_client::INSTALL,
         python_client::LAUNCHER,
         words.join(" ")
