@@ -3,6 +3,9 @@
 use std::io;
 use std::ptr::NonNull;
 
+use procfs_core::FromBufRead;
+use procfs_core::process::{MMPermissions, MemoryMaps};
+
 use crate::engine::sys::memory::{Memory, MemoryBacking, Slice};
 
 /// Bytes checked per system call.
@@ -76,11 +79,25 @@ fn is_usable(address: u64, len: usize, usage: MemoryUse) -> bool {
         }
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
-            // Linux before 5.14, or memory of a device.
-            Some(libc::EINVAL) => return is_mapped(start, end, page),
+            // No permission, memory of a device, or Linux before 5.14.
+            Some(libc::EINVAL) => return has_permission(start as u64, end as u64, usage),
             _ => return false,
         }
     }
+}
+
+/// Whether the mappings of this process contain the whole range, with the permission.
+fn has_permission(start: u64, end: u64, usage: MemoryUse) -> bool {
+    let wanted = if usage == MemoryUse::Write { MMPermissions::WRITE } else { MMPermissions::READ };
+    let Ok(maps) = std::fs::File::open("/proc/self/maps").map(std::io::BufReader::new) else { return false };
+    let Ok(maps) = MemoryMaps::from_buf_read(maps) else { return false };
+    let mut at = start;
+    for map in maps {
+        if (map.address.0..map.address.1).contains(&at) && map.perms.contains(wanted) {
+            at = map.address.1;
+        }
+    }
+    at >= end
 }
 
 fn is_mapped(start: usize, end: usize, page: usize) -> bool {

@@ -139,7 +139,7 @@ impl MooncakeDistributedStore {
             let slices = |values: &[Value]| -> Option<Vec<Slice>> {
                 let values = values.iter().filter(|value| value.len() > 0);
                 let slices: Option<Vec<Slice>> =
-                    values.map(|value| unregistered(value.address(), value.len(), MemoryUse::Read).ok()).collect();
+                    values.map(|value| unregistered(value.address(), value.len(), MemoryUse::Later).ok()).collect();
                 slices.filter(|slices| !slices.is_empty())
             };
             let with_slices = objects.iter().map(|(key, values)| (key.clone(), slices(values)));
@@ -177,7 +177,7 @@ impl MooncakeDistributedStore {
                 // Nothing else uses the value before it is returned.
                 let size = usize::try_from(stat.size).unwrap_or(usize::MAX);
                 let (value, address) = make(py, size)?;
-                let local = unregistered(address, size, MemoryUse::Write);
+                let local = unregistered(address, size, MemoryUse::Later);
                 values.push(Some(value));
                 parts.push(local.map(|local| vec![ObjectPart { offset: 0, local }]).map_err(|error| {
                     StoreError::NoMemory { key: key.clone(), size: stat.size, why: error.to_string() }
