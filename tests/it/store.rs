@@ -14,7 +14,7 @@ use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::rpc::Timeouts;
 use mcctl::engine::store::{
-    Node, NodeConfig, ObjectPart, PutOutcome, StoreClient, StoreError, StoreStartError, WriteMethod,
+    KeyHold, Node, NodeConfig, ObjectPart, PutOutcome, StoreClient, StoreError, StoreStartError, WriteMethod,
 };
 use mcctl::engine::sys::memory::{Memory, Slice};
 use mcctl::engine::transfer::{TransferConfig, TransferEngine};
@@ -201,10 +201,39 @@ async fn memory_that_was_allocated_long_ago_is_not_written() {
     let node = node(master.rpc_port(), 32).await;
     let (client, keys) = (node.client(), [key("k")]);
     let config = ReplicateConfig::default();
-    let mut allocation = client.allocate(WriteMethod::Put, &keys, vec![100], &config).await.unwrap();
+    let mut allocation = client.allocate(WriteMethod::Put, &keys, vec![100], &config, KeyHold::Call).await.unwrap();
     assert!(client.check(&keys, &mut allocation, HOUR) > HOUR / 2 && allocation.replicas[0].is_ok());
     assert_eq!(client.check(&keys, &mut allocation, Duration::ZERO), Duration::ZERO);
     assert!(matches!(allocation.replicas[0], Err(StoreError::AllocationLost { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_write_of_a_client_at_a_time_has_a_key() {
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 32).await;
+    let (client, keys, config) = (node.client(), [key("k")], ReplicateConfig::default());
+    let allocate = async |hold| client.allocate(WriteMethod::Put, &keys, vec![100], &config, hold).await.unwrap();
+    let unfinished = allocate(KeyHold::Call).await;
+    let (other, value) = (client.clone(), bytes(3000, 1));
+    let upsert = tokio::spawn({
+        let (config, value) = (config.clone(), value.clone());
+        async move { other.upsert(&key("k"), slice(value), &config).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Otherwise, this would complete the upsert's object before it is written.
+    assert!(!upsert.is_finished());
+    assert!(client.complete(WriteMethod::Put, &keys).await[0].is_ok());
+    drop(unfinished);
+    upsert.await.unwrap().unwrap();
+    assert_eq!(client.get(&keys[0]).await.unwrap(), value);
+    let other = [key("s")];
+    let session = client.allocate(WriteMethod::Put, &other, vec![100], &config, KeyHold::Session).await.unwrap();
+    assert_eq!(client.put(&other[0], slice(bytes(10, 0)), &config).await.unwrap(), PutOutcome::AlreadyExists);
+    let refused = client.upsert(&other[0], slice(bytes(10, 0)), &config).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::REPLICA_IS_NOT_READY);
+    client.revoke(WriteMethod::Put, &other).await;
+    drop(session);
+    client.put(&other[0], slice(bytes(10, 0)), &config).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

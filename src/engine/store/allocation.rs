@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::base::{Mono, ObjectKey};
+use crate::engine::base::{ErrorCode, Mono, ObjectKey};
 use crate::engine::env::Env;
 use crate::engine::store::client::{each, key_texts};
 use crate::engine::store::fence::MasterFence;
+use crate::engine::store::writing_keys::{HeldKeys, KeyHold};
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig};
 
@@ -18,30 +19,31 @@ pub enum WriteMethod {
     Upsert,
 }
 
-/// Memory that the master has allocated for objects.
-#[derive(Clone, Debug)]
+/// Memory that the master has allocated for objects. No other write of this client has their keys meanwhile.
+#[derive(Debug)]
 pub struct Allocation {
     /// When the request was sent.
     pub(in crate::engine::store) started: Mono,
     fence: MasterFence,
     /// The memory replicas to write, one list per object; [`StoreError::Refused`] with OBJECT_ALREADY_EXISTS for a put of an existing key.
     pub replicas: Vec<Result<Vec<BufferDescriptor>, StoreError>>,
+    pub(in crate::engine::store) held: HeldKeys,
 }
 
 impl Allocation {
-    /// Returns an allocation for each object.
-    pub fn into_single(self) -> Vec<Result<Allocation, StoreError>> {
-        let Allocation { started, fence, replicas } = self;
-        let single = |replicas: Result<_, StoreError>| {
-            replicas.map(|found| Allocation { started, fence, replicas: vec![Ok(found)] })
+    /// Returns an allocation for each object. `keys` are those of the request.
+    pub fn into_single(self, keys: &[ObjectKey]) -> Vec<Result<Allocation, StoreError>> {
+        let Allocation { started, fence, replicas, held } = self;
+        let single = |(replicas, held): (Result<_, StoreError>, HeldKeys)| {
+            replicas.map(|found| Allocation { started, fence, replicas: vec![Ok(found)], held })
         };
-        replicas.into_iter().map(single).collect()
+        replicas.into_iter().zip(held.into_single(keys)).map(single).collect()
     }
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Requests memory from the master for objects of these `sizes` in bytes. The caller writes the objects with
-    /// [`write_allocated`](StoreClient::write_allocated), or in pieces.
+    /// Requests memory from the master for objects of these `sizes` in bytes, once no other call of this client writes their keys. The caller
+    /// writes the objects with [`write_allocated`](StoreClient::write_allocated), or in pieces.
     ///
     /// # Errors
     /// Outer error: the master did not respond. Inner error: no memory was allocated for this object.
@@ -51,8 +53,42 @@ impl<E: Env> StoreClient<E> {
         keys: &[ObjectKey],
         sizes: Vec<u64>,
         config: &ReplicateConfig,
+        hold: KeyHold,
     ) -> Result<Allocation, StoreError> {
-        let (id, master, mut config) = (self.id(), self.master(), config.clone());
+        let (held, in_sessions) = self.inner.shared.writing.take(keys, hold).await;
+        if in_sessions.is_empty() {
+            return self.allocate_held(method, keys, sizes, config.clone(), held).await;
+        }
+        let others: Vec<usize> = (0..keys.len()).filter(|at| in_sessions.binary_search(at).is_err()).collect();
+        let mut config = config.clone();
+        if let Some(groups) = config.group_ids.as_mut().filter(|groups| groups.len() == keys.len()) {
+            *groups = others.iter().map(|at| groups[*at].clone()).collect();
+        }
+        let (free, sizes) =
+            (others.iter().map(|at| keys[*at].clone()).collect::<Vec<_>>(), others.iter().map(|at| sizes[*at]));
+        let mut allocation = self.allocate_held(method, &free, sizes.collect(), config, held).await?;
+        // The master would respond the same, as long as the session's object is not old.
+        let code = match method {
+            WriteMethod::Put => ErrorCode::OBJECT_ALREADY_EXISTS,
+            WriteMethod::Upsert => ErrorCode::REPLICA_IS_NOT_READY,
+        };
+        for at in in_sessions {
+            allocation
+                .replicas
+                .insert(at, Err(StoreError::Refused { what: "a write of a key with a write session", code }));
+        }
+        Ok(allocation)
+    }
+
+    async fn allocate_held(
+        &self,
+        method: WriteMethod,
+        keys: &[ObjectKey],
+        sizes: Vec<u64>,
+        mut config: ReplicateConfig,
+        held: HeldKeys,
+    ) -> Result<Allocation, StoreError> {
+        let (id, master) = (self.id(), self.master());
         if config.host_id.is_empty() {
             config.host_id = self.inner.config.host_id.as_str().into();
         }
@@ -73,7 +109,7 @@ impl<E: Env> StoreClient<E> {
             }
             writable(key, *size, allocated?)
         });
-        Ok(Allocation { started, fence, replicas: replicas.collect() })
+        Ok(Allocation { started, fence, replicas: replicas.collect(), held })
     }
 
     /// Replaces the memory in `allocation` by errors if the connection to the master has been lost since, or if the memory was allocated

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::store::name::NodeName;
+use crate::engine::store::writing_keys::WritingKeys;
 use crate::engine::transfer::{Registration, TransferEngine, TransferError};
 
 /// What a client shares with its clones and with the clients from [`StoreClient::another`](crate::engine::store::StoreClient::another).
@@ -14,6 +15,7 @@ pub(in crate::engine::store) struct ClientShared {
     /// Number of threads that wait for a response of the master, of those that poll for it.
     pub callers: Arc<AtomicUsize>,
     pub failure_log: FailureLog,
+    pub writing: Arc<WritingKeys>,
     /// The name of this process's segments, if it has any.
     pub name: HostPort,
     /// What is released when the client is [stopped](crate::engine::store::StoreClient::stop).

@@ -37,6 +37,7 @@ pub mod round_trip;
 mod segment_manager;
 pub mod service;
 pub mod transport_stats;
+mod writing_keys;
 
 pub use crate::engine::wire::types::ReplicateConfig;
 pub use allocation::{Allocation, WriteMethod};
@@ -53,3 +54,4 @@ pub use object_part::ObjectPart;
 pub use payload::payload;
 pub use put::{PartialWrite, PutOutcome, is_revocable};
 pub use read::ObjectLookup;
+pub use writing_keys::KeyHold;

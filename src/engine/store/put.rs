@@ -13,7 +13,7 @@ use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
 use crate::engine::store::client::{already_exists, each, key_texts, one};
 use crate::engine::store::movement::{NodeBatch, NodeBatches};
-use crate::engine::store::{Allocation, ObjectPart, StoreClient, StoreError, WriteMethod};
+use crate::engine::store::{Allocation, KeyHold, ObjectPart, StoreClient, StoreError, WriteMethod};
 use crate::engine::sys::memory::Slice;
 use crate::engine::transfer::{OpKind, TransferError};
 use crate::engine::wire::types::{BufferDescriptor, ObjectMeta, ReplicaType, ReplicateConfig};
@@ -104,7 +104,7 @@ impl<E: Env> StoreClient<E> {
     ) -> Result<Vec<Result<PutOutcome, StoreError>>, StoreError> {
         let (keys, sizes): (Vec<_>, Vec<_>) =
             objects.iter().map(|(key, parts)| (key.clone(), ObjectPart::total(parts) as u64)).unzip();
-        let mut allocation = self.allocate(method, &keys, sizes, config).await?;
+        let mut allocation = self.allocate(method, &keys, sizes, config, KeyHold::Call).await?;
         let limit = self.check(&keys, &mut allocation, self.inner.config.transfer_deadline);
         Ok(self.write_allocated(method, objects, allocation, limit).await)
     }
@@ -117,10 +117,12 @@ impl<E: Env> StoreClient<E> {
         allocation: Allocation,
         limit: Duration,
     ) -> Vec<Result<PutOutcome, StoreError>> {
+        // The keys are held until the objects are complete or revoked.
+        let Allocation { replicas, held: _held, .. } = allocation;
         let began = self.inner.env.now();
         let mut batches = NodeBatches::new();
         let mut state = Vec::with_capacity(objects.len());
-        for (index, (replicas, (_, parts))) in allocation.replicas.into_iter().zip(objects).enumerate() {
+        for (index, (replicas, (_, parts))) in replicas.into_iter().zip(objects).enumerate() {
             let (left, outcome) = match replicas {
                 Err(error) if already_exists(&error) => (0, Ok(PutOutcome::AlreadyExists)),
                 Err(error) => (0, Err(error)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mcctl_store::engine::base::ObjectKey;
 use mcctl_store::engine::store::{
-    Allocation, ObjectPart, PartialWrite, ReplicateConfig, StoreError, WriteMethod, is_revocable,
+    Allocation, KeyHold, ObjectPart, PartialWrite, ReplicateConfig, StoreError, WriteMethod, is_revocable,
 };
 use mcctl_store::engine::sys::caller_memory::MemoryUse;
 use pyo3::prelude::*;
@@ -62,8 +62,9 @@ impl PutSessions {
                 return each(keys.len(), Err::<Result<Vec<_>, _>, _>(error)).into_iter().map(code::<()>).collect();
             }
         };
-        let allocated = worker.run(async |client| client.allocate(WriteMethod::Put, keys, sizes.clone(), config).await);
-        let allocated = each(keys.len(), Ok(allocated.map(Allocation::into_single)));
+        let allocated = worker
+            .run(async |client| client.allocate(WriteMethod::Put, keys, sizes.clone(), config, KeyHold::Session).await);
+        let allocated = each(keys.len(), Ok(allocated.map(|allocation| allocation.into_single(keys))));
         let (mut codes, mut unusable) = (Vec::with_capacity(keys.len()), Vec::new());
         for ((key, size), result) in keys.iter().zip(sizes).zip(allocated) {
             codes.push(match result {
