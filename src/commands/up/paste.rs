@@ -78,11 +78,12 @@ pub fn client_text() -> String {
     let words: Vec<String> = dynamic_flags().iter().map(|word| quoted(word)).collect();
     format!(
         "# the same with mcctl's client instead of the Mooncake wheel: {}\n\
-         # python -m {} -- -m sglang.launch_server --model-path MODEL ... (with the flags above)\n\
+         python -m {} -- -m sglang.launch_server --model-path MODEL \\\n  {}\n\
          # or as a dynamic backend, with these flags instead of --hicache-storage-backend mooncake:\n\
          # {}\n",
         python_client::INSTALL,
         python_client::LAUNCHER,
+        flag_lines(),
         words.join(" ")
     )
 }

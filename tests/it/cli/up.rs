@@ -31,8 +31,8 @@ fn up_checks_the_store_and_prints_client_settings() {
         "export MOONCAKE_GLOBAL_SEGMENT_SIZE=0\n",
         "  --enable-hierarchical-cache \\\n",
         "  --hicache-storage-backend mooncake \\\n",
-        "python -m mcctl_mooncake.run -- -m sglang.launch_server ",
-        "\n--hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{\"backend_name\":\"mcctl\",",
+        "python -m mcctl_mooncake.run -- -m sglang.launch_server --model-path MODEL \\\n  --enable-hierarchical-cache \\\n",
+        "\n# --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{\"backend_name\":\"mcctl\",",
         " store ls --long --master 127.0.0.1:",
         "\nready",
     ] {
