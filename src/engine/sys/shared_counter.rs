@@ -93,19 +93,19 @@ impl SharedCounter {
         }));
         // SAFETY: `list` is valid, and nothing else has its address yet. The entries refer to each other, as the kernel expects.
         // set_robust_list stores the address. It replaces the list of the C library, which is empty in this thread (see above).
-        // gettid has no memory arguments.
+        // gettid has no memory arguments. (The function of the C library is newer than the oldest one that packages are built for.)
         let (rc, thread) = unsafe {
             let (head, entry) = (&raw const (*list).head, &raw const (*list).mark);
             (*list).head.next = entry;
             (*list).mark.next = head;
             (*list).futex_offset = ptr::from_ref(mark).addr().wrapping_sub(entry.addr()).cast_signed() as libc::c_long;
             let bytes = size_of::<RobustList>() - size_of::<RobustEntry>();
-            (libc::syscall(libc::SYS_set_robust_list, list, bytes), libc::gettid())
+            (libc::syscall(libc::SYS_set_robust_list, list, bytes), libc::syscall(libc::SYS_gettid))
         };
         if rc != 0 {
             return Err(io::Error::last_os_error());
         }
-        mark.store(thread.cast_unsigned(), Ordering::SeqCst);
+        mark.store(u32::try_from(thread).map_err(io::Error::other)?, Ordering::SeqCst);
         Ok(CounterOwner { counter: self, of_this_thread: PhantomData })
     }
 
