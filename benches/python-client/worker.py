@@ -74,7 +74,7 @@ def fill(size, count):
 def run(request):
     op, size, batch, threads = request["op"], request["size"], request["batch"], request["threads"]
     each = region(size * batch * threads, request.get("shared", False)) if op in ("get", "put", "memcpy") else 0
-    copied = source(256 << 20) if op == "memcpy" else 0
+    copied = source(1 << 30) if op == "memcpy" else 0
     calls_max = max(1, request["bytes_max"] // (size * batch * threads))
     latencies, errors, barrier = [[] for _ in range(threads)], [0] * threads, threading.Barrier(threads + 1)
     # Objects that are read in turn: enough not to stay in the processor's cache.
