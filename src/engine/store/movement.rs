@@ -35,7 +35,7 @@ pub(in crate::engine::store) struct NodeBatches<T> {
 }
 
 impl<T> NodeBatches<T> {
-    /// Returns no batches.
+    /// Creates an empty grouping, to which transfers are added.
     pub fn new() -> NodeBatches<T> {
         NodeBatches { by_endpoint: BTreeMap::new() }
     }

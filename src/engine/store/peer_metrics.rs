@@ -38,7 +38,7 @@ pub(in crate::engine::store) struct EndedTransfer<'a> {
     pub peer: &'a str,
     pub transport: &'static str,
     pub kind: OpKind,
-    /// Bytes transferred.
+    /// Number of bytes that were transferred.
     pub bytes: u64,
     /// Number of operations that failed.
     pub failures: u64,
@@ -59,7 +59,7 @@ impl PeerMetrics {
         }
     }
 
-    /// Counts a transfer.
+    /// Counts one batch of transfers to or from a peer.
     pub fn transfer(&mut self, ended: &EndedTransfer<'_>) {
         let direction = match ended.kind {
             OpKind::Read => "read",

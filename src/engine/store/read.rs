@@ -27,7 +27,7 @@ pub struct ObjectLookup {
     /// When the request was sent. The leases begin then at the earliest.
     started: Mono,
     fence: MasterFence,
-    /// One per key.
+    /// What was found, one entry per key.
     pub stats: Vec<Result<ObjectStat, StoreError>>,
 }
 

@@ -40,7 +40,7 @@ struct RobustList {
     /// Distance from an entry to its futex.
     futex_offset: libc::c_long,
     pending: *const RobustEntry,
-    /// The only entry.
+    /// The list has only this entry.
     mark: RobustEntry,
 }
 

@@ -91,22 +91,22 @@ impl SharedMemoryHost {
         self.with_server(|server| server.descriptor().clone())
     }
 
-    /// See [`SharedMemoryServer::end_generation`].
+    /// Does what [`SharedMemoryServer::end_generation`] does, if the server runs.
     pub fn end_generation(&self) {
         self.with_server(SharedMemoryServer::end_generation);
     }
 
-    /// See [`SharedMemoryServer::end_inbound`].
+    /// Does what [`SharedMemoryServer::end_inbound`] does, if the server runs. Returns the number of connections.
     pub fn end_inbound(&self) -> usize {
         self.with_server(SharedMemoryServer::end_inbound).unwrap_or(0)
     }
 
-    /// See [`SharedMemoryServer::counters`].
+    /// Returns the counters of [`SharedMemoryServer::counters`]; zeros without a server.
     pub fn counters(&self) -> TargetCounters {
         self.with_server(SharedMemoryServer::counters).unwrap_or_default()
     }
 
-    /// See [`SharedMemoryServer::clients`].
+    /// Returns the number of [`SharedMemoryServer::clients`]; 0 without a server.
     pub fn clients(&self) -> usize {
         self.with_server(SharedMemoryServer::clients).unwrap_or(0)
     }
