@@ -4,25 +4,12 @@
 //! threads that serve clients need is in the [`HaHub`]: the gate, which says what may be processed and sent, the tail of the changes, and the
 //! data directory, if there is one.
 
-mod copy;
-mod copy_note;
-mod copy_stream;
-mod deferred;
 mod disk;
-mod disk_threads;
 mod driver;
-mod etcd_errors;
-mod follower;
-mod gate;
 mod handshake;
-mod links;
-mod perform;
-mod repeats;
-mod replication;
-mod run;
-mod snapshot_stream;
+mod leader;
+mod standby;
 mod stream;
-mod tail;
 #[cfg(test)]
 mod tests;
 
@@ -44,9 +31,10 @@ pub use handshake::HaSecret;
 
 pub(super) use disk::{HaDisk, open};
 pub(super) use driver::HaDriver;
-pub(super) use gate::{HaGate, NOT_SERVING};
-pub(super) use perform::CLIENT_CALL_MAX;
-use tail::ChangeTail;
+use leader::tail::ChangeTail;
+
+pub(super) use driver::perform::CLIENT_CALL_MAX;
+pub(super) use leader::gate::{HaGate, NOT_SERVING};
 
 /// Maximum number of requests of other threads that wait for the driver. Further callers wait.
 const COMMANDS_MAX: usize = 16;

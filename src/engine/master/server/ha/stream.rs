@@ -60,7 +60,7 @@ pub(super) enum StreamError {
     #[error("the changes cannot be written to the data directory")]
     NotStored,
     #[error(transparent)]
-    TooOld(#[from] super::tail::CursorTooOld),
+    TooOld(#[from] crate::engine::master::server::ha::leader::tail::CursorTooOld),
     #[error("this master's term has ended")]
     TermEnded,
 }

@@ -10,12 +10,12 @@ use crate::engine::ha::{HaAction, HistoryId, MemberId, StopReason, TxnOutcome};
 use crate::engine::master::RecordBuffer;
 use crate::engine::master::restore::RestoreReport;
 use crate::engine::master::server::data::MasterDataError;
-use crate::engine::master::server::ha::copy::Preparation;
-use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::HaDisk;
+use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
-use crate::engine::master::server::ha::follower::follow;
-use crate::engine::master::server::ha::gate::{GatePhase, NOT_SERVING};
+use crate::engine::master::server::ha::leader::gate::{GatePhase, NOT_SERVING};
+use crate::engine::master::server::ha::standby::copy::Preparation;
+use crate::engine::master::server::ha::standby::follower::follow;
 use crate::engine::master::server::ha::stream::StreamMessage;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{HaStandbyView, HaView};
@@ -31,7 +31,7 @@ const READY_SLACK: Duration = Duration::from_secs(1);
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Performs an action. Never waits.
-    pub(super) fn perform(self: &Arc<Self>, action: HaAction) {
+    pub(in crate::engine::master::server::ha) fn perform(self: &Arc<Self>, action: HaAction) {
         match action {
             HaAction::GrantLease => self.request(async |driver, sent| {
                 let lease = driver.backend.grant_lease(driver.settings.config.lease_ttl).await;
@@ -255,7 +255,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// Discards the state and the copy, and takes a new ID.
-    pub(super) fn discard(self: &Arc<Self>, phase: GatePhase) {
+    pub(in crate::engine::master::server::ha) fn discard(self: &Arc<Self>, phase: GatePhase) {
         if self.hub.gate.term() % 2 == 1 {
             self.hub.gate.next_term();
         }
@@ -301,7 +301,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// What is shown of this master.
-    pub(super) fn view(&self) -> HaView {
+    pub(in crate::engine::master::server::ha) fn view(&self) -> HaView {
         let (applied, objects) = {
             let copy = self.copy();
             (copy.applied, copy.objects())

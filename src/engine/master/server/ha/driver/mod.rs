@@ -2,6 +2,12 @@
 //!
 //! Everything here runs on one thread. An update never waits; what may take long runs as a task, which reports its result in another update.
 
+mod etcd_errors;
+mod links;
+pub(in crate::engine::master::server::ha) mod perform;
+mod repeats;
+mod run;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,12 +22,12 @@ use crate::engine::ha::message::{ClientPings, StateDigest};
 use crate::engine::ha::{HaAction, HaCore, MemberId, MemberInfo, Observation};
 use crate::engine::journal::JournalError;
 use crate::engine::master::config::StorePolicy;
-use crate::engine::master::server::ha::copy::StandbyCopy;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
-use crate::engine::master::server::ha::etcd_errors::{EtcdErrors, EtcdEvent};
-use crate::engine::master::server::ha::gate::GatePhase;
-use crate::engine::master::server::ha::links::StreamLinks;
-use crate::engine::master::server::ha::repeats::RepeatedMessages;
+use crate::engine::master::server::ha::driver::etcd_errors::{EtcdErrors, EtcdEvent};
+use crate::engine::master::server::ha::driver::links::StreamLinks;
+use crate::engine::master::server::ha::driver::repeats::RepeatedMessages;
+use crate::engine::master::server::ha::leader::gate::GatePhase;
+use crate::engine::master::server::ha::standby::copy::StandbyCopy;
 use crate::engine::master::server::ha::stream::StreamMessage;
 use crate::engine::master::server::ha::{HaHub, HaSettings};
 use crate::engine::master::server::shared::MasterShared;
@@ -37,18 +43,18 @@ const CLIENTS_PER_MESSAGE: usize = 100_000;
 
 /// Runs the core of one master, and performs its actions.
 pub(in crate::engine::master::server) struct HaDriver<E, B> {
-    pub(super) env: E,
-    pub(super) shared: Arc<MasterShared<E>>,
-    pub(super) hub: Arc<HaHub>,
-    pub(super) backend: B,
-    pub(super) settings: HaSettings,
-    pub(super) copy: Mutex<StandbyCopy>,
-    pub(super) state: Mutex<DriverState>,
-    pub(super) tasks: Mutex<JoinSet<()>>,
+    pub(in crate::engine::master::server::ha) env: E,
+    pub(in crate::engine::master::server::ha) shared: Arc<MasterShared<E>>,
+    pub(in crate::engine::master::server::ha) hub: Arc<HaHub>,
+    pub(in crate::engine::master::server::ha) backend: B,
+    pub(in crate::engine::master::server::ha) settings: HaSettings,
+    pub(in crate::engine::master::server::ha) copy: Mutex<StandbyCopy>,
+    pub(in crate::engine::master::server::ha) state: Mutex<DriverState>,
+    pub(in crate::engine::master::server::ha) tasks: Mutex<JoinSet<()>>,
 }
 
 /// The core, and what changes while the driver runs.
-pub(super) struct DriverState {
+pub(in crate::engine::master::server::ha) struct DriverState {
     pub core: HaCore,
     actions: VecDeque<HaAction>,
     is_performing: bool,
@@ -129,12 +135,15 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// Runs a task on this thread.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    pub(in crate::engine::master::server::ha) fn spawn(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortHandle {
         self.tasks.lock().expect(NO_PANIC).spawn(task)
     }
 
     /// Number of copies that were discarded, for work with the data directory.
-    pub(super) fn copies_discarded(&self) -> u64 {
+    pub(in crate::engine::master::server::ha) fn copies_discarded(&self) -> u64 {
         self.hub.disk.as_ref().map_or(0, HaDisk::discarded)
     }
 
@@ -142,7 +151,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     ///
     /// # Errors
     /// The disk reports an error that ends the process.
-    pub(super) async fn use_disk(
+    pub(in crate::engine::master::server::ha) async fn use_disk(
         self: &Arc<Self>,
         work: impl FnOnce(&HaDisk, &HaDriver<E, B>) -> Result<(), JournalError> + Send + 'static,
     ) -> Result<(), JournalError> {
@@ -160,16 +169,19 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, DriverState> {
+    pub(in crate::engine::master::server::ha) fn state(&self) -> MutexGuard<'_, DriverState> {
         self.state.lock().expect(NO_PANIC)
     }
 
-    pub(super) fn copy(&self) -> MutexGuard<'_, StandbyCopy> {
+    pub(in crate::engine::master::server::ha) fn copy(&self) -> MutexGuard<'_, StandbyCopy> {
         self.copy.lock().expect(NO_PANIC)
     }
 
     /// Runs work on the core, publishes the result to the gate, and performs the actions.
-    pub(super) fn update<R>(self: &Arc<Self>, work: impl FnOnce(&mut HaCore, Mono) -> R) -> R {
+    pub(in crate::engine::master::server::ha) fn update<R>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut HaCore, Mono) -> R,
+    ) -> R {
         let now = self.env.boottime();
         let result = {
             let mut state = self.state();
@@ -210,12 +222,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// The address of this master's RPC port, as in the leader's key.
-    pub(super) fn address(&self) -> String {
+    pub(in crate::engine::master::server::ha) fn address(&self) -> String {
         self.state().core.me().rpc.to_string()
     }
 
     /// Tells the standbys when each client last called, so that they count as confirmed after a promotion.
-    pub(super) fn send_clients(&self) {
+    pub(in crate::engine::master::server::ha) fn send_clients(&self) {
         let (mut pings, mut cursor) = (Vec::new(), None);
         loop {
             cursor = self.shared.with_guarded(None, |guarded, now, _| {
@@ -233,7 +245,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// Adds a digest of a part of the state to the streams, which the standbys compare with their copies.
-    pub(super) fn send_digest(&self) {
+    pub(in crate::engine::master::server::ha) fn send_digest(&self) {
         let from = self.state().digest_from;
         let next = self.shared.with_guarded(None, |guarded, _, _| {
             let (objects, tables) = guarded.state.part_digests(from, DIGEST_SLOTS);
@@ -248,7 +260,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// Reads both records. A read that is in progress is followed by another one.
-    pub(super) fn observe(self: &Arc<Self>) {
+    pub(in crate::engine::master::server::ha) fn observe(self: &Arc<Self>) {
         {
             let mut state = self.state();
             if let Some(again) = &mut state.observing {
@@ -284,13 +296,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// Keeps the error of a request to etcd that reads no record, or its absence, and logs when etcd responds again or not any more.
-    pub(super) fn report(&self, error: Option<&ElectionError>) {
+    pub(in crate::engine::master::server::ha) fn report(&self, error: Option<&ElectionError>) {
         let event = self.state().etcd_errors.requested(error);
         event.inspect(EtcdEvent::log);
     }
 
     /// Observes at each change of the leader's key.
-    pub(super) async fn watch(self: Arc<Self>) {
+    pub(in crate::engine::master::server::ha) async fn watch(self: Arc<Self>) {
         loop {
             match self.backend.watch().await {
                 Ok(mut watch) => {
@@ -307,8 +319,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
 }
 
 /// Drops something large without stopping this thread for the time that it takes.
-pub(super) fn drop_elsewhere(large: impl Send + 'static) {
+pub(in crate::engine::master::server::ha) fn drop_elsewhere(large: impl Send + 'static) {
     drop(tokio::task::spawn_blocking(move || drop(large)));
 }
 
-pub(super) const NO_PANIC: &str = "no task panics while it has this locked";
+pub(in crate::engine::master::server::ha) const NO_PANIC: &str = "no task panics while it has this locked";

@@ -53,7 +53,7 @@ struct TailSegment {
 
 /// What a part of the tail contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TailKind {
+pub(in crate::engine::master::server::ha) enum TailKind {
     Changes,
     /// A digest of the state after the change before it.
     Digest,
@@ -61,7 +61,7 @@ pub(super) enum TailKind {
 
 /// A part of the tail that was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TailPart {
+pub(in crate::engine::master::server::ha) struct TailPart {
     pub kind: TailKind,
     /// The first change in it; of a digest, the change that it belongs to.
     pub sequence: u64,
@@ -70,11 +70,11 @@ pub(super) struct TailPart {
 /// The cursor's changes are not kept any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the changes that the standby needs are not kept any more")]
-pub(super) struct CursorTooOld;
+pub(in crate::engine::master::server::ha) struct CursorTooOld;
 
 /// The position of a stream.
 #[derive(Debug)]
-pub(super) struct TailCursor {
+pub(in crate::engine::master::server::ha) struct TailCursor {
     tail: Arc<ChangeTail>,
     id: u64,
     segment: u64,
@@ -85,7 +85,7 @@ pub(super) struct TailCursor {
 
 impl ChangeTail {
     /// A tail that begins with change number 1.
-    pub(super) fn new() -> ChangeTail {
+    pub(in crate::engine::master::server::ha) fn new() -> ChangeTail {
         let inner = TailInner { first: 1, ..TailInner::default() };
         ChangeTail { inner: Mutex::new(inner), appended: AtomicU64::new(0), announced: watch::Sender::new(0) }
     }
@@ -96,7 +96,7 @@ impl ChangeTail {
     }
 
     /// Removes everything, and invalidates all cursors. The next change is number `first`.
-    pub(super) fn restart(&self, first: u64) {
+    pub(in crate::engine::master::server::ha) fn restart(&self, first: u64) {
         let mut inner = self.lock();
         // A cursor may be at the segment that would have come next.
         let segments = inner.segments.len() as u64 + 1;
@@ -125,7 +125,7 @@ impl ChangeTail {
     }
 
     /// Appends a digest of the state after the last change.
-    pub(super) fn append_digest(&self, digest: Vec<u8>) {
+    pub(in crate::engine::master::server::ha) fn append_digest(&self, digest: Vec<u8>) {
         let mut inner = self.lock();
         let first = self.appended() + 1;
         inner.begin(TailSegment { first, count: 0, bytes: digest, kind: TailKind::Digest });
@@ -141,17 +141,17 @@ impl ChangeTail {
     }
 
     /// Wakes the streams after a restart or for a digest.
-    pub(super) fn notify_always(&self) {
+    pub(in crate::engine::master::server::ha) fn notify_always(&self) {
         self.announced.send_replace(self.appended());
     }
 
     /// Reports the last announced change after each announcement.
-    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+    pub(in crate::engine::master::server::ha) fn subscribe(&self) -> watch::Receiver<u64> {
         self.announced.subscribe()
     }
 
     /// A cursor behind the change `last`; `None` if the changes behind it are not kept.
-    pub(super) fn cursor(self: &Arc<Self>, last: u64) -> Option<TailCursor> {
+    pub(in crate::engine::master::server::ha) fn cursor(self: &Arc<Self>, last: u64) -> Option<TailCursor> {
         let mut inner = self.lock();
         let next = last + 1;
         if next < inner.first || last > self.appended() {
@@ -177,7 +177,7 @@ impl ChangeTail {
     }
 
     /// Size of the changes behind change number `last`, in bytes, at most by one segment too many.
-    pub(super) fn bytes_behind(&self, last: u64) -> u64 {
+    pub(in crate::engine::master::server::ha) fn bytes_behind(&self, last: u64) -> u64 {
         let inner = self.lock();
         let behind = inner.segments.iter().rev().take_while(|segment| segment.first + segment.count > last + 1);
         behind.map(|segment| segment.bytes.len() as u64).sum()
@@ -239,7 +239,10 @@ impl TailCursor {
     ///
     /// # Errors
     /// The changes are not kept any more.
-    pub(super) fn read(&mut self, out: &mut Vec<u8>) -> Result<Option<TailPart>, CursorTooOld> {
+    pub(in crate::engine::master::server::ha) fn read(
+        &mut self,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<TailPart>, CursorTooOld> {
         let mut inner = self.tail.lock();
         loop {
             if self.segment < inner.removed {

@@ -10,11 +10,11 @@ use crate::engine::env::{Env, Net, deadline};
 use crate::engine::ha::{HistoryId, MemberInfo};
 use crate::engine::journal::JournalError;
 use crate::engine::master::record::DATA_FORMAT_NEWEST;
-use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
-use crate::engine::master::server::ha::copy_stream::CopyStream;
+use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
-use crate::engine::master::server::ha::gate::GatePhase;
 use crate::engine::master::server::ha::handshake::{ContinuedSettings, HANDSHAKE_TIMEOUT, Hello, StreamStart, greet};
+use crate::engine::master::server::ha::leader::gate::GatePhase;
+use crate::engine::master::server::ha::standby::copy_stream::CopyStream;
 use crate::engine::master::server::ha::stream::StreamError;
 
 /// Maximum time to connect.
@@ -29,7 +29,10 @@ const PROBES: u32 = 5;
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Follows this leader, until the task is aborted.
-pub(super) async fn follow<E: Env, B: ElectionBackend>(driver: &Arc<HaDriver<E, B>>, leader: MemberInfo) {
+pub(in crate::engine::master::server::ha) async fn follow<E: Env, B: ElectionBackend>(
+    driver: &Arc<HaDriver<E, B>>,
+    leader: MemberInfo,
+) {
     let mut last_problem = String::new();
     loop {
         if driver.copy().may_connect() {

@@ -16,10 +16,10 @@ use crate::engine::ha::frame::{Frame, FrameKind};
 use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
 use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
 use crate::engine::journal::JournalError;
-use crate::engine::master::server::ha::copy::StandbyCopy;
-use crate::engine::master::server::ha::deferred::DeferredFrames;
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
+use crate::engine::master::server::ha::standby::copy::StandbyCopy;
+use crate::engine::master::server::ha::standby::deferred::DeferredFrames;
 use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
 use crate::engine::master::server::log::MasterLog;
 
@@ -33,7 +33,7 @@ const DEFERRED_PER_TURN: usize = 4;
 type SnapshotLoad<'a> = BoxFuture<'a, Result<(), StreamError>>;
 
 /// A connection to a leader that this standby follows.
-pub(super) struct CopyStream<'a, E, B> {
+pub(in crate::engine::master::server::ha) struct CopyStream<'a, E, B> {
     pub driver: &'a Arc<HaDriver<E, B>>,
     pub leader: &'a MemberInfo,
     /// The leader's changes belong to this history.

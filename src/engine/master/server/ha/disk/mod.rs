@@ -3,6 +3,9 @@
 //! The log has the changes with their numbers, those of other leaders as well. A copy that is replaced by a leader's snapshot empties the directory: see
 //! [`HaDisk::begin`]. The [`CopyNote`] says which copy it is.
 
+pub(in crate::engine::master::server::ha) mod copy_note;
+mod threads;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, mpsc};
 
@@ -14,7 +17,7 @@ use crate::engine::ha::MemberId;
 use crate::engine::journal::{DataDir, DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::data::{CHUNK_KIND, FoundData, MasterData, MasterDataError, read_copy};
-use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
+use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::snapshot_mark::{SnapshotMark, restored_mark};
 use crate::engine::master::snapshot::SLOTS_PER_SLICE;

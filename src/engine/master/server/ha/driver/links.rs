@@ -12,11 +12,11 @@ const QUEUE_MAX: usize = 1024;
 
 /// The streams of this master. A stream ends when its sender is dropped.
 #[derive(Debug, Default)]
-pub(super) struct StreamLinks(HashMap<MemberId, mpsc::Sender<StreamMessage>>);
+pub(in crate::engine::master::server::ha) struct StreamLinks(HashMap<MemberId, mpsc::Sender<StreamMessage>>);
 
 /// Identifies a stream, and does not keep it open.
 #[derive(Debug)]
-pub(super) struct StreamLink(mpsc::WeakSender<StreamMessage>);
+pub(in crate::engine::master::server::ha) struct StreamLink(mpsc::WeakSender<StreamMessage>);
 
 impl StreamLinks {
     /// Opens a stream to this member. An earlier stream to it ends.

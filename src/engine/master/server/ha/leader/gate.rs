@@ -1,6 +1,6 @@
 //! The gate of a master in a cluster: which requests are processed, and when their responses may be sent.
 //!
-//! The driver ([`HaDriver`](super::driver::HaDriver)) moves the gate; the threads that serve connections read it. A response may be sent
+//! The driver ([`HaDriver`](crate::engine::master::server::ha::driver::HaDriver)) moves the gate; the threads that serve connections read it. A response may be sent
 //! while the fence has not passed, if the required standbys have the changes of its connection's thread.
 
 use std::cell::Cell;
@@ -34,7 +34,7 @@ pub(in crate::engine::master::server) const NOT_SERVING: u64 = u64::MAX - 1;
 /// Which requests are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum GatePhase {
+pub(in crate::engine::master::server::ha) enum GatePhase {
     /// None. Connections are closed.
     Closed = 0,
     /// All.
@@ -73,7 +73,7 @@ pub(in crate::engine::master::server) struct HaGate {
 }
 
 impl HaGate {
-    pub(super) fn new() -> HaGate {
+    pub(in crate::engine::master::server::ha) fn new() -> HaGate {
         HaGate {
             phase: AtomicU8::new(GatePhase::Closed as u8),
             term: AtomicU64::new(0),
@@ -85,7 +85,7 @@ impl HaGate {
     }
 
     /// Which requests are processed.
-    pub(super) fn phase(&self) -> GatePhase {
+    pub(in crate::engine::master::server::ha) fn phase(&self) -> GatePhase {
         GatePhase::from_number(self.phase.load(Ordering::Acquire))
     }
 
@@ -110,25 +110,25 @@ impl HaGate {
     }
 
     /// The current term.
-    pub(super) fn term(&self) -> u64 {
+    pub(in crate::engine::master::server::ha) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
 
     /// Begins the next term. Responses of the term before are not sent any more.
-    pub(super) fn next_term(&self) -> u64 {
+    pub(in crate::engine::master::server::ha) fn next_term(&self) -> u64 {
         let term = self.term.fetch_add(1, Ordering::AcqRel) + 1;
         self.wake();
         term
     }
 
     /// Changes which requests are processed.
-    pub(super) fn set_phase(&self, phase: GatePhase) {
+    pub(in crate::engine::master::server::ha) fn set_phase(&self, phase: GatePhase) {
         self.phase.store(phase as u8, Ordering::Release);
         self.wake();
     }
 
     /// Changes which requests are processed, if that is still `from`.
-    pub(super) fn leave_phase(&self, from: GatePhase, to: GatePhase) {
+    pub(in crate::engine::master::server::ha) fn leave_phase(&self, from: GatePhase, to: GatePhase) {
         let (from, to) = (from as u8, to as u8);
         if self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.wake();
@@ -136,13 +136,13 @@ impl HaGate {
     }
 
     /// Forwards connections to this master; new ones until this time.
-    pub(super) fn forward_to(&self, address: HostPort, until: Mono) {
+    pub(in crate::engine::master::server::ha) fn forward_to(&self, address: HostPort, until: Mono) {
         *self.forward.lock().unwrap_or_else(PoisonError::into_inner) = Some((address, until));
         self.set_phase(GatePhase::Forwarding);
     }
 
     /// Publishes what the core has decided. `fence`: `None` if it stays, because a hand-over has begun.
-    pub(super) fn publish(&self, env: &impl Env, fence: Option<Mono>, acked: u64) {
+    pub(in crate::engine::master::server::ha) fn publish(&self, env: &impl Env, fence: Option<Mono>, acked: u64) {
         let mut has_moved = self.acked.swap(acked, Ordering::AcqRel) != acked;
         if let Some(fence) = fence {
             let before = self.fence.swap(fence.0, Ordering::AcqRel);

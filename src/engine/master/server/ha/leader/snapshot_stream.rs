@@ -10,7 +10,7 @@ use crate::engine::ha::message::SnapshotEnd;
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::record::DataFormat;
 use crate::engine::master::server::ha::forget_processed;
-use crate::engine::master::server::ha::tail::{ChangeTail, TailCursor};
+use crate::engine::master::server::ha::leader::tail::{ChangeTail, TailCursor};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 
 /// Length of the pause after a slice, in units of the slice's duration, and its maximum.
@@ -22,7 +22,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const QUEUE: usize = 16;
 
 /// A part of a snapshot.
-pub(super) enum SnapshotPart {
+pub(in crate::engine::master::server::ha) enum SnapshotPart {
     /// Records. The snapshot contains all changes up to `last`.
     Chunk { last: u64, records: Vec<u8> },
     /// The end, and the cursor for the changes behind it.
@@ -30,7 +30,7 @@ pub(super) enum SnapshotPart {
 }
 
 /// Begins a snapshot of the state that serves in `term`. The parts end early if the term does.
-pub(super) fn stream_snapshot<E: Env>(
+pub(in crate::engine::master::server::ha) fn stream_snapshot<E: Env>(
     shared: Arc<MasterShared<E>>,
     tail: Arc<ChangeTail>,
     term: u64,

@@ -16,9 +16,9 @@ use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::handshake::{
     ContinuedSettings, HANDSHAKE_TIMEOUT, Hello, LeaderHandshake, StreamStart, Welcome,
 };
-use crate::engine::master::server::ha::snapshot_stream::{SnapshotPart, stream_snapshot};
+use crate::engine::master::server::ha::leader::snapshot_stream::{SnapshotPart, stream_snapshot};
+use crate::engine::master::server::ha::leader::tail::{TailCursor, TailKind};
 use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
-use crate::engine::master::server::ha::tail::{TailCursor, TailKind};
 
 /// Changes are written once this many bytes are buffered.
 const WRITE_BYTES: usize = 256 << 10;
@@ -32,7 +32,7 @@ enum StreamSource {
 }
 
 /// Serves a connection from a standby. `permit` is returned when the handshake has ended.
-pub(super) async fn serve_standby<E: Env, B: ElectionBackend>(
+pub(in crate::engine::master::server::ha) async fn serve_standby<E: Env, B: ElectionBackend>(
     driver: &Arc<HaDriver<E, B>>,
     mut stream: <E::Net as Net>::Stream,
     peer: &str,

@@ -4,14 +4,14 @@ use crate::engine::election::ElectionError;
 
 /// The last errors, until a request of the same kind succeeds.
 #[derive(Debug, Default)]
-pub(super) struct EtcdErrors {
+pub(in crate::engine::master::server::ha) struct EtcdErrors {
     request: Option<ElectionError>,
     observation: Option<ElectionError>,
 }
 
 /// A change that an operator must notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EtcdEvent {
+pub(in crate::engine::master::server::ha) enum EtcdEvent {
     NoResponse(ElectionError),
     RespondsAgain,
     InvalidRecord { key: String, why: String },

@@ -12,7 +12,7 @@ const MESSAGES_MAX: usize = 256;
 
 /// When each message was logged last.
 #[derive(Debug, Default)]
-pub(super) struct RepeatedMessages {
+pub(in crate::engine::master::server::ha) struct RepeatedMessages {
     logged: HashMap<(String, String), Mono>,
 }
 

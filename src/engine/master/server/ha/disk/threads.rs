@@ -13,7 +13,7 @@ use crate::engine::master::server::log_thread::run_log;
 use crate::engine::master::server::snapshots::{SnapshotSource, run_snapshots};
 
 /// Takes snapshots of what this master has at the moment.
-pub(super) struct HaSnapshots<E, B> {
+pub(in crate::engine::master::server::ha) struct HaSnapshots<E, B> {
     driver: Arc<HaDriver<E, B>>,
     /// Of what the snapshot in progress is. Others may use the state for snapshots as well.
     begun: Mutex<Option<SnapshotSubject>>,
@@ -48,7 +48,7 @@ impl<E: Env, B: ElectionBackend> HaSnapshots<E, B> {
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Starts the threads for a log that does not have them yet.
-    pub(super) fn start_log_threads(self: &Arc<Self>) {
+    pub(in crate::engine::master::server::ha) fn start_log_threads(self: &Arc<Self>) {
         let Some((log, running)) = self.hub.disk.as_ref().and_then(HaDisk::to_start) else { return };
         let (driver, syncing, also_running) = (self.clone(), log.clone(), running.clone());
         let sync = tokio::task::spawn_blocking(move || {

@@ -9,13 +9,13 @@ use crate::engine::ha::{HistoryId, MemberId};
 use crate::engine::master::apply::{ApplyError, StandbyState};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::restore::{RestoreError, RestoreReport};
-use crate::engine::master::server::ha::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::FoundCopy;
+use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::state::MasterState;
 
 /// The copy of a standby, and where it comes from.
 #[derive(Debug)]
-pub(super) struct StandbyCopy {
+pub(in crate::engine::master::server::ha) struct StandbyCopy {
     pub policy: StorePolicy,
     /// Counts the copies of this process. The result of work on a former copy has no effect.
     generation: u64,
@@ -49,7 +49,7 @@ enum CopyContent {
 }
 
 /// A copy that is being made ready to serve.
-pub(super) struct Preparation {
+pub(in crate::engine::master::server::ha) struct Preparation {
     pub standby: Box<StandbyState>,
     generation: u64,
     /// The last change that it contains.

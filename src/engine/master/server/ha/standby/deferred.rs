@@ -10,7 +10,7 @@ const BYTES_MAX: usize = 512 << 20;
 
 /// Frames in the order of their arrival.
 #[derive(Debug, Default)]
-pub(super) struct DeferredFrames {
+pub(in crate::engine::master::server::ha) struct DeferredFrames {
     frames: VecDeque<Frame>,
     bytes: usize,
 }

@@ -10,7 +10,7 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Listener, Net};
 use crate::engine::ha::{HaCore, HaRole};
 use crate::engine::master::server::ha::driver::{HaDriver, NO_PANIC};
-use crate::engine::master::server::ha::replication::serve_standby;
+use crate::engine::master::server::ha::leader::replication::serve_standby;
 use crate::engine::master::server::ha::{HaCommand, HaDisk};
 
 /// Time between two ticks of the core.

@@ -1,0 +1,6 @@
+//! The leader's part: which requests are processed and answered, and the streams of changes and snapshots to standbys.
+
+pub(in crate::engine::master::server::ha) mod gate;
+pub(in crate::engine::master::server::ha) mod replication;
+mod snapshot_stream;
+pub(in crate::engine::master::server::ha) mod tail;
