@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::JoinHandle;
 
 use crate::engine::base::{HostPort, Mono, Unix};
 
@@ -49,6 +50,35 @@ pub trait Env: Clone + Send + Sync + 'static {
     /// Returns the CPU time used by the calling thread; `None` without real threads. Costs a system call.
     fn thread_cpu(&self) -> Option<Duration> {
         None
+    }
+    /// Runs `work`, which blocks or takes long, on another thread. With real threads, it also runs if the future is dropped. A panic in it
+    /// continues in the caller.
+    fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static {
+        end_of(tokio::task::spawn_blocking(work))
+    }
+    /// Runs `work` on a thread of its own until its last step, also if the future is dropped. A panic in it continues in the caller.
+    fn run_thread(&self, mut work: impl ThreadWork) -> impl Future<Output = ()> + Send + 'static {
+        end_of(tokio::task::spawn_blocking(move || while work.step(true) {}))
+    }
+}
+
+/// Work of a thread, in steps. A simulation without threads does one step after the other.
+pub trait ThreadWork: Send + 'static {
+    /// Does the next step. If there is nothing to do, waits for some time if `may_wait`, and otherwise returns. Returns false after the last
+    /// step.
+    fn step(&mut self, may_wait: bool) -> bool;
+}
+
+/// Waits for work on another thread.
+async fn end_of<T>(running: JoinHandle<T>) -> T {
+    match running.await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime ends, and this task with it.
+        Err(_) => std::future::pending().await,
     }
 }
 

@@ -1,10 +1,11 @@
 //! The thread that waits for the disk: it syncs the log, creates the next log file ahead of need, and decides what follows an error.
 
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::env::Env;
+use crate::engine::env::{Env, ThreadWork};
 use crate::engine::journal::{DiskErrorPolicy, JournalError, SyncMode};
 use crate::engine::master::server::log::{LogOutcome, LogWork, MasterLog};
 use crate::engine::master::server::shared::MasterShared;
@@ -16,20 +17,10 @@ const FREED_MEMORY_PERIOD: Duration = Duration::from_secs(1);
 /// Time between two attempts to create the next log file.
 const NEXT_FILE_RETRY: Duration = Duration::from_secs(1);
 
-/// Serves the log until the master stops, or the log is unusable.
-pub(super) fn run_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) {
-    let mut thread = LogThread::new(shared, log);
-    let period = match log.options.sync {
-        SyncMode::Interval(interval) => interval.min(PERIOD_MAX),
-        SyncMode::Always | SyncMode::Never => PERIOD_MAX,
-    };
-    while thread.run(log.next_work(period)) {}
-}
-
-/// The state of the thread.
-pub(super) struct LogThread<'a, E> {
-    shared: &'a MasterShared<E>,
-    log: &'a MasterLog,
+/// Serves the log until the master stops, or the log is unusable. `S` and `L` are references to the state and its log.
+pub(super) struct LogThread<S, L> {
+    shared: S,
+    log: L,
     /// The state knows that the changes up to this one are durable.
     reported: u64,
     last_sync: Mono,
@@ -37,10 +28,33 @@ pub(super) struct LogThread<'a, E> {
     retry_at: Mono,
 }
 
-impl<'a, E: Env> LogThread<'a, E> {
+impl<E, S, L> ThreadWork for LogThread<S, L>
+where
+    E: Env,
+    S: Deref<Target = MasterShared<E>> + Send + 'static,
+    L: Deref<Target = MasterLog> + Send + 'static,
+{
+    fn step(&mut self, may_wait: bool) -> bool {
+        let period = match self.log.options.sync {
+            _ if !may_wait => Duration::ZERO,
+            SyncMode::Interval(interval) => interval.min(PERIOD_MAX),
+            SyncMode::Always | SyncMode::Never => PERIOD_MAX,
+        };
+        let work = self.log.next_work(period);
+        self.run(work)
+    }
+}
+
+impl<E, S, L> LogThread<S, L>
+where
+    E: Env,
+    S: Deref<Target = MasterShared<E>>,
+    L: Deref<Target = MasterLog>,
+{
     /// Serves `log`, whose changes are those of `shared`.
-    pub(super) fn new(shared: &'a MasterShared<E>, log: &'a MasterLog) -> LogThread<'a, E> {
-        LogThread { shared, log, reported: 0, last_sync: shared.env.now(), retry_at: Mono::ZERO }
+    pub(super) fn new(shared: S, log: L) -> LogThread<S, L> {
+        let last_sync = shared.env.now();
+        LogThread { shared, log, reported: 0, last_sync, retry_at: Mono::ZERO }
     }
 
     /// Does this work. Returns false if it was the last: the master stops, or the log is unusable.
@@ -55,7 +69,7 @@ impl<'a, E: Env> LogThread<'a, E> {
         match done {
             Ok(()) => true,
             Err(error) => {
-                handle_disk_error(self.shared, self.log, error);
+                handle_disk_error(&self.shared, &self.log, error);
                 false
             }
         }

@@ -27,9 +27,9 @@ use crate::engine::journal::JournalError;
 use crate::engine::master::config::MasterConfig;
 use crate::engine::master::server::ha::{HaDisk, HaDriver, HaHub};
 use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::log_thread::run_log;
+use crate::engine::master::server::log_thread::LogThread;
 use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::server::snapshots::run_snapshots;
+use crate::engine::master::server::snapshots::SnapshotThread;
 use crate::engine::master::server::ticker::run_ticker;
 use crate::engine::master::state::MasterState;
 use crate::engine::rpc::{RpcServer, ServerConfig, StartError};
@@ -212,10 +212,9 @@ impl<E: Env> MasterServer<E> {
         let mut background = JoinSet::new();
         background.spawn(run_ticker(handle.clone(), stopping));
         if let Some(log) = handle.shared.log.clone() {
-            let (shared, syncing) = (handle.shared.clone(), log.clone());
-            background.spawn_blocking(move || run_log(&shared, &syncing));
-            let shared = handle.shared.clone();
-            background.spawn_blocking(move || run_snapshots(&*shared, &log));
+            let env = &handle.shared.env;
+            background.spawn(env.run_thread(LogThread::new(handle.shared.clone(), log.clone())));
+            background.spawn(env.run_thread(SnapshotThread::new(handle.shared.clone(), log)));
         }
         let log_threads = LogThreads(handle.shared.log.clone());
         Ok(MasterServer { handle, rpc, stop, background, log_threads })

@@ -1,10 +1,11 @@
 //! The thread that writes snapshots, so that a start reads only the newest part of the log.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::env::Env;
+use crate::engine::env::{Env, ThreadWork};
 use crate::engine::journal::{JournalError, SnapshotTrailer, SnapshotWriter};
 use crate::engine::master::server::data::CHUNK_KIND;
 use crate::engine::master::server::log::MasterLog;
@@ -64,12 +65,47 @@ impl<E: Env> SnapshotSource for MasterShared<E> {
 }
 
 /// Writes snapshots when they are due, until the master stops.
-pub(super) fn run_snapshots(source: &impl SnapshotSource, log: &MasterLog) {
-    let writer = MasterSnapshots::new(source, log);
-    while !log.wait_to_snapshot(CHECK_PERIOD) {
-        if writer.is_due() {
-            writer.write();
+pub(super) struct SnapshotThread<S, L> {
+    writer: MasterSnapshots<S, L>,
+    /// The snapshot in progress.
+    run: Option<SnapshotRun>,
+}
+
+impl<S, L> SnapshotThread<S, L>
+where
+    S: Deref<Target: SnapshotSource>,
+    L: Deref<Target = MasterLog>,
+{
+    /// Writes snapshots of the state in `source`, whose changes are in `log`.
+    pub(super) fn new(source: S, log: L) -> SnapshotThread<S, L> {
+        SnapshotThread { writer: MasterSnapshots::new(source, log), run: None }
+    }
+}
+
+impl<S, L> ThreadWork for SnapshotThread<S, L>
+where
+    S: Deref<Target: SnapshotSource> + Send + 'static,
+    L: Deref<Target = MasterLog> + Send + 'static,
+{
+    fn step(&mut self, may_wait: bool) -> bool {
+        let Some(run) = &mut self.run else {
+            if self.writer.log.wait_to_snapshot(if may_wait { CHECK_PERIOD } else { Duration::ZERO }) {
+                return false;
+            }
+            if self.writer.is_due() {
+                self.run = Some(self.writer.start());
+            }
+            return true;
+        };
+        let env = self.writer.source.env();
+        let began = env.now();
+        if self.writer.step(run) {
+            let slice = env.now().since(began);
+            env.pause_thread((slice * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
+        } else {
+            self.run = None;
         }
+        true
     }
 }
 
@@ -80,14 +116,16 @@ pub(super) fn run_snapshots(source: &impl SnapshotSource, log: &MasterLog) {
 pub(super) fn complete_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) -> Result<(), JournalError> {
     shared.with_guarded(None, |guarded, now, _| guarded.state.end_recording(now));
     log.writer.sync(log.writer.appended())?;
-    MasterSnapshots { is_final: true, ..MasterSnapshots::new(shared, log) }.write();
+    let last = MasterSnapshots { is_final: true, ..MasterSnapshots::new(shared, log) };
+    let mut run = last.start();
+    while last.step(&mut run) {}
     Ok(())
 }
 
 /// Writes the snapshots of a state.
-pub(super) struct MasterSnapshots<'a, S> {
-    source: &'a S,
-    log: &'a MasterLog,
+pub(super) struct MasterSnapshots<S, L> {
+    source: S,
+    log: L,
     /// Number of object slots that are visited while the state is locked once.
     pub slots: u32,
     /// The master has stopped. Other snapshots are cancelled when it begins to stop.
@@ -110,9 +148,13 @@ enum RunStep {
     Done(SnapshotSummary),
 }
 
-impl<'a, S: SnapshotSource> MasterSnapshots<'a, S> {
+impl<S, L> MasterSnapshots<S, L>
+where
+    S: Deref<Target: SnapshotSource>,
+    L: Deref<Target = MasterLog>,
+{
     /// Writes snapshots of the state in `source`, whose changes are in `log`.
-    pub(super) fn new(source: &'a S, log: &'a MasterLog) -> MasterSnapshots<'a, S> {
+    pub(super) fn new(source: S, log: L) -> MasterSnapshots<S, L> {
         MasterSnapshots { source, log, slots: SLOTS_PER_SLICE, is_final: false }
     }
 
@@ -125,18 +167,6 @@ impl<'a, S: SnapshotSource> MasterSnapshots<'a, S> {
         let is_time =
             since >= interval || since >= PAUSE_MIN.min(interval) && grown >= SNAPSHOT_LOG_BYTES.max(last.bytes);
         is_time && self.log.writer.appended() > last.sequence && !self.log.has_failed()
-    }
-
-    /// Writes a snapshot.
-    fn write(&self) {
-        let (mut run, mut began) = (self.start(), self.source.env().now());
-        while self.step(&mut run) {
-            if !self.is_final {
-                let slice = self.source.env().now().since(began);
-                self.source.env().pause_thread((slice * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
-            }
-            began = self.source.env().now();
-        }
     }
 
     /// A snapshot that begins with the first [`step`](Self::step).
@@ -201,7 +231,7 @@ impl<'a, S: SnapshotSource> MasterSnapshots<'a, S> {
 
     fn begin(&self, run: &mut SnapshotRun) -> Result<RunStep, JournalError> {
         let written = self.source.env().unix();
-        let Some((sequence, log_bytes)) = self.source.begin(self.log) else { return Ok(RunStep::Stopped) };
+        let Some((sequence, log_bytes)) = self.source.begin(&self.log) else { return Ok(RunStep::Stopped) };
         (run.mark.sequence, run.mark.log_bytes) = (sequence, log_bytes);
         run.file = Some(self.log.dir.begin_snapshot(sequence, written)?);
         Ok(RunStep::More)

@@ -24,6 +24,9 @@ const CLIENT: ClientId = ClientId(1, 1);
 /// Longer than a leader may answer without etcd.
 const CLIENT_TTL: Duration = Duration::from_secs(4);
 
+/// Size of the node's memory: more than the puts of a test need while a standby joins on a busy machine.
+const SEGMENT_BYTES: u64 = 16 << 20;
+
 /// An etcd in this process.
 #[derive(Clone, Default)]
 struct MemoryElection {
@@ -161,8 +164,8 @@ async fn committed(handle: &MasterHandle<RealEnv>) -> bool {
 }
 
 fn mount(handle: &MasterHandle<RealEnv>) {
-    handle.call().mount_segment(segment(1, "node:1", 1 << 20), CLIENT).unwrap();
-    handle.call().remount_segment(vec![segment(1, "node:1", 1 << 20)], CLIENT).unwrap();
+    handle.call().mount_segment(segment(1, "node:1", SEGMENT_BYTES), CLIENT).unwrap();
+    handle.call().remount_segment(vec![segment(1, "node:1", SEGMENT_BYTES)], CLIENT).unwrap();
 }
 
 fn put(handle: &MasterHandle<RealEnv>, key: &str) {

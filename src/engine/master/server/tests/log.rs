@@ -67,7 +67,7 @@ fn poll(wait: &mut Option<CommitWait<'_>>) -> Poll<bool> {
 #[test]
 fn a_sync_by_another_thread_ends_the_wait_of_a_response() {
     let (shared, log) = start(&SimulatedStorage::new(1), DataOptions::default());
-    let mut thread = LogThread::new(&shared, &log);
+    let mut thread = LogThread::new(&shared, &*log);
     let (mounted, mut wait) = call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE));
     assert_eq!((mounted, poll(&mut wait)), (Ok(()), Poll::Pending));
     // As a snapshot does.
@@ -142,7 +142,7 @@ fn freed_memory_waits_for_at_most_a_second_even_if_syncs_are_rarer() {
     let sync = SyncMode::Interval(Duration::from_secs(3600));
     let disk = SimulatedStorage::new(1);
     let (shared, log) = start_in(CrashEnv::new(&clock, 0), &disk, DataOptions { sync, ..DataOptions::default() });
-    let mut thread = LogThread::new(&shared, &log);
+    let mut thread = LogThread::new(&shared, &*log);
     assert_eq!(call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE)).0, Ok(()));
     let put = |key: &'static str| {
         let started = call(&shared, |call| call.put_start(NODE, key.into(), 600, ReplicateConfig::default(), T)).0;
@@ -170,7 +170,7 @@ fn masters_that_are_killed_early_leave_a_log_of_limited_size() {
     for _ in 0..6 {
         let options = DataOptions { log: log_config, ..DataOptions::default() };
         let (shared, log) = start_in(CrashEnv::new(&clock, 0), &disk, options);
-        let snapshots = MasterSnapshots::new(&shared, &log);
+        let snapshots = MasterSnapshots::new(&shared, &*log);
         due.push(snapshots.is_due());
         if snapshots.is_due() {
             let mut run = snapshots.start();

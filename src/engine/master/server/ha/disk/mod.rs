@@ -7,9 +7,9 @@ pub(in crate::engine::master::server::ha) mod copy_note;
 mod threads;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
@@ -27,6 +27,8 @@ use crate::engine::master::{SnapshotStep, StandbyState};
 pub(in crate::engine::master::server) struct HaDisk {
     current: RwLock<CurrentLog>,
     newest: Mutex<DiskLog>,
+    /// Locked while the directory is being emptied, from the end of its log on.
+    emptying: Arc<tokio::sync::Mutex<()>>,
     /// The disk has reported an error, so the directory is not used any more.
     has_failed: AtomicBool,
     /// The error that ends the process.
@@ -46,11 +48,14 @@ struct DiskLog {
     log: Arc<MasterLog>,
     /// The directory after it was emptied, until it has a log again.
     emptied: Option<DataDir>,
-    /// Reports nothing. Each thread has a sender, so the channel closes when the last one has ended.
-    ended: mpsc::Receiver<()>,
-    /// The sender for the threads to be started.
-    running: Option<mpsc::Sender<()>>,
+    /// Reports nothing. Each thread has a receiver, so the channel is closed when the last one has ended.
+    threads: watch::Sender<()>,
+    /// The receiver for the threads to be started.
+    to_start: Option<watch::Receiver<()>>,
 }
+
+/// The log has ended, and its threads as well. No other log begins while this value exists.
+pub(in crate::engine::master::server) struct EndedLog(#[expect(dead_code, reason = "held")] OwnedMutexGuard<()>);
 
 /// A copy that was read from the directory.
 pub(in crate::engine::master::server) struct FoundCopy {
@@ -102,6 +107,7 @@ pub(in crate::engine::master::server) fn open<E: Env>(
     let disk = HaDisk {
         current: RwLock::new(CurrentLog { log: Some(log), discarded: 0 }),
         newest,
+        emptying: Arc::default(),
         has_failed: AtomicBool::new(false),
         failure,
     };
@@ -110,8 +116,8 @@ pub(in crate::engine::master::server) fn open<E: Env>(
 
 impl DiskLog {
     fn new(log: Arc<MasterLog>) -> DiskLog {
-        let (running, ended) = mpsc::channel();
-        DiskLog { log, emptied: None, ended, running: Some(running) }
+        let (threads, to_start) = watch::channel(());
+        DiskLog { log, emptied: None, threads, to_start: Some(to_start) }
     }
 
     /// The directory in use, which is marked as invalid after an error.
@@ -140,11 +146,11 @@ impl HaDisk {
         self.log().is_some_and(|current| std::ptr::eq(&raw const *current, log))
     }
 
-    /// The newest log, if its threads have not been started yet. A thread keeps the sender until it ends.
-    pub fn to_start(&self) -> Option<(Arc<MasterLog>, mpsc::Sender<()>)> {
+    /// The newest log, if its threads have not been started yet. A thread keeps the receiver until it ends.
+    pub fn to_start(&self) -> Option<(Arc<MasterLog>, watch::Receiver<()>)> {
         // It is locked while the directory is being emptied.
         let mut newest = self.newest.try_lock().ok()?;
-        newest.running.take().map(|running| (newest.log.clone(), running))
+        newest.to_start.take().map(|running| (newest.log.clone(), running))
     }
 
     /// Ends the use of the log, because the copy is discarded.
@@ -165,7 +171,20 @@ impl HaDisk {
         self.newest().log.stop_threads();
     }
 
-    /// Empties the directory, writes a snapshot of the copy, whose last change is number `last`, and begins a log behind it. Waits for the
+    /// Ends the use of the log, and waits until its threads have ended, because they use its files.
+    pub async fn end_log(&self) -> EndedLog {
+        let emptying = self.emptying.clone().lock_owned().await;
+        self.close();
+        let threads = {
+            let mut newest = self.newest();
+            newest.to_start = None;
+            newest.threads.clone()
+        };
+        threads.closed().await;
+        EndedLog(emptying)
+    }
+
+    /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last change is number `last`, and begins a log behind it. Waits for the
     /// disk. `slices` continues the snapshot. The log is not used if the snapshot is cancelled, if the copy is discarded (the number of
     /// [`discarded`](Self::discarded) ones has changed), or after an error of the disk in this process.
     ///
@@ -173,18 +192,15 @@ impl HaDisk {
     /// The disk reports an error.
     pub fn begin<E: Env>(
         &self,
+        _ended: EndedLog,
         env: &E,
         slices: impl FnMut(u32) -> Option<SnapshotStep>,
         last: u64,
         note: CopyNote,
         discarded: u64,
     ) -> Result<(), JournalError> {
-        self.close();
         let mut newest = self.newest();
         let newest = &mut *newest;
-        newest.running = None;
-        // The threads for the log before use its files.
-        let _ = newest.ended.recv();
         if self.has_failed.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -327,8 +343,8 @@ mod tests {
         DataDir::open(Arc::new(storage.clone()), &options)
     }
 
-    #[test]
-    fn the_directory_is_invalid_if_a_received_copy_cannot_be_written() {
+    #[tokio::test]
+    async fn the_directory_is_invalid_if_a_received_copy_cannot_be_written() {
         let (storage, env) = (SimulatedStorage::new(1), RealEnv::new());
         let options = DataOptions { on_error: DiskErrorPolicy::ContinueMemoryOnly, ..DataOptions::default() };
         let data = MasterData { dir: open_dir(&storage).unwrap(), options };
@@ -338,7 +354,8 @@ mod tests {
             storage.set_fault(Some(DiskFault { operation, after: 0, errno: NO_SPACE, is_permanent: false }));
             Some(SnapshotStep::Chunk(vec![0; 4 << 20]))
         };
-        let error = disk.begin(&env, slices, 7, found.note, 0).unwrap_err();
+        let ended = disk.end_log().await;
+        let error = disk.begin(ended, &env, slices, 7, found.note, 0).unwrap_err();
         disk.fail(error).expect("the master continues in memory");
         assert!(disk.log().is_none());
         let storage = storage.crash(Crash::Kill);

@@ -2,15 +2,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::watch;
+
 use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
+use crate::engine::env::{Env, ThreadWork};
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::forget_processed;
 use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::log_thread::run_log;
-use crate::engine::master::server::snapshots::{SnapshotSource, run_snapshots};
+use crate::engine::master::server::log_thread::LogThread;
+use crate::engine::master::server::snapshots::{SnapshotSource, SnapshotThread};
 
 /// Takes snapshots of what this master has at the moment.
 pub(in crate::engine::master::server::ha) struct HaSnapshots<E, B> {
@@ -50,27 +52,25 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Starts the threads for a log that does not have them yet.
     pub(in crate::engine::master::server::ha) fn start_log_threads(self: &Arc<Self>) {
         let Some((log, running)) = self.hub.disk.as_ref().and_then(HaDisk::to_start) else { return };
-        let (driver, syncing, also_running) = (self.clone(), log.clone(), running.clone());
-        let sync = tokio::task::spawn_blocking(move || {
-            run_log(&driver.shared, &syncing);
-            forget_processed();
-            drop(also_running);
-        });
-        let driver = self.clone();
-        let snapshots = tokio::task::spawn_blocking(move || {
-            run_snapshots(&HaSnapshots::new(driver), &log);
-            forget_processed();
-            drop(running);
-        });
-        for thread in [sync, snapshots] {
-            self.spawn(async move {
-                if let Err(error) = thread.await
-                    && error.is_panic()
-                {
-                    std::panic::resume_unwind(error.into_panic());
-                }
-            });
-        }
+        let sync = LogThread::new(self.shared.clone(), log.clone());
+        let snapshots = SnapshotThread::new(Box::new(HaSnapshots::new(self.clone())), log);
+        self.spawn(self.env.run_thread(RunningThread { work: sync, _running: running.clone() }));
+        self.spawn(self.env.run_thread(RunningThread { work: snapshots, _running: running }));
+    }
+}
+
+/// The work of a thread, and the receiver that shows that the thread runs.
+struct RunningThread<W> {
+    work: W,
+    _running: watch::Receiver<()>,
+}
+
+impl<W: ThreadWork> ThreadWork for RunningThread<W> {
+    fn step(&mut self, may_wait: bool) -> bool {
+        let has_more = self.work.step(may_wait);
+        // The thread may process a request next.
+        forget_processed();
+        has_more
     }
 }
 

@@ -1,6 +1,6 @@
 //! The streams to other masters: a queue of messages for each.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use tokio::sync::mpsc;
 
@@ -12,7 +12,7 @@ const QUEUE_MAX: usize = 1024;
 
 /// The streams of this master. A stream ends when its sender is dropped.
 #[derive(Debug, Default)]
-pub(in crate::engine::master::server::ha) struct StreamLinks(HashMap<MemberId, mpsc::Sender<StreamMessage>>);
+pub(in crate::engine::master::server::ha) struct StreamLinks(BTreeMap<MemberId, mpsc::Sender<StreamMessage>>);
 
 /// Identifies a stream, and does not keep it open.
 #[derive(Debug)]

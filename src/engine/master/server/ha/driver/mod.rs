@@ -159,14 +159,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return Ok(());
         }
         let driver = self.clone();
-        let ended = tokio::task::spawn_blocking(move || {
+        let work = move || {
             let Some(disk) = &driver.hub.disk else { return Ok(()) };
             work(disk, &driver).or_else(|error| disk.fail(error))
-        });
-        match ended.await {
-            Ok(ended) => ended,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
+        };
+        self.env.run_blocking(work).await
     }
 
     pub(in crate::engine::master::server::ha) fn state(&self) -> MutexGuard<'_, DriverState> {
@@ -319,8 +316,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
 }
 
 /// Drops something large without stopping this thread for the time that it takes.
-pub(in crate::engine::master::server::ha) fn drop_elsewhere(large: impl Send + 'static) {
-    drop(tokio::task::spawn_blocking(move || drop(large)));
+pub(in crate::engine::master::server::ha) fn drop_elsewhere(env: &impl Env, large: impl Send + 'static) {
+    drop(env.run_blocking(move || drop(large)));
 }
 
 pub(in crate::engine::master::server::ha) const NO_PANIC: &str = "no task panics while it has this locked";

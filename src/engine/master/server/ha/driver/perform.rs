@@ -10,8 +10,8 @@ use crate::engine::ha::{HaAction, HistoryId, MemberId, StopReason, TxnOutcome};
 use crate::engine::master::RecordBuffer;
 use crate::engine::master::restore::RestoreReport;
 use crate::engine::master::server::data::MasterDataError;
-use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
+use crate::engine::master::server::ha::disk::{EndedLog, HaDisk};
 use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
 use crate::engine::master::server::ha::leader::gate::{GatePhase, NOT_SERVING};
 use crate::engine::master::server::ha::standby::copy::Preparation;
@@ -77,7 +77,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 let before = self.state().follower.take();
                 before.inspect(tokio::task::AbortHandle::abort);
                 let load = self.copy().cancel_load();
-                drop_elsewhere(load);
+                drop_elsewhere(&self.env, load);
                 if let Some(leader) = leader.filter(|_| !self.hub.is_ending()) {
                     let driver = self.clone();
                     let task = self.spawn(async move { follow(&driver, leader).await });
@@ -141,16 +141,17 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let (driver, discarded, began) = (self.clone(), self.copies_discarded(), self.env.now());
         self.spawn(async move {
             let generation = preparation.generation();
-            let preparing = driver.clone();
-            let ready = tokio::task::spawn_blocking(move || {
-                preparing.activate(preparing.store_before_serving(preparation, note, discarded)?, lossy)
-            });
-            let ready = match ready.await {
-                Ok(ready) => ready,
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            let ended = match &driver.hub.disk {
+                // The copy was discarded before, so the directory does not have it.
+                Some(disk) if disk.log().is_none() => Some(disk.end_log().await),
+                _ => None,
             };
+            let preparing = driver.clone();
+            let prepare =
+                move || preparing.activate(preparing.store_before_serving(preparation, note, discarded, ended)?, lossy);
+            let ready = driver.env.run_blocking(prepare).await;
             if !driver.copy().is_preparing(generation) {
-                return drop_elsewhere(ready);
+                return drop_elsewhere(&driver.env, ready);
             }
             let ready = match ready {
                 Ok((state, report)) => {
@@ -168,23 +169,25 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    /// Stores the note in the data directory, and the copy itself if the directory does not have it. Waits for the disk.
+    /// Stores the note in the data directory, and the copy itself if the directory's log has `ended`. Waits for the disk.
     fn store_before_serving(
         &self,
         mut preparation: Preparation,
         note: CopyNote,
         discarded: u64,
+        ended: Option<EndedLog>,
     ) -> Result<Preparation, MasterDataError> {
         let Some(disk) = &self.hub.disk else { return Ok(preparation) };
-        let stored = if disk.log().is_some() {
-            disk.store_note(note, false, discarded)
-        } else {
-            // The copy was discarded before.
-            let (standby, applied) = (&mut preparation.standby, preparation.applied);
-            standby.begin_snapshot(self.env.now(), self.settings.format);
-            let begun = disk.begin(&self.env, |slots| standby.snapshot_slots(slots), applied, note, discarded);
-            standby.cancel_snapshot();
-            begun
+        let stored = match ended {
+            None => disk.store_note(note, false, discarded),
+            Some(ended) => {
+                let (standby, applied) = (&mut preparation.standby, preparation.applied);
+                standby.begin_snapshot(self.env.now(), self.settings.format);
+                let slices = |slots| standby.snapshot_slots(slots);
+                let begun = disk.begin(ended, &self.env, slices, applied, note, discarded);
+                standby.cancel_snapshot();
+                begun
+            }
         };
         stored.or_else(|error| disk.fail(error))?;
         Ok(preparation)
@@ -224,7 +227,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             guarded.log = self.hub.disk.as_ref().and_then(HaDisk::log);
             std::mem::replace(&mut guarded.state, state)
         });
-        drop_elsewhere(before);
+        drop_elsewhere(&self.env, before);
         let may_lack = {
             let mut state = self.state();
             state.promotions += 1;
@@ -269,12 +272,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             guarded.log = None;
             std::mem::replace(&mut guarded.state, empty)
         });
-        drop_elsewhere(before);
+        drop_elsewhere(&self.env, before);
         if let Some(disk) = &self.hub.disk {
             disk.discard();
         }
         let before = self.copy().discard();
-        drop_elsewhere(before);
+        drop_elsewhere(&self.env, before);
         self.hub.tail.restart(1);
         self.hub.tail.notify_always();
         {

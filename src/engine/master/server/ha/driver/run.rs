@@ -38,6 +38,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         loop {
             let until_tick = next_tick.since(self.env.now());
             tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stop| *stop) => return,
+                () = self.env.sleep(until_tick) => {
+                    self.tick();
+                    next_tick = self.env.now() + TICK;
+                }
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {
                         if let Ok(permit) = handshakes.clone().try_acquire_owned() {
@@ -58,11 +64,6 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                         let _ = answer.send(self.update(|core, _| core.leave()));
                     }
                 },
-                () = self.env.sleep(until_tick) => {
-                    self.tick();
-                    next_tick = self.env.now() + TICK;
-                }
-                _ = stopping.wait_for(|stop| *stop) => return,
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::handshake::{
     ContinuedSettings, HANDSHAKE_TIMEOUT, Hello, LeaderHandshake, StreamStart, Welcome,
 };
-use crate::engine::master::server::ha::leader::snapshot_stream::{SnapshotPart, stream_snapshot};
+use crate::engine::master::server::ha::leader::snapshot_stream::{SnapshotPart, SnapshotStream};
 use crate::engine::master::server::ha::leader::tail::{TailCursor, TailKind};
 use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
 
@@ -82,6 +82,7 @@ pub(in crate::engine::master::server::ha) async fn serve_standby<E: Env, B: Elec
     driver.update(|core, now| core.standby_connected(now, standby, applied));
     let (reader, writer) = tokio::io::split(stream);
     let ended = tokio::select! {
+        biased;
         ended = receive(driver, standby, reader) => ended,
         ended = send(driver, writer, messages, source, (welcome.view, term)) => ended,
     };
@@ -134,7 +135,9 @@ fn accept<E: Env, B: ElectionBackend>(
             (Welcome { leader, history, view, start: StreamStart::Snapshot }, None)
         }
         None => {
-            let parts = stream_snapshot(driver.shared.clone(), driver.hub.tail.clone(), term, driver.settings.format);
+            let (shared, tail) = (driver.shared.clone(), driver.hub.tail.clone());
+            let (thread, parts) = SnapshotStream::new(shared, tail, term, driver.settings.format);
+            driver.spawn(driver.env.run_thread(thread));
             (
                 Welcome { leader, history, view, start: StreamStart::Snapshot },
                 Some((StreamSource::Snapshot(parts), term)),
@@ -206,6 +209,7 @@ async fn send<E: Env, B: ElectionBackend>(
         if out.is_empty() {
             // What comes next is put above, so that its order is kept.
             tokio::select! {
+                biased;
                 message = messages.recv() => message.ok_or(StreamError::Closed)?.put(&mut out, view, 0),
                 part = next_part(&mut source) => {
                     let part = part.ok_or(StreamError::Closed)?;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
-use crate::engine::env::Env;
+use crate::engine::env::{Env, ThreadWork};
 use crate::engine::ha::message::SnapshotEnd;
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::record::DataFormat;
@@ -29,71 +30,109 @@ pub(in crate::engine::master::server::ha) enum SnapshotPart {
     End { last: u64, end: SnapshotEnd, cursor: TailCursor },
 }
 
-/// Begins a snapshot of the state that serves in `term`. The parts end early if the term does.
-pub(in crate::engine::master::server::ha) fn stream_snapshot<E: Env>(
+/// The thread that takes a snapshot of the state that serves in `term`. The parts end early if the term does.
+pub(in crate::engine::master::server::ha) struct SnapshotStream<E: Env> {
     shared: Arc<MasterShared<E>>,
     tail: Arc<ChangeTail>,
     term: u64,
     format: DataFormat,
-) -> mpsc::Receiver<SnapshotPart> {
-    let (parts, receiver) = mpsc::channel(QUEUE);
-    // It ends with the receiver.
-    drop(tokio::task::spawn_blocking(move || {
-        let _ = run(&shared, &tail, term, format, &parts);
-        // The thread may process a request next.
-        forget_processed();
-    }));
-    receiver
+    parts: mpsc::Sender<SnapshotPart>,
+    /// The snapshot in progress: its last change, and the cursor behind it.
+    begun: Option<(u64, TailCursor)>,
+    /// A part that waits for room in the queue.
+    unsent: Option<SnapshotPart>,
 }
 
-fn run<E: Env>(
-    shared: &MasterShared<E>,
-    tail: &Arc<ChangeTail>,
-    term: u64,
-    format: DataFormat,
-    parts: &mpsc::Sender<SnapshotPart>,
-) -> Option<()> {
-    let (last, cursor) = loop {
-        if parts.is_closed() {
-            return None;
-        }
-        let begun = shared.with_guarded(None, |guarded, now, _| {
-            if guarded.term != term {
+impl<E: Env> SnapshotStream<E> {
+    /// A snapshot that begins with the thread's first step, and its parts.
+    pub fn new(
+        shared: Arc<MasterShared<E>>,
+        tail: Arc<ChangeTail>,
+        term: u64,
+        format: DataFormat,
+    ) -> (SnapshotStream<E>, mpsc::Receiver<SnapshotPart>) {
+        let (parts, receiver) = mpsc::channel(QUEUE);
+        (SnapshotStream { shared, tail, term, format, parts, begun: None, unsent: None }, receiver)
+    }
+
+    /// Begins the snapshot. Returns false if the term has ended.
+    fn begin(&mut self) -> bool {
+        let begun = self.shared.with_guarded(None, |guarded, now, _| {
+            if guarded.term != self.term {
                 return Err(());
             }
             // The cursor is set while the state is locked, so no change comes in between.
-            Ok(guarded.state.begin_snapshot(now, format).and_then(|last| Some((last, tail.cursor(last)?))))
+            let begun = guarded.state.begin_snapshot(now, self.format);
+            Ok(begun.and_then(|last| Some((last, self.tail.cursor(last)?))))
         });
-        match begun.ok()? {
-            Some(begun) => break begun,
-            None => shared.env.pause_thread(BUSY_PAUSE),
+        let Ok(begun) = begun else { return false };
+        if begun.is_none() {
+            self.shared.env.pause_thread(BUSY_PAUSE);
         }
-    };
-    loop {
-        let began = shared.env.now();
-        let step = shared.with_guarded(
-            None,
-            |guarded, _, _| {
-                if guarded.term == term { guarded.state.snapshot_slice() } else { None }
-            },
-        );
-        let sent = match step? {
-            SnapshotStep::More => Ok(()),
-            SnapshotStep::Chunk(records) => parts.blocking_send(SnapshotPart::Chunk { last, records }),
-            SnapshotStep::Done(summary) => {
+        self.begun = begun;
+        true
+    }
+
+    /// Takes the next slice. Returns false if the term has ended.
+    fn slice(&mut self) -> bool {
+        let env = &self.shared.env;
+        let began = env.now();
+        let step = self.shared.with_guarded(None, |guarded, _, _| {
+            if guarded.term == self.term { guarded.state.snapshot_slice() } else { None }
+        });
+        self.unsent = match step {
+            None => return false,
+            Some(SnapshotStep::More) => None,
+            Some(SnapshotStep::Chunk(records)) => {
+                self.begun.as_ref().map(|(last, _)| SnapshotPart::Chunk { last: *last, records })
+            }
+            Some(SnapshotStep::Done(summary)) => {
                 let end = SnapshotEnd { objects: summary.objects, digest: summary.digest };
-                return parts.blocking_send(SnapshotPart::End { last, end, cursor }).ok();
+                self.begun.take().map(|(last, cursor)| SnapshotPart::End { last, end, cursor })
             }
         };
-        if sent.is_err() {
-            shared.with_guarded(None, |guarded, _, _| {
-                if guarded.term == term {
+        let took = env.now().since(began);
+        if self.begun.is_some() {
+            env.pause_thread((took * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
+        }
+        true
+    }
+
+    /// Sends a part. Returns false after the last one, or if nobody receives it.
+    fn send(&mut self, part: SnapshotPart, may_wait: bool) -> bool {
+        let is_last = matches!(part, SnapshotPart::End { .. });
+        let sent = if may_wait {
+            self.parts.blocking_send(part).is_ok()
+        } else {
+            match self.parts.try_send(part) {
+                Ok(()) => true,
+                Err(TrySendError::Full(part)) => {
+                    self.unsent = Some(part);
+                    return true;
+                }
+                Err(TrySendError::Closed(_)) => false,
+            }
+        };
+        if !sent && self.begun.is_some() {
+            self.shared.with_guarded(None, |guarded, _, _| {
+                if guarded.term == self.term {
                     guarded.state.cancel_snapshot();
                 }
             });
-            return None;
         }
-        let took = shared.env.now().since(began);
-        shared.env.pause_thread((took * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
+        sent && !is_last
+    }
+}
+
+impl<E: Env> ThreadWork for SnapshotStream<E> {
+    fn step(&mut self, may_wait: bool) -> bool {
+        let has_more = match self.unsent.take() {
+            Some(part) => self.send(part, may_wait),
+            None if self.begun.is_some() => self.slice(),
+            None => !self.parts.is_closed() && self.begin(),
+        };
+        // The thread may process a request next.
+        forget_processed();
+        has_more
     }
 }

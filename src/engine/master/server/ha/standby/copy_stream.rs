@@ -51,33 +51,38 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
         let mut frames = FrameReader::new(reader);
         let mut out = Vec::new();
         let (mut load, mut deferred) = (None, DeferredFrames::default());
+        // Deferred frames and new ones take turns.
+        let mut is_turn = true;
         loop {
             let may_continue = load.is_none() && !deferred.is_empty();
             tokio::select! {
-                frame = deadline(&self.driver.env, LEADER_SILENCE_MAX, frames.next()) => {
-                    let frame = frame.map_err(|_| StreamError::Silent(LEADER_SILENCE_MAX))??;
-                    if DeferredFrames::is_ordered(&frame) && (load.is_some() || !deferred.is_empty()) {
-                        deferred.push(frame)?;
-                    } else {
-                        load = self.handle(&frame, &mut writer).await?.or(load);
-                    }
-                }
-                loaded = end_of(&mut load) => {
-                    loaded?;
-                    load = None;
-                }
-                () = std::future::ready(()), if may_continue => {
-                    // More than one, so that they become fewer although others arrive.
-                    for frame in std::iter::from_fn(|| deferred.pop()).take(DEFERRED_PER_TURN) {
-                        load = self.handle(&frame, &mut writer).await?.or(load);
-                    }
-                }
+                biased;
                 message = messages.recv() => {
                     let mut next = Some(message.ok_or(StreamError::Closed)?);
                     while let Some(message) = next {
                         message.put(&mut out, 0, 0);
                         next = messages.try_recv().ok();
                     }
+                }
+                loaded = end_of(&mut load) => {
+                    loaded?;
+                    load = None;
+                }
+                () = std::future::ready(()), if may_continue && is_turn => {
+                    is_turn = false;
+                    load = self.handle_deferred(&mut deferred, &mut writer).await?;
+                }
+                frame = deadline(&self.driver.env, LEADER_SILENCE_MAX, frames.next()) => {
+                    let frame = frame.map_err(|_| StreamError::Silent(LEADER_SILENCE_MAX))??;
+                    is_turn = true;
+                    if DeferredFrames::is_ordered(&frame) && (load.is_some() || !deferred.is_empty()) {
+                        deferred.push(frame)?;
+                    } else {
+                        load = self.handle(&frame, &mut writer).await?.or(load);
+                    }
+                }
+                () = std::future::ready(()), if may_continue => {
+                    load = self.handle_deferred(&mut deferred, &mut writer).await?;
                 }
             }
             if !out.is_empty() {
@@ -90,6 +95,23 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
     async fn write(&self, writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), StreamError> {
         let written = deadline(&self.driver.env, LEADER_SILENCE_MAX, writer.write_all(bytes)).await;
         Ok(written.map_err(|_| StreamError::NotAccepted(LEADER_SILENCE_MAX))??)
+    }
+
+    /// Handles some deferred frames, more than one, so that they become fewer although others arrive.
+    async fn handle_deferred(
+        &self,
+        deferred: &mut DeferredFrames,
+        writer: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<Option<SnapshotLoad<'_>>, StreamError> {
+        let mut load = None;
+        for _ in 0..DEFERRED_PER_TURN {
+            if load.is_some() {
+                break;
+            }
+            let Some(frame) = deferred.pop() else { break };
+            load = self.handle(&frame, writer).await?;
+        }
+        Ok(load)
     }
 
     /// Handles a frame. Returns the processing of a snapshot that is complete. The frames that follow must wait for it, but pings must be
@@ -209,25 +231,22 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
         let driver = self.driver;
         let snapshot = driver.copy().take_load();
         // Computing the digest takes long.
-        let checked = tokio::task::spawn_blocking(move || {
+        let check = move || {
             let is_intact = (snapshot.objects(), snapshot.digest()) == (end.objects, end.digest);
             is_intact.then_some(snapshot)
-        });
-        let checked = match checked.await {
-            Ok(checked) => checked,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
+        let checked = driver.env.run_blocking(check).await;
         let differs = || StreamError::Damaged("the snapshot differs from the leader's state".to_owned());
         let snapshot = checked.ok_or_else(differs)?;
         let (before, generation) = {
             let mut copy = driver.copy();
             if !copy.is_following() {
-                drop_elsewhere(snapshot);
+                drop_elsewhere(&driver.env, snapshot);
                 return Ok(());
             }
             (copy.replace(snapshot, self.history, last), copy.generation())
         };
-        drop_elsewhere(before);
+        drop_elsewhere(&driver.env, before);
         driver.hub.tail.restart(last + 1);
         tracing::info!(objects = end.objects, change = last, "snapshot received from the leader");
         // It continues if this stream ends.
@@ -248,6 +267,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// change is applied to it in the meantime.
     async fn store_copy(self: &Arc<Self>, generation: u64, last: u64) -> Result<(), JournalError> {
         let (member, discarded) = (self.state().core.me().id, self.copies_discarded());
+        let ended = match &self.hub.disk {
+            Some(disk) => Some(disk.end_log().await),
+            None => None,
+        };
         let begun = self.use_disk(move |disk, driver| {
             let (now, format) = (driver.env.now(), driver.settings.format);
             let note = {
@@ -262,7 +285,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 let mut copy = driver.copy();
                 if copy.generation() == generation { copy.following()?.snapshot_slots(slots) } else { None }
             };
-            disk.begin(&driver.env, slices, last, note, discarded)
+            let Some(ended) = ended else { return Ok(()) };
+            disk.begin(ended, &driver.env, slices, last, note, discarded)
         });
         begun.await?;
         let is_current = self.copy().stored(generation);

@@ -103,7 +103,7 @@ async fn run<E: Env, B: ElectionBackend>(
     let Err(error) = copying.run(stream, messages).await;
     driver.state().links.close(leader.id, &link);
     let load = driver.copy().cancel_load();
-    drop_elsewhere(load);
+    drop_elsewhere(&driver.env, load);
     if let StreamError::Apply(_) | StreamError::Damaged(_) = &error {
         tracing::error!(%error, "the copy of the state cannot be used any more");
         driver.update(|core, now| {

@@ -26,9 +26,9 @@ const SLOTS: u32 = 3;
 pub struct Process<'a> {
     pub shared: &'a MasterShared<CrashEnv>,
     pub log: &'a MasterLog,
-    log_thread: LogThread<'a, CrashEnv>,
+    log_thread: LogThread<&'a MasterShared<CrashEnv>, &'a MasterLog>,
     log_thread_has_ended: bool,
-    snapshots: MasterSnapshots<'a, MasterShared<CrashEnv>>,
+    snapshots: MasterSnapshots<&'a MasterShared<CrashEnv>, &'a MasterLog>,
     snapshot: Option<SnapshotRun>,
     threads: [ServingThread; THREADS],
     /// The thread that has served the last call.
