@@ -9,7 +9,7 @@ use crate::engine::base::HostPort;
 
 /// Names one copy of the state. A master takes a new random ID when it discards its copy, and when it starts, unless its data directory
 /// contains everything that it has acknowledged. So an ID in the sync record stands for a copy that still exists or never will again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct MemberId(pub u64);
 

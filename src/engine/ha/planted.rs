@@ -3,8 +3,10 @@
 /// A mistake in the election or in the acknowledgement of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HaMistake {
-    /// A leader answers after its fence.
+    /// The gate lets responses pass after the fence.
     FenceNotChecked,
+    /// The gate lets responses pass that the required standbys have not acknowledged.
+    AcknowledgementNotAwaited,
     /// PutStart and the other changes that hand out or free memory are answered before the standbys have them.
     StartAnsweredEarly,
     /// PutEnd is answered before the standbys have it.

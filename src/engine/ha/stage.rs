@@ -5,9 +5,10 @@ use crate::engine::ha::leadership::HandOverStep;
 use crate::engine::ha::state::{HaCore, RoleState};
 
 /// What a master is doing for a promotion or a hand-over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HaStage {
     /// A standby that does not stand for election.
+    #[default]
     Following,
     /// A standby that creates the key of its leader again.
     RecreatingKey,
@@ -36,8 +37,8 @@ pub enum HaStage {
 }
 
 impl HaStage {
-    /// The stages that last for some time in the simulation.
-    pub const ALL: [HaStage; 12] = [
+    /// The stages that last for some time in the simulation. Changes are held within one step.
+    pub const ALL: [HaStage; 11] = [
         HaStage::Following,
         HaStage::RecreatingKey,
         HaStage::PreparingCopy,
@@ -46,7 +47,6 @@ impl HaStage {
         HaStage::Leading,
         HaStage::WritingSyncRecord,
         HaStage::KeyExpired,
-        HaStage::HoldingChanges,
         HaStage::WaitingForSuccessor,
         HaStage::DeletingKey,
         HaStage::KeyDeleted,

@@ -24,6 +24,11 @@ impl WorkerPolls {
         WorkerPolls((0..workers).map(|_| AtomicU64::new(now.0)).collect())
     }
 
+    /// For a service without worker threads.
+    pub fn none() -> WorkerPolls {
+        WorkerPolls(Arc::new([]))
+    }
+
     /// Every worker has read everything that arrived before this time. `None` without worker threads: the caller then runs on the same
     /// thread.
     pub fn oldest(&self) -> Option<Mono> {

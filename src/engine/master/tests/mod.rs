@@ -3,7 +3,6 @@
 mod apply;
 mod evict;
 mod follow;
-pub(in crate::engine::master) mod ha;
 mod hold;
 mod lease;
 mod put;
@@ -184,7 +183,7 @@ fn copies(replica_num: u64) -> ReplicateConfig {
     ReplicateConfig { replica_num, ..ReplicateConfig::default() }
 }
 
-fn address(replica: &ReplicaDescriptor) -> u64 {
+pub fn address(replica: &ReplicaDescriptor) -> u64 {
     match &replica.location {
         ReplicaLocation::Memory(buffer) => buffer.buffer_address,
         other => panic!("not in memory: {other:?}"),

@@ -64,6 +64,9 @@ pub(in crate::engine::master::server) struct HaHub {
     commands: mpsc::Sender<HaCommand>,
     /// The process is about to end, so it does not follow another leader.
     is_ending: AtomicBool,
+    /// What the core has become, for the simulation.
+    #[cfg(test)]
+    probe: Mutex<tests::HaProbe>,
 }
 
 /// A request of another thread to the driver.
@@ -80,7 +83,17 @@ impl HaHub {
     pub fn new(disk: Option<HaDisk>) -> (HaHub, mpsc::Receiver<HaCommand>) {
         let (commands, requests) = mpsc::channel(COMMANDS_MAX);
         let (gate, tail) = (HaGate::new(), Arc::new(ChangeTail::new()));
-        (HaHub { gate, tail, disk, view: Mutex::default(), commands, is_ending: AtomicBool::new(false) }, requests)
+        let hub = HaHub {
+            gate,
+            tail,
+            disk,
+            view: Mutex::default(),
+            commands,
+            is_ending: AtomicBool::new(false),
+            #[cfg(test)]
+            probe: Mutex::default(),
+        };
+        (hub, requests)
     }
 
     /// What is shown of this master at `now`, on the clock that counts suspended time.

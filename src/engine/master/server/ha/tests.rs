@@ -1,18 +1,23 @@
 //! Masters of a cluster in one process, with real sockets and a simulated etcd.
 
 mod data;
+mod simulation;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use simulation::etcd::SimEtcd;
+
 use crate::engine::base::{ClientId, ErrorCode, HostPort};
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::{Env, Net, RealEnv};
-use crate::engine::ha::{ElectionTxn, HaConfig, HaRole, NotInSyncPolicy, Observation, SyncTxn, TxnOutcome};
+use crate::engine::ha::stage::HaStage;
+use crate::engine::ha::{
+    ElectionTxn, HaConfig, HaCore, HaRole, MemberId, NotInSyncPolicy, Observation, SyncTxn, TxnOutcome,
+};
 use crate::engine::master::server::MasterData;
-use crate::engine::master::server::ha::{HaSecret, HaSettings};
-use crate::engine::master::tests::ha::etcd::SimEtcd;
+use crate::engine::master::server::ha::{HaHub, HaSecret, HaSettings};
 use crate::engine::master::tests::{T, hard_pinned, meta, segment};
 use crate::engine::master::view::{AdminView, HaView};
 use crate::engine::master::{DATA_FORMAT, MasterConfig, MasterHandle, MasterServer};
@@ -23,6 +28,37 @@ use crate::engine::wire::types::ReplicaType;
 const CLIENT: ClientId = ClientId(1, 1);
 /// Longer than a leader may answer without etcd.
 const CLIENT_TTL: Duration = Duration::from_secs(4);
+
+/// What a core has become after its last event.
+#[derive(Clone, Debug, Default)]
+pub(in crate::engine::master::server::ha) struct HaProbe {
+    pub member: MemberId,
+    pub role: HaRole,
+    pub stage: HaStage,
+    /// The stages since they were last taken.
+    stages: Vec<HaStage>,
+}
+
+impl HaHub {
+    /// Keeps what the core has become.
+    pub(in crate::engine::master::server::ha) fn note_core(&self, core: &HaCore) {
+        let mut probe = self.probe.lock().unwrap();
+        probe.member = core.me().id;
+        probe.role = core.role();
+        let stage = core.stage();
+        if std::mem::replace(&mut probe.stage, stage) != stage {
+            probe.stages.push(stage);
+        }
+    }
+
+    fn probe(&self) -> HaProbe {
+        self.probe.lock().unwrap().clone()
+    }
+
+    fn take_stages(&self) -> Vec<HaStage> {
+        std::mem::take(&mut self.probe.lock().unwrap().stages)
+    }
+}
 
 /// Size of the node's memory: more than the puts of a test need while a standby joins on a busy machine.
 const SEGMENT_BYTES: u64 = 16 << 20;

@@ -185,6 +185,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             state.core.appended(self.hub.tail.appended());
             let result = work(&mut state.core, now);
             self.publish(&mut state.core);
+            #[cfg(test)]
+            self.hub.note_core(&state.core);
             let actions = state.core.take_actions();
             state.actions.extend(actions);
             if std::mem::replace(&mut state.is_performing, true) {

@@ -39,7 +39,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let until_tick = next_tick.since(self.env.now());
             tokio::select! {
                 biased;
-                _ = stopping.wait_for(|stop| *stop) => return,
+                () = wait_for_stop(&mut stopping) => return,
                 () = self.env.sleep(until_tick) => {
                     self.tick();
                     next_tick = self.env.now() + TICK;
@@ -111,4 +111,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         self.hub.set_view(self.view());
     }
+}
+
+/// Waits until the value is true, or its sender is gone.
+async fn wait_for_stop(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
 }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::Env;
+use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait};
 use crate::engine::wire::Method;
 
@@ -213,8 +214,11 @@ impl HaGate {
         if own.term != self.term() {
             return Some(false);
         }
-        let is_acked = own.last <= self.acked.load(Ordering::Acquire);
-        (is_acked && env.boottime().0 < self.fence.load(Ordering::Acquire)).then_some(true)
+        let is_acked = own.last <= self.acked.load(Ordering::Acquire) || is_planted(HaMistake::AcknowledgementNotAwaited);
+        let is_before_fence = || {
+            env.boottime().0 < self.fence.load(Ordering::Acquire) || is_planted(HaMistake::FenceNotChecked)
+        };
+        (is_acked && is_before_fence()).then_some(true)
     }
 
     /// Whether a request is processed now.

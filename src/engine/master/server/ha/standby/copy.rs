@@ -1,6 +1,6 @@
 //! The copy of the state that a standby keeps, and its way to the state of a leader.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, Mono};
@@ -33,7 +33,7 @@ pub(in crate::engine::master::server::ha) struct StandbyCopy {
     /// The last change that it contains.
     pub applied: u64,
     /// When each client last called the leader.
-    calls: HashMap<ClientId, Mono>,
+    calls: BTreeMap<ClientId, Mono>,
 }
 
 /// What is left of a copy.
@@ -87,7 +87,7 @@ impl StandbyCopy {
     /// An empty copy, which belongs to no history.
     pub fn new(policy: StorePolicy) -> StandbyCopy {
         let content = CopyContent::Following(Box::new(StandbyState::new(policy.clone())));
-        let (history, parent, calls) = (None, None, HashMap::new());
+        let (history, parent, calls) = (None, None, BTreeMap::new());
         StandbyCopy {
             policy,
             generation: 0,
@@ -263,7 +263,7 @@ impl StandbyCopy {
     }
 
     /// Takes the state that is ready, to serve it. Also returns since when it was ready, and when clients called last.
-    pub fn take(&mut self) -> Option<(MasterState, Mono, HashMap<ClientId, Mono>)> {
+    pub fn take(&mut self) -> Option<(MasterState, Mono, BTreeMap<ClientId, Mono>)> {
         match std::mem::replace(&mut self.content, CopyContent::Serving) {
             CopyContent::Ready(state, since, history) => {
                 self.parent = self.history.map(|history| (history, self.applied));

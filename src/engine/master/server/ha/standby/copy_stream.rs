@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, deadline};
 use crate::engine::ha::frame::{Frame, FrameKind};
+use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
 use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
 use crate::engine::journal::JournalError;
@@ -204,6 +205,9 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
             check_order(&copy, first)?;
         }
         let applied = self.apply(first, changes, Some(log))?;
+        if is_planted(HaMistake::AcknowledgedBeforeStored) {
+            self.driver.update(|core, now| core.applied(now, applied));
+        }
         if !log.store_copied(applied).await {
             return Err(StreamError::NotStored);
         }

@@ -3,6 +3,7 @@
 use super::event::Event;
 use super::world::World;
 use crate::engine::ha::stage::HaStage;
+use crate::engine::journal::Crash;
 
 /// A fault, and when it ends if it does not end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,8 +67,10 @@ impl World {
                 self.crash_for_a_while(nth);
             }
             Fault::Leave(nth) => {
-                self.nodes[nth].core.leave();
-                self.perform(nth);
+                if let Some(process) = &self.nodes[nth].process {
+                    process.leave();
+                    self.run_node(nth);
+                }
                 let (wait, incarnation) = (self.rng.below(20_000) as u64, self.nodes[nth].incarnation);
                 self.after(wait, Event::CrashBusy { node: nth, incarnation });
             }
@@ -75,15 +78,15 @@ impl World {
             Fault::Pause(nth) => {
                 self.totals.effective += 1;
                 let length = if self.rng.below(2) == 0 { long(self, 800) } else { long(self, 30_000) };
-                self.nodes[nth].paused_until = self.nodes[nth].paused_until.max(self.now + length);
+                let until = self.nodes[nth].paused_until.max(self.now + length);
+                self.nodes[nth].paused_until = until;
+                self.after(until - self.now, Event::Resume(nth));
             }
             Fault::CutNodes(a, b) => {
                 self.totals.effective += 1;
-                self.cut_nodes.insert((a.min(b), a.max(b)));
+                self.fabric.state().cuts.insert((a.min(b), a.max(b)));
                 let length = long(self, 8_000);
                 self.after(length, Event::Heal(fault));
-                // A stream that makes no progress for two seconds ends.
-                self.after(2_000_000, Event::EndCutStreams(a.min(b), a.max(b)));
             }
             Fault::CutEtcd(nth) => {
                 self.totals.effective += 1;
@@ -98,10 +101,11 @@ impl World {
                 self.after(length, Event::Heal(fault));
             }
             Fault::StepDown => {
-                if let Some(nth) = self.leader() {
-                    let now = self.nodes[nth].clock(self.now);
-                    self.totals.effective += u64::from(self.nodes[nth].core.step_down(now));
-                    self.perform(nth);
+                if let Some(nth) = self.leader()
+                    && let Some(process) = &self.nodes[nth].process
+                {
+                    process.step_down();
+                    self.run_node(nth);
                 }
             }
             Fault::AtStage(stage) => self.planned_stage = Some(stage),
@@ -110,12 +114,11 @@ impl World {
 
     /// The node that serves as the leader.
     fn leader(&self) -> Option<usize> {
-        (0..self.nodes.len()).find(|nth| self.nodes[*nth].is_up && self.nodes[*nth].is_leader())
+        (0..self.nodes.len()).find(|nth| self.nodes[*nth].is_leader())
     }
 
-    /// A node has handled an event. If it has reached the planned stage, it, or another node, will have a fault within two milliseconds.
-    pub(super) fn note_stage(&mut self, nth: usize) {
-        let stage = self.nodes[nth].core.stage();
+    /// A node has reached a stage. If it is the planned one, it, or another node, will have a fault within two milliseconds.
+    pub(super) fn note_stage(&mut self, nth: usize, stage: HaStage) {
         if std::mem::replace(&mut self.nodes[nth].stage, stage) == stage || self.planned_stage != Some(stage) {
             return;
         }
@@ -134,7 +137,8 @@ impl World {
 
     /// Injects a fault that was planned for a stage, and counts it if the node is still at this stage.
     pub(super) fn inject_at_stage(&mut self, node: usize, stage: HaStage, fault: Fault) {
-        let (is_there, before) = (self.nodes[node].core.stage() == stage, self.totals.effective);
+        let is_there = self.nodes[node].probe().2 == stage;
+        let before = self.totals.effective;
         self.apply_fault(fault);
         if is_there && self.totals.effective > before {
             let place = if fault.node() == Some(node) { "there" } else { "elsewhere" };
@@ -142,13 +146,24 @@ impl World {
         }
     }
 
+    /// A leader has changed something. If a crash is planned for that, it ends a little later.
+    pub(super) fn crash_if_planned(&mut self, nth: usize) {
+        if self.is_crash_planned && self.nodes[nth].is_leader() {
+            self.is_crash_planned = false;
+            let wait = self.rng.below(4_000) as u64;
+            let incarnation = self.nodes[nth].incarnation;
+            self.after(wait, Event::CrashBusy { node: nth, incarnation });
+        }
+    }
+
     /// Ends a process, if that is permitted, and starts another one later.
     pub(super) fn crash_for_a_while(&mut self, nth: usize) {
         let is_power_lost = !self.plan.has_data || self.rng.below(4) == 0;
-        if if is_power_lost { self.may_crash(nth) } else { self.nodes[nth].is_up } {
+        if if is_power_lost { self.may_crash(nth) } else { self.nodes[nth].is_up() } {
             self.totals.effective += 1;
-            self.power_lost[nth] = is_power_lost;
-            self.crash(nth);
+            self.trace(|| format!("crash of node {nth} {:?}, power lost: {is_power_lost}", self.nodes[nth].probe()));
+            self.nodes[nth].crash(if is_power_lost { Crash::Power } else { Crash::Kill });
+            self.take_posted();
             let away = 50_000 + self.rng.below(5_000_000) as u64;
             self.after(away, Event::Start(nth));
         }
@@ -157,10 +172,12 @@ impl World {
     /// A process may crash only if another copy has everything, because an acknowledged change cannot survive the loss of all copies.
     fn may_crash(&self, nth: usize) -> bool {
         let Some((sync, _)) = self.etcd.observation().sync else { return false };
-        let has_all =
-            |other: &usize| *other != nth && self.nodes[*other].is_up && sync.includes(self.nodes[*other].id());
+        let has_all = |other: &usize| {
+            let node = &self.nodes[*other];
+            *other != nth && node.is_up() && sync.includes(node.probe().0)
+        };
         // A write on its way may remove the other copy from the record.
-        self.nodes[nth].is_up && self.sync_writes == 0 && (0..self.nodes.len()).any(|other| has_all(&other))
+        self.nodes[nth].is_up() && self.sync_writes == 0 && (0..self.nodes.len()).any(|other| has_all(&other))
     }
 
     /// Ends a fault that lasts for a time.
@@ -168,8 +185,8 @@ impl World {
         self.trace(|| format!("end of {fault:?}"));
         match fault {
             Fault::CutNodes(a, b) => {
-                self.cut_nodes.remove(&(a.min(b), a.max(b)));
-                self.release_held(a.min(b), a.max(b));
+                self.fabric.state().cuts.remove(&(a.min(b), a.max(b)));
+                self.release_held(a, b);
             }
             Fault::CutEtcd(nth) => {
                 self.cut_etcd.remove(&nth);

@@ -4,10 +4,10 @@ use super::event::Event;
 use super::report::Violation;
 use super::request::{Reply, Request};
 use super::world::World;
+use crate::engine::base::rng::Rng;
 use crate::engine::master::tests::NOT_FOUND;
 
 /// A simulated client of the cluster.
-#[derive(Default)]
 pub struct Client {
     /// The master that the leader's key names, as last read.
     pub target: Option<usize>,
@@ -22,6 +22,34 @@ pub struct Client {
     put: Option<Put>,
     /// When the request in progress was sent.
     sent: u64,
+    /// Delays of its messages.
+    rng: Rng,
+}
+
+impl Client {
+    /// A client without a call in progress.
+    pub(super) fn new(rng: Rng) -> Client {
+        Client {
+            target: None,
+            call: 0,
+            request: None,
+            is_registered: false,
+            must_register: false,
+            last_ping: 0,
+            next_key: 0,
+            put: None,
+            sent: 0,
+            rng,
+        }
+    }
+
+    /// The delay of a message: usually short.
+    pub(super) fn delay(&mut self) -> u64 {
+        match self.rng.below(50) {
+            0 => self.rng.below(100_000) as u64,
+            _ => 50 + self.rng.below(1_500) as u64,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -62,7 +90,8 @@ impl World {
             }
             Request::End(number, put.key)
         } else {
-            let junk = self.junk.pop();
+            // A key that still has a lease cannot be removed yet.
+            let junk = if self.rng.below(3) == 0 { self.junk.pop() } else { None };
             match self.rng.below(100) {
                 _ if junk.is_some() => Request::Remove(junk.unwrap_or_default()),
                 0..55 if self.acked.len() < KEYS_MAX => {
@@ -137,7 +166,7 @@ impl World {
             return Ok(());
         }
         let Some(request) = client.request.take() else { return Ok(()) };
-        let mut pause = 1_000 + self.rng.below(40_000) as u64;
+        let mut pause = 1_000 + self.rng.below(100_000) as u64;
         match (request, reply) {
             (request, Reply::Refused) => {
                 client.target = None;

@@ -19,6 +19,7 @@ fn each_mistake_in_the_election_is_detected() {
     let mut found = Vec::new();
     for mistake in [
         HaMistake::FenceNotChecked,
+        HaMistake::AcknowledgementNotAwaited,
         HaMistake::StartAnsweredEarly,
         HaMistake::EndAnsweredEarly,
         HaMistake::KeyOverwritten,
@@ -26,7 +27,9 @@ fn each_mistake_in_the_election_is_detected() {
         HaMistake::SyncFlagKept,
         HaMistake::AcknowledgedBeforeStored,
     ] {
-        found.push((mistake, first_failure(mistake)));
+        let seed = first_failure(mistake);
+        println!("{mistake:?} is detected by seed {seed:?}");
+        found.push((mistake, seed));
     }
     assert!(found.iter().all(|(_, seed)| seed.is_some()), "{found:?}");
 }

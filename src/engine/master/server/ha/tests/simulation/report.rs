@@ -51,8 +51,8 @@ pub enum Violation {
     #[error("a read of key {key} found the bytes of {found:?}")]
     OtherBytes { key: String, found: Option<String> },
     /// A master answered after one that was elected later.
-    #[error("master {id} answered after a later one")]
-    StaleAnswer { id: MemberId },
+    #[error("master {node} answered after one that was elected later")]
+    StaleAnswer { node: usize },
     /// A copy with the same ID has everything that it has acknowledged.
     #[error("the copy {id} lacks changes that it has acknowledged")]
     NotStored { id: MemberId },

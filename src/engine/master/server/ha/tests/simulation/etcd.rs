@@ -13,10 +13,17 @@ pub struct SimEtcd {
     sync: Option<(SyncRecord, u64)>,
     leases: BTreeMap<i64, u64>,
     next_lease: i64,
-    /// The elected masters, in order.
-    pub elected: Vec<MemberId>,
+    /// The elections, in order, and the creations of a leader's expired key.
+    pub elected: Vec<Election>,
     /// Number of writes.
     pub writes: u64,
+}
+
+/// An election: the leader's copy, and the view in which it serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Election {
+    pub leader: MemberId,
+    pub view: u64,
 }
 
 impl SimEtcd {
@@ -70,10 +77,7 @@ impl SimEtcd {
         }
         self.writes += 1;
         self.revision += 1;
-        let before = self.sync.as_ref().map(|(sync, _)| sync.leader);
-        if before != Some(txn.sync.leader) {
-            self.elected.push(txn.sync.leader);
-        }
+        self.elected.push(Election { leader: txn.sync.leader, view: self.revision });
         self.key = Some(LeaderKey { address: txn.address.clone(), view: self.revision, lease: txn.lease });
         self.sync = Some((txn.sync.clone(), self.revision));
         TxnOutcome::Done(self.revision)

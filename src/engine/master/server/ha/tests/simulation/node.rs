@@ -1,0 +1,104 @@
+//! A simulated host: its clock, its disk, and the process of the master on it.
+
+use std::sync::Arc;
+
+use super::env::{HostClock, SimEnv, ThreadTimes};
+use super::fabric::Fabric;
+use super::process::Process;
+use crate::engine::ha::stage::HaStage;
+use crate::engine::ha::{HaRole, MemberId};
+use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
+use crate::engine::master::StorePolicy;
+use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk, open};
+use crate::engine::master::server::{DataOptions, MasterData};
+
+/// A host.
+pub struct Node {
+    nth: usize,
+    pub process: Option<Process>,
+    /// Number of processes before the current one.
+    pub incarnation: u64,
+    pub paused_until: u64,
+    /// The disk, if the masters have data directories, and how they use it.
+    disk: Option<(SimulatedStorage, DataOptions)>,
+    /// The stage after the last event.
+    pub stage: HaStage,
+    clock: HostClock,
+    times: ThreadTimes,
+    policy: StorePolicy,
+    fabric: Arc<Fabric>,
+}
+
+impl Node {
+    pub(super) fn new(
+        nth: usize,
+        fabric: Arc<Fabric>,
+        policy: StorePolicy,
+        clock: HostClock,
+        times: ThreadTimes,
+        disk: Option<(SimulatedStorage, DataOptions)>,
+    ) -> Node {
+        Node {
+            nth,
+            process: None,
+            incarnation: 0,
+            paused_until: 0,
+            disk,
+            stage: HaStage::Following,
+            clock,
+            times,
+            policy,
+            fabric,
+        }
+    }
+
+    /// Starts a process. Returns the copy that it has found, and its last change, if the copy keeps its ID.
+    pub(super) fn start(&mut self) -> Option<(MemberId, u64)> {
+        let env = SimEnv::new(self.fabric.clone(), self.nth, self.incarnation, self.clock, self.times);
+        self.fabric.state().accepting[self.nth] = Default::default();
+        let data = self.open_data(&env);
+        let found = data.as_ref().map(|(_, found)| (found.note.member, found.last));
+        self.process = Some(Process::start(&env, self.policy.clone(), data));
+        found
+    }
+
+    fn open_data(&self, env: &SimEnv) -> Option<(HaDisk, FoundCopy)> {
+        use crate::engine::env::Env;
+        let (storage, settings) = self.disk.as_ref()?;
+        let new_uuid = Uuid(u128::from(env.rng()));
+        let options = DataDirOptions {
+            cluster_id: "c",
+            boot_id: storage.boot_id(),
+            new_uuid,
+            existing: ExistingData::Keep,
+        };
+        let dir = DataDir::open(Arc::new(storage.clone()), &options).expect("the directory is valid");
+        let data = MasterData { dir, options: *settings };
+        Some(open(data, self.policy.clone(), env, MemberId(env.rng())).expect("the directory is valid"))
+    }
+
+    /// Ends the process at once; with `Crash::Power`, also the kernel.
+    pub(super) fn crash(&mut self, crash: Crash) {
+        // What destructors would write is not written.
+        self.disk = self.disk.take().map(|(storage, settings)| (storage.crash(crash), settings));
+        self.process = None;
+        self.incarnation += 1;
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// The ID of the copy, and what this master is doing.
+    pub(super) fn probe(&self) -> (MemberId, HaRole, HaStage) {
+        let Some(process) = &self.process else { return (MemberId(0), HaRole::Resetting, HaStage::Ended) };
+        let probe = process.hub.probe();
+        (probe.member, probe.role, probe.stage)
+    }
+
+    /// Whether it serves clients as the leader.
+    pub(super) fn is_leader(&self) -> bool {
+        let is_serving = self.process.as_ref().is_some_and(|process| process.hub.gate.term() % 2 == 1);
+        is_serving && matches!(self.probe().1, HaRole::Leader | HaRole::HandingOver)
+    }
+}

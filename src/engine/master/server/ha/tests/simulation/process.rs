@@ -1,0 +1,170 @@
+//! A process of a simulated master: the driver, the gate, the tail, the data directory and the ticker are those of `serve master`. Its
+//! tasks run on a runtime of its own, on the simulation's only thread.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::election::SimElection;
+use super::env::SimEnv;
+use super::event::Event;
+use super::net::RPC_PORT;
+use super::request::{Request, Served, serve};
+use crate::engine::base::HostPort;
+use crate::engine::ha::HaConfig;
+use crate::engine::master::server::MasterHandle;
+use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
+use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::{HaHub, HaSecret, HaSettings};
+use crate::engine::master::server::shared::MasterShared;
+use crate::engine::master::server::ticker::run_ticker;
+use crate::engine::master::state::MasterState;
+use crate::engine::master::{DATA_FORMAT, StorePolicy};
+use crate::engine::rpc::WorkerPolls;
+
+/// A running process.
+pub struct Process {
+    pub shared: Arc<MasterShared<SimEnv>>,
+    pub hub: Arc<HaHub>,
+    runtime: Runtime,
+    idle: Arc<Idle>,
+    calls: Arc<Calls>,
+    /// The driver and the ticker, which run as long as the process.
+    main: Vec<JoinHandle<()>>,
+    _stop: watch::Sender<bool>,
+}
+
+/// Whether no task of a process can continue.
+#[derive(Default)]
+struct Idle {
+    is_idle: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// The calls of clients in progress. One task polls them, in the order of their arrival, so that a run can be repeated: tokio wakes the
+/// tasks that wait for the same change in a random order.
+#[derive(Default)]
+struct Calls {
+    arrived: Mutex<Vec<Call>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Calls {
+    /// Polls the calls, forever.
+    async fn run(self: Arc<Calls>) {
+        let mut calls: Vec<Call> = Vec::new();
+        std::future::poll_fn(|context| {
+            *self.waker.lock().expect("one thread") = Some(context.waker().clone());
+            calls.append(&mut self.arrived.lock().expect("one thread"));
+            calls.retain_mut(|call| call.as_mut().poll(context).is_pending());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Adds a call.
+    fn add(&self, call: impl Future<Output = ()> + Send + 'static) {
+        self.arrived.lock().expect("one thread").push(Box::pin(call));
+        let waker = self.waker.lock().expect("one thread").take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Idle {
+    /// The runtime has no task to run.
+    fn set(&self) {
+        let waker = self.waker.lock().expect("one thread").take();
+        if let Some(waker) = waker {
+            self.is_idle.store(true, Ordering::Relaxed);
+            waker.wake();
+        }
+    }
+}
+
+impl Process {
+    /// Starts a process on the host `node`, with the copy in its data directory if it has one.
+    pub fn start(env: &SimEnv, policy: StorePolicy, data: Option<(HaDisk, FoundCopy)>) -> Process {
+        let idle = Arc::new(Idle::default());
+        let parked = idle.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || parked.set()).build();
+        let runtime = runtime.expect("a runtime needs no system resources without its drivers");
+        let host = format!("node-{}", env.node);
+        let settings = HaSettings {
+            config: HaConfig::default(),
+            cluster: "c".to_owned(),
+            host: host.clone(),
+            listen: HostPort::new(host, 0),
+            secret: HaSecret::none(),
+            format: DATA_FORMAT,
+        };
+        let (disk, found) = data.unzip();
+        let (hub, commands) = HaHub::new(disk);
+        let hub = Arc::new(hub);
+        let state = MasterState::new(policy.clone());
+        let shared = Arc::new(MasterShared::new(state, None, Some(hub.clone()), env.clone()));
+        let backend = SimElection { fabric: env.fabric.clone(), node: env.node };
+        let driver = HaDriver::new(shared.clone(), hub.clone(), backend, settings, RPC_PORT, found, policy);
+        let (stop, stopping) = watch::channel(false);
+        let listener = crate::engine::env::Env::net(env).listener();
+        let ticker = MasterHandle { shared: shared.clone(), polls: WorkerPolls::none() };
+        let main = vec![
+            runtime.spawn(Arc::new(driver).run(listener, commands, stopping.clone())),
+            runtime.spawn(run_ticker(ticker, stopping)),
+        ];
+        let calls = Arc::new(Calls::default());
+        runtime.spawn(calls.clone().run());
+        Process { shared, hub, runtime, idle, calls, main, _stop: stop }
+    }
+
+    /// Runs the tasks until none of them can continue.
+    pub fn run(&self) {
+        self.idle.is_idle.store(false, Ordering::Relaxed);
+        self.runtime.block_on(std::future::poll_fn(|context| {
+            if self.idle.is_idle.load(Ordering::Relaxed) {
+                return Poll::Ready(());
+            }
+            *self.idle.waker.lock().expect("one thread") = Some(context.waker().clone());
+            Poll::Pending
+        }));
+        assert!(!self.main.iter().any(JoinHandle::is_finished), "the driver or the ticker has ended");
+    }
+
+    /// A client's call arrives.
+    pub fn receive(&self, client: usize, call: u64, request: Request) {
+        let shared = self.shared.clone();
+        self.calls.add(async move {
+            let env = shared.env.clone();
+            let node = env.node;
+            let event = match serve(&shared, &request).await {
+                Served::Answered { reply, view } => Event::Answered { node, client, call, reply, view },
+                Served::Forwarded(address) => Event::Forwarded { client, call, address, request },
+                Served::Closed { was_processed } => Event::Closed { client, call, was_processed },
+            };
+            env.fabric.post(0, event);
+        });
+    }
+
+    /// An operator asks for a hand-over.
+    pub fn step_down(&self) {
+        let (hub, fabric) = (self.hub.clone(), self.shared.env.fabric.clone());
+        self.runtime.spawn(async move {
+            let has_begun = hub.step_down().await;
+            fabric.post(0, Event::SteppedDown { has_begun });
+        });
+    }
+
+    /// The process begins to end.
+    pub fn leave(&self) {
+        let hub = self.hub.clone();
+        self.runtime.spawn(async move {
+            hub.leave().await;
+        });
+    }
+}
