@@ -7,7 +7,6 @@ use crate::engine::env::Env;
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::forget_processed;
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::log_thread::run_log;
 use crate::engine::master::server::snapshots::{SnapshotSource, run_snapshots};
@@ -53,13 +52,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let (driver, syncing, also_running) = (self.clone(), log.clone(), running.clone());
         let sync = tokio::task::spawn_blocking(move || {
             run_log(&driver.shared, &syncing);
-            forget_processed();
             drop(also_running);
         });
         let driver = self.clone();
         let snapshots = tokio::task::spawn_blocking(move || {
             run_snapshots(&HaSnapshots::new(driver), &log);
-            forget_processed();
             drop(running);
         });
         for thread in [sync, snapshots] {

@@ -9,7 +9,6 @@ use crate::engine::env::Env;
 use crate::engine::ha::message::SnapshotEnd;
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::record::DataFormat;
-use crate::engine::master::server::ha::forget_processed;
 use crate::engine::master::server::ha::leader::tail::{ChangeTail, TailCursor};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 
@@ -40,8 +39,6 @@ pub(in crate::engine::master::server::ha) fn stream_snapshot<E: Env>(
     // It ends with the receiver.
     drop(tokio::task::spawn_blocking(move || {
         let _ = run(&shared, &tail, term, format, &parts);
-        // The thread may process a request next.
-        forget_processed();
     }));
     receiver
 }
