@@ -10,9 +10,11 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::{FetchError, HttpServer};
 use mcctl::engine::master::admin::AdminApi;
 use mcctl::engine::master::metrics::{MasterCounters, MasterGauges};
-use mcctl::engine::master::view::{AdminView, DataView, HaView, ReplicaView, RunState, SegmentView, ServiceView};
+use mcctl::engine::master::view::{
+    AdminView, DataView, HaView, RemovedSlice, ReplicaView, RunState, SegmentView, ServiceView,
+};
 use mcctl::engine::master::{MasterState, ObjectWalk, StorePolicy};
-use mcctl::engine::rpc::CommitWait;
+use mcctl::engine::rpc::{CommitWait, Receipt};
 
 use crate::http::{Connection, replay};
 
@@ -25,10 +27,10 @@ struct Fixed {
     stuck: AtomicBool,
     /// The slices of the last removal: whether each was forced.
     removals: Mutex<Vec<bool>>,
-    /// Number of slices that were removed when each commit was called.
-    commits: Mutex<Vec<usize>>,
+    /// The last change of each committed receipt.
+    commits: Mutex<Vec<u64>>,
     /// The commit of the slice with this number fails.
-    fails_at: Option<usize>,
+    fails_at: Option<u64>,
     /// Maximum number of keys per hold of the state.
     keys_per_hold_max: AtomicUsize,
     /// Times since the last heartbeats of clients.
@@ -98,8 +100,8 @@ impl AdminView for Fixed {
         (end < slots).then_some(end as u64)
     }
 
-    /// Three slices of ten objects, of which seven can be removed without force.
-    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>) {
+    /// Three slices of ten objects, of which seven can be removed without force. Each is a change.
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> RemovedSlice {
         let mut removals = self.removals.lock().unwrap();
         if walk.is_none() {
             removals.clear();
@@ -107,16 +109,16 @@ impl AdminView for Fixed {
         }
         removals.push(force);
         let done = removals.len() == 3;
-        (
-            if force { 10 } else { 7 },
-            (!done).then(|| walk.unwrap_or_else(|| MasterState::new(StorePolicy::default()).walk())),
-        )
+        RemovedSlice {
+            removed: if force { 10 } else { 7 },
+            rest: (!done).then(|| walk.unwrap_or_else(|| MasterState::new(StorePolicy::default()).walk())),
+            receipt: Receipt { last: removals.len() as u64, ..Receipt::default() },
+        }
     }
 
-    fn commit(&self) -> Option<CommitWait<'_>> {
-        let slices = self.removals.lock().unwrap().len();
-        self.commits.lock().unwrap().push(slices);
-        Some(Box::pin(std::future::ready(self.fails_at != Some(slices))))
+    fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
+        self.commits.lock().unwrap().push(receipt.last);
+        Some(Box::pin(std::future::ready(self.fails_at != Some(receipt.last))))
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
@@ -255,7 +257,7 @@ async fn remove_all_works_in_slices_and_is_forced_only_by_true() {
         let expected = format!("{{\"success\":true,\"removed_count\":{removed}}}");
         assert_eq!((answer.status, answer.text()), (200, expected.as_str()), "{query}");
         assert_eq!(*state.removals.lock().unwrap(), [forced; 3], "{query}");
-        assert_eq!(*state.commits.lock().unwrap(), [1, 2, 3], "other tasks use the thread between two slices");
+        assert_eq!(*state.commits.lock().unwrap(), [1, 2, 3], "each slice is committed");
     }
     for method in ["GET", "DELETE"] {
         assert_eq!(connection.ask(method, "/api/v1/remove_all", b"").await.status, 404, "{method}");

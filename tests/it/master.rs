@@ -8,8 +8,8 @@ use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::master::view::AdminView;
 use mcctl::engine::master::{MasterConfig, MasterHandle, MasterServer, StateEffect, UnmountReason};
+use mcctl::engine::wire::Text;
 use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, ReplicateConfig, Segment};
-use mcctl::engine::wire::{MasterApi, Text};
 
 use crate::peer::process::{PATIENCE, in_time, wait_until, wait_until_async};
 use crate::sim::AdjustableClock;
@@ -40,10 +40,10 @@ fn segment(id: u64, size: u64) -> Segment {
 
 /// Puts a key. Returns false if there was no space.
 fn put(master: &MasterHandle<RealEnv>, client: ClientId, key: &str, bytes: u64) -> bool {
-    match master.call().put_start(client, key.into(), bytes, ReplicateConfig::default(), T) {
+    match master.call(|call| call.put_start(client, key.into(), bytes, ReplicateConfig::default(), T)).0 {
         Ok(_) => {
             let object = ObjectMeta { key: key.into(), object_checksum: None };
-            master.call().put_end(client, object, ReplicaType::ALL, T).unwrap();
+            master.call(|call| call.put_end(client, object, ReplicaType::ALL, T)).0.unwrap();
             true
         }
         Err(error) => {
@@ -71,7 +71,7 @@ async fn concurrent_puts_never_allocate_a_byte_twice() {
     let server = server(|config| config.policy.lease_ttl = Duration::from_millis(20)).await;
     let handle = server.handle();
     for id in 1..=4 {
-        handle.call().mount_segment(segment(id, 256 * KIB), ME).unwrap();
+        handle.call(|call| call.mount_segment(segment(id, 256 * KIB), ME)).0.unwrap();
     }
     let stored = AtomicU64::new(0);
     let work = |thread: u64| {
@@ -82,13 +82,12 @@ async fn concurrent_puts_never_allocate_a_byte_twice() {
                 stored.fetch_add(1, Ordering::Relaxed);
             }
             match i % 7 {
-                0 => drop(handle.call().exist_key(key.as_str().into(), T)),
-                1 => drop(handle.call().remove(key.as_str().into(), true, T)),
-                2 => drop(handle.call().remove_by_regex(
-                    format!("^{thread}-{}$", i.saturating_sub(5)).as_str().into(),
-                    false,
-                    T,
-                )),
+                0 => drop(handle.call(|call| call.exist_key(key.as_str().into(), T))),
+                1 => drop(handle.call(|call| call.remove(key.as_str().into(), true, T))),
+                2 => drop(handle.call(|call| {
+                    let regex = format!("^{thread}-{}$", i.saturating_sub(5));
+                    call.remove_by_regex(regex.as_str().into(), false, T)
+                })),
                 _ => {}
             }
         }
@@ -118,7 +117,7 @@ async fn subscribers_get_the_events_of_an_expired_client() {
     let server = server(|config| config.policy.client_ttl = Duration::from_millis(50)).await;
     let handle = server.handle();
     let mut events_receiver = handle.unmount_events();
-    handle.call().mount_segment(segment(1, KIB), ME).unwrap();
+    handle.call(|call| call.mount_segment(segment(1, KIB), ME)).0.unwrap();
     assert!(handle.has_segment_named("127.0.0.1:1"));
     let mut events = Vec::new();
     while events.len() < 2 {
@@ -139,7 +138,7 @@ async fn subscribers_get_the_events_of_an_expired_client() {
 async fn a_failed_allocation_triggers_eviction() {
     let server = server(|config| config.policy.watermark = 1.0).await;
     let handle = server.handle();
-    handle.call().mount_segment(segment(1, 100 * KIB), ME).unwrap();
+    handle.call(|call| call.mount_segment(segment(1, 100 * KIB), ME)).0.unwrap();
     let mut nth = 0;
     while put(&handle, ME, &format!("k{nth}"), KIB) {
         nth += 1;
@@ -159,15 +158,15 @@ async fn no_client_expires_in_a_stall_while_its_ping_is_unread() {
     let handle = server.handle();
     let mut events_receiver = handle.unmount_events();
     let mounted = segment(1, 256 * KIB);
-    handle.call().mount_segment(mounted.clone(), ME).unwrap();
-    handle.call().remount_segment(vec![mounted], ME).unwrap();
+    handle.call(|call| call.mount_segment(mounted.clone(), ME)).0.unwrap();
+    handle.call(|call| call.remount_segment(vec![mounted], ME)).0.unwrap();
     for _ in 0..3 {
         env.advance(Duration::from_secs(60));
         // Either the ticker runs first or the ping is read first.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(handle.call().ping(ME).unwrap().client_status, ClientStatus::OK);
+        assert_eq!(handle.call(|call| call.ping(ME)).0.unwrap().client_status, ClientStatus::OK);
         env.advance(Duration::from_secs(60));
-        assert_eq!(handle.call().ping(ME).unwrap().client_status, ClientStatus::OK);
+        assert_eq!(handle.call(|call| call.ping(ME)).0.unwrap().client_status, ClientStatus::OK);
     }
     assert!(events_receiver.try_recv().is_err());
     // Without further pings the client expires after two seconds.

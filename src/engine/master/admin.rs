@@ -323,14 +323,14 @@ impl<E: Env> AdminService for AdminApi<E> {
         let removal = tokio::spawn(async move {
             let (mut removed, mut walk, mut commits) = (0, None, Vec::new());
             loop {
-                let (more, rest) = view.remove_slice(walk, force);
-                removed += more;
-                // Before the next slice, this thread runs other tasks, so each slice has its own commit.
-                commits.extend(view.commit());
-                if (rest.is_none() || commits.len() >= COMMITS_MAX) && !are_stored(&mut commits).await {
+                let slice = view.remove_slice(walk, force);
+                removed += slice.removed;
+                // Each slice has its own commit, so that standbys get its changes at once.
+                commits.extend(view.commit(slice.receipt));
+                if (slice.rest.is_none() || commits.len() >= COMMITS_MAX) && !are_stored(&mut commits).await {
                     return None;
                 }
-                walk = rest;
+                walk = slice.rest;
                 if walk.is_none() {
                     break;
                 }

@@ -10,7 +10,7 @@ use crate::engine::base::{ClientId, ErrorCode, SegmentId};
 use crate::engine::ha::{HaRole, MemberId};
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
-use crate::engine::rpc::CommitWait;
+use crate::engine::rpc::{CommitWait, Receipt};
 
 /// Access to the master's state for the admin API. No call locks the state for long: lists are returned in pages.
 pub trait AdminView: Send + Sync + 'static {
@@ -43,9 +43,8 @@ pub trait AdminView: Send + Sync + 'static {
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64>;
 
     /// Scans the next slice of objects, starting at the position `walk` (`None` starts a new scan), and removes those that may be removed.
-    /// Returns the number of removed objects and the position at which to continue, or `None` at the end. With `force`, leased objects are removed as
-    /// well. Each call locks the state for one slice.
-    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>);
+    /// With `force`, leased objects are removed as well. Each call locks the state for one slice.
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> RemovedSlice;
 
     /// The master's part in its cluster; `None` without high availability.
     fn ha(&self) -> Option<HaView> {
@@ -57,9 +56,9 @@ pub trait AdminView: Send + Sync + 'static {
         Box::pin(std::future::ready(false))
     }
 
-    /// Stores the changes that this thread has made. For use before a response that reports them. See
+    /// Stores the changes of a receipt. For use before a response that reports them. See
     /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
-    fn commit(&self) -> Option<CommitWait<'_>> {
+    fn commit(&self, _receipt: Receipt) -> Option<CommitWait<'_>> {
         None
     }
 
@@ -73,6 +72,18 @@ pub trait AdminView: Send + Sync + 'static {
     /// # Errors
     /// `OBJECT_NOT_FOUND`, or `REPLICA_IS_NOT_READY` while the object is being written.
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode>;
+}
+
+/// The result of one slice of a removal ([`AdminView::remove_slice`]).
+#[derive(Debug)]
+#[must_use]
+pub struct RemovedSlice {
+    /// Number of objects that were removed.
+    pub removed: u64,
+    /// The position at which to continue; `None` at the end.
+    pub rest: Option<ObjectWalk>,
+    /// What a response that reports the removal waits for. To be passed to [`AdminView::commit`].
+    pub receipt: Receipt,
 }
 
 /// The log of the state's changes, and the snapshots of this process.

@@ -17,6 +17,7 @@ use tracing::Level;
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::log;
+use crate::engine::rpc::receipt::Receipt;
 use crate::engine::rpc::service::{Admitted, RpcService};
 use crate::engine::wire::frame::{
     self, FrameError, REQUEST_BODY_BYTES_MAX, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc,
@@ -137,8 +138,8 @@ pub(super) async fn serve<E: Env, S: RpcService>(
             return;
         }
         loop {
-            let next = match answer_buffered(&shared, &mut input, &mut output, &mut decode_errors, &peer) {
-                Ok(next) => next,
+            let (next, receipt) = match answer_buffered(&shared, &mut input, &mut output, &mut decode_errors, &peer) {
+                Ok(answered) => answered,
                 Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
             };
             if share.is_some() {
@@ -151,7 +152,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                 }
             }
             // The calls may have changed the state even if this connection ends here.
-            if let Some(stored) = shared.service.commit()
+            if let Some(stored) = shared.service.commit(receipt)
                 && !stored.await
             {
                 return tracing::warn!(%peer, "connection closed without a response: the changes cannot be stored");
@@ -265,9 +266,14 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     let runtime = Handle::current();
     let work = move || {
         let mut output = Vec::new();
-        let decode_error = answer(&*service, &env, &peer, call.method, call.seq, &call.body, &mut output).err();
+        let mut decode_error = None;
+        let answered = answer(&*service, &env, &peer, call.method, call.seq, &call.body, &mut output);
+        let receipt = answered.unwrap_or_else(|error| {
+            decode_error = Some(error);
+            Receipt::default()
+        });
         // This thread may wait.
-        let stored = service.commit().is_none_or(|stored| runtime.block_on(stored));
+        let stored = service.commit(receipt).is_none_or(|stored| runtime.block_on(stored));
         stored.then_some((output, decode_error, permit))
     };
     // A panic in the service ends this connection, just as it would without the thread.
@@ -292,24 +298,26 @@ async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut Bytes
     std::future::pending().await
 }
 
-/// Processes the complete requests in `input` in order, until a different step is required.
+/// Processes the complete requests in `input` in order, until a different step is required. Also returns the merged
+/// receipt of their responses.
 fn answer_buffered<E: Env, S: RpcService>(
     shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,
     output: &mut Vec<u8>,
     decode_errors: &mut DecodeErrorThrottle,
     peer: &str,
-) -> Result<NextStep, FrameError> {
+) -> Result<(NextStep, Receipt), FrameError> {
     let service = &*shared.service;
+    let mut receipt = Receipt::default();
     while let Some(header) = next_header(input)? {
         let length = header.length as usize;
         let whole = REQUEST_HEADER_BYTES + length + header.attachment as usize;
         if input.len() < whole {
             if whole > SMALL_BYTES_MAX {
-                return Ok(NextStep::ReadLarge(whole));
+                return Ok((NextStep::ReadLarge(whole), receipt));
             }
             input.reserve(whole - input.len());
-            return Ok(NextStep::Read);
+            return Ok((NextStep::Read, receipt));
         }
         let body = &input[REQUEST_HEADER_BYTES..REQUEST_HEADER_BYTES + length];
         match Method::from_id(header.function_id) {
@@ -321,24 +329,23 @@ fn answer_buffered<E: Env, S: RpcService>(
                     "the rpc function not registered",
                 );
             }
-            Some(method) if !service.admits(method) => return Ok(NextStep::Wait(method)),
+            Some(method) if !service.admits(method) => return Ok((NextStep::Wait(method), receipt)),
             Some(method) if service.is_long(method) && shared.long_calls.is_some() => {
                 let call = LongCall { method, seq: header.seq, body: body.to_vec() };
                 input.advance(whole);
-                return Ok(NextStep::RunLong(call));
+                return Ok((NextStep::RunLong(call), receipt));
             }
-            Some(method) => {
-                if let Err(error) = answer(service, &shared.env, peer, method, header.seq, body, output) {
-                    decode_errors.report(peer, method, &error);
-                }
-            }
+            Some(method) => match answer(service, &shared.env, peer, method, header.seq, body, output) {
+                Ok(answered) => receipt.merge(answered),
+                Err(error) => decode_errors.report(peer, method, &error),
+            },
         }
         input.advance(whole);
         if output.len() >= WRITE_AT_BYTES {
-            return Ok(NextStep::Write);
+            return Ok((NextStep::Write, receipt));
         }
     }
-    Ok(NextStep::Read)
+    Ok((NextStep::Read, receipt))
 }
 
 /// Appends the response to one request. If an error is returned, the appended response is an error response.
@@ -350,7 +357,7 @@ fn answer(
     seq: u32,
     body: &[u8],
     output: &mut Vec<u8>,
-) -> Result<(), DecodeError> {
+) -> Result<Receipt, DecodeError> {
     let answered = frame::put_response(output, seq, |out| match tracing::enabled!(Level::DEBUG) {
         false => service.answer(peer, method, body, out),
         true => log::answer(service, env, peer, method, body, out),
@@ -388,7 +395,10 @@ impl DecodeErrorThrottle {
 mod tests {
     use super::*;
     use crate::engine::env::RealEnv;
+    use crate::engine::rpc::CommitWait;
+    use crate::engine::wire::pack::DecodeFault;
     use std::pin::pin;
+    use std::sync::Mutex;
 
     const ANSWER_BYTES: usize = 3 * UNIT_BYTES;
 
@@ -396,10 +406,57 @@ mod tests {
     struct LargeAnswers;
 
     impl RpcService for LargeAnswers {
-        fn answer(&self, _: &str, _: Method, _: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        fn answer(&self, _: &str, _: Method, _: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
             out.resize(out.len() + ANSWER_BYTES, 0);
-            Ok(())
+            Ok(Receipt::default())
         }
+    }
+
+    /// Each call makes a change, whose number is the first byte of its body. An empty body cannot be decoded.
+    #[derive(Default)]
+    struct NumberedChanges {
+        committed: Mutex<Vec<Receipt>>,
+    }
+
+    impl RpcService for NumberedChanges {
+        fn answer(&self, _: &str, _: Method, body: &[u8], _: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+            let last = body.first().copied().map(u64::from).ok_or(DecodeFault::Short { needed: 1, left: 0 })?;
+            Ok(Receipt { term: 1, last, needs_sync: 0 })
+        }
+
+        fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
+            self.committed.lock().unwrap().push(receipt);
+            None
+        }
+    }
+
+    fn request(method: Method, body: &[u8]) -> Vec<u8> {
+        let header = RequestHeader { seq: 1, function_id: method.id(), length: body.len() as u32, attachment: 0 };
+        [&header.encode()[..], body].concat()
+    }
+
+    #[test]
+    fn one_receipt_covers_all_requests_of_a_buffer() {
+        let (_stop, stopping) = watch::channel(false);
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), None, false, stopping);
+        let bodies: [&[u8]; 4] = [&[3], &[5], &[], &[4]];
+        let mut input: BytesMut = bodies.iter().flat_map(|body| request(Method::PutEnd, body)).collect();
+        let (mut output, mut errors) = (Vec::new(), DecodeErrorThrottle::default());
+        let mut answer = || answer_buffered(&shared, &mut input, &mut output, &mut errors, "a:1").unwrap().1;
+        assert_eq!(answer(), Receipt { term: 1, last: 5, needs_sync: 0 });
+        assert_eq!(answer(), Receipt::default(), "a receipt covers its own requests only");
+    }
+
+    #[tokio::test]
+    async fn a_long_call_commits_its_own_receipt() {
+        let (_stop, stopping) = watch::channel(false);
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), None, true, stopping);
+        for body in [vec![7], vec![]] {
+            let call = LongCall { method: Method::RemoveAll, seq: 1, body };
+            assert!(run_long_call(&shared, call, String::new(), None).await.is_some());
+        }
+        let committed = shared.service.committed.lock().unwrap();
+        assert_eq!(*committed, [Receipt { term: 1, last: 7, needs_sync: 0 }, Receipt::default()]);
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! The debug log line for a call.
 
 use crate::engine::env::Env;
-use crate::engine::rpc::RpcService;
+use crate::engine::rpc::{Receipt, RpcService};
 use crate::engine::wire::{DecodeError, Method, method};
 
 /// Calls `service` and logs the call at debug level: method, peer, number of keys, result and microseconds.
@@ -15,13 +15,13 @@ pub fn answer(
     method: Method,
     body: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(), DecodeError> {
+) -> Result<Receipt, DecodeError> {
     let (began, start) = (env.now(), out.len());
     let answered = service.answer(peer, method, body, out);
     let us = u64::try_from(env.now().since(began).as_micros()).unwrap_or(u64::MAX);
     let keys = method::outline::keys(method, body);
     let result = match &answered {
-        Ok(()) => method::outline::result(method, &out[start..]),
+        Ok(_) => method::outline::result(method, &out[start..]),
         Err(_) => "cannot decode the request".to_owned(),
     };
     tracing::debug!(method = method.name(), peer, keys, result, us, "RPC");

@@ -6,12 +6,14 @@ pub mod client;
 pub mod connection;
 mod log;
 pub mod polls;
+pub mod receipt;
 pub mod server;
 pub mod server_address;
 pub mod service;
 
 pub use client::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
 pub use polls::WorkerPolls;
+pub use receipt::Receipt;
 pub use server::{RpcServer, ServerConfig, StartError};
 pub use server_address::ServerAddress;
 pub use service::{AdmissionWait, Admitted, CommitWait, RpcService};

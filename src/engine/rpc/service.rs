@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use crate::engine::base::HostPort;
+use crate::engine::rpc::receipt::Receipt;
 use crate::engine::wire::{DecodeError, Method};
 
 /// A wait until changes are stored. `false`: they cannot be stored.
@@ -24,11 +25,13 @@ pub enum Admitted {
 
 /// Handles requests: one call at a time per connection, from several threads.
 pub trait RpcService: Send + Sync + 'static {
-    /// Appends the response body to `out`. `peer` is the client's address.
+    /// Appends the response body to `out`, and returns what the response waits for ([`commit`](RpcService::commit)).
+    /// `peer` is the client's address.
     ///
     /// # Errors
-    /// The body cannot be decoded as the method's arguments. `out` must then be unchanged.
-    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError>;
+    /// The body cannot be decoded as the method's arguments. The call then has changed nothing, and `out` must be
+    /// unchanged.
+    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError>;
 
     /// Whether a request can be processed now. Otherwise, wait for its [`admission`](RpcService::admission).
     fn admits(&self, _method: Method) -> bool {
@@ -40,10 +43,10 @@ pub trait RpcService: Send + Sync + 'static {
         Box::pin(std::future::ready(Admitted::Proceed))
     }
 
-    /// Stores what the calls on this thread have changed. Called before their responses are sent, on the thread that called
-    /// [`answer`](RpcService::answer), with no other task in between. `None`: the responses may be sent. Otherwise, they are sent after the
-    /// wait if it returns true. If it returns false, the connection is closed without them.
-    fn commit(&self) -> Option<CommitWait<'_>> {
+    /// Stores what calls have changed. Called before their responses are sent, with their merged receipts. `None`: the
+    /// responses may be sent. Otherwise, they are sent after the wait if it returns true. If it returns false, the
+    /// connection is closed without them.
+    fn commit(&self, _receipt: Receipt) -> Option<CommitWait<'_>> {
         None
     }
 

@@ -166,11 +166,15 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Appends a complete response frame whose body is written by `body`.
+/// Appends a complete response frame whose body is written by `body`, and returns what `body` returns.
 ///
 /// # Errors
 /// The error from `body`. In this case, nothing is appended.
-pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+pub fn put_response<T, E>(
+    out: &mut Vec<u8>,
+    seq: u32,
+    body: impl FnOnce(&mut Vec<u8>) -> Result<T, E>,
+) -> Result<T, E> {
     let start = out.len();
     out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
     let written = body(out);
@@ -186,7 +190,7 @@ pub fn put_response<E>(out: &mut Vec<u8>, seq: u32, body: impl FnOnce(&mut Vec<u
     };
     let header = ResponseHeader { error: RpcErrc::OK, seq, length, attachment: 0 };
     out[start..start + RESPONSE_HEADER_BYTES].copy_from_slice(&header.encode());
-    Ok(())
+    written
 }
 
 /// Appends a complete response frame for a failed call. The message includes its type literal, so it is byte-for-byte identical to the

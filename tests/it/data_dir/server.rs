@@ -16,7 +16,7 @@ use mcctl::engine::master::view::AdminView;
 use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::rpc::{CallError, RpcClient, master_calls};
 use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, ReplicateConfig, Segment};
-use mcctl::engine::wire::{MasterApi, MasterCalls, Text};
+use mcctl::engine::wire::{MasterCalls, Text};
 
 use crate::peer::process::{PATIENCE, in_time, wait_until_async};
 
@@ -201,8 +201,8 @@ async fn a_batch_with_the_longest_keys_fits_into_the_log() {
     master.mount().await;
     let names: Vec<String> = (10..50).map(|n| format!("{}{n}", "k".repeat((1 << 20) - 2))).collect();
     let keys: Vec<Text<'_>> = names.iter().map(|name| name.as_str().into()).collect();
-    let started =
-        master.server.handle().call().batch_put_start(NODE, keys, vec![100; 40], ReplicateConfig::default(), T);
+    let config = ReplicateConfig::default();
+    let started = master.server.handle().call(|call| call.batch_put_start(NODE, keys, vec![100; 40], config, T)).0;
     assert!(started.iter().all(Result::is_ok));
     assert!(in_time("a put", master.put("k")).await.is_ok());
     let disk = disk.crash(Crash::Kill);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mcctl::engine::base::{ErrorCode, HostPort};
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::rpc::connection::LONG_CALLS_MAX;
-use mcctl::engine::rpc::{RpcClient, RpcServer, RpcService, ServerConfig, Timeouts};
+use mcctl::engine::rpc::{Receipt, RpcClient, RpcServer, RpcService, ServerConfig, Timeouts};
 use mcctl::engine::wire::pack::{self, DecodeError, Wire};
 use mcctl::engine::wire::{MasterCalls, Method};
 
@@ -36,14 +36,14 @@ impl Gated {
 }
 
 impl RpcService for Gated {
-    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
         if matches!(method, Method::RemoveAll | Method::ExistKey) {
             self.begun.fetch_add(1, Ordering::SeqCst);
             self.release.lock().unwrap().recv_timeout(PATIENCE).expect("the test releases the call");
         }
         if method == Method::RemoveAll {
             pack::encode(out, method.response_type(), false, REMOVED.longest(), |packer| REMOVED.put(packer));
-            return Ok(());
+            return Ok(Receipt::default());
         }
         Ready("2.0.0").answer(peer, Method::ServiceReady, body, out)
     }

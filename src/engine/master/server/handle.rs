@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use crate::engine::base::{ClientId, ErrorCode};
+use crate::engine::base::{ClientId, ErrorCode, Mono};
 use crate::engine::env::Env;
 use crate::engine::ha::HaRole;
-use crate::engine::master::call::MasterCall;
 use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::effect::StateEffect;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
-use crate::engine::master::server::ha::forget_processed;
-use crate::engine::master::server::shared::{LockedAccess, MasterShared};
+use crate::engine::master::server::shared::MasterShared;
+use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{
-    AdminView, DataView, HaView, LeaderView, ReplicaView, RunState, SegmentView, ServiceView,
+    AdminView, DataView, HaView, LeaderView, RemovedSlice, ReplicaView, RunState, SegmentView, ServiceView,
 };
-use crate::engine::rpc::{CommitWait, RpcService, WorkerPolls};
+use crate::engine::rpc::{CommitWait, Receipt, RpcService, WorkerPolls};
+use crate::engine::wire::MasterApi;
 
 /// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
 /// second apart, and no call on a worker takes as long as a second.
@@ -69,16 +69,18 @@ impl<E: Env> MasterHandle<E> {
 
     /// Returns true if a segment with this name is mounted.
     pub fn has_segment_named(&self, name: &str) -> bool {
-        self.access().with_state(|state, _, _| state.has_segment_named(name.as_bytes()))
+        self.read(|state, _| state.has_segment_named(name.as_bytes()))
     }
 
-    /// Calls RPC methods without a connection. A caller that reports a change as done calls [`AdminView::commit`] first.
-    pub fn call(&self) -> MasterCall<impl StateAccess + '_> {
-        MasterCall(self.access())
+    /// Calls RPC methods without a connection. Returns the result of `work`, and the receipt of its calls. A caller
+    /// that reports their results passes the receipt to [`AdminView::commit`] first.
+    pub fn call<R>(&self, work: impl FnOnce(&mut dyn MasterApi) -> R) -> (R, Receipt) {
+        self.shared.call(None, |call| work(call))
     }
 
-    pub(super) fn access(&self) -> LockedAccess<'_, E> {
-        LockedAccess { shared: &self.shared, peer: None }
+    /// Reads the state. The result may show changes that are not stored yet.
+    fn read<R>(&self, work: impl FnOnce(&mut MasterState, Mono) -> R) -> R {
+        self.shared.with_guarded(None, |guarded, now, _| work(&mut guarded.state, now))
     }
 }
 
@@ -100,7 +102,7 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn metrics(&self) -> (MasterCounters, MasterGauges) {
-        let (counters, mut gauges) = self.access().with_state(|state, _, _| (state.counters.clone(), state.gauges()));
+        let (counters, mut gauges) = self.read(|state, _| (state.counters.clone(), state.gauges()));
         if let Some(ha) = self.ha().filter(|ha| !ha.serving) {
             gauges.keys = ha.objects;
         }
@@ -108,34 +110,34 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
-        self.access().with_state(|state, _, _| state.view_segments(cursor, limit, visit))
+        self.read(|state, _| state.view_segments(cursor, limit, visit))
     }
 
     fn heartbeats(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
-        self.access().with_state(|state, now, _| state.view_heartbeats(now, cursor, limit, visit))
+        self.read(|state, now| state.view_heartbeats(now, cursor, limit, visit))
     }
 
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
-        self.access().with_state(|state, _, _| state.keys(cursor, limit, visit))
+        self.read(|state, _| state.keys(cursor, limit, visit))
     }
 
-    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> (u64, Option<ObjectWalk>) {
-        // Other tasks of this thread may have used the state, in another term as well.
-        forget_processed();
-        let slice = self.access().with_state(|state, now, _| {
-            let mut walk = walk.unwrap_or_else(|| {
-                state.counters.remove_all.add(true);
-                state.walk()
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> RemovedSlice {
+        let ((removed, walk), receipt) = self.shared.call(None, |call| {
+            let slice = call.0.with_state(|state, now, _| {
+                let mut walk = walk.unwrap_or_else(|| {
+                    state.counters.remove_all.add(true);
+                    state.walk()
+                });
+                (state.remove_slice(now, &mut walk, force), walk)
             });
-            let removed = state.remove_slice(now, &mut walk, force);
-            (removed, (!walk.is_done()).then_some(walk))
+            call.0.yield_to_waiters();
+            slice
         });
-        self.access().yield_to_waiters();
-        slice
+        RemovedSlice { removed, rest: (!walk.is_done()).then_some(walk), receipt }
     }
 
-    fn commit(&self) -> Option<CommitWait<'_>> {
-        self.shared.commit()
+    fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
+        self.shared.commit(receipt)
     }
 
     fn ha(&self) -> Option<HaView> {
@@ -152,6 +154,6 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {
-        self.access().with_state(|state, _, _| state.peek(key)).map_err(|refusal| refusal.code())
+        self.read(|state, _| state.peek(key)).map_err(|refusal| refusal.code())
     }
 }

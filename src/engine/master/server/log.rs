@@ -1,15 +1,15 @@
 //! The log of a running master: changes are appended while the state is locked, and responses are sent when their changes are stored.
 //!
-//! A thread that changes the state calls [`MasterLog::close_change`] before it unlocks the state, and [`MasterLog::commit`] before it sends
-//! its responses. In every mode, the future that `commit` returns passes all changes to the kernel, in one write for all connections whose
-//! requests the worker has processed by then. It waits for the disk only with `--fsync always`, for the few changes that need it
-//! ([`ClosedChange::needs_sync`]), and while no log file has room. `log_thread` does that waiting.
+//! [`MasterLog::close_change`] is called before the state is unlocked, and returns a [`Receipt`]. [`MasterLog::commit`]
+//! is called with the receipt before the response is sent. In every mode, the future that `commit` returns passes all
+//! changes to the kernel, in one write for all connections whose requests the worker has processed by then. It waits
+//! for the disk only with `--fsync always`, for the few changes that need it ([`ClosedChange::needs_sync`]), and while
+//! no log file has room. `log_thread` does that waiting.
 //!
 //! After an error of the disk, no response is sent until `log_thread` has decided: the master stops, or it continues without a log.
 //!
 //! [`ClosedChange::needs_sync`]: crate::engine::master::ClosedChange
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -26,28 +26,7 @@ use crate::engine::master::server::data::{DataOptions, MasterData};
 use crate::engine::master::server::snapshot_mark::SnapshotMark;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::DataView;
-use crate::engine::rpc::CommitWait;
-
-thread_local! {
-    /// The last change of this thread since its last commit, and the last one of these that must be durable in every mode.
-    static CHANGED: Cell<ThreadChanges> = const { Cell::new(ThreadChanges { last: 0, needs_sync: 0 }) };
-}
-
-/// Numbers of changes, or 0. If a call repeats an earlier one, the change of the earlier one counts as the thread's.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ThreadChanges {
-    last: u64,
-    needs_sync: u64,
-}
-
-/// Runs `work` as the thread that has made these changes, for a test that simulates several threads in one.
-#[cfg(test)]
-pub(super) fn as_thread<R>(changes: &mut ThreadChanges, work: impl FnOnce() -> R) -> R {
-    let outer = CHANGED.replace(*changes);
-    let result = work();
-    *changes = CHANGED.replace(outer);
-    result
-}
+use crate::engine::rpc::{CommitWait, Receipt};
 
 /// The log, and what the threads that use it share.
 pub(super) struct MasterLog {
@@ -147,29 +126,32 @@ impl MasterLog {
         }
     }
 
-    /// Appends the change that the state has made since it was locked, if there is one. For use before the state is unlocked.
+    /// Appends the change that the state has made since it was locked, if there is one. For use before the state is
+    /// unlocked. Returns what a response that reports the change waits for.
     #[inline]
-    pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) {
-        state.close_change(|change| self.append_own(&change, now));
+    pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) -> Receipt {
+        let closed = state.close_change(|change| {
+            let needs_sync = self.append_own(&change, now);
+            Receipt { term: 0, last: change.sequence, needs_sync }
+        });
+        let mut receipt = closed.unwrap_or_default();
         if let Some(repeated) = state.take_repeated() {
-            self.note_repeated(repeated);
+            let needs_sync = self.sync_of_repeated(repeated);
+            receipt.merge(Receipt { term: 0, last: self.writer.appended(), needs_sync });
         }
+        receipt
     }
 
-    /// Appends a change that a call of this thread has made.
+    /// Appends a change of this master's state. Returns its number if its response waits until it is durable, and
+    /// otherwise 0.
     #[inline]
-    pub fn append_own(&self, change: &ClosedChange<'_>, now: impl FnOnce() -> Unix) {
+    pub fn append_own(&self, change: &ClosedChange<'_>, now: impl FnOnce() -> Unix) -> u64 {
         if self.has_failed() {
             // The log may lack an earlier change, and must not contain later ones.
-            return;
+            return 0;
         }
-        let mut changed = CHANGED.get();
-        changed.last = change.sequence;
-        if change.needs_sync {
-            changed.needs_sync = change.sequence;
-        }
-        CHANGED.set(changed);
         self.append(change.sequence, change.payload, now());
+        if self.must_sync(change.needs_sync) { change.sequence } else { 0 }
     }
 
     /// Appends change number `sequence`, which must be the next one. Call it with the state locked.
@@ -185,42 +167,38 @@ impl MasterLog {
         }
     }
 
-    /// A call of this thread repeats an earlier one, whose change may be any of those so far.
-    pub fn note_repeated(&self, repeated: RepeatedCall) {
-        let (mut changed, last) = (CHANGED.get(), self.writer.appended());
-        changed.last = last;
-        if repeated.needs_sync {
-            changed.needs_sync = last;
-        }
-        CHANGED.set(changed);
+    /// The last change that must be durable before the response to a repeated call is sent, or 0. The call repeats an
+    /// earlier one, whose change may be any of those so far.
+    pub fn sync_of_repeated(&self, repeated: RepeatedCall) -> u64 {
+        if self.must_sync(repeated.needs_sync) { self.writer.appended() } else { 0 }
     }
 
-    /// This thread sends no response for the changes that it has made.
-    pub fn forget() {
-        CHANGED.take();
+    /// Whether responses wait until a change is durable. `in_every_mode`: the change needs it in every mode.
+    fn must_sync(&self, in_every_mode: bool) -> bool {
+        in_every_mode || self.options.sync == SyncMode::Always
     }
 
     /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
     ///
-    /// A response may also show what other threads have changed, so it waits until their changes are in the kernel. It waits for a sync only
-    /// if its own changes need one.
-    /// The future that is returned passes the changes to the kernel. If it is dropped, they stay in the buffer.
-    pub fn commit(&self) -> Option<CommitWait<'_>> {
-        let (last, sync) = self.unstored()?;
+    /// A response may also show what other calls have changed, so it waits until their changes are in the kernel. It
+    /// waits for a sync only if the changes in its `receipt` need one. The future that is returned passes the changes
+    /// to the kernel. If it is dropped, they stay in the buffer.
+    pub fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
+        let (last, sync) = self.unstored(receipt)?;
         Some(Box::pin(self.store(last, sync)))
     }
 
     /// Like [`commit`](Self::commit), for a log that may be replaced.
-    pub fn commit_owned(self: Arc<Self>) -> Option<impl Future<Output = bool> + Send + use<>> {
-        let (last, sync) = self.unstored()?;
+    pub fn commit_owned(self: Arc<Self>, receipt: Receipt) -> Option<impl Future<Output = bool> + Send + use<>> {
+        let (last, sync) = self.unstored(receipt)?;
         Some(async move { self.store(last, sync).await })
     }
 
-    /// The changes that must be in the kernel and on the disk before this thread sends its responses; `None` if they are.
-    fn unstored(&self) -> Option<(u64, u64)> {
-        let own = CHANGED.take();
+    /// The last changes that must be in the kernel and on the disk before the responses of a receipt are sent; `None`
+    /// if they are.
+    fn unstored(&self, receipt: Receipt) -> Option<(u64, u64)> {
         let last = self.writer.appended();
-        let sync = if self.options.sync == SyncMode::Always { own.last } else { own.needs_sync };
+        let sync = receipt.needs_sync;
         if self.memory_only() || is_planted(PlantedMistake::AnswerBeforeRecord) {
             return None;
         }

@@ -315,10 +315,8 @@ mod tests {
     use super::*;
     use crate::engine::base::{ClientId, HostPort, SegmentId};
     use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
-    use crate::engine::master::StateAccess;
     use crate::engine::master::tests::segment;
     use crate::engine::master::view::AdminView;
-    use crate::engine::wire::MasterApi;
 
     #[tokio::test]
     async fn no_call_uses_the_state_after_a_panic() {
@@ -328,7 +326,7 @@ mod tests {
         let handle = server.handle();
         assert!(!handle.has_segment_named("node:1"));
         let ends = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
-        assert!(ends(&|| handle.access().with_state(|_, _, _| resume_unwind(Box::new("on purpose")))));
+        assert!(ends(&|| handle.shared.with_guarded(None, |_, _, _| resume_unwind(Box::new("on purpose")))));
         assert!(ends(&|| assert!(!handle.has_segment_named("node:1"))));
         let failed = tokio::spawn(async move { server.failed().await }).await;
         assert!(failed.is_err_and(|error| error.is_panic()));
@@ -349,15 +347,16 @@ mod tests {
         let server = start(&disk).await;
         let handle = server.handle();
         let mut segment = segment(1, "node:1", 1 << 20);
-        assert_eq!(handle.call().mount_segment(segment.clone(), ClientId(1, 1)), Ok(()));
-        if let Some(stored) = handle.commit() {
+        let (mounted, receipt) = handle.call(|call| call.mount_segment(segment.clone(), ClientId(1, 1)));
+        assert_eq!(mounted, Ok(()));
+        if let Some(stored) = handle.commit(receipt) {
             assert!(stored.await);
         }
         let panics = || {
-            handle.access().with_state(|state, now, effects| {
+            handle.shared.with_guarded(None, |guarded, now, effects| {
                 // A part of a change.
                 segment.id = SegmentId(2, 2);
-                state.mount(now, segment, ClientId(1, 1), effects).unwrap();
+                guarded.state.mount(now, segment, ClientId(1, 1), effects).unwrap();
                 resume_unwind(Box::new("on purpose"))
             })
         };

@@ -24,7 +24,7 @@ use crate::engine::master::server::ha::{HaDisk, HaHub, NOT_SERVING};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::stall::StallDetector;
 use crate::engine::master::state::MasterState;
-use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, RpcService};
+use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, Receipt, RpcService};
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method};
 
@@ -137,38 +137,66 @@ impl<E: Env> MasterShared<E> {
         self.ha.as_ref().is_some_and(|ha| ha.gate.is_fenced(self.env.boottime()))
     }
 
-    /// Locks the state and runs `work` for a call from `peer`, or for the ticker.
+    /// Runs `work` as a call from `peer`, which may lock the state several times. Also returns what the response to the
+    /// call waits for. See [`RpcService::commit`].
+    pub fn call<R>(
+        &self,
+        peer: Option<&str>,
+        work: impl FnOnce(&mut MasterCall<LockedAccess<'_, E>>) -> R,
+    ) -> (R, Receipt) {
+        let mut call = MasterCall(LockedAccess { shared: self, peer, receipt: Receipt::default() });
+        let result = work(&mut call);
+        (result, call.0.receipt)
+    }
+
+    /// Locks the state and runs `work`, which reads it or does background work. There is no receipt, so no response may
+    /// report a change that `work` makes. [`call`](Self::call) is for such changes.
     pub fn with_guarded<R>(
         &self,
         peer: Option<&str>,
         work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R,
     ) -> R {
+        self.with_receipt(peer, work).0
+    }
+
+    /// Locks the state and runs `work`. Also returns what a response that reports its result waits for.
+    fn with_receipt<R>(
+        &self,
+        peer: Option<&str>,
+        work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R,
+    ) -> (R, Receipt) {
         let mut effects = Effects::default();
         let requested_at = self.env.now();
         self.mark_cpu(requested_at);
-        let (result, wake) = {
+        let (result, receipt, wake) = {
             let (mut guard, since) = self.lock(requested_at);
             let now = guard.stalls.latest();
             let result = work(&mut guard, now, &mut effects);
-            if let Some(log) = &self.log {
-                log.close_change(&mut guard.state, || self.env.unix());
-            }
-            if let Some(ha) = &self.ha {
-                let guarded = &mut *guard;
-                ha.close_change(&mut guarded.state, guarded.term, guarded.log.as_deref(), || self.env.unix());
-            }
+            let receipt = self.close_change(&mut guard);
             let wake = guard.state.urgent().is_some_and(|at| at < guard.planned);
             if wake {
                 guard.planned = Mono::ZERO;
             }
             self.record_lock_time(&mut guard.state.counters, since);
-            (result, wake)
+            (result, receipt, wake)
         };
         if wake {
             self.wake.notify_one();
         }
         self.perform(effects, peer);
-        result
+        (result, receipt)
+    }
+
+    /// Appends the change that the state has made since it was locked, if there is one. Returns what a response from
+    /// this state waits for.
+    #[inline]
+    fn close_change(&self, guarded: &mut GuardedState) -> Receipt {
+        let now = || self.env.unix();
+        match (&self.ha, &self.log) {
+            (Some(ha), _) => ha.close_change(&mut guarded.state, guarded.term, guarded.log.as_deref(), now),
+            (None, Some(log)) => log.close_change(&mut guarded.state, now),
+            (None, None) => Receipt::default(),
+        }
     }
 
     /// Records how long the state was locked.
@@ -208,8 +236,9 @@ impl<E: Env> MasterShared<E> {
 }
 
 impl<E: Env> RpcService for MasterShared<E> {
-    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        dispatch(&mut MasterCall(LockedAccess { shared: self, peer: Some(peer) }), method, body, out)
+    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+        let (answered, receipt) = self.call(Some(peer), |call| dispatch(call, method, body, out));
+        answered.map(|()| receipt)
     }
 
     fn admits(&self, method: Method) -> bool {
@@ -223,12 +252,12 @@ impl<E: Env> RpcService for MasterShared<E> {
         }
     }
 
-    fn commit(&self) -> Option<CommitWait<'_>> {
+    fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
         if let Some(ha) = &self.ha {
             ha.tail.notify();
-            return ha.commit(&self.env);
+            return ha.commit(receipt, &self.env);
         }
-        self.log.as_ref()?.commit()
+        self.log.as_ref()?.commit(receipt)
     }
 
     /// Returns true for methods that scan all keys.
@@ -237,16 +266,21 @@ impl<E: Env> RpcService for MasterShared<E> {
     }
 }
 
-/// Access for a call from a peer or from this process.
+/// Access for a call from a peer or from this process. [`MasterShared::call`] creates it, and returns its receipt.
 pub(super) struct LockedAccess<'a, E> {
-    pub shared: &'a MasterShared<E>,
+    shared: &'a MasterShared<E>,
     /// The caller's address, if the call came over a connection.
-    pub peer: Option<&'a str>,
+    peer: Option<&'a str>,
+    /// What the response to the call waits for: the merged receipts of all lock acquisitions so far.
+    receipt: Receipt,
 }
 
 impl<E: Env> StateAccess for LockedAccess<'_, E> {
     fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.shared.with_guarded(self.peer, |guarded, now, effects| work(&mut guarded.state, now, effects))
+        let (result, receipt) =
+            self.shared.with_receipt(self.peer, |guarded, now, effects| work(&mut guarded.state, now, effects));
+        self.receipt.merge(receipt);
+        result
     }
 
     fn yield_to_waiters(&mut self) {

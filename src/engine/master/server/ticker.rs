@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::master::server::ha::{CLIENT_CALL_MAX, forget_processed};
+use crate::engine::master::server::ha::CLIENT_CALL_MAX;
 use crate::engine::master::server::handle::MasterHandle;
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 use crate::engine::master::stall::StallReport;
@@ -59,14 +59,11 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
     loop {
         let slice = || {
             let answered_until = polls.oldest();
-            let more = shared.with_guarded(None, |guarded, now, effects| {
+            shared.with_guarded(None, |guarded, now, effects| {
                 // The next slice, or computing the next wakeup, follows immediately.
                 guarded.stalls.expect_by(now);
                 guarded.state.tick(now, answered_until.unwrap_or(now), effects)
-            });
-            // A call on this thread must not wait for the ticker's changes.
-            forget_processed();
-            more
+            })
         };
         while fence.may_tick(&shared) && slice() {
             if shared.waiting.load(Ordering::Relaxed) > 0 {

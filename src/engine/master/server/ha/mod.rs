@@ -25,7 +25,7 @@ use crate::engine::master::record::DataFormat;
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::HaView;
-use crate::engine::rpc::CommitWait;
+use crate::engine::rpc::{CommitWait, Receipt};
 
 pub use handshake::HaSecret;
 
@@ -124,8 +124,9 @@ impl HaHub {
         self.is_ending.load(Ordering::Acquire)
     }
 
-    /// Appends the change that the state has made since it was locked, if there is one. For use before the state is unlocked. `term` is
-    /// that of the state, and `log` its log.
+    /// Appends the change that the state has made since it was locked, if there is one. For use before the state is
+    /// unlocked. `term` is that of the state, and `log` its log. Returns what a response from this state waits for,
+    /// even if nothing has changed.
     #[inline]
     pub fn close_change(
         &self,
@@ -133,41 +134,28 @@ impl HaHub {
         term: u64,
         log: Option<&MasterLog>,
         now: impl FnOnce() -> Unix,
-    ) {
-        let appended = state.close_change(|change| {
+    ) -> Receipt {
+        let closed = state.close_change(|change| {
             self.tail.append(change.sequence, change.payload);
-            if let Some(log) = log {
-                log.append_own(&change, now);
-            }
-            change.sequence
+            let needs_sync = log.map_or(0, |log| log.append_own(&change, now));
+            Receipt { term, last: change.sequence, needs_sync }
         });
-        let mut changed = appended.unwrap_or(0);
+        let mut receipt = closed.unwrap_or(Receipt { term, last: 0, needs_sync: 0 });
         if let Some(repeated) = state.take_repeated() {
-            changed = self.tail.appended();
-            log.into_iter().for_each(|log| log.note_repeated(repeated));
+            let needs_sync = log.map_or(0, |log| log.sync_of_repeated(repeated));
+            receipt.merge(Receipt { term, last: self.tail.appended(), needs_sync });
         }
-        self.gate.note(term, changed);
+        receipt
     }
 
-    /// Waits until the responses of this thread may be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
-    pub fn commit<'a, E: Env>(&'a self, env: &'a E) -> Option<CommitWait<'a>> {
-        let stored = match self.disk.as_ref().and_then(HaDisk::log) {
-            Some(log) => log.commit_owned(),
-            None => {
-                // The next log may never contain these changes.
-                MasterLog::forget();
-                None
-            }
-        };
-        match stored {
-            Some(stored) => Some(self.gate.commit_behind(env, stored)),
-            None => self.gate.commit(env),
+    /// Waits until the responses of `receipt` may be sent. See
+    /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    pub fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
+        // Without a log, the responses wait for the gate only: the next log may never contain these changes.
+        let log = self.disk.as_ref().and_then(HaDisk::log);
+        match log.and_then(|log| log.commit_owned(receipt)) {
+            Some(stored) => Some(self.gate.commit_behind(receipt, env, stored)),
+            None => self.gate.commit(receipt, env),
         }
     }
-}
-
-/// This thread sends no response for what it has processed.
-pub(super) fn forget_processed() {
-    HaGate::forget();
-    MasterLog::forget();
 }

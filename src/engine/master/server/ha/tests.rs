@@ -21,8 +21,7 @@ use crate::engine::master::server::ha::{HaHub, HaSecret, HaSettings};
 use crate::engine::master::tests::{T, hard_pinned, meta, segment};
 use crate::engine::master::view::{AdminView, HaView};
 use crate::engine::master::{DATA_FORMAT, MasterConfig, MasterHandle, MasterServer};
-use crate::engine::rpc::{RpcClient, Timeouts, master_calls};
-use crate::engine::wire::MasterApi;
+use crate::engine::rpc::{Receipt, RpcClient, Timeouts, master_calls};
 use crate::engine::wire::types::ReplicaType;
 
 const CLIENT: ClientId = ClientId(1, 1);
@@ -192,25 +191,38 @@ async fn pair(election: &MemoryElection) -> (MasterServer<RealEnv>, MasterServer
     (leader, standby)
 }
 
-async fn committed(handle: &MasterHandle<RealEnv>) -> bool {
-    match handle.commit() {
+async fn committed(handle: &MasterHandle<RealEnv>, receipt: Receipt) -> bool {
+    match handle.commit(receipt) {
         Some(stored) => stored.await,
         None => true,
     }
 }
 
-fn mount(handle: &MasterHandle<RealEnv>) {
-    handle.call().mount_segment(segment(1, "node:1", SEGMENT_BYTES), CLIENT).unwrap();
-    handle.call().remount_segment(vec![segment(1, "node:1", SEGMENT_BYTES)], CLIENT).unwrap();
+fn mount(handle: &MasterHandle<RealEnv>) -> Receipt {
+    let mounted = handle.call(|call| {
+        call.mount_segment(segment(1, "node:1", SEGMENT_BYTES), CLIENT).unwrap();
+        call.remount_segment(vec![segment(1, "node:1", SEGMENT_BYTES)], CLIENT).unwrap();
+    });
+    mounted.1
 }
 
-fn put(handle: &MasterHandle<RealEnv>, key: &str) {
-    handle.call().put_start(CLIENT, key.into(), 100, hard_pinned(), T).unwrap();
-    handle.call().put_end(CLIENT, meta(key), ReplicaType::ALL, T).unwrap();
+fn put(handle: &MasterHandle<RealEnv>, key: &str) -> Receipt {
+    let put = handle.call(|call| {
+        call.put_start(CLIENT, key.into(), 100, hard_pinned(), T).unwrap();
+        call.put_end(CLIENT, meta(key), ReplicaType::ALL, T).unwrap();
+    });
+    put.1
+}
+
+/// Mounts a segment and puts an object.
+fn mount_and_put(handle: &MasterHandle<RealEnv>, key: &str) -> Receipt {
+    let mut receipt = mount(handle);
+    receipt.merge(put(handle, key));
+    receipt
 }
 
 fn is_readable(handle: &MasterHandle<RealEnv>, key: &str) -> Result<(), ErrorCode> {
-    handle.call().get_replica_list(key.into(), T).map(drop)
+    handle.call(|call| call.get_replica_list(key.into(), T).map(drop)).0
 }
 
 #[tokio::test]
@@ -218,10 +230,10 @@ async fn a_standby_serves_all_keys_when_the_leader_ends() {
     let election = MemoryElection::default();
     let (leader, standby) = pair(&election).await;
     let handle = leader.handle();
-    mount(&handle);
+    let mut receipt = mount(&handle);
     for nth in 0..100 {
-        put(&handle, &format!("k{nth}"));
-        assert!(committed(&handle).await);
+        receipt.merge(put(&handle, &format!("k{nth}")));
+        assert!(committed(&handle, receipt).await);
     }
     let before = wait(&standby, "a client that has called", |view| view.digests > 1).await;
     assert_eq!((before.objects, before.not_promotable), (100, None));
@@ -233,8 +245,8 @@ async fn a_standby_serves_all_keys_when_the_leader_ends() {
         // The client counts as confirmed, so its objects can be read at once.
         assert_eq!(is_readable(&handle, &format!("k{nth}")), Ok(()), "{nth}");
     }
-    put(&handle, "after");
-    assert!(committed(&handle).await);
+    let receipt = put(&handle, "after");
+    assert!(committed(&handle, receipt).await);
     standby.stop().await.unwrap();
 }
 
@@ -243,13 +255,13 @@ async fn a_change_waits_for_the_standby_and_not_for_ever() {
     let election = MemoryElection::default();
     let (leader, standby) = pair(&election).await;
     let handle = leader.handle();
-    mount(&handle);
-    assert!(committed(&handle).await);
+    let receipt = mount(&handle);
+    assert!(committed(&handle, receipt).await);
     drop(standby);
     let env = RealEnv::new();
     let began = env.now();
-    put(&handle, "k");
-    assert!(committed(&handle).await);
+    let receipt = put(&handle, "k");
+    assert!(committed(&handle, receipt).await);
     let waited = env.now().since(began);
     let view = handle.ha().unwrap();
     assert!(view.serving && view.standbys.iter().all(|standby| !standby.in_sync), "{view:?}");
@@ -264,9 +276,8 @@ async fn a_change_waits_for_the_standby_and_not_for_ever() {
 async fn a_leader_hands_over_and_forwards_open_connections() {
     let election = MemoryElection::default();
     let (leader, standby) = pair(&election).await;
-    mount(&leader.handle());
-    put(&leader.handle(), "k");
-    assert!(committed(&leader.handle()).await);
+    let receipt = mount_and_put(&leader.handle(), "k");
+    assert!(committed(&leader.handle(), receipt).await);
     assert_eq!(is_readable(&leader.handle(), "k"), Ok(()));
     let at = HostPort::new("127.0.0.1", leader.rpc_port());
     let client = RpcClient::new(RealEnv::new(), at.clone(), Timeouts::within(Duration::from_secs(5)));
@@ -307,9 +318,8 @@ async fn a_third_master_continues_with_the_changes_that_it_lacks() {
     let (first, second) = pair(&election).await;
     let third = start(&election, HaSecret::new(b"secret")).await;
     let before = wait(&third, "a standby in sync", |view| view.in_sync).await;
-    mount(&first.handle());
-    put(&first.handle(), "k");
-    assert!(committed(&first.handle()).await);
+    let receipt = mount_and_put(&first.handle(), "k");
+    assert!(committed(&first.handle(), receipt).await);
     drop(first);
     let leads = |view: &HaView| view.serving;
     let (leader, other) = tokio::select! {
@@ -320,9 +330,9 @@ async fn a_third_master_continues_with_the_changes_that_it_lacks() {
     if other.rpc_port() == third.rpc_port() {
         assert_eq!(follows.member, before.member, "its copy was not replaced");
     }
-    leader.call().ping(CLIENT).unwrap();
-    put(&leader, "later");
-    assert!(committed(&leader).await);
+    leader.call(|call| call.ping(CLIENT)).0.unwrap();
+    let receipt = put(&leader, "later");
+    assert!(committed(&leader, receipt).await);
     assert_eq!(is_readable(&leader, "k"), Ok(()));
 }
 
@@ -346,8 +356,8 @@ async fn connections_from_others_do_not_stop_the_leader() {
     }
     let after = leader.handle().ha().unwrap();
     assert!(after.serving && after.view == before.view, "{after:?}");
-    mount(&leader.handle());
-    assert!(committed(&leader.handle()).await);
+    let receipt = mount(&leader.handle());
+    assert!(committed(&leader.handle(), receipt).await);
     assert!(standby.handle().ha().unwrap().in_sync);
 }
 
@@ -357,9 +367,8 @@ async fn an_outage_of_etcd_expires_no_client() {
     let leader = start(&election, HaSecret::none()).await;
     wait(&leader, "a leader", |view| view.serving).await;
     let handle = leader.handle();
-    mount(&handle);
-    put(&handle, "k");
-    assert!(committed(&handle).await);
+    let receipt = mount_and_put(&handle, "k");
+    assert!(committed(&handle, receipt).await);
     election.is_away.store(true, Ordering::Relaxed);
     wait(&leader, "a leader that cannot prove that it leads", |view| !view.serving).await;
     env.sleep(CLIENT_TTL).await;
@@ -367,6 +376,7 @@ async fn an_outage_of_etcd_expires_no_client() {
     wait(&leader, "a leader", |view| view.serving).await;
     // The ticker would expire the client now.
     env.sleep(Duration::from_secs(1)).await;
-    assert_eq!(is_readable(&handle, "k"), Ok(()));
-    assert!(committed(&handle).await);
+    let (read, receipt) = handle.call(|call| call.get_replica_list("k".into(), T).map(drop));
+    assert_eq!(read, Ok(()));
+    assert!(committed(&handle, receipt).await);
 }

@@ -10,7 +10,7 @@ use crate::engine::journal::{
     Crash, DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode, Uuid,
 };
 use crate::engine::master::server::data::{self, DataOptions, MasterData};
-use crate::engine::master::server::log::{LogWork, MasterLog, ThreadChanges, as_thread};
+use crate::engine::master::server::log::{LogWork, MasterLog};
 use crate::engine::master::server::log_thread::LogThread;
 use crate::engine::master::server::shared::{LockedAccess, MasterShared};
 use crate::engine::master::server::snapshot_mark::{self, SNAPSHOT_LOG_BYTES};
@@ -18,7 +18,7 @@ use crate::engine::master::server::snapshots::MasterSnapshots;
 use crate::engine::master::server::tests::crash::env::{CrashEnv, RunClock};
 use crate::engine::master::tests::{T, segment};
 use crate::engine::master::{MasterCall, StorePolicy};
-use crate::engine::rpc::CommitWait;
+use crate::engine::rpc::{CommitWait, Receipt};
 use crate::engine::wire::MasterApi;
 use crate::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig};
 
@@ -43,15 +43,13 @@ fn open(disk: &SimulatedStorage) -> DataDir {
     DataDir::open(Arc::new(disk.clone()), &open).unwrap()
 }
 
-/// Makes a call as another thread than the one before, and commits it. Returns the response's wait.
+/// Makes a call and commits it. Returns the response's wait.
 fn call<'a, E: Env, R>(
     shared: &'a MasterShared<E>,
     work: impl FnOnce(&mut MasterCall<LockedAccess<'_, E>>) -> R,
 ) -> (R, Option<CommitWait<'a>>) {
-    as_thread(&mut ThreadChanges::default(), || {
-        let result = work(&mut MasterCall(LockedAccess { shared, peer: None }));
-        (result, shared.log.as_ref().expect("it has a log").commit())
-    })
+    let (result, receipt) = shared.call(None, work);
+    (result, shared.log.as_ref().expect("it has a log").commit(receipt))
 }
 
 /// Polls a response's wait. The first poll lets the worker run its other tasks.
@@ -103,6 +101,20 @@ fn a_repeated_call_waits_for_the_change_of_the_first() {
     }
     assert_eq!(poll(&mut call(&shared, put).1), Poll::Pending, "the object exists");
     assert!(call(&shared, |call| call.exist_key("k".into(), T)).1.is_none(), "reads do not wait");
+}
+
+#[test]
+fn a_receipt_covers_all_lock_acquisitions_of_a_call() {
+    let (shared, log) = start(&SimulatedStorage::new(1), DataOptions::default());
+    let first = log.writer.appended() + 1;
+    let (_, receipt) = shared.call(None, |call| {
+        call.mount_segment(segment(1, "a:1", 1000), NODE).unwrap();
+        call.put_start(NODE, "k".into(), 10, ReplicateConfig::default(), T).unwrap();
+        call.exist_key("k".into(), T).unwrap();
+    });
+    assert_eq!(receipt, Receipt { term: 0, last: first + 1, needs_sync: first }, "only the mount needs a sync");
+    let (_, read) = shared.call(None, |call| call.exist_key("k".into(), T));
+    assert_eq!(read, Receipt::default());
 }
 
 #[test]

@@ -9,7 +9,6 @@ use crate::engine::env::{Env, ThreadWork};
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::forget_processed;
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::log_thread::LogThread;
 use crate::engine::master::server::snapshots::{SnapshotSource, SnapshotThread};
@@ -67,10 +66,7 @@ struct RunningThread<W> {
 
 impl<W: ThreadWork> ThreadWork for RunningThread<W> {
     fn step(&mut self, may_wait: bool) -> bool {
-        let has_more = self.work.step(may_wait);
-        // The thread may process a request next.
-        forget_processed();
-        has_more
+        self.work.step(may_wait)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The gate of a master in a cluster: which requests are processed, and when their responses may be sent.
 //!
 //! The driver ([`HaDriver`](crate::engine::master::server::ha::driver::HaDriver)) moves the gate; the threads that serve connections read it. A response may be sent
-//! while the fence has not passed, if the required standbys have the changes of its connection's thread.
+//! while the fence has not passed, if the required standbys have the changes in its receipt.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,23 +11,9 @@ use tokio::sync::watch;
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::Env;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait};
+use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, Receipt};
 use crate::engine::wire::Method;
 
-thread_local! {
-    /// What this thread has processed since its last commit.
-    static PROCESSED: Cell<Processed> = const { Cell::new(Processed { term: 0, last: 0 }) };
-}
-
-/// The term of the state that a thread has used, or 0, and the last change that its responses wait for, or 0.
-#[derive(Clone, Copy, Debug, Default)]
-struct Processed {
-    term: u64,
-    last: u64,
-}
-
-/// A thread has used states of two terms.
-const MIXED_TERMS: u64 = u64::MAX;
 /// The term of a state that does not serve. Responses from it are not sent.
 pub(in crate::engine::master::server) const NOT_SERVING: u64 = u64::MAX - 1;
 
@@ -159,44 +144,31 @@ impl HaGate {
         self.moved.send_modify(|moves| *moves += 1);
     }
 
-    /// This thread has used the state of `term`. Its last change is `changed`, or 0.
-    #[inline]
-    pub fn note(&self, term: u64, changed: u64) {
-        let before = PROCESSED.get();
-        let term = if before.term == 0 || before.term == term { term } else { MIXED_TERMS };
-        PROCESSED.set(Processed { term, last: before.last.max(changed) });
-    }
-
-    /// This thread sends no response for what it has processed.
-    pub fn forget() {
-        PROCESSED.take();
-    }
-
-    /// Waits until the responses of this thread may be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
-    pub fn commit<'a, E: Env>(&'a self, env: &'a E) -> Option<CommitWait<'a>> {
-        let own = PROCESSED.take();
-        match self.may_send(own, env) {
+    /// Waits until the responses of `receipt` may be sent. See
+    /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    pub fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
+        match self.may_send(receipt, env) {
             Some(true) => None,
             Some(false) => Some(Box::pin(std::future::ready(false))),
-            None => Some(Box::pin(self.wait(own, env))),
+            None => Some(Box::pin(self.wait(receipt, env))),
         }
     }
 
     /// Like [`commit`](Self::commit), when `stored` says that the log has the changes.
     pub fn commit_behind<'a, E: Env>(
         &'a self,
+        receipt: Receipt,
         env: &'a E,
         stored: impl Future<Output = bool> + Send + 'a,
     ) -> CommitWait<'a> {
-        let own = PROCESSED.take();
         // The fence may pass while the log waits for the disk, so it is checked behind that.
-        Box::pin(async move { stored.await && self.wait(own, env).await })
+        Box::pin(async move { stored.await && self.wait(receipt, env).await })
     }
 
-    async fn wait<E: Env>(&self, own: Processed, env: &E) -> bool {
+    async fn wait<E: Env>(&self, receipt: Receipt, env: &E) -> bool {
         let mut moved = self.moved.subscribe();
         loop {
-            if let Some(may_send) = self.may_send(own, env) {
+            if let Some(may_send) = self.may_send(receipt, env) {
                 return may_send;
             }
             if moved.changed().await.is_err() {
@@ -207,17 +179,17 @@ impl HaGate {
 
     /// Whether responses may be sent (`true`), can never be sent (`false`), or must wait (`None`).
     #[inline]
-    fn may_send(&self, own: Processed, env: &impl Env) -> Option<bool> {
-        if own.term == 0 {
+    fn may_send(&self, receipt: Receipt, env: &impl Env) -> Option<bool> {
+        if receipt.term == 0 {
             return Some(true);
         }
-        if own.term != self.term() {
+        if receipt.term != self.term() {
             return Some(false);
         }
-        let is_acked = own.last <= self.acked.load(Ordering::Acquire) || is_planted(HaMistake::AcknowledgementNotAwaited);
-        let is_before_fence = || {
-            env.boottime().0 < self.fence.load(Ordering::Acquire) || is_planted(HaMistake::FenceNotChecked)
-        };
+        let is_acked =
+            receipt.last <= self.acked.load(Ordering::Acquire) || is_planted(HaMistake::AcknowledgementNotAwaited);
+        let is_before_fence =
+            || env.boottime().0 < self.fence.load(Ordering::Acquire) || is_planted(HaMistake::FenceNotChecked);
         (is_acked && is_before_fence()).then_some(true)
     }
 
@@ -287,10 +259,8 @@ mod tests {
     #[test]
     fn responses_from_a_state_that_does_not_serve_are_never_sent() {
         let (gate, term) = serving();
-        gate.note(NOT_SERVING, 0);
-        assert!(gate.commit(&RealEnv::new()).is_some(), "a future that is false");
-        gate.note(term, 0);
-        assert!(gate.commit(&RealEnv::new()).is_none());
+        assert_eq!(commit(&gate, receipt(NOT_SERVING, 0)), Some(false));
+        assert!(gate.commit(receipt(term, 0), &RealEnv::new()).is_none());
     }
 
     fn serving() -> (HaGate, u64) {
@@ -301,40 +271,41 @@ mod tests {
         (gate, term)
     }
 
+    fn receipt(term: u64, last: u64) -> Receipt {
+        Receipt { term, last, needs_sync: 0 }
+    }
+
     /// What `commit` says at once: `None` if it waits.
-    fn commit(gate: &HaGate) -> Option<bool> {
+    fn commit(gate: &HaGate, receipt: Receipt) -> Option<bool> {
         use futures_util::FutureExt;
-        gate.commit(&RealEnv::new()).map_or(Some(true), FutureExt::now_or_never)
+        gate.commit(receipt, &RealEnv::new()).map_or(Some(true), FutureExt::now_or_never)
     }
 
     #[test]
     fn a_response_waits_for_its_change_and_not_for_others() {
         let (gate, term) = serving();
-        gate.note(term, 0);
-        assert_eq!(commit(&gate), Some(true), "a read");
-        gate.note(term, 7);
-        gate.note(term, 0);
-        assert_eq!(commit(&gate), None);
+        assert_eq!(commit(&gate, receipt(term, 0)), Some(true), "a read");
+        let mut changed = receipt(term, 7);
+        changed.merge(receipt(term, 0));
+        assert_eq!(commit(&gate, changed), None);
         gate.publish(&RealEnv::new(), None, 7);
-        gate.note(term, 7);
-        assert_eq!(commit(&gate), Some(true));
-        assert_eq!(commit(&gate), Some(true), "nothing was processed");
+        assert_eq!(commit(&gate, changed), Some(true));
+        assert_eq!(commit(&gate, Receipt::default()), Some(true), "nothing was processed");
     }
 
     #[test]
     fn no_response_is_sent_after_the_fence_or_in_another_term() {
         let (gate, term) = serving();
         gate.publish(&RealEnv::new(), Some(Mono(1)), 0);
-        gate.note(term, 0);
-        assert_eq!(commit(&gate), None, "the fence may still move");
+        assert_eq!(commit(&gate, receipt(term, 0)), None, "the fence may still move");
         gate.publish(&RealEnv::new(), Some(SOON), 0);
-        gate.note(term, 0);
         gate.next_term();
-        assert_eq!(commit(&gate), Some(false));
+        assert_eq!(commit(&gate, receipt(term, 0)), Some(false));
         let later = gate.next_term();
-        gate.note(term, 0);
-        gate.note(later, 0);
-        assert_eq!(commit(&gate), Some(false), "a part of the responses is of an earlier term");
+        assert_eq!(commit(&gate, receipt(later, 0)), Some(true));
+        let mut mixed = receipt(term, 0);
+        mixed.merge(receipt(later, 0));
+        assert_eq!(commit(&gate, mixed), Some(false), "a part of the responses is of an earlier term");
     }
 
     #[tokio::test]

@@ -10,7 +10,6 @@ use crate::engine::env::{Env, ThreadWork};
 use crate::engine::ha::message::SnapshotEnd;
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::record::DataFormat;
-use crate::engine::master::server::ha::forget_processed;
 use crate::engine::master::server::ha::leader::tail::{ChangeTail, TailCursor};
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 
@@ -126,13 +125,10 @@ impl<E: Env> SnapshotStream<E> {
 
 impl<E: Env> ThreadWork for SnapshotStream<E> {
     fn step(&mut self, may_wait: bool) -> bool {
-        let has_more = match self.unsent.take() {
+        match self.unsent.take() {
             Some(part) => self.send(part, may_wait),
             None if self.begun.is_some() => self.slice(),
             None => !self.parts.is_closed() && self.begin(),
-        };
-        // The thread may process a request next.
-        forget_processed();
-        has_more
+        }
     }
 }

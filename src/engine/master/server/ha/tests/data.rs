@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{MemoryElection, committed, is_readable, mount, put, start_at, wait};
+use super::{MemoryElection, committed, is_readable, mount, mount_and_put, put, start_at, wait};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 use crate::engine::master::MasterServer;
@@ -49,18 +49,18 @@ impl Host {
 
     async fn puts(&self, keys: std::ops::Range<u32>) {
         let handle = self.master().handle();
-        mount(&handle);
+        let mut receipt = mount(&handle);
         for nth in keys {
-            put(&handle, &format!("k{nth}"));
-            assert!(committed(&handle).await);
+            receipt.merge(put(&handle, &format!("k{nth}")));
+            assert!(committed(&handle, receipt).await);
         }
     }
 
     /// All these keys can be read.
     async fn has(&self, keys: std::ops::Range<u32>) {
         let handle = self.master().handle();
-        mount(&handle);
-        assert!(committed(&handle).await);
+        let receipt = mount(&handle);
+        assert!(committed(&handle, receipt).await);
         for nth in keys {
             assert_eq!(is_readable(&handle, &format!("k{nth}")), Ok(()), "{nth}");
         }
@@ -229,9 +229,8 @@ async fn a_loss_of_power_that_takes_all_changes_is_noticed() {
         let mut standby = Host::start(&election).await;
         let before = wait(standby.master(), "a standby in sync", |view| view.in_sync).await;
         let handle = leader.master().handle();
-        mount(&handle);
-        put(&handle, "k");
-        assert!(committed(&handle).await);
+        let receipt = mount_and_put(&handle, "k");
+        assert!(committed(&handle, receipt).await);
         standby.ends(Crash::Power).await;
         standby.run(&election).await;
         let after = wait(standby.master(), "a standby in sync", |view| view.in_sync && view.objects == 1).await;
@@ -260,9 +259,8 @@ async fn a_master_without_a_cluster_and_one_with_it_take_over_the_directory() {
     config.threads = 1;
     let alone = MasterServer::start_with(config, Some(data), RealEnv::new()).await.unwrap();
     let handle = alone.handle();
-    mount(&handle);
-    put(&handle, "k10");
-    assert!(committed(&handle).await);
+    let receipt = mount_and_put(&handle, "k10");
+    assert!(committed(&handle, receipt).await);
     alone.stop().await.unwrap();
     assert!(host.disk.contents("note").is_none(), "its changes belong to no history of the cluster");
     host.disk = host.disk.crash(Crash::Kill);

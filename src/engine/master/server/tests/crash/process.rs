@@ -10,12 +10,12 @@ use super::transfers::is_in;
 use super::world::World;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::env::Env;
-use crate::engine::master::server::log::{MasterLog, ThreadChanges, as_thread};
+use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::log_thread::LogThread;
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::server::snapshots::{MasterSnapshots, SnapshotRun};
 use crate::engine::master::{MasterCall, StateAccess};
-use crate::engine::rpc::CommitWait;
+use crate::engine::rpc::{CommitWait, Receipt};
 
 /// Number of threads that serve connections.
 const THREADS: usize = 3;
@@ -39,7 +39,8 @@ pub struct Process<'a> {
 /// A thread that serves connections.
 #[derive(Default)]
 struct ServingThread {
-    changes: ThreadChanges,
+    /// Of the calls that were processed since its last commit.
+    receipt: Receipt,
     /// Calls that were processed. Their responses are sent after a commit.
     answered: Vec<PendingResponse>,
 }
@@ -161,9 +162,10 @@ impl World {
         work: impl FnOnce(&mut MasterCall<TracedAccess<'_>>) -> R,
     ) -> R {
         process.current = self.rng.below(THREADS);
-        let (before, shared, trace) = (self.trace.count(), process.shared, &mut self.trace);
-        let thread = &mut process.threads[process.current];
-        let result = as_thread(&mut thread.changes, || work(&mut MasterCall(TracedAccess { shared, trace })));
+        let before = self.trace.count();
+        let mut call = MasterCall(TracedAccess::new(process.shared, &mut self.trace));
+        let result = work(&mut call);
+        process.threads[process.current].receipt.merge(call.0.receipt);
         self.made = if self.trace.count() > before { self.trace.count() } else { 0 };
         result
     }
@@ -182,8 +184,8 @@ impl World {
         }
         let seen = process.log.writer.appended();
         answered.iter_mut().for_each(|response| response.seen = seen);
-        let log = process.log;
-        match as_thread(&mut process.threads[thread].changes, || log.commit()) {
+        let receipt = std::mem::take(&mut process.threads[thread].receipt);
+        match process.log.commit(receipt) {
             None => self.send(process, answered),
             Some(wait) => {
                 self.counts.count_many("responses that waited", answered.len() as u64);
@@ -255,15 +257,13 @@ impl World {
         }
     }
 
-    /// The ticker does what is due. Its thread serves no connections.
+    /// The ticker does what is due. No response waits for its changes.
     pub(super) fn tick(&mut self, process: &mut Process<'_>) {
-        let (shared, trace, mut changes) = (process.shared, &mut self.trace, ThreadChanges::default());
-        as_thread(&mut changes, || {
-            let now = shared.env.now();
-            shared.lock(now).0.stalls.expect_by(now);
-            let mut access = TracedAccess { shared, trace };
-            while access.with_state(|state, now, effects| state.tick(now, now, effects)) {}
-        });
+        let shared = process.shared;
+        let now = shared.env.now();
+        shared.lock(now).0.stalls.expect_by(now);
+        let mut access = TracedAccess::new(shared, &mut self.trace);
+        while access.with_state(|state, now, effects| state.tick(now, now, effects)) {}
         self.handle_effects(process);
     }
 }

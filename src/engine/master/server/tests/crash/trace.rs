@@ -7,6 +7,7 @@ use crate::engine::journal::Uuid;
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::{Effects, MasterState, RestoreReport, StateAccess, StateEffect};
+use crate::engine::rpc::Receipt;
 
 /// A change of the state, and the state behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,14 +117,26 @@ impl ChangeTrace {
 pub struct TracedAccess<'a> {
     pub shared: &'a MasterShared<CrashEnv>,
     pub trace: &'a mut ChangeTrace,
+    /// What the response to the call waits for.
+    pub receipt: Receipt,
+}
+
+impl<'a> TracedAccess<'a> {
+    pub(super) fn new(shared: &'a MasterShared<CrashEnv>, trace: &'a mut ChangeTrace) -> TracedAccess<'a> {
+        TracedAccess { shared, trace, receipt: Receipt::default() }
+    }
 }
 
 impl StateAccess for TracedAccess<'_> {
     fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R {
-        self.shared.with_guarded(None, |guarded, now, effects| {
-            let result = work(&mut guarded.state, now, effects);
-            self.trace.observe(&guarded.state, self.shared.env.unix(), effects);
-            result
-        })
+        let (result, receipt) = self.shared.call(None, |call| {
+            call.0.with_state(|state, now, effects| {
+                let result = work(state, now, effects);
+                self.trace.observe(state, self.shared.env.unix(), effects);
+                result
+            })
+        });
+        self.receipt.merge(receipt);
+        result
     }
 }

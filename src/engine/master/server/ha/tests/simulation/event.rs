@@ -38,48 +38,132 @@ impl EtcdReply {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A timer of a process ends.
-    Timer { node: usize, incarnation: u64, number: u64 },
+    Timer {
+        node: usize,
+        incarnation: u64,
+        number: u64,
+    },
     /// A process connects to a port of another host.
-    Connect { node: usize, incarnation: u64, attempt: u64, to: usize, port: u16 },
+    Connect {
+        node: usize,
+        incarnation: u64,
+        attempt: u64,
+        to: usize,
+        port: u16,
+    },
     /// The attempt arrives at the other host.
-    Connecting { node: usize, incarnation: u64, attempt: u64, to: usize, port: u16 },
+    Connecting {
+        node: usize,
+        incarnation: u64,
+        attempt: u64,
+        to: usize,
+        port: u16,
+    },
     /// The connecting process learns the result: the connection's number, or that it was refused.
-    Connected { node: usize, attempt: u64, connection: Option<u64> },
+    Connected {
+        node: usize,
+        attempt: u64,
+        connection: Option<u64>,
+    },
     /// The next packet of a connection arrives at this side.
-    Packet { connection: u64, side: usize },
+    Packet {
+        connection: u64,
+        side: usize,
+    },
     /// A process sends a request to etcd.
-    EtcdSend { node: usize, number: u64, request: EtcdRequest },
+    EtcdSend {
+        node: usize,
+        number: u64,
+        request: EtcdRequest,
+    },
     /// A request arrives at etcd.
-    Etcd { node: usize, number: u64, request: EtcdRequest, is_answered: bool },
+    Etcd {
+        node: usize,
+        number: u64,
+        request: EtcdRequest,
+        is_answered: bool,
+    },
     /// The reply arrives.
-    EtcdReply { node: usize, number: u64, reply: Box<EtcdReply> },
+    EtcdReply {
+        node: usize,
+        number: u64,
+        reply: Box<EtcdReply>,
+    },
     /// The watch of a node reports a change.
-    Watch { node: usize },
+    Watch {
+        node: usize,
+    },
     ExpireLeases,
     Client(usize),
-    Request { client: usize, call: u64, node: usize, request: Request },
+    Request {
+        client: usize,
+        call: u64,
+        node: usize,
+        request: Request,
+    },
     /// A leader has processed a call that may change something.
-    Changed { node: usize },
+    Changed {
+        node: usize,
+    },
     /// A connection was forwarded to the successor, with this request on it.
-    Forwarded { client: usize, call: u64, address: String, request: Request },
+    Forwarded {
+        client: usize,
+        call: u64,
+        address: String,
+        request: Request,
+    },
     /// A master sends a response, as the leader of this view.
-    Answered { node: usize, client: usize, call: u64, reply: Reply, view: u64 },
+    Answered {
+        node: usize,
+        client: usize,
+        call: u64,
+        reply: Reply,
+        view: u64,
+    },
     /// A master has closed a client's connection: before it processed the call, or afterward.
-    Closed { client: usize, call: u64, was_processed: bool },
-    Timeout { client: usize, call: u64 },
-    Reply { client: usize, call: u64, reply: Reply },
+    Closed {
+        client: usize,
+        call: u64,
+        was_processed: bool,
+    },
+    Timeout {
+        client: usize,
+        call: u64,
+    },
+    Reply {
+        client: usize,
+        call: u64,
+        reply: Reply,
+    },
     /// A reader copies the bytes at an address.
-    Copy { key: String, at: u64, until: u64 },
+    Copy {
+        key: String,
+        at: u64,
+        until: u64,
+    },
     Fault,
     /// The fault that was planned for this stage of this node.
-    StageFault { node: usize, stage: HaStage, fault: Fault },
+    StageFault {
+        node: usize,
+        stage: HaStage,
+        fault: Fault,
+    },
     /// A hand-over was asked for. Whether there was a standby for it.
-    SteppedDown { has_begun: bool },
+    SteppedDown {
+        has_begun: bool,
+    },
     Heal(Fault),
     Resume(usize),
     /// A fault that was planned for the next change.
-    CrashBusy { node: usize, incarnation: u64 },
+    CrashBusy {
+        node: usize,
+        incarnation: u64,
+    },
     /// The bytes of a put arrive.
-    Write { client: usize, key: String, at: u64 },
+    Write {
+        client: usize,
+        key: String,
+        at: u64,
+    },
     Start(usize),
 }

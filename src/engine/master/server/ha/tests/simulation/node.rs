@@ -66,12 +66,8 @@ impl Node {
         use crate::engine::env::Env;
         let (storage, settings) = self.disk.as_ref()?;
         let new_uuid = Uuid(u128::from(env.rng()));
-        let options = DataDirOptions {
-            cluster_id: "c",
-            boot_id: storage.boot_id(),
-            new_uuid,
-            existing: ExistingData::Keep,
-        };
+        let options =
+            DataDirOptions { cluster_id: "c", boot_id: storage.boot_id(), new_uuid, existing: ExistingData::Keep };
         let dir = DataDir::open(Arc::new(storage.clone()), &options).expect("the directory is valid");
         let data = MasterData { dir, options: *settings };
         Some(open(data, self.policy.clone(), env, MemberId(env.rng())).expect("the directory is valid"))

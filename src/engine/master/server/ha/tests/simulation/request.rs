@@ -1,14 +1,13 @@
 //! Calls of clients, and how a master serves them: as its connections do, without a socket.
 
-use super::event::Event;
 use super::env::SimEnv;
+use super::event::Event;
 use crate::engine::base::ClientId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::master::server::ha::forget_processed;
 use crate::engine::master::server::shared::{LockedAccess, MasterShared};
 use crate::engine::master::tests::{T, address, hard_pinned, meta, segment};
 use crate::engine::master::{MasterCall, StateAccess};
-use crate::engine::rpc::{Admitted, RpcService};
+use crate::engine::rpc::{Admitted, Receipt, RpcService};
 use crate::engine::wire::types::{ClientStatus, ReplicaType};
 use crate::engine::wire::{MasterApi, Method};
 
@@ -81,15 +80,17 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
             Admitted::Close => return Served::Closed { was_processed: false },
         }
     }
-    let reply = process(shared, request);
-    let view = LockedAccess { shared, peer: None }.with_state(|state, _, _| state.view);
+    let ((reply, view), mut receipt) = shared.call(None, |call| {
+        let reply = process(call, request);
+        (reply, call.0.with_state(|state, _, _| state.view))
+    });
     if matches!(request, Request::Start(..) | Request::End(..)) {
         shared.env.fabric.post(0, Event::Changed { node: shared.env.node });
     }
     if request.is_answered_early() {
-        forget_processed();
+        receipt = Receipt { last: 0, needs_sync: 0, ..receipt };
     }
-    if let Some(wait) = shared.commit()
+    if let Some(wait) = shared.commit(receipt)
         && !wait.await
     {
         return Served::Closed { was_processed: true };
@@ -97,8 +98,7 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
     Served::Answered { reply, view }
 }
 
-fn process(shared: &MasterShared<SimEnv>, request: &Request) -> Reply {
-    let mut call = MasterCall(LockedAccess { shared, peer: None });
+fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: &Request) -> Reply {
     let own = |nth: u64| segment(nth, &format!("node:{nth}"), SEGMENT);
     let client = |nth: u64| ClientId(nth, nth);
     let reply = match request {

@@ -190,7 +190,7 @@ impl World {
                 break;
             }
             self.trail.0 += 1;
-let mut digest = Rng::new(at ^ kind_of(&event).rotate_left(48));
+            let mut digest = Rng::new(at ^ kind_of(&event).rotate_left(48));
             self.trail.1 = self.trail.1.wrapping_add(digest.next());
             if matches!(event, Event::Fault) {
                 if faults == 0 {
