@@ -7,13 +7,13 @@ use super::request::{PendingReply, Reply, Request};
 use super::stream::Packet;
 use super::world::World;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::{HaAction, HaMessage, HistoryId, MemberId};
+use crate::engine::ha::{HaAction, HaEvent, HaMessage, HistoryId, MemberId};
 
 impl World {
     pub(super) fn run_background(&mut self, nth: usize) {
         let now = self.nodes[nth].clock(self.now);
         let node = &mut self.nodes[nth];
-        let replicated = node.core.replicated();
+        let replicated = node.core.replicated(node.applied);
         if let StateCopy::Active(state) = &mut node.copy {
             state.durable(replicated);
             while state.tick(now, now, &mut node.effects) {}
@@ -66,7 +66,7 @@ impl World {
         if node.pending.is_empty() || !node.is_leader() || is_fenced {
             return;
         }
-        let acked = node.core.acked();
+        let acked = node.acked();
         // A response waits until the log has all changes that it may show. A fast disk stores them now.
         let stored = if self.plan.slow_disk > 1 { node.stored } else { u64::MAX };
         let (ready, waiting) =
@@ -91,18 +91,40 @@ impl World {
 
     /// Performs the actions of a node's core.
     pub(super) fn perform(&mut self, nth: usize) {
-        loop {
-            let applied = self.nodes[nth].applied;
-            self.nodes[nth].core.required_since(applied);
-            let actions = self.nodes[nth].core.take_actions();
-            if actions.is_empty() {
-                break;
-            }
-            for action in actions {
-                self.perform_one(nth, action);
-            }
+        while let Some(action) = self.nodes[nth].actions.pop_front() {
+            self.perform_one(nth, action);
         }
         self.release(nth);
+        self.plan_timeout(nth);
+    }
+
+    /// Plans the core's next timeout, which may come a little late.
+    fn plan_timeout(&mut self, nth: usize) {
+        let node = &self.nodes[nth];
+        let due = node.time_of(node.core.next_timeout()).max(self.now);
+        if node.timeout_due.is_some_and(|planned| planned <= due) {
+            return;
+        }
+        let wait = due - self.now + self.rng.below(20_000) as u64;
+        let node = &mut self.nodes[nth];
+        node.timeout += 1;
+        node.timeout_due = Some(due);
+        let timeout = Event::Timeout { node: nth, incarnation: node.incarnation, number: node.timeout };
+        self.after(wait, timeout);
+    }
+
+    /// A planned timeout has come.
+    pub(super) fn time_out(&mut self, nth: usize, number: u64) {
+        let node = &mut self.nodes[nth];
+        if number != node.timeout {
+            return;
+        }
+        node.timeout_due = None;
+        let now = node.clock(self.now);
+        if node.core.next_timeout() <= now {
+            node.handle(now, HaEvent::Timeout);
+            assert!(node.core.next_timeout() > now, "all is done that was due: {:?}", node.core.next_timer());
+        }
     }
 
     pub(super) fn perform_one(&mut self, nth: usize, action: HaAction) {
@@ -135,8 +157,7 @@ impl World {
             HaAction::Serve { .. } => {
                 self.next_id += 1;
                 let history = HistoryId(self.next_id);
-                let changes = self.nodes[nth].serve(now, history);
-                self.nodes[nth].core.appended(changes.last().map_or(0, |change| change.sequence));
+                self.nodes[nth].serve(now, history);
                 self.store(nth);
             }
             HaAction::HoldChanges(is_holding) => {
@@ -170,7 +191,8 @@ impl World {
         self.next_id += 1;
         let now = self.nodes[nth].clock(self.now);
         self.nodes[nth].discard();
-        self.nodes[nth].core.reset(now, MemberId(self.next_id));
+        let id = MemberId(self.next_id);
+        self.nodes[nth].handle(now, HaEvent::Reset { id });
     }
 
     pub(super) fn crash(&mut self, nth: usize) {
@@ -193,7 +215,8 @@ impl World {
         self.next_id += 1;
         let (id, old) = (MemberId(self.next_id), &self.nodes[nth]);
         let fresh = if self.plan.has_data {
-            // After a loss of power, any of the last changes may be missing; otherwise, only those that no response has shown.
+            // After a loss of power, any of the last changes may be missing; otherwise, only those that no response has
+            // shown.
             let is_power_lost = std::mem::take(&mut self.power_lost[nth]);
             let least = if is_power_lost { old.history_from - 1 } else { old.stored };
             let last = least + self.rng.below(usize::try_from(old.applied - least).expect("small") + 1) as u64;

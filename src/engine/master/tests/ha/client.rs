@@ -93,7 +93,7 @@ impl World {
         let call = client.call;
         let delay = self.delay();
         self.after(delay, Event::Request { client: nth, call, node: target, request });
-        self.after(CALL_TIMEOUT, Event::Timeout { client: nth, call });
+        self.after(CALL_TIMEOUT, Event::CallTimeout { client: nth, call });
     }
 
     fn some_key(&mut self) -> Option<String> {

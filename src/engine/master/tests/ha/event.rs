@@ -9,9 +9,16 @@ use crate::engine::ha::{HaAction, MemberId, Observation, TxnOutcome};
 /// Something that happens at a time of the simulation.
 #[derive(Clone, Debug)]
 pub enum Event {
+    /// The background work of a node is due.
     Tick {
         node: usize,
         incarnation: u64,
+    },
+    /// The timeout of a node's core with this number is due.
+    Timeout {
+        node: usize,
+        incarnation: u64,
+        number: u64,
     },
     /// A request arrives at etcd.
     Etcd {
@@ -71,7 +78,7 @@ pub enum Event {
         node: usize,
         request: Request,
     },
-    Timeout {
+    CallTimeout {
         client: usize,
         call: u64,
     },

@@ -3,6 +3,7 @@
 use super::event::Event;
 use super::world::World;
 use crate::engine::ha::stage::HaStage;
+use crate::engine::ha::{HaEvent, HaRole};
 
 /// A fault, and when it ends if it does not end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +67,8 @@ impl World {
                 self.crash_for_a_while(nth);
             }
             Fault::Leave(nth) => {
-                self.nodes[nth].core.leave();
+                let now = self.nodes[nth].clock(self.now);
+                self.nodes[nth].handle(now, HaEvent::Leave);
                 self.perform(nth);
                 let (wait, incarnation) = (self.rng.below(20_000) as u64, self.nodes[nth].incarnation);
                 self.after(wait, Event::CrashBusy { node: nth, incarnation });
@@ -100,7 +102,9 @@ impl World {
             Fault::StepDown => {
                 if let Some(nth) = self.leader() {
                     let now = self.nodes[nth].clock(self.now);
-                    self.totals.effective += u64::from(self.nodes[nth].core.step_down(now));
+                    self.nodes[nth].handle(now, HaEvent::StepDown);
+                    let hands_over = self.nodes[nth].core.role() == HaRole::HandingOver;
+                    self.totals.effective += u64::from(hands_over);
                     self.perform(nth);
                 }
             }
@@ -113,7 +117,8 @@ impl World {
         (0..self.nodes.len()).find(|nth| self.nodes[*nth].is_up && self.nodes[*nth].is_leader())
     }
 
-    /// A node has handled an event. If it has reached the planned stage, it, or another node, will have a fault within two milliseconds.
+    /// A node has handled an event. If it has reached the planned stage, it, or another node, will have a fault within
+    /// two milliseconds.
     pub(super) fn note_stage(&mut self, nth: usize) {
         let stage = self.nodes[nth].core.stage();
         if std::mem::replace(&mut self.nodes[nth].stage, stage) == stage || self.planned_stage != Some(stage) {
@@ -154,7 +159,8 @@ impl World {
         }
     }
 
-    /// A process may crash only if another copy has everything, because an acknowledged change cannot survive the loss of all copies.
+    /// A process may crash only if another copy has everything, because an acknowledged change cannot survive the loss
+    /// of all copies.
     fn may_crash(&self, nth: usize) -> bool {
         let Some((sync, _)) = self.etcd.observation().sync else { return false };
         let has_all =

@@ -1,9 +1,9 @@
-//! A cluster of masters on simulated hosts: etcd, the network and all clocks are simulated; the election, the states, the records and the
-//! copies are the real ones.
+//! A cluster of masters on simulated hosts: etcd, the network and all clocks are simulated; the election, the states,
+//! the records and the copies are the real ones.
 //!
-//! Clients put, read and remove keys. Nodes crash, pause and are cut off from each other and from etcd, and etcd crashes. Checked: an
-//! acknowledged put is readable at the end, with its bytes; no read within its lease returns another key's bytes; no master answers after
-//! one that was elected later has answered; and service resumes.
+//! Clients put, read and remove keys. Nodes crash, pause and are cut off from each other and from etcd, and etcd
+//! crashes. Checked: an acknowledged put is readable at the end, with its bytes; no read within its lease returns
+//! another key's bytes; no master answers after one that was elected later has answered; and service resumes.
 
 mod actions;
 mod client;

@@ -6,7 +6,7 @@ use super::report::Violation;
 use super::stream::{Packet, Stream};
 use super::world::World;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::{HaAction, MemberId, Observation, TxnOutcome};
+use crate::engine::ha::{HaAction, HaEvent, MemberId, Observation, TxnOutcome};
 
 impl World {
     pub(super) fn send_to_etcd(&mut self, node: usize, action: HaAction) {
@@ -91,24 +91,28 @@ impl World {
     pub(super) fn etcd_replied(
         &mut self,
         nth: usize,
-        action: &HaAction,
+        action: HaAction,
         sent: u64,
-        outcome: &TxnOutcome,
+        outcome: TxnOutcome,
         lease: Option<i64>,
         seen: Observation,
     ) {
-        let (now, sent) = (self.nodes[nth].clock(self.now), self.nodes[nth].clock(sent));
-        let is_unknown = *outcome == TxnOutcome::Unknown;
-        let core = &mut self.nodes[nth].core;
-        match action {
-            HaAction::GrantLease => core.lease_granted(now, sent, lease),
-            HaAction::RenewLease(id) => core.lease_renewed(now, sent, *id, (!is_unknown).then_some(lease.is_some())),
-            HaAction::Observe if !is_unknown => core.observe(now, sent, seen),
-            HaAction::Elect(txn) => core.elected(now, txn, outcome),
-            HaAction::WriteSync(txn) => core.sync_written(now, txn, outcome),
-            HaAction::DeleteKey { .. } => core.key_deleted(now, outcome),
-            _ => {}
-        }
+        let now = self.nodes[nth].clock(self.now);
+        let sent = self.nodes[nth].clock(sent);
+        let is_unknown = outcome == TxnOutcome::Unknown;
+        let event = match action {
+            HaAction::GrantLease => HaEvent::LeaseGranted { sent, lease },
+            HaAction::RenewLease(id) => {
+                let renewed = (!is_unknown).then_some(lease.is_some());
+                HaEvent::LeaseRenewed { sent, lease: id, renewed }
+            }
+            HaAction::Observe if !is_unknown => HaEvent::Observed { sent, seen },
+            HaAction::Elect(txn) => HaEvent::Elected { txn, outcome },
+            HaAction::WriteSync(txn) => HaEvent::SyncWritten { txn, outcome },
+            HaAction::DeleteKey { .. } => HaEvent::KeyDeleted { outcome },
+            _ => return,
+        };
+        self.nodes[nth].handle(now, event);
     }
 
     pub(super) fn connect(&mut self, nth: usize) {
@@ -164,9 +168,10 @@ impl World {
         };
         let standby_id = stream.standby_id;
         self.streams.insert(self.next_stream, stream);
-        self.nodes[nth].core.stream_opened(leader.id);
+        let now = self.nodes[nth].clock(self.now);
+        self.nodes[nth].handle(now, HaEvent::StreamOpened { leader: leader.id });
         self.send(self.next_stream, false, packet);
-        self.nodes[at].core.standby_connected(leader_now, standby_id, applied);
+        self.nodes[at].handle(leader_now, HaEvent::StandbyConnected { id: standby_id, applied });
         self.perform(at);
     }
 
@@ -256,12 +261,12 @@ impl World {
         let (id, incarnation) = (self.nodes[nth].id(), self.nodes[nth].incarnation);
         if stream.standby == nth && stream.standby_id == id {
             let gone = process_gone && !self.nodes[stream.leader].is_up;
-            self.nodes[nth].core.stream_closed(now, gone);
+            self.nodes[nth].handle(now, HaEvent::StreamClosed { process_gone: gone });
             self.after(20_000, Event::Connect { node: nth, incarnation });
         } else if stream.leader == nth && stream.leader_id == id {
             let has_another = self.streams.values().any(|it| it.standby_id == stream.standby_id && it.leader_id == id);
             if !has_another {
-                self.nodes[nth].core.standby_disconnected(now, stream.standby_id);
+                self.nodes[nth].handle(now, HaEvent::StandbyDisconnected { id: stream.standby_id });
             }
         }
     }
@@ -277,7 +282,7 @@ impl World {
             node.stored = last;
         }
         if is_standby && (!is_slow || is_planted(HaMistake::AcknowledgedBeforeStored)) {
-            node.core.applied(now, last);
+            node.handle(now, HaEvent::Applied { last });
         }
         if is_slow {
             // A disk stores in order.
@@ -298,23 +303,22 @@ impl World {
             return;
         }
         match packet {
-            Packet::Ha(message) => node.core.receive(now, other, message),
+            Packet::Ha(message) => node.handle(now, HaEvent::Received { from: other, message }),
             Packet::Changes(changes) => {
                 let is_following = matches!(node.copy, StateCopy::Standby(_)) && !node.is_preparing;
                 let received = changes.last().map_or(0, |change| change.sequence).max(node.applied);
                 // Without a data directory, a standby acknowledges before it applies.
-                let early = if is_following && !has_data { node.core.acknowledge(received) } else { None };
+                if is_following && !has_data {
+                    node.handle(now, HaEvent::ChangesReceived { last: received });
+                }
                 node.apply(now, &changes);
                 if is_following {
                     self.store(nth);
                 }
-                if let Some(ack) = early {
-                    self.send_message(nth, other, Packet::Ha(ack));
-                }
             }
             Packet::Snapshot { history, last, chunks } => {
                 node.load(now, history, last, &chunks);
-                node.core.applied(now, last);
+                node.handle(now, HaEvent::Applied { last });
             }
         }
     }

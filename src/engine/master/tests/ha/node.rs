@@ -1,8 +1,13 @@
 //! A simulated master.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
+
 use crate::engine::base::Mono;
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{AckMode, HaConfig, HaCore, HaRole, HistoryId, MemberId, MemberInfo};
+use crate::engine::ha::{
+    AckMode, HaAction, HaConfig, HaCore, HaEvent, HaRole, HistoryId, MemberId, MemberInfo, ResponseGate, ResponseLimits,
+};
 use crate::engine::master::tests::ha::event::Event;
 use crate::engine::master::tests::ha::request::PendingReply;
 use crate::engine::master::tests::ha::stream::Change;
@@ -16,9 +21,37 @@ pub enum StateCopy {
     Active(Box<MasterState>),
 }
 
+/// The last change of a node, and the limits that its core has published.
+struct NodeGate {
+    appended: u64,
+    limits: Cell<ResponseLimits>,
+}
+
+impl ResponseGate for NodeGate {
+    fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    fn publish(&self, limits: ResponseLimits) {
+        self.limits.set(limits);
+    }
+
+    fn appended_before_publish(&self) -> u64 {
+        self.appended
+    }
+}
+
 /// The process of a simulated master.
 pub struct Node {
     pub core: HaCore,
+    /// Actions of the core that have not been performed.
+    pub actions: VecDeque<HaAction>,
+    /// Which responses may be sent.
+    limits: ResponseLimits,
+    /// The number of the core's next timeout. Events with other numbers have no effect.
+    pub timeout: u64,
+    /// When it is due. It may come a little later.
+    pub timeout_due: Option<u64>,
     pub copy: StateCopy,
     /// All changes of the state's history that this node has, in order; the first is number `history_from`.
     pub history: Vec<Change>,
@@ -63,6 +96,10 @@ impl Node {
         let me = MemberInfo { id, rpc: address(50051), replication: address(50052) };
         Node {
             core: HaCore::new(config, me),
+            actions: VecDeque::new(),
+            limits: ResponseLimits { fence: None, acked: None },
+            timeout: 0,
+            timeout_due: None,
             copy: StateCopy::Standby(Box::new(StandbyState::new(policy.clone()))),
             history: Vec::new(),
             history_from: 1,
@@ -96,8 +133,8 @@ impl Node {
         Node { incarnation: self.incarnation + 1, ..fresh }
     }
 
-    /// Another process on the same host, which reads the data directory. Its log ends behind change number `last`. `new_id`: the ID of a copy
-    /// whose last changes may be missing.
+    /// Another process on the same host, which reads the data directory. Its log ends behind change number `last`.
+    /// `new_id`: the ID of a copy whose last changes may be missing.
     pub(super) fn reopened(&self, nth: usize, us: u64, last: u64, new_id: Option<MemberId>) -> Node {
         let mut standby = StandbyState::new(self.policy.clone());
         let kept = usize::try_from(last + 1 - self.history_from).expect("small");
@@ -106,7 +143,9 @@ impl Node {
         for payload in self.base.iter().chain(changes) {
             standby.apply_payload(self.clock(us), std::time::Duration::ZERO, payload).expect("the directory is valid");
         }
-        let mut fresh = Node {
+        let restarted = self.restarted(nth, new_id.unwrap_or(self.id()));
+        Node {
+            core: HaCore::with_copy(HaConfig::default(), restarted.core.me().clone(), self.clock(us), last),
             copy: StateCopy::Standby(Box::new(standby)),
             history,
             history_from: self.history_from,
@@ -116,15 +155,30 @@ impl Node {
             applied: last,
             stored: last,
             is_uncertain: new_id.is_some(),
-            ..self.restarted(nth, new_id.unwrap_or(self.id()))
-        };
-        fresh.core.continues(self.clock(us), last);
-        fresh
+            ..restarted
+        }
+    }
+
+    /// Passes an event to the core. Its actions are performed later.
+    pub(super) fn handle(&mut self, now: Mono, event: HaEvent) {
+        let gate = NodeGate { appended: self.applied, limits: Cell::new(self.limits) };
+        self.actions.extend(self.core.handle(now, event, &gate));
+        self.limits = gate.limits.get();
+    }
+
+    /// Responses to changes up to this one may be sent.
+    pub(super) fn acked(&self) -> u64 {
+        self.limits.acked.unwrap_or(u64::MAX)
     }
 
     /// The node's clock at `us`.
     pub(super) fn clock(&self, us: u64) -> Mono {
         Mono(self.offset + us * self.rate)
+    }
+
+    /// When the node's clock reaches `at`, in microseconds.
+    pub(super) fn time_of(&self, at: Mono) -> u64 {
+        at.0.saturating_sub(self.offset).div_ceil(self.rate)
     }
 
     pub(super) fn id(&self) -> MemberId {
@@ -193,15 +247,16 @@ impl Node {
         true
     }
 
-    /// Begins to serve. Returns the first change.
-    pub(super) fn serve(&mut self, now: Mono, history: HistoryId) -> Vec<Change> {
-        let StateCopy::Active(state) = &mut self.copy else { return Vec::new() };
+    /// Begins to serve.
+    pub(super) fn serve(&mut self, now: Mono, history: HistoryId) {
+        let StateCopy::Active(state) = &mut self.copy else { return };
         state.start_recording(now, RecordBuffer::new(DATA_FORMAT, self.applied + 1), false);
         while self.is_uncertain && state.discard_restored_writes(now) {}
         self.parent = self.origin.map(|origin| (origin, self.applied));
         self.origin = Some(history);
-        (self.is_serving, self.is_preparing) = (true, false);
-        self.close_change()
+        self.is_serving = true;
+        self.is_preparing = false;
+        self.close_change();
     }
 
     /// Ends the change in progress.
@@ -211,7 +266,6 @@ impl Node {
             state.close_change(|change| Change { sequence: change.sequence, payload: change.payload.to_vec() });
         let Some(change) = closed else { return Vec::new() };
         self.applied = change.sequence;
-        self.core.appended(change.sequence);
         self.history.push(change.clone());
         vec![change]
     }

@@ -13,7 +13,7 @@ use super::report::{Plan, Totals, Violation};
 use super::stream::Stream;
 use crate::engine::base::rng::Rng;
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{AckMode, HaAction, MemberId};
+use crate::engine::ha::{AckMode, HaAction, HaEvent, MemberId};
 use crate::engine::master::StorePolicy;
 
 /// The simulation. Times are in microseconds.
@@ -239,6 +239,7 @@ impl World {
     fn node_of(&self, event: &Event) -> Option<(usize, Option<u64>)> {
         match event {
             Event::Tick { node, incarnation }
+            | Event::Timeout { node, incarnation, .. }
             | Event::EtcdReply { node, incarnation, .. }
             | Event::Watch { node, incarnation }
             | Event::Connect { node, incarnation }
@@ -294,7 +295,7 @@ impl World {
                 self.write(&key, at);
                 self.step_client(client);
             }
-            Event::Timeout { client, call } => self.fail_call(client, call),
+            Event::CallTimeout { client, call } => self.fail_call(client, call),
             Event::Reply { client, call, reply } => return self.reply(client, call, reply),
             Event::Copy { key, at, until } if self.now < until => {
                 self.totals.reads += 1;
@@ -330,23 +331,22 @@ impl World {
         let now = self.nodes[nth].clock(self.now);
         match event {
             Event::Tick { node, incarnation } => {
-                let node_ref = &mut self.nodes[nth];
-                node_ref.core.tick(now);
-                if node_ref.is_leader() && !node_ref.is_holding {
+                if self.nodes[nth].is_leader() && !self.nodes[nth].is_holding {
                     self.run_background(nth);
                 }
                 let pause = 20_000 + self.rng.below(20_000) as u64;
                 self.after(pause, Event::Tick { node, incarnation });
             }
+            Event::Timeout { number, .. } => self.time_out(nth, number),
             Event::EtcdReply { action, sent, outcome, lease, seen, .. } => {
-                self.etcd_replied(nth, &action, sent, &outcome, lease, *seen);
+                self.etcd_replied(nth, action, sent, outcome, lease, *seen);
             }
             Event::Watch { .. } => self.send_to_etcd(nth, HaAction::Observe),
             Event::Connect { .. } => self.connect(nth),
             Event::CrashBusy { node, .. } => return self.crash_for_a_while(node),
             Event::ChangesHeld { .. } => {
                 let last = self.nodes[nth].applied;
-                self.nodes[nth].core.changes_held(now, last);
+                self.nodes[nth].handle(now, HaEvent::ChangesHeld { last });
             }
             Event::Closed { stream, process_gone, .. } => self.stream_ended(nth, stream, process_gone),
             Event::Stored { copy, last, .. } => {
@@ -354,14 +354,15 @@ impl World {
                 if node.id() == copy && last <= node.applied {
                     node.stored = node.stored.max(last);
                     if matches!(node.copy, StateCopy::Standby(_)) && !node.is_preparing {
-                        node.core.applied(now, node.stored);
+                        let last = node.stored;
+                        node.handle(now, HaEvent::Applied { last });
                     }
                 }
             }
             Event::Prepared { lossy, .. } => {
                 let hold = if lossy || self.nodes[nth].is_uncertain { Duration::from_secs(30) } else { Duration::ZERO };
                 let ready = self.nodes[nth].prepare(now, hold);
-                self.nodes[nth].core.prepared(now, ready);
+                self.nodes[nth].handle(now, HaEvent::Prepared { ready });
             }
             Event::Request { client, call, request, .. } => self.serve_request(nth, client, call, &request),
             Event::Packet { stream, to_leader, packet } => self.receive_packet(nth, stream, to_leader, packet),
