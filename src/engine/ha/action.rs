@@ -5,36 +5,37 @@ use std::time::Duration;
 use crate::engine::ha::member::{MemberId, MemberInfo};
 use crate::engine::ha::record::{ElectionTxn, SyncTxn};
 
-/// An action of the caller. Requests to etcd end with a call of the method that is named here, in any order.
+/// An action of the caller. Its result, if it has one, is the [`HaEvent`](super::HaEvent) that is named here. Results
+/// may come in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HaAction {
-    /// Grant a lease: `lease_granted`.
+    /// Grant a lease: `LeaseGranted`.
     GrantLease,
-    /// Renew this lease: `lease_renewed`.
+    /// Renew this lease: `LeaseRenewed`.
     RenewLease(i64),
     /// Revoke this lease, and so delete the key if it belongs to it. No result.
     RevokeLease(i64),
-    /// Read both keys: `observe`.
+    /// Read both keys: `Observed`.
     Observe,
-    /// `elected`.
+    /// Perform this transaction: `Elected`.
     Elect(ElectionTxn),
-    /// `sync_written`.
+    /// Perform this transaction: `SyncWritten`.
     WriteSync(SyncTxn),
-    /// Delete the leader's key, if it has this view and address: `key_deleted`.
+    /// Delete the leader's key, if it has this view and address: `KeyDeleted`.
     DeleteKey { view: u64, address: String },
     /// Follow this leader's changes, or none.
     Follow(Option<MemberInfo>),
     /// Send a message over the stream to this member.
     Send(MemberId, HaMessage),
-    /// Make the copy ready to serve, without answering: `prepared`. If `lossy`, acknowledged changes may be missing.
+    /// Make the copy ready to serve, without answering: `Prepared`. If `lossy`, acknowledged changes may be missing.
     Prepare { lossy: bool },
-    /// Discard the copy that was made ready, and take a new ID: `reset`.
+    /// Discard the copy that was made ready, and take a new ID: `Reset`.
     Discard(DiscardReason),
     /// Serve as the leader of this view.
     Serve { view: u64 },
-    /// Stop answering, discard the state, and take a new ID: `reset`.
+    /// Stop answering, discard the state, and take a new ID: `Reset`.
     StopServing(StopReason),
-    /// Hold requests that change something back, or let them proceed.
+    /// Hold requests that change something back (`true`), and then report `ChangesHeld`, or let them proceed.
     HoldChanges(bool),
     /// Forward all requests to this leader, which has taken over.
     Forward(MemberId),
@@ -63,10 +64,11 @@ pub enum StopReason {
 /// A message between a leader and a standby, other than changes and snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HaMessage {
-    /// Leader: sent at `stamp` on its clock. The standby must not stand for election for `promise`. `last` is the leader's last change.
+    /// Leader: sent at `stamp` on its clock. The standby must not stand for election for `promise`. `last` is the
+    /// leader's last change.
     Ping { stamp: u64, promise: Duration, last: u64 },
-    /// Standby: has applied all changes up to `applied`. `echo` is the stamp of the last ping whose promise it keeps. At `key_seen`, on the
-    /// leader's clock, or later, it found the leader's key in etcd.
+    /// Standby: has applied all changes up to `applied`. `echo` is the stamp of the last ping whose promise it keeps.
+    /// At `key_seen`, on the leader's clock, or later, it found the leader's key in etcd.
     Ack { applied: u64, echo: Option<u64>, key_seen: Option<u64> },
     /// Leader: take over after you have applied change `last`, which is the last one.
     TakeOver { last: u64 },

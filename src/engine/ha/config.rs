@@ -71,8 +71,8 @@ impl Default for HaConfig {
 }
 
 impl HaConfig {
-    /// How long leases may last that a leader without authority has granted after another one was elected. A new leader adds this to the
-    /// leases that it assumes.
+    /// How long leases may last that a leader without authority has granted after another one was elected. A new leader
+    /// adds this to the leases that it assumes.
     pub fn stale_answers(&self) -> Duration {
         self.lease_ttl.max(self.promise)
     }

@@ -1,19 +1,19 @@
-//! The events that leaders and standbys have in common.
+//! The core handles an event, does what is due, publishes which responses may be sent, and returns its actions.
 
 use std::time::Duration;
+use std::vec::Drain;
 
-use crate::engine::base::{HostPort, Mono};
+use crate::engine::base::Mono;
 use crate::engine::ha::action::{HaAction, HaMessage};
-use crate::engine::ha::config::{HaConfig, NotInSyncPolicy};
+use crate::engine::ha::config::HaConfig;
+use crate::engine::ha::event::HaEvent;
 use crate::engine::ha::followership::Follower;
+use crate::engine::ha::limits::{ResponseGate, ResponseLimits};
 use crate::engine::ha::member::{MemberId, MemberInfo};
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::{ElectionTxn, Observation, TxnOutcome};
-use crate::engine::ha::replica_set::Replica;
-use crate::engine::ha::state::{HaCore, HaRole, HaStatus, OwnLease, REQUEST_TIMEOUT, RoleState};
+use crate::engine::ha::state::{HaCore, OwnLease, REQUEST_TIMEOUT, RoleState};
 
-/// A master that is in sync is elected in less time than this.
-const WITHOUT_LEADER: Duration = Duration::from_secs(3);
 /// Maximum time between two reads of etcd. A watch reports changes earlier.
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -29,123 +29,102 @@ impl HaCore {
             lease: OwnLease::default(),
             actions: Vec::new(),
             observe_at: Mono::ZERO,
+            settled_at: None,
         }
     }
 
-    /// This master has just started with the copy that it had before, whose last change is number `last`. An earlier process may have
-    /// promised not to stand for election.
-    pub fn continues(&mut self, now: Mono, last: u64) {
-        let promised_until = now + self.config.promise;
-        if let RoleState::Standby(follower) = &mut self.role {
-            (follower.applied, follower.promised_until) = (last, promised_until);
+    /// A master that has just started with the copy that it had before, whose last change is number `last`. An earlier
+    /// process may have promised not to stand for election.
+    pub fn with_copy(config: HaConfig, me: MemberInfo, now: Mono, last: u64) -> HaCore {
+        let promised_until = now + config.promise;
+        let follower = Follower { applied: last, promised_until, ..Follower::default() };
+        HaCore { role: RoleState::Standby(follower), ..HaCore::new(config, me) }
+    }
+
+    /// Handles an event, and publishes to `gate` which responses may be sent. Returns the actions to perform, in order.
+    #[must_use = "the actions must be performed"]
+    pub fn handle(&mut self, now: Mono, event: HaEvent, gate: &impl ResponseGate) -> Drain<'_, HaAction> {
+        if let RoleState::Leader(leader) = &mut self.role {
+            leader.appended = leader.appended.max(gate.appended());
         }
+        self.apply(now, event);
+        gate.publish(self.limits());
+        self.require_joining(now, gate);
+        self.actions.drain(..)
     }
 
-    /// The actions since the last call, in order.
-    pub fn take_actions(&mut self) -> Vec<HaAction> {
-        std::mem::take(&mut self.actions)
-    }
-
-    /// This master's ID and addresses.
-    pub fn me(&self) -> &MemberInfo {
-        &self.me
-    }
-
-    /// The port for standbys is open.
-    pub fn listens_on(&mut self, port: u16) {
-        self.me.replication.port = port;
-    }
-
-    /// The address in the leader's key, as last read.
-    pub fn observed_leader(&self) -> Option<String> {
-        let key = self.seen.as_ref()?.leader.as_ref()?;
-        Some(key.address.clone())
-    }
-
-    /// The address of another master that leads, as last read.
-    pub fn leader_address(&self) -> Option<HostPort> {
-        let address = self.observed_leader()?;
-        address.parse().ok().filter(|address| *address != self.me.rpc)
-    }
-
-    /// The last change before the leader began to answer without a standby, as last read.
-    pub fn alone_since(&self) -> Option<u64> {
-        self.seen.as_ref()?.sync.as_ref()?.0.alone_since
-    }
-
-    /// The leader's standbys that are connected or required.
-    pub fn standbys(&self) -> impl Iterator<Item = (MemberId, &Replica)> {
-        let RoleState::Leader(leader) = &self.role else { return None.into_iter().flatten() };
-        Some(leader.replicas.iter()).into_iter().flatten()
-    }
-
-    /// Why this standby cannot be promoted without loss; `None` if it can.
-    pub fn not_promotable(&self) -> Option<String> {
-        let Some(seen) = &self.seen else { return Some("the coordination service was not reached yet".to_owned()) };
-        if let Some(key) = seen.leader.as_ref().filter(|key| key.is_foreign()) {
-            return Some(format!(
-                "the leader's key in etcd contains '{}', which is not a master's address",
-                key.address
-            ));
-        }
-        let (sync, _) = seen.sync.as_ref()?;
-        if sync.includes(self.me.id) {
-            return None;
-        }
-        let why = match sync.alone_since {
-            Some(last) => format!("not in sync: the leader has answered without a standby since change {last}"),
-            None => "not in sync: the leader has not added this copy to the sync record".to_owned(),
-        };
-        let then = match self.not_in_sync_policy() {
-            NotInSyncPolicy::Wait => "without a leader, it waits for a master that is in sync".to_owned(),
-            NotInSyncPolicy::PromoteAfter(pause) => {
-                format!("without a leader, it is promoted after {} s and may lose changes", pause.as_secs())
+    fn apply(&mut self, now: Mono, event: HaEvent) {
+        match event {
+            // These come with each change. Nothing else becomes due with them.
+            HaEvent::Received { from, message: HaMessage::Ack { applied, echo, key_seen } } => {
+                self.note_ack(now, from, applied, echo, key_seen);
             }
-        };
-        Some(format!("{why}; {then} (--when-not-in-sync)"))
-    }
-
-    /// Why this standby is not promoted, although no master has led for some seconds.
-    pub fn not_promoted(&self, now: Mono) -> Option<String> {
-        let RoleState::Standby(follower) = &self.role else { return None };
-        follower.absent_since.filter(|since| now.since(*since) >= WITHOUT_LEADER)?;
-        self.not_promotable()
-    }
-
-    /// What this master does at the moment.
-    pub fn role(&self) -> HaRole {
-        match &self.role {
-            RoleState::Standby(follower) if follower.is_candidate() => HaRole::Candidate,
-            RoleState::Standby(_) => HaRole::Standby,
-            RoleState::Leader(leader) if leader.is_handing_over() => HaRole::HandingOver,
-            RoleState::Leader(_) => HaRole::Leader,
-            RoleState::Resetting => HaRole::Resetting,
+            HaEvent::ChangesReceived { last } => self.acknowledge(last),
+            HaEvent::Applied { last } => self.note_applied(now, last),
+            event => {
+                self.apply_rare(now, event);
+                self.settle(now);
+            }
         }
     }
 
-    /// What is shown of this master.
-    pub fn status(&self) -> HaStatus {
-        let sync = self.seen.as_ref().and_then(|seen| seen.sync.as_ref());
-        let in_sync = sync.is_some_and(|(record, _)| record.includes(self.me.id));
-        let key = self.seen.as_ref().and_then(|seen| seen.leader.as_ref());
-        let view = key.map_or(0, |key| key.view);
-        let RoleState::Leader(leader) = &self.role else {
-            return HaStatus { role: self.role(), view, in_sync, acked: 0, required: Vec::new() };
-        };
-        let required = leader.replicas.iter().filter(|(_, replica)| replica.is_required()).map(|(id, _)| id).collect();
-        HaStatus { role: self.role(), view: leader.view, in_sync, acked: leader.acked(), required }
+    fn apply_rare(&mut self, now: Mono, event: HaEvent) {
+        match event {
+            HaEvent::Timeout | HaEvent::ChangesReceived { .. } | HaEvent::Applied { .. } => {}
+            HaEvent::ListensOn { port } => self.me.replication.port = port,
+            HaEvent::LeaseGranted { sent, lease } => self.note_lease(now, sent, lease),
+            HaEvent::LeaseRenewed { sent, lease, renewed } => self.note_renewal(now, sent, lease, renewed),
+            HaEvent::Observed { sent, seen } => self.note_records(now, sent, seen),
+            HaEvent::Elected { txn, outcome } => self.note_election(now, &txn, &outcome),
+            HaEvent::SyncWritten { txn, outcome } => self.note_sync_write(now, &txn, &outcome),
+            HaEvent::KeyDeleted { outcome } => self.note_key_deletion(now, &outcome),
+            HaEvent::Reset { id } => self.reset(now, id),
+            HaEvent::Received { from, message } => match self.role {
+                RoleState::Standby(_) => self.take_leaders_message(now, from, message),
+                RoleState::Leader(_) => self.take_standbys_message(now, from, message),
+                RoleState::Resetting => {}
+            },
+            HaEvent::StreamOpened { leader } => self.open_stream(leader),
+            HaEvent::StreamClosed { process_gone } => self.close_stream(now, process_gone),
+            HaEvent::CopyDamaged => self.discard_damaged(now),
+            HaEvent::Prepared { ready } => self.note_preparation(ready),
+            HaEvent::Leave => self.leave(),
+            HaEvent::StandbyConnected { id, applied } => self.connect_standby(now, id, applied),
+            HaEvent::StandbyDisconnected { id } => self.disconnect_standby(id),
+            HaEvent::StepDown => self.step_down(now),
+            HaEvent::ChangesHeld { last } => self.ask_to_take_over(now, last),
+        }
     }
 
-    /// Does what is due. Call it every 50 ms or more often.
-    pub fn tick(&mut self, now: Mono) {
-        self.tick_lease(now);
+    /// Does what is due.
+    fn settle(&mut self, now: Mono) {
+        self.settled_at = Some(now);
+        self.keep_lease(now);
         if now >= self.observe_at {
             self.request_observation(now);
         }
         match self.role {
-            RoleState::Standby(_) => self.tick_follower(now),
-            RoleState::Leader(_) => self.tick_leader(now),
+            RoleState::Standby(_) => self.settle_follower(now),
+            RoleState::Leader(_) => self.settle_leader(now),
             RoleState::Resetting => {}
+        }
+    }
+
+    fn limits(&self) -> ResponseLimits {
+        let RoleState::Leader(leader) = &self.role else {
+            return ResponseLimits { fence: Some(self.fence()), acked: None };
+        };
+        let fence = (!leader.has_released()).then(|| self.fence());
+        ResponseLimits { fence, acked: leader.waits_for_standby().then(|| leader.acked()) }
+    }
+
+    /// The limits are published that make responses wait for the standbys that have begun to join. What may have been
+    /// answered before decides when these are in sync.
+    fn require_joining(&mut self, now: Mono, gate: &impl ResponseGate) {
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        if leader.replicas.has_new_joining() {
+            leader.replicas.require_from(gate.appended_before_publish());
+            self.write_sync_record(now);
         }
     }
 
@@ -154,7 +133,7 @@ impl HaCore {
         self.actions.push(HaAction::Observe);
     }
 
-    pub(super) fn tick_lease(&mut self, now: Mono) {
+    pub(super) fn keep_lease(&mut self, now: Mono) {
         let is_waiting = self.lease.requested.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
         if is_waiting || now < self.lease.next {
             return;
@@ -164,17 +143,14 @@ impl HaCore {
         self.actions.push(self.lease.id.map_or(HaAction::GrantLease, HaAction::RenewLease));
     }
 
-    /// etcd granted a lease; the request was sent at `sent`. `None`: it did not.
-    pub fn lease_granted(&mut self, now: Mono, sent: Mono, lease: Option<i64>) {
+    fn note_lease(&mut self, now: Mono, sent: Mono, lease: Option<i64>) {
         self.lease.requested = None;
         let Some(id) = lease else { return };
         self.lease.id = Some(id);
         self.lease.confirmed = if is_planted(HaMistake::MeasuredFromReceipt) { now } else { sent };
-        self.tick(now);
     }
 
-    /// etcd renewed the lease (`true`), or does not have it any more (`false`). The request was sent at `sent`. `None`: no response came.
-    pub fn lease_renewed(&mut self, now: Mono, sent: Mono, id: i64, renewed: Option<bool>) {
+    fn note_renewal(&mut self, now: Mono, sent: Mono, id: i64, renewed: Option<bool>) {
         if self.lease.id != Some(id) {
             return;
         }
@@ -191,36 +167,31 @@ impl HaCore {
             }
             None => {}
         }
-        self.tick(now);
     }
 
-    /// Both keys were read. The request was sent at `sent`.
-    pub fn observe(&mut self, now: Mono, sent: Mono, seen: Observation) {
+    fn note_records(&mut self, now: Mono, sent: Mono, seen: Observation) {
         // A later read with a lower revision: etcd has lost its data, or has got it from a backup.
         if self.seen.as_ref().is_some_and(|before| before.revision > seen.revision) && sent <= self.seen_at {
             return;
         }
-        (self.seen, self.seen_at) = (Some(seen), now);
+        self.seen = Some(seen);
+        self.seen_at = now;
         match self.role {
-            RoleState::Standby(_) => self.follower_observed(now, sent),
-            RoleState::Leader(_) => self.leader_observed(now, sent),
+            RoleState::Standby(_) => self.compare_followed_records(now, sent),
+            RoleState::Leader(_) => self.compare_own_records(now, sent),
             RoleState::Resetting => {}
         }
-        self.tick(now);
     }
 
-    /// An [`HaAction::Elect`] with this transaction ended. A successful one was written at the revision in `outcome`.
-    pub fn elected(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
+    fn note_election(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
         match self.role {
-            RoleState::Standby(_) => self.follower_elected(now, txn, outcome),
-            RoleState::Leader(_) => self.leader_reelected(now, txn, outcome),
+            RoleState::Standby(_) => self.note_candidacy(now, txn, outcome),
+            RoleState::Leader(_) => self.note_recreation(now, txn, outcome),
             RoleState::Resetting => {}
         }
-        self.tick(now);
     }
 
-    /// The state was discarded. This master now has an empty copy with a new ID.
-    pub fn reset(&mut self, now: Mono, id: MemberId) {
+    fn reset(&mut self, now: Mono, id: MemberId) {
         self.me.id = id;
         self.role = RoleState::Standby(Follower::default());
         // The key may still belong to the lease, with the former ID in the sync record.
@@ -228,17 +199,7 @@ impl HaCore {
             self.actions.push(HaAction::RevokeLease(lease));
         }
         if self.seen.is_some() {
-            self.follower_observed(now, Mono::ZERO);
-        }
-        self.tick(now);
-    }
-
-    /// A message came over the stream to `from`.
-    pub fn receive(&mut self, now: Mono, from: MemberId, message: HaMessage) {
-        match self.role {
-            RoleState::Standby(_) => self.follower_received(now, from, message),
-            RoleState::Leader(_) => self.leader_received(now, from, message),
-            RoleState::Resetting => {}
+            self.compare_followed_records(now, Mono::ZERO);
         }
     }
 }

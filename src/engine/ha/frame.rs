@@ -31,7 +31,8 @@ pub enum FrameKind {
     SnapshotChunk = 3,
     /// The end of a snapshot ([`SnapshotEnd`](super::message::SnapshotEnd)).
     SnapshotEnd = 4,
-    /// The digest of a part of the state after the change with this number ([`StateDigest`](super::message::StateDigest)).
+    /// The digest of a part of the state after the change with this number
+    /// ([`StateDigest`](super::message::StateDigest)).
     Digest = 5,
     /// When clients last sent a ping ([`ClientPings`](super::message::ClientPings)).
     Clients = 6,
@@ -88,7 +89,9 @@ pub fn take_frame(input: &mut BytesMut) -> Result<Option<Frame>, StreamFrameErro
     let mut header = &input[..FRAME_HEADER_BYTES];
     let length = header.get_u32_le() as usize;
     let number = header.get_u32_le();
-    let (view, sequence, expected) = (header.get_u64_le(), header.get_u64_le(), header.get_u32_le());
+    let view = header.get_u64_le();
+    let sequence = header.get_u64_le();
+    let expected = header.get_u32_le();
     let kind = u8::try_from(number).ok().and_then(FrameKind::from_number);
     let kind = kind.ok_or(StreamFrameError::UnknownKind((number & 0xff) as u8))?;
     if length > FRAME_BYTES_MAX {

@@ -1,4 +1,5 @@
-//! A planned hand-over: changes are held, the standby makes its copy ready, the leader deletes its key, and the standby creates its own.
+//! A planned hand-over: changes are held, the standby makes its copy ready, the leader deletes its key, and the standby
+//! creates its own.
 
 use std::time::Duration;
 
@@ -13,47 +14,83 @@ use crate::engine::ha::state::{HaCore, RoleState};
 pub(super) const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(1500);
 
 impl HaCore {
-    /// Hands over to a standby in sync. Returns false, and does nothing, if there is none.
-    pub fn step_down(&mut self, now: Mono) -> bool {
-        let RoleState::Leader(leader) = &mut self.role else { return false };
+    /// Begins to hand over to a standby in sync, if there is one.
+    pub(super) fn step_down(&mut self, now: Mono) {
+        let RoleState::Leader(leader) = &mut self.role else { return };
         if leader.hand_over.is_some() {
-            return true;
+            return;
         }
-        let Some((to, _)) = leader.replicas.best() else { return false };
+        let Some((to, _)) = leader.replicas.best() else { return };
         leader.hand_over = Some(HandOver { to, since: now, step: HandOverStep::Holding });
         self.actions.push(HaAction::HoldChanges(true));
-        true
     }
 
     /// No request changes anything any more. The last change is `last`.
-    pub fn changes_held(&mut self, now: Mono, last: u64) {
+    pub(super) fn ask_to_take_over(&mut self, now: Mono, last: u64) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         leader.appended = leader.appended.max(last);
         let Some(hand_over) = leader.hand_over.as_mut().filter(|it| it.step == HandOverStep::Holding) else { return };
-        (hand_over.step, hand_over.since) = (HandOverStep::Preparing, now);
+        hand_over.step = HandOverStep::Preparing;
+        hand_over.since = now;
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::TakeOver { last }));
     }
 
-    /// The result of an [`HaAction::DeleteKey`].
-    pub fn key_deleted(&mut self, now: Mono, outcome: &TxnOutcome) {
+    /// The standby `from` is ready to serve.
+    pub(super) fn delete_key(&mut self, now: Mono, from: MemberId) {
+        let address = self.me.rpc.to_string();
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        if let Some(hand_over) = &mut leader.hand_over
+            && hand_over.to == from
+            && hand_over.step == HandOverStep::Preparing
+        {
+            hand_over.step = HandOverStep::Releasing;
+            hand_over.since = now;
+            self.actions.push(HaAction::DeleteKey { view: leader.view, address });
+        }
+    }
+
+    pub(super) fn note_key_deletion(&mut self, now: Mono, outcome: &TxnOutcome) {
         let RoleState::Leader(leader) = &mut self.role else { return self.request_observation(now) };
         let is_releasing = leader.hand_over.is_some_and(|hand_over| hand_over.step == HandOverStep::Releasing);
         match outcome {
             TxnOutcome::Done(_) if is_releasing => {
-                (leader.key_lease, leader.is_key_gone) = (0, true);
-                self.released(now);
+                leader.key_lease = 0;
+                leader.is_key_gone = true;
+                self.release(now);
             }
             _ => self.request_observation(now),
         }
     }
 
-    pub(super) fn released(&mut self, now: Mono) {
+    /// The records were read while this master hands over. The view was `before`.
+    pub(super) fn compare_hand_over(&mut self, now: Mono, before: u64) {
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        let Some(hand_over) = leader.hand_over else { return };
+        match hand_over.step {
+            HandOverStep::Released if leader.view > before => {
+                // The successor did not create the key, and this master has.
+                leader.hand_over = None;
+                self.cancel_hand_over(now, hand_over.to);
+            }
+            HandOverStep::Releasing if leader.is_key_gone => self.release(now),
+            HandOverStep::Releasing => {
+                let address = self.me.rpc.to_string();
+                self.actions.push(HaAction::DeleteKey { view: leader.view, address });
+            }
+            _ => {}
+        }
+    }
+
+    /// The key is deleted, so the standby may create its own.
+    fn release(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = leader.hand_over.as_mut() else { return };
-        (hand_over.step, hand_over.since) = (HandOverStep::Released, now);
+        hand_over.step = HandOverStep::Released;
+        hand_over.since = now;
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::Released));
     }
 
+    /// Cancels a hand-over whose standby is gone, or takes too long.
     pub(super) fn advance_hand_over(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = leader.hand_over else { return };

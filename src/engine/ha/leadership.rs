@@ -13,7 +13,8 @@ pub(super) struct Leader {
     pub ack: AckMode,
     /// Mod revision of the sync record. The next write compares it.
     pub sync_revision: u64,
-    /// When this revision was learned. A read that was sent later and finds a lower one is right: etcd has lost its data.
+    /// When this revision was learned. A read that was sent later and finds a lower one is right: etcd has lost its
+    /// data.
     pub written_at: Mono,
     /// The lease of the leader's key. It may be that of a standby, which has created the key again. 0: none.
     pub key_lease: i64,
@@ -77,6 +78,16 @@ impl Leader {
             AckMode::Sync => self.replicas.acked(self.appended),
             AckMode::Async => self.appended,
         }
+    }
+
+    /// Whether responses to changes wait for a standby.
+    pub fn waits_for_standby(&self) -> bool {
+        self.ack == AckMode::Sync && self.replicas.iter().any(|(_, replica)| replica.is_required())
+    }
+
+    /// Whether the sync record lists the standbys that it should list.
+    pub fn lists_wanted(&self) -> bool {
+        self.replicas.wanted().eq(self.listed.iter().copied())
     }
 
     /// Whether it answers nothing any more.

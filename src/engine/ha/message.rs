@@ -71,7 +71,8 @@ impl HaMessage {
             tag::ACK => {
                 let applied = number(input)?;
                 let flags = byte(input)?;
-                let (stamp, seen) = (number(input)?, number(input)?);
+                let stamp = number(input)?;
+                let seen = number(input)?;
                 let given = |bit: u8, value: u64| (flags & bit != 0).then_some(value);
                 HaMessage::Ack { applied, echo: given(1, stamp), key_seen: given(2, seen) }
             }
@@ -187,8 +188,8 @@ impl StateDigest {
     /// It has another length.
     pub fn decode(mut payload: &[u8]) -> Result<StateDigest, StreamMessageError> {
         let input = &mut payload;
-        let (from, slots) = (short(input)?, short(input)?);
-        let digest = StateDigest { from, slots, objects: number(input)?, tables: number(input)? };
+        let digest =
+            StateDigest { from: short(input)?, slots: short(input)?, objects: number(input)?, tables: number(input)? };
         if payload.is_empty() { Ok(digest) } else { Err(StreamMessageError) }
     }
 }
@@ -277,15 +278,18 @@ mod tests {
 
     #[test]
     fn the_other_payloads_round_trip() {
-        let (end, mut bytes) = (SnapshotEnd { objects: 1, digest: u64::MAX }, Vec::new());
+        let end = SnapshotEnd { objects: 1, digest: u64::MAX };
+        let mut bytes = Vec::new();
         end.encode(&mut bytes);
         assert_eq!(SnapshotEnd::decode(&bytes), Ok(end));
         assert_eq!(SnapshotEnd::decode(&bytes[1..]), Err(StreamMessageError));
-        let (digest, mut bytes) = (StateDigest { from: 1, slots: 2, objects: 3, tables: 4 }, Vec::new());
+        let digest = StateDigest { from: 1, slots: 2, objects: 3, tables: 4 };
+        let mut bytes = Vec::new();
         digest.encode(&mut bytes);
         assert_eq!((bytes.len(), StateDigest::decode(&bytes)), (24, Ok(digest)));
         assert_eq!(StateDigest::decode(&bytes[1..]), Err(StreamMessageError));
-        let (pings, mut bytes) = (ClientPings(vec![(ClientId(1, 2), 3), (ClientId(4, 5), 6)]), Vec::new());
+        let pings = ClientPings(vec![(ClientId(1, 2), 3), (ClientId(4, 5), 6)]);
+        let mut bytes = Vec::new();
         pings.encode(&mut bytes);
         assert_eq!(ClientPings::decode(&bytes), Ok(pings));
         assert_eq!(ClientPings::decode(&bytes[..39]), Err(StreamMessageError));

@@ -18,7 +18,8 @@ pub struct LeaderKey {
 }
 
 impl LeaderKey {
-    /// Beginning of a value that masters later than 0.3.13 store for a moment before their address. The leader is known, but not ready.
+    /// Beginning of a value that masters later than 0.3.13 store for a moment before their address. The leader is
+    /// known, but not ready.
     pub const WARMING: &str = "__mooncake_service_warming__:";
 
     /// Whether a master leads that this key names.
@@ -77,7 +78,8 @@ impl SyncRecord {
 
     /// The leader, if its addresses can be parsed.
     pub fn leader_info(&self) -> Option<MemberInfo> {
-        let (rpc, replication): (HostPort, HostPort) = (self.rpc.parse().ok()?, self.replication.parse().ok()?);
+        let rpc: HostPort = self.rpc.parse().ok()?;
+        let replication: HostPort = self.replication.parse().ok()?;
         Some(MemberInfo { id: self.leader, rpc, replication })
     }
 }

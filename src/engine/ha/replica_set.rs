@@ -15,8 +15,8 @@ const LAG_MAX: u64 = 4096;
 pub enum ReplicaPhase {
     /// It catches up. Responses do not wait for it.
     Following,
-    /// Responses wait for it. It will be listed once it has everything up to this change, which is not known at first: see
-    /// [`ReplicaSet::require_from`].
+    /// Responses wait for it. It will be listed once it has everything up to this change, which is not known at first:
+    /// see [`ReplicaSet::require_from`].
     Joining { from: Option<u64> },
     /// It is listed in the sync record.
     InSync,
@@ -69,7 +69,8 @@ impl ReplicaSet {
             is_leaving: false,
         };
         let replica = self.members.entry(id).or_insert(fresh);
-        (replica.is_connected, replica.is_leaving) = (true, false);
+        replica.is_connected = true;
+        replica.is_leaving = false;
         replica.acked = replica.acked.max(applied);
         replica.progress_at = now;
     }
@@ -97,6 +98,11 @@ impl ReplicaSet {
             }
             _ => {}
         }
+    }
+
+    /// Whether a standby has begun to join, and [`require_from`](Self::require_from) was not called since.
+    pub fn has_new_joining(&self) -> bool {
+        self.members.values().any(|replica| replica.phase == ReplicaPhase::Joining { from: None })
     }
 
     /// All later responses wait for the joining standbys. Changes up to `appended` may have been answered before.
@@ -133,8 +139,8 @@ impl ReplicaSet {
         }
     }
 
-    /// The sync record lists exactly these standbys, and no write of another one can still succeed. Responses need not wait for the others
-    /// that do not acknowledge.
+    /// The sync record lists exactly these standbys, and no write of another one can still succeed. Responses need not
+    /// wait for the others that do not acknowledge.
     pub fn release_unlisted(&mut self, listed: &[MemberId]) {
         for (id, replica) in &mut self.members {
             if replica.phase == ReplicaPhase::Leaving && !listed.contains(id) {
@@ -144,19 +150,25 @@ impl ReplicaSet {
         self.members.retain(|_, replica| replica.is_connected || replica.is_required());
     }
 
-    /// The standbys that the next sync record should list.
-    pub fn wanted(&self) -> Vec<MemberId> {
+    /// When the required standby that has made no progress for longest has last made some.
+    pub fn least_progress(&self) -> Option<Mono> {
+        let is_watched = |replica: &&Replica| replica.is_required() && replica.phase != ReplicaPhase::Leaving;
+        self.members.values().filter(is_watched).map(|replica| replica.progress_at).min()
+    }
+
+    /// The standbys that the next sync record should list, in the order of their IDs.
+    pub fn wanted(&self) -> impl Iterator<Item = MemberId> {
         let is_wanted = |replica: &Replica| match replica.phase {
             ReplicaPhase::InSync => true,
             ReplicaPhase::Leaving => is_planted(HaMistake::SyncFlagKept),
             ReplicaPhase::Joining { from } => from.is_some_and(|from| replica.acked >= from) && replica.is_connected,
             ReplicaPhase::Following => false,
         };
-        self.members.iter().filter(|(_, replica)| is_wanted(replica)).map(|(id, _)| *id).collect()
+        self.members.iter().filter(move |(_, replica)| is_wanted(replica)).map(|(id, _)| *id)
     }
 
     /// A sync record that lists exactly these standbys was written, and no write before it can still succeed.
-    pub fn listed(&mut self, ids: &[MemberId]) {
+    pub fn list(&mut self, ids: &[MemberId]) {
         for (id, replica) in &mut self.members {
             if ids.contains(id) && matches!(replica.phase, ReplicaPhase::Joining { .. }) {
                 replica.phase = ReplicaPhase::InSync;
@@ -225,8 +237,8 @@ mod tests {
         set.connect(Mono::ZERO, ID, 0);
         set.ack(Mono::ZERO, ID, 5, 5);
         set.require_from(5);
-        assert_eq!(set.wanted(), [ID]);
-        set.listed(&[ID]);
+        assert!(set.wanted().eq([ID]));
+        set.list(&[ID]);
         set
     }
 
@@ -234,16 +246,16 @@ mod tests {
     fn a_standby_that_leaves_is_not_listed_again_until_it_connects_again() {
         let mut set = in_sync();
         set.leave(ID);
-        assert_eq!(set.wanted(), []);
-        set.listed(&[]);
+        assert_eq!(set.wanted().count(), 0);
+        set.list(&[]);
         // Its process goes on for a moment.
         set.ack(Mono::ZERO, ID, 6, 6);
         set.require_from(6);
-        assert!(set.wanted().is_empty() && set.acked(9) == 9, "nothing waits for it");
+        assert!(set.wanted().count() == 0 && set.acked(9) == 9, "nothing waits for it");
         set.disconnect(ID);
         set.connect(Mono::ZERO, ID, 6);
         set.ack(Mono::ZERO, ID, 6, 6);
         set.require_from(6);
-        assert_eq!(set.wanted(), [ID]);
+        assert!(set.wanted().eq([ID]));
     }
 }

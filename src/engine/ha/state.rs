@@ -15,7 +15,7 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after a request to etcd that failed. It may have failed at once, because nothing listens there.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Decides for one master. Every method has the time as an argument. Afterwards, perform [`take_actions`](HaCore::take_actions).
+/// Decides for one master. [`handle`](HaCore::handle) changes it; the other methods only read it.
 #[derive(Debug)]
 pub struct HaCore {
     pub(super) config: HaConfig,
@@ -25,8 +25,11 @@ pub struct HaCore {
     /// When it was received.
     pub(super) seen_at: Mono,
     pub(super) lease: OwnLease,
+    /// The actions of the event that is being handled.
     pub(super) actions: Vec<HaAction>,
     pub(super) observe_at: Mono,
+    /// Everything that was due until then was done.
+    pub(super) settled_at: Option<Mono>,
 }
 
 /// The role, with what belongs to it.

@@ -96,9 +96,10 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
             );
         }
         tokio::select! {
-            () = shared.env.sleep(pause) => {}
-            () = shared.wake.notified() => {}
+            biased;
             _ = stopping.wait_for(|stop| *stop) => return,
+            () = shared.wake.notified() => {}
+            () = shared.env.sleep(pause) => {}
         }
     }
 }

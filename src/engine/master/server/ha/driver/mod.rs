@@ -19,7 +19,9 @@ use crate::engine::base::{HostPort, Mono};
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::Env;
 use crate::engine::ha::message::{ClientPings, StateDigest};
-use crate::engine::ha::{HaAction, HaCore, MemberId, MemberInfo, Observation};
+use crate::engine::ha::{
+    HaAction, HaCore, HaEvent, HaMessage, MemberId, MemberInfo, Observation, ResponseGate, ResponseLimits,
+};
 use crate::engine::journal::JournalError;
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
@@ -103,14 +105,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let address = |port| HostPort::new(settings.host.clone(), port);
         let id = found.as_ref().map_or_else(|| MemberId(env.rng()), |found| found.note.member);
         let me = MemberInfo { id, rpc: address(rpc_port), replication: address(0) };
-        let mut core = HaCore::new(settings.config, me);
-        let copy = match found {
+        let (core, copy) = match found {
             Some(found) => {
-                core.continues(env.boottime(), found.last);
                 hub.tail.restart(found.last + 1);
-                StandbyCopy::found(policy, found)
+                let core = HaCore::with_copy(settings.config, me, env.boottime(), found.last);
+                (core, StandbyCopy::found(policy, found))
             }
-            None => StandbyCopy::new(policy),
+            None => (HaCore::new(settings.config, me), StandbyCopy::new(policy)),
         };
         let state = DriverState {
             core,
@@ -174,26 +175,18 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.copy.lock().expect(NO_PANIC)
     }
 
-    /// Runs work on the core, publishes the result to the gate, and performs the actions.
-    pub(in crate::engine::master::server::ha) fn update<R>(
-        self: &Arc<Self>,
-        work: impl FnOnce(&mut HaCore, Mono) -> R,
-    ) -> R {
-        let now = self.env.boottime();
-        let result = {
+    /// Passes an event to the core, and performs its actions.
+    pub(in crate::engine::master::server::ha) fn update(self: &Arc<Self>, event: HaEvent) {
+        {
             let mut state = self.state();
-            state.core.appended(self.hub.tail.appended());
-            let result = work(&mut state.core, now);
-            self.publish(&mut state.core);
+            let state = &mut *state;
+            state.actions.extend(state.core.handle(self.env.boottime(), event, &**self));
             #[cfg(test)]
             self.hub.note_core(&state.core);
-            let actions = state.core.take_actions();
-            state.actions.extend(actions);
             if std::mem::replace(&mut state.is_performing, true) {
-                return result;
+                return;
             }
-            result
-        };
+        }
         loop {
             let action = {
                 let mut state = self.state();
@@ -201,23 +194,23 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 state.is_performing = action.is_some();
                 action
             };
-            let Some(action) = action else { return result };
+            let Some(action) = action else { return };
             self.perform(action);
         }
     }
 
-    /// Makes the core's decision visible to the threads that send responses.
-    fn publish(&self, core: &mut HaCore) {
-        let acked = if core.waits_for_standby() { core.acked() } else { u64::MAX };
-        // While it hands over, what it processed before may still be sent until the fence that was published then.
-        let has_released = core.has_released();
-        self.hub.gate.publish(&self.env, (!has_released).then(|| core.fence()), acked);
-        if has_released && matches!(self.hub.gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
-            self.hub.gate.set_phase(GatePhase::Released);
+    /// Changes up to `last` were received. Returns the acknowledgement to send.
+    pub(in crate::engine::master::server::ha) fn acknowledge(&self, last: u64) -> Option<HaMessage> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let mut ack = None;
+        for action in state.core.handle(self.env.boottime(), HaEvent::ChangesReceived { last }, self) {
+            match action {
+                HaAction::Send(_, message) => ack = Some(message),
+                action => state.actions.push_back(action),
+            }
         }
-        // A thread that has read the gate before has appended its changes before.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        core.required_since(self.hub.tail.appended());
+        ack
     }
 
     /// The address of this master's RPC port, as in the leader's key.
@@ -276,7 +269,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let event = driver.state().etcd_errors.observed(seen.as_ref().err().or(foreign.as_ref()));
             event.inspect(EtcdEvent::log);
             if let Ok(seen) = seen {
-                driver.update(|core, now| core.observe(now, sent, seen));
+                driver.update(HaEvent::Observed { sent, seen });
             }
             let again = driver.state().observing.take();
             if again == Some(true) {
@@ -314,6 +307,24 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             }
             self.env.sleep(WATCH_RETRY).await;
         }
+    }
+}
+
+impl<E: Env, B> ResponseGate for HaDriver<E, B> {
+    fn appended(&self) -> u64 {
+        self.hub.tail.appended()
+    }
+
+    fn publish(&self, limits: ResponseLimits) {
+        let gate = &self.hub.gate;
+        gate.publish(&self.env, limits.fence, limits.acked.unwrap_or(u64::MAX));
+        if limits.fence.is_none() && matches!(gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
+            gate.set_phase(GatePhase::Released);
+        }
+    }
+
+    fn appended_before_publish(&self) -> u64 {
+        self.hub.tail.last_locked()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
-use crate::engine::ha::{HaAction, HistoryId, MemberId, StopReason, TxnOutcome};
+use crate::engine::ha::{HaAction, HaEvent, HistoryId, MemberId, StopReason, TxnOutcome};
 use crate::engine::master::RecordBuffer;
 use crate::engine::master::restore::RestoreReport;
 use crate::engine::master::server::data::MasterDataError;
@@ -36,12 +36,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             HaAction::GrantLease => self.request(async |driver, sent| {
                 let lease = driver.backend.grant_lease(driver.settings.config.lease_ttl).await;
                 driver.report(lease.as_ref().err());
-                driver.update(|core, now| core.lease_granted(now, sent, lease.ok()));
+                driver.update(HaEvent::LeaseGranted { sent, lease: lease.ok() });
             }),
             HaAction::RenewLease(id) => self.request(async move |driver, sent| {
                 let renewed = driver.backend.renew_lease(id).await;
                 driver.report(renewed.as_ref().err());
-                driver.update(|core, now| core.lease_renewed(now, sent, id, renewed.ok()));
+                driver.update(HaEvent::LeaseRenewed { sent, lease: id, renewed: renewed.ok() });
             }),
             HaAction::RevokeLease(id) => {
                 tracing::info!("revoking the lease of a leader that has exited or cannot be reached");
@@ -58,7 +58,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                     driver.hub.gate.leave_phase(GatePhase::Forwarding, GatePhase::Electing);
                 }
                 let outcome = driver.backend.elect(&txn).await;
-                driver.update(|core, now| core.elected(now, &txn, &outcome));
+                driver.update(HaEvent::Elected { txn, outcome });
                 driver.hub.gate.leave_phase(GatePhase::Electing, GatePhase::Closed);
             }),
             HaAction::WriteSync(txn) => self.request(async move |driver, _| {
@@ -67,11 +67,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 if let TxnOutcome::Done(_) = outcome {
                     tracing::info!(?in_sync, alone_since = txn.sync.alone_since, "sync record written");
                 }
-                driver.update(|core, now| core.sync_written(now, &txn, &outcome));
+                driver.update(HaEvent::SyncWritten { txn, outcome });
             }),
             HaAction::DeleteKey { view, address } => self.request(async move |driver, _| {
                 let outcome = driver.backend.delete_key(view, &address).await;
-                driver.update(|core, now| core.key_deleted(now, &outcome));
+                driver.update(HaEvent::KeyDeleted { outcome });
             }),
             HaAction::Follow(leader) => {
                 let before = self.state().follower.take();
@@ -105,7 +105,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 let last = last.max(self.hub.tail.appended());
                 self.send_clients();
                 self.hub.tail.notify();
-                self.update(|core, now| core.changes_held(now, last));
+                self.update(HaEvent::ChangesHeld { last });
             }
             HaAction::HoldChanges(false) => {
                 tracing::warn!("the hand-over was cancelled: this master keeps leading");
@@ -128,7 +128,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let begun = self.copy().begin_prepare();
         let Some(preparation) = begun else {
             // It is ready already.
-            return self.update(|core, now| core.prepared(now, true));
+            return self.update(HaEvent::Prepared { ready: true });
         };
         let lossy = lossy || preparation.is_uncertain;
         let history = HistoryId(self.env.rng());
@@ -165,7 +165,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                     false
                 }
             };
-            driver.update(|core, now| core.prepared(now, ready));
+            driver.update(HaEvent::Prepared { ready });
         });
     }
 
@@ -237,7 +237,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             state.may_lack
         };
         // The first change is the one that has just been made.
-        self.update(|_, _| ());
+        self.update(HaEvent::Timeout);
         self.hub.gate.set_phase(GatePhase::Open);
         self.hub.tail.notify();
         self.shared.wake.notify_one();
@@ -288,7 +288,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             follower.inspect(tokio::task::AbortHandle::abort);
         }
         let id = MemberId(self.env.rng());
-        self.update(|core, now| core.reset(now, id));
+        self.update(HaEvent::Reset { id });
     }
 
     fn forward(self: &Arc<Self>, successor: MemberId) {

@@ -8,12 +8,12 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Listener, Net};
-use crate::engine::ha::{HaCore, HaRole};
+use crate::engine::ha::{HaEvent, HaRole};
 use crate::engine::master::server::ha::driver::{HaDriver, NO_PANIC};
 use crate::engine::master::server::ha::leader::replication::serve_standby;
 use crate::engine::master::server::ha::{HaCommand, HaDisk};
 
-/// Time between two ticks of the core.
+/// Time between two checks of what changes without an event of the core.
 const TICK: Duration = Duration::from_millis(20);
 /// Maximum number of connections to the port for standbys that have not proved the secret yet. Further ones are closed.
 const HANDSHAKES_MAX: usize = 64;
@@ -29,7 +29,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         mut stopping: watch::Receiver<bool>,
     ) {
         let port = listener.port();
-        self.update(|core, _| core.listens_on(port));
+        self.update(HaEvent::ListensOn { port });
         let watching = self.clone();
         self.spawn(async move { watching.watch().await });
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
@@ -37,9 +37,14 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let mut next_tick = self.env.now() + TICK;
         loop {
             let until_tick = next_tick.since(self.env.now());
+            let until_timeout = self.state().core.next_timeout().since(self.env.boottime());
             tokio::select! {
                 biased;
                 () = wait_for_stop(&mut stopping) => return,
+                () = self.env.sleep(until_timeout) => {
+                    self.update(HaEvent::Timeout);
+                    self.hub.set_view(self.view());
+                }
                 () = self.env.sleep(until_tick) => {
                     self.tick();
                     next_tick = self.env.now() + TICK;
@@ -58,10 +63,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 },
                 Some(command) = commands.recv() => match command {
                     HaCommand::StepDown(answer) => {
-                        let _ = answer.send(self.update(HaCore::step_down));
+                        self.update(HaEvent::StepDown);
+                        let _ = answer.send(self.state().core.role() == HaRole::HandingOver);
                     }
                     HaCommand::Leave(answer) => {
-                        let _ = answer.send(self.update(|core, _| core.leave()));
+                        let is_following = self.state().core.is_following();
+                        self.update(HaEvent::Leave);
+                        let _ = answer.send(is_following);
                     }
                 },
             }
@@ -79,10 +87,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 }
             }
         }
-        let (replicated, is_due, not_promoted) = self.update(|core, now| {
-            core.tick(now);
-            (core.replicated(), matches!(core.role(), HaRole::Leader), core.not_promoted(now))
-        });
+        let (replicated, is_due, not_promoted) = {
+            let core = &self.state().core;
+            let replicated = core.replicated(self.hub.tail.appended());
+            (replicated, core.role() == HaRole::Leader, core.not_promoted(self.env.boottime()))
+        };
         if let Some(why) = not_promoted
             && self.state().repeated_messages.is_due(self.env.now(), "", &why)
         {

@@ -11,7 +11,7 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::ha::frame::{FrameKind, put_frame};
 use crate::engine::ha::message::Changes;
-use crate::engine::ha::{HaMessage, HistoryId, MemberId};
+use crate::engine::ha::{HaEvent, HaMessage, HistoryId, MemberId};
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::handshake::{
     ContinuedSettings, HANDSHAKE_TIMEOUT, Hello, LeaderHandshake, StreamStart, Welcome,
@@ -79,7 +79,7 @@ pub(in crate::engine::master::server::ha) async fn serve_standby<E: Env, B: Elec
         state.links.open(standby)
     };
     let applied = if welcome.start == StreamStart::Changes { handshake.hello.applied } else { 0 };
-    driver.update(|core, now| core.standby_connected(now, standby, applied));
+    driver.update(HaEvent::StandbyConnected { id: standby, applied });
     let (reader, writer) = tokio::io::split(stream);
     let ended = tokio::select! {
         biased;
@@ -90,7 +90,7 @@ pub(in crate::engine::master::server::ha) async fn serve_standby<E: Env, B: Elec
     tracing::info!(%peer, %standby, %error, "the stream to a standby ended");
     let is_current = driver.state().links.close(standby, &link);
     if is_current && driver.hub.gate.term() == term {
-        driver.update(|core, now| core.standby_disconnected(now, standby));
+        driver.update(HaEvent::StandbyDisconnected { id: standby });
         driver.state().drop_old_addresses();
     }
 }
@@ -159,7 +159,7 @@ async fn receive<E: Env, B: ElectionBackend>(
             return Err(StreamError::Order);
         }
         let message = HaMessage::decode(&frame.payload)?;
-        driver.update(|core, now| core.receive(now, standby, message));
+        driver.update(HaEvent::Received { from: standby, message });
     }
 }
 

@@ -95,6 +95,13 @@ impl ChangeTail {
         self.appended.load(Ordering::Acquire)
     }
 
+    /// The number of the last change that was appended before this call. Later ones are appended after it by the order of the lock, so
+    /// their threads see everything that this thread has stored before.
+    pub(in crate::engine::master::server::ha) fn last_locked(&self) -> u64 {
+        let _order = self.lock();
+        self.appended()
+    }
+
     /// Removes everything, and invalidates all cursors. The next change is number `first`.
     pub(in crate::engine::master::server::ha) fn restart(&self, first: u64) {
         let mut inner = self.lock();

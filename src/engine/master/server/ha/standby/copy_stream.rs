@@ -15,7 +15,7 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::ha::frame::{Frame, FrameKind};
 use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
+use crate::engine::ha::{HaEvent, HaMessage, HistoryId, MemberInfo};
 use crate::engine::journal::JournalError;
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::driver::{HaDriver, drop_elsewhere};
@@ -129,7 +129,7 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
                 if let HaMessage::Ping { last, .. } = message {
                     driver.state().leader_last = last;
                 }
-                driver.update(|core, now| core.receive(now, self.leader.id, message));
+                driver.update(HaEvent::Received { from: self.leader.id, message });
             }
             FrameKind::Changes => {
                 let changes = Changes::decode(&frame.payload)?;
@@ -181,14 +181,15 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
             }
             check_order(&copy, first)?;
             let last = (first + changes.iter().count() as u64).saturating_sub(1).max(copy.applied);
-            if let Some(ack) = self.driver.state().core.acknowledge(last) {
+            drop(copy);
+            if let Some(ack) = self.driver.acknowledge(last) {
                 StreamMessage::Control(ack).put(&mut out, 0, 0);
             }
         }
         let mut writing = pin!(self.write(writer, &out));
         let written = writing.as_mut().now_or_never();
         let applied = self.apply(first, changes, None)?;
-        self.driver.update(|core, now| core.applied(now, applied));
+        self.driver.update(HaEvent::Applied { last: applied });
         match written {
             Some(written) => written,
             None => writing.await,
@@ -206,12 +207,12 @@ impl<E: Env, B: ElectionBackend> CopyStream<'_, E, B> {
         }
         let applied = self.apply(first, changes, Some(log))?;
         if is_planted(HaMistake::AcknowledgedBeforeStored) {
-            self.driver.update(|core, now| core.applied(now, applied));
+            self.driver.update(HaEvent::Applied { last: applied });
         }
         if !log.store_copied(applied).await {
             return Err(StreamError::NotStored);
         }
-        self.driver.update(|core, now| core.applied(now, applied));
+        self.driver.update(HaEvent::Applied { last: applied });
         Ok(())
     }
 
@@ -295,7 +296,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         begun.await?;
         let is_current = self.copy().stored(generation);
         if is_current {
-            self.update(|core, now| core.applied(now, last));
+            self.update(HaEvent::Applied { last });
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::base::HostPort;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Net, deadline};
-use crate::engine::ha::{HistoryId, MemberInfo};
+use crate::engine::ha::{HaEvent, HistoryId, MemberInfo};
 use crate::engine::journal::JournalError;
 use crate::engine::master::record::DATA_FORMAT_NEWEST;
 use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
@@ -98,7 +98,7 @@ async fn run<E: Env, B: ElectionBackend>(
     }
     tracing::info!(leader = %leader.rpc, start = ?welcome.start, change = hello.applied, "following the leader");
     let (link, messages) = driver.state().links.open(leader.id);
-    driver.update(|core, _| core.stream_opened(leader.id));
+    driver.update(HaEvent::StreamOpened { leader: leader.id });
     let copying = CopyStream { driver, leader, history: welcome.history };
     let Err(error) = copying.run(stream, messages).await;
     driver.state().links.close(leader.id, &link);
@@ -106,14 +106,11 @@ async fn run<E: Env, B: ElectionBackend>(
     drop_elsewhere(&driver.env, load);
     if let StreamError::Apply(_) | StreamError::Damaged(_) = &error {
         tracing::error!(%error, "the copy of the state cannot be used any more");
-        driver.update(|core, now| {
-            core.stream_closed(now, false);
-            core.copy_damaged();
-        });
+        driver.update(HaEvent::CopyDamaged);
         return error.to_string();
     }
     let is_gone = error.has_peer_closed() && refuses(driver, &leader.rpc).await;
-    driver.update(|core, now| core.stream_closed(now, is_gone));
+    driver.update(HaEvent::StreamClosed { process_gone: is_gone });
     error.to_string()
 }
 

@@ -69,6 +69,7 @@ pub enum Event {
     Packet {
         connection: u64,
         side: usize,
+        losses: u64,
     },
     /// A process sends a request to etcd.
     EtcdSend {

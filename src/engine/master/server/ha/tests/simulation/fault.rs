@@ -162,6 +162,10 @@ impl World {
         if if is_power_lost { self.may_crash(nth) } else { self.nodes[nth].is_up() } {
             self.totals.effective += 1;
             self.trace(|| format!("crash of node {nth} {:?}, power lost: {is_power_lost}", self.nodes[nth].probe()));
+            if is_power_lost {
+                let is_silent = self.rng.below(3) == 0;
+                self.fabric.state().lose_packets(nth, is_silent);
+            }
             self.nodes[nth].crash(if is_power_lost { Crash::Power } else { Crash::Kill });
             self.take_posted();
             let away = 50_000 + self.rng.below(5_000_000) as u64;
@@ -169,7 +173,8 @@ impl World {
         }
     }
 
-    /// A process may crash only if another copy has everything, because an acknowledged change cannot survive the loss of all copies.
+    /// A process may crash only if another copy has everything, because an acknowledged change cannot survive the loss
+    /// of all copies.
     fn may_crash(&self, nth: usize) -> bool {
         let Some((sync, _)) = self.etcd.observation().sync else { return false };
         let has_all = |other: &usize| {

@@ -6,9 +6,9 @@
 //! without them); the requests of `EtcdElection` over HTTP; the threads for the log and for snapshots, whose steps run one at a time here;
 //! the start and the end of `MasterServer`.
 //!
-//! Clients put, read and remove keys. Nodes crash, pause and are cut off from each other and from etcd, and etcd crashes. Checked: an
-//! acknowledged put is readable at the end, with its bytes; no read within its lease returns another key's bytes; no master answers after
-//! one that was elected later has answered; and service resumes.
+//! Clients put, read and remove keys. Nodes crash, pause and are cut off from each other and from etcd, and etcd
+//! crashes. Checked: an acknowledged put is readable at the end, with its bytes; no read within its lease returns
+//! another key's bytes; no master answers after one that was elected later has answered; and service resumes.
 
 mod client;
 mod election;

@@ -42,6 +42,8 @@ pub struct Direction {
     has_ended: bool,
     reader: Option<Waker>,
     is_closed: bool,
+    /// Number of times at which the packets on their way were lost.
+    losses: u64,
 }
 
 impl Connection {
@@ -80,14 +82,18 @@ impl FabricState {
             let direction = &mut connection.towards[side];
             direction.scheduled += 1;
             direction.last = (now + delay).max(direction.last + 1);
-            self.posted.push((direction.last, Event::Packet { connection: number, side }));
+            let losses = direction.losses;
+            self.posted.push((direction.last, Event::Packet { connection: number, side, losses }));
         }
     }
 
-    /// The next packet towards `side` arrives.
-    pub fn arrive(&mut self, number: u64, side: usize) {
+    /// The next packet towards `side` arrives, unless it was lost since.
+    pub fn arrive(&mut self, number: u64, side: usize, losses: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let direction = &mut connection.towards[side];
+        if direction.losses != losses {
+            return;
+        }
         let Some(packet) = direction.packets.pop_front() else { return };
         direction.scheduled -= 1;
         direction.has_ended |= packet.is_empty();
@@ -95,6 +101,21 @@ impl FabricState {
         direction.reader.take().into_iter().for_each(Waker::wake);
         if connection.towards.iter().all(|direction| direction.has_ended && direction.packets.is_empty()) {
             self.connections.remove(&number);
+        }
+    }
+
+    /// The host loses power: what it has sent and has not arrived is lost. `is_silent`: no host tells the other sides.
+    pub fn lose_packets(&mut self, host: usize, is_silent: bool) {
+        for connection in self.connections.values_mut() {
+            for side in 0..2 {
+                if connection.sides[1 - side].0 == host {
+                    let direction = &mut connection.towards[side];
+                    direction.packets.clear();
+                    direction.scheduled = 0;
+                    direction.losses += 1;
+                    direction.is_closed |= is_silent;
+                }
+            }
         }
     }
 
@@ -109,9 +130,10 @@ impl FabricState {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let (a, b) = connection.pair();
         let direction = &mut connection.towards[other];
-        if std::mem::replace(&mut direction.is_closed, packet.is_empty()) {
+        if direction.is_closed {
             return;
         }
+        direction.is_closed = packet.is_empty();
         let is_held = direction.scheduled < direction.packets.len();
         direction.packets.push_back(packet);
         if !is_held && !self.is_cut(a, b) {

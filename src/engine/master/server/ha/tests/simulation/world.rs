@@ -279,9 +279,9 @@ impl World {
                     self.run_node(node);
                 }
             }
-            Event::Packet { connection, side } => {
+            Event::Packet { connection, side, losses } => {
                 let owner = self.fabric.state().connections.get(&connection).map(|it| it.sides[side].0);
-                self.fabric.state().arrive(connection, side);
+                self.fabric.state().arrive(connection, side, losses);
                 owner.into_iter().for_each(|node| self.run_node(node));
             }
             Event::Connect { .. } | Event::Connecting { .. } | Event::Connected { .. } => self.connect(event),

@@ -1,0 +1,204 @@
+//! A standby's candidacy: when it makes its copy ready, stands for election, or keeps the key for its leader.
+
+use crate::engine::base::Mono;
+use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage};
+use crate::engine::ha::config::NotInSyncPolicy;
+use crate::engine::ha::followership::CandidateStep;
+use crate::engine::ha::leadership::Leader;
+use crate::engine::ha::planted::{HaMistake, is_planted};
+use crate::engine::ha::record::{ElectionTxn, Observation, SyncRecord, TxnOutcome};
+use crate::engine::ha::state::{HaCore, OwnLease, REQUEST_TIMEOUT, RoleState};
+use crate::engine::ha::timers::{OWN_RECREATION, SAME_ID_MAX};
+
+impl HaCore {
+    pub(super) fn settle_follower(&mut self, now: Mono) {
+        self.delete_kept_key(now);
+        let RoleState::Standby(follower) = &self.role else { return };
+        if self.seen.is_none() {
+            return;
+        }
+        if follower.same_id_since.is_some_and(|since| now.since(since) >= SAME_ID_MAX) {
+            return self.discard(DiscardReason::SameId);
+        }
+        match follower.step {
+            CandidateStep::None => self.become_candidate(now),
+            CandidateStep::Preparing { .. } => {}
+            CandidateStep::Prepared { lossy, expected_sync } => {
+                let is_absent = follower.absent_since.is_some() || is_planted(HaMistake::KeyOverwritten);
+                if !self.is_permitted(lossy, expected_sync) {
+                    self.discard(DiscardReason::Outdated);
+                } else if is_absent && now >= follower.promised_until {
+                    self.elect(now, lossy);
+                }
+            }
+            CandidateStep::Electing { lossy, sent, expected_sync } => {
+                if follower.absent_since.is_none() || now.since(sent) < REQUEST_TIMEOUT {
+                    return;
+                }
+                if self.is_permitted(lossy, expected_sync) {
+                    self.elect(now, lossy);
+                } else {
+                    self.discard(DiscardReason::Outdated);
+                }
+            }
+        }
+    }
+
+    /// Makes the copy ready, or keeps the key for a leader that is alive, if it is time.
+    fn become_candidate(&mut self, now: Mono) {
+        let is_electable = self.is_electable();
+        let RoleState::Standby(follower) = &self.role else { return };
+        let is_bound = now < follower.promised_until;
+        let is_led = follower.stream.is_some() && is_bound;
+        let is_taking_over = follower.take_over.is_some_and(|last| follower.applied >= last);
+        if is_taking_over && is_electable {
+            return self.prepare(false);
+        }
+        let is_overwriting = is_planted(HaMistake::KeyOverwritten) && follower.promised_until != Mono::ZERO;
+        let Some(since) = follower.absent_since.or(is_overwriting.then_some(now)) else { return };
+        if is_electable && is_led {
+            self.recreate(now, since);
+        } else if is_electable && !is_bound {
+            self.prepare(false);
+        } else if let NotInSyncPolicy::PromoteAfter(pause) = self.not_in_sync_policy()
+            && (now.since(since) >= pause || self.is_last_copy_gone())
+            && !is_led
+        {
+            self.prepare(true);
+        }
+    }
+
+    /// Whether a copy that is ready may be elected.
+    fn is_permitted(&self, lossy: bool, expected_sync: u64) -> bool {
+        let sync_revision = self.seen.as_ref().map_or(0, Observation::sync_revision);
+        self.is_electable() || lossy && sync_revision == expected_sync
+    }
+
+    fn prepare(&mut self, lossy: bool) {
+        if let RoleState::Standby(follower) = &mut self.role {
+            follower.step = CandidateStep::Preparing { lossy };
+            self.actions.push(HaAction::Prepare { lossy });
+        }
+    }
+
+    /// The copy is ready to serve, or cannot be used.
+    pub(super) fn note_preparation(&mut self, ready: bool) {
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        let CandidateStep::Preparing { lossy } = follower.step else { return };
+        if !ready {
+            return self.discard(DiscardReason::Damaged);
+        }
+        let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
+        follower.step = CandidateStep::Prepared { lossy, expected_sync };
+        if let (Some(_), Some(leader)) = (follower.take_over, follower.stream) {
+            self.actions.push(HaAction::Send(leader, HaMessage::Ready));
+        }
+    }
+
+    fn elect(&mut self, now: Mono, lossy: bool) {
+        let Some(lease) = self.lease.id else { return };
+        let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        follower.step = CandidateStep::Electing { lossy, sent: now, expected_sync };
+        let when_not_in_sync = Some(self.config.not_in_sync);
+        let mut sync = SyncRecord { when_not_in_sync, ..SyncRecord::alone(&self.me, follower.applied) };
+        if let Some((before, _)) = self.seen.as_ref().and_then(|seen| seen.sync.as_ref()).filter(|_| !lossy) {
+            // The other standbys still have everything. Changes wait for them until they follow, or are removed from
+            // the record.
+            sync.in_sync = before.in_sync.iter().copied().filter(|id| *id != self.me.id).collect();
+            sync.alone_since = sync.alone_since.filter(|_| sync.in_sync.is_empty());
+        }
+        follower.candidate_list.clone_from(&sync.in_sync);
+        let address = self.me.rpc.to_string();
+        self.actions.push(HaAction::Elect(ElectionTxn { address, lease, expected_sync, sync }));
+    }
+
+    /// Creates the expired key of a leader that is alive, but cut off from etcd.
+    fn recreate(&mut self, now: Mono, absent_since: Mono) {
+        let Some(lease) = self.lease.id else { return };
+        let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
+        let Some((sync, revision)) = &seen.sync else { return };
+        let is_waiting = follower.recreating.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
+        if is_waiting || now.since(absent_since) < OWN_RECREATION || follower.stream != Some(sync.leader) {
+            return;
+        }
+        follower.recreating = Some(now);
+        let address = sync.rpc.clone();
+        let txn = ElectionTxn { address, lease, expected_sync: *revision, sync: sync.clone() };
+        self.actions.push(HaAction::Elect(txn));
+    }
+
+    /// Deletes the key that this standby has kept for a leader that is gone. If the leader has bound the key to its own
+    /// lease meanwhile, the key stays.
+    fn delete_kept_key(&mut self, now: Mono) {
+        let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
+        if let Some(key) = seen.leader.as_ref().filter(|_| now >= follower.promised_until)
+            && Some(key.lease) == self.lease.id
+            && key.address != self.me.rpc.to_string()
+            && follower.recreating.is_none_or(|at| now.since(at) >= REQUEST_TIMEOUT)
+        {
+            follower.recreating = Some(now);
+            self.actions.push(HaAction::RevokeLease(key.lease));
+            self.lease = OwnLease::default();
+            self.keep_lease(now);
+        }
+    }
+
+    /// The transaction ended with which this standby stands for election, or keeps the key for its leader.
+    pub(super) fn note_candidacy(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        if txn.sync.leader == self.me.id && matches!(follower.step, CandidateStep::Electing { .. }) {
+            match outcome {
+                TxnOutcome::Done(view) => {
+                    follower.candidate_list.clone_from(&txn.sync.in_sync);
+                    self.become_leader(now, *view, txn.lease);
+                }
+                // An earlier attempt whose result is unknown may have succeeded, so what etcd contains decides.
+                TxnOutcome::Refused | TxnOutcome::Unknown => self.request_observation(now),
+            }
+            return;
+        }
+        if let TxnOutcome::Done(revision) = outcome
+            && txn.address != self.me.rpc.to_string()
+        {
+            follower.recreating = None;
+            if follower.stream == Some(txn.sync.leader) {
+                let message = HaMessage::Recreated { revision: *revision };
+                self.actions.push(HaAction::Send(txn.sync.leader, message));
+            }
+        }
+        self.request_observation(now);
+    }
+
+    /// Compares the records that were read with an election whose result may be unknown.
+    pub(super) fn compare_election(&mut self, now: Mono) {
+        let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
+        let Some(key) = &seen.leader else { return };
+        if let Some((sync, _)) = &seen.sync
+            && sync.leader == self.me.id
+            && key.address == self.me.rpc.to_string()
+        {
+            follower.candidate_list.clone_from(&sync.in_sync);
+            let view = key.view;
+            let lease = key.lease;
+            self.become_leader(now, view, lease);
+        } else if let CandidateStep::Electing { lossy, expected_sync, .. } = follower.step {
+            follower.step = CandidateStep::Prepared { lossy, expected_sync };
+        }
+    }
+
+    fn become_leader(&mut self, now: Mono, view: u64, lease: i64) {
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        let listed = std::mem::take(&mut follower.candidate_list);
+        let mut leader = Leader::new(now, view, lease, follower.applied, self.config.ack);
+        leader.require_all(now, listed);
+        self.role = RoleState::Leader(leader);
+        self.actions.push(HaAction::Follow(None));
+        self.actions.push(HaAction::Serve { view });
+    }
+
+    pub(super) fn discard(&mut self, why: DiscardReason) {
+        self.role = RoleState::Resetting;
+        self.actions.push(HaAction::Discard(why));
+    }
+}

@@ -1,0 +1,62 @@
+//! The events that the core handles.
+
+use crate::engine::base::Mono;
+use crate::engine::ha::action::HaMessage;
+use crate::engine::ha::member::MemberId;
+use crate::engine::ha::record::{ElectionTxn, Observation, SyncTxn, TxnOutcome};
+
+/// Something that happened at a master. The result of each request to etcd is an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HaEvent {
+    /// The time that [`next_timeout`](super::HaCore::next_timeout) has returned is reached.
+    Timeout,
+    /// The port for standbys is open.
+    ListensOn { port: u16 },
+    /// The result of [`GrantLease`](super::HaAction::GrantLease), which was sent at `sent`. `None`: etcd did not grant
+    /// a lease.
+    LeaseGranted { sent: Mono, lease: Option<i64> },
+    /// The result of [`RenewLease`](super::HaAction::RenewLease), which was sent at `sent`. `Some(false)`: the lease
+    /// does not exist any more. `None`: no response came.
+    LeaseRenewed { sent: Mono, lease: i64, renewed: Option<bool> },
+    /// The result of [`Observe`](super::HaAction::Observe), which was sent at `sent`.
+    Observed { sent: Mono, seen: Observation },
+    /// The result of [`Elect`](super::HaAction::Elect). A successful transaction was written at the revision in
+    /// `outcome`.
+    Elected { txn: ElectionTxn, outcome: TxnOutcome },
+    /// The result of [`WriteSync`](super::HaAction::WriteSync).
+    SyncWritten { txn: SyncTxn, outcome: TxnOutcome },
+    /// The result of [`DeleteKey`](super::HaAction::DeleteKey).
+    KeyDeleted { outcome: TxnOutcome },
+    /// The state was discarded. This master now has an empty copy with this ID.
+    Reset { id: MemberId },
+    /// A message came over the stream to `from`.
+    Received { from: MemberId, message: HaMessage },
+
+    /// Standby: the stream from this leader opened.
+    StreamOpened { leader: MemberId },
+    /// Standby: the stream from the leader ended. `process_gone`: it was reset, and the leader's RPC port refuses
+    /// connections, so its process has ended.
+    StreamClosed { process_gone: bool },
+    /// Standby: all changes of the leader up to `last` were received, and will be applied before anything else happens.
+    /// They are acknowledged.
+    ChangesReceived { last: u64 },
+    /// Standby: the copy contains all changes of the leader up to `last`. They are acknowledged, unless they were
+    /// before.
+    Applied { last: u64 },
+    /// Standby: the copy is damaged.
+    CopyDamaged,
+    /// Standby: the copy is ready to serve, or cannot be used: the result of [`Prepare`](super::HaAction::Prepare).
+    Prepared { ready: bool },
+    /// Standby: this process is about to end. The leader need not wait for it.
+    Leave,
+
+    /// Leader: a standby connected. It has all changes up to `applied`, or 0 if it gets a snapshot first.
+    StandbyConnected { id: MemberId, applied: u64 },
+    /// Leader: the stream to a standby ended.
+    StandbyDisconnected { id: MemberId },
+    /// Leader: hand over to a standby in sync, if there is one.
+    StepDown,
+    /// Leader: no request changes anything any more, and the last change is number `last`: the result of
+    /// [`HoldChanges`](super::HaAction::HoldChanges).
+    ChangesHeld { last: u64 },
+}
