@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -22,6 +22,7 @@ use tokio::task::AbortHandle;
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::server_address::ServerAddress;
+use crate::engine::rpc::shared_stream::SharedStream;
 use crate::engine::wire::frame::{
     self, FrameError, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader, RpcErrc,
 };
@@ -138,14 +139,18 @@ struct RpcClientInner<E: Env> {
     env: E,
     server: ServerAddress,
     timeouts: Timeouts,
-    connection: tokio::sync::Mutex<Option<Arc<ClientConnection>>>,
+    /// The newest connection. It may have broken. All earlier ones count as broken.
+    connection: Mutex<Option<Arc<ClientConnection<E>>>>,
+    /// Locked while a connection is being established.
+    connecting: tokio::sync::Mutex<()>,
     /// Number of connections that broke.
     losses: Arc<AtomicU64>,
 }
 
 /// A live connection. Its two tasks end when the connection breaks or its last owner is dropped.
-struct ClientConnection {
+struct ClientConnection<E: Env> {
     address: HostPort,
+    stream: SharedStream<<E::Net as Net>::Stream>,
     seq: AtomicU32,
     requests: mpsc::Sender<Vec<u8>>,
     waiting: Arc<WaitingCalls>,
@@ -157,7 +162,8 @@ type CallSenders = HashMap<u32, oneshot::Sender<Result<RpcAnswer, ConnectionErro
 
 /// Calls that are waiting for their responses.
 struct WaitingCalls {
-    broken: AtomicBool,
+    /// Completed when the connection has broken and the loss is counted.
+    broken: Once,
     /// The client's number of connections that broke.
     losses: Arc<AtomicU64>,
     calls: Mutex<CallSenders>,
@@ -166,28 +172,63 @@ struct WaitingCalls {
 impl<E: Env> RpcClient<E> {
     /// Creates a client for the server at `address`. It connects on first use.
     pub fn new(env: E, address: impl Into<ServerAddress>, timeouts: Timeouts) -> RpcClient<E> {
-        let (connection, losses) = (tokio::sync::Mutex::new(None), Arc::default());
-        RpcClient(Arc::new(RpcClientInner { env, server: address.into(), timeouts, connection, losses }))
+        RpcClient(Arc::new(RpcClientInner {
+            env,
+            server: address.into(),
+            timeouts,
+            connection: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+            losses: Arc::default(),
+        }))
     }
 
-    /// Number of connections that broke. If it is the same before a call and later, the server that answered the call has not restarted in
-    /// between, as far as this process has noticed.
+    /// Number of connections that broke. If it is the same before a call and after a later
+    /// [`check_connection`](RpcClient::check_connection), the server that answered the call has not closed its
+    /// connection in between.
     pub fn losses(&self) -> u64 {
         self.0.losses.load(Ordering::Acquire)
     }
 
+    /// Counts the connection as broken if the server has closed or reset it, even if the runtime has not run since.
+    /// Later calls then open a new connection. Calls whose responses were received before the close still return them.
+    /// Costs at most one system call.
+    pub fn check_connection(&self) {
+        if let Some(newest) = self.newest_connection() {
+            newest.check();
+        }
+    }
+
+    fn lock_connection(&self) -> MutexGuard<'_, Option<Arc<ClientConnection<E>>>> {
+        self.0.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn newest_connection(&self) -> Option<Arc<ClientConnection<E>>> {
+        self.lock_connection().clone()
+    }
+
+    /// Returns the newest connection if a call can use it.
+    fn usable_connection(&self) -> Option<Arc<ClientConnection<E>>> {
+        let newest = self.newest_connection().filter(|newest| !newest.waiting.is_broken())?;
+        if self.0.server.is_still(&newest.address) {
+            return Some(newest);
+        }
+        newest.waiting.set_broken();
+        None
+    }
+
     /// Returns the connection to the present leader, establishing it if necessary. Concurrent callers wait for the same attempt, each for at
     /// most the connect timeout or `limit`.
-    async fn connection(&self, limit: Duration) -> Result<Arc<ClientConnection>, CallError> {
+    async fn connection(&self, limit: Duration) -> Result<Arc<ClientConnection<E>>, CallError> {
         let inner = &*self.0;
         let limit = inner.timeouts.connect.min(limit);
         let connected = async {
-            let mut slot = inner.connection.lock().await;
-            if let Some(live) = slot.as_ref().filter(|c| !c.waiting.broken.load(Ordering::Acquire)) {
-                if inner.server.is_still(&live.address) {
-                    return Ok(live.clone());
-                }
-                live.waiting.set_broken();
+            if let Some(usable) = self.usable_connection() {
+                return Ok(usable);
+            }
+            let _connecting = inner.connecting.lock().await;
+            // Another caller may have connected in the meantime.
+            if let Some(usable) = self.usable_connection() {
+                return Ok(usable);
             }
             loop {
                 let address = inner.server.leading().await;
@@ -199,7 +240,8 @@ impl<E: Env> RpcClient<E> {
                 let stream =
                     stream.map_err(|source| CallError::Connect { address: address.clone(), source: source.into() })?;
                 let connection = Arc::new(ClientConnection::over(stream, address, inner.losses.clone()));
-                *slot = Some(connection.clone());
+                // The previous one is dropped after the lock is released.
+                let _previous = self.lock_connection().replace(connection.clone());
                 return Ok(connection);
             }
         };
@@ -225,7 +267,7 @@ impl<E: Env> RpcClient<E> {
         connection.waiting.lock().insert(seq, answered);
         let _guard = CallGuard { waiting: &connection.waiting, seq };
         let answered = async {
-            if connection.waiting.broken.load(Ordering::Acquire) || connection.requests.send(request).await.is_err() {
+            if connection.waiting.is_broken() || connection.requests.send(request).await.is_err() {
                 return Err(ConnectionError::ClosedBeforeWrite);
             }
             answer.await.unwrap_or(Err(ConnectionError::Closed))
@@ -292,15 +334,14 @@ impl<E: Env> Channel for RpcClient<E> {
     }
 }
 
-impl ClientConnection {
+impl<E: Env> ClientConnection<E> {
     /// Serves calls over `stream`. When the connection breaks, `losses` increases.
-    fn over<S>(stream: S, address: HostPort, losses: Arc<AtomicU64>) -> ClientConnection
-    where
-        S: AsyncRead + AsyncWrite + Send + 'static,
-    {
-        let (reader, writer) = tokio::io::split(stream);
+    fn over(stream: <E::Net as Net>::Stream, address: HostPort, losses: Arc<AtomicU64>) -> ClientConnection<E> {
+        let stream = SharedStream::new(stream);
+        let reader = stream.clone();
+        let writer = stream.clone();
         let (requests, queue) = mpsc::channel(WRITE_QUEUE);
-        let waiting = Arc::new(WaitingCalls { broken: AtomicBool::new(false), losses, calls: Mutex::default() });
+        let waiting = Arc::new(WaitingCalls { broken: Once::new(), losses, calls: Mutex::default() });
         let (reading, writing) = (waiting.clone(), waiting.clone());
         let read = tokio::spawn(async move {
             let why = read_answers(reader, &reading).await;
@@ -313,15 +354,24 @@ impl ClientConnection {
         });
         ClientConnection {
             address,
+            stream,
             seq: AtomicU32::new(0),
             requests,
             waiting,
             tasks: [read.abort_handle(), write.abort_handle()],
         }
     }
+
+    /// Counts this connection as broken if the server has closed it. The reader later finds the end of the stream, and
+    /// fails the calls that have no response.
+    fn check(&self) {
+        if !self.waiting.is_broken() && E::Net::is_hung_up(&self.stream.lock()) {
+            self.waiting.set_broken();
+        }
+    }
 }
 
-impl Drop for ClientConnection {
+impl<E: Env> Drop for ClientConnection<E> {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
@@ -332,11 +382,15 @@ impl WaitingCalls {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Later calls open a new connection.
+    fn is_broken(&self) -> bool {
+        self.broken.is_completed()
+    }
+
+    /// Counts a loss, once per connection. Later calls open a new connection.
     fn set_broken(&self) {
-        if !self.broken.swap(true, Ordering::AcqRel) {
+        self.broken.call_once(|| {
             self.losses.fetch_add(1, Ordering::AcqRel);
-        }
+        });
     }
 
     /// Fails all waiting calls. Later calls open a new connection.

@@ -9,6 +9,9 @@ pub mod polls;
 pub mod server;
 pub mod server_address;
 pub mod service;
+mod shared_stream;
+#[cfg(test)]
+mod tests;
 
 pub use client::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
 pub use polls::WorkerPolls;
