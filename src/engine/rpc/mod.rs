@@ -3,6 +3,7 @@
 //! This directory handles frames and method numbers, but does not interpret the methods. Upstream: yalantinglibs `coro_rpc`.
 
 pub mod client;
+mod client_connection;
 pub mod connection;
 mod log;
 pub mod polls;
@@ -13,7 +14,8 @@ mod shared_stream;
 #[cfg(test)]
 mod tests;
 
-pub use client::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
+pub use client::{CallError, RpcClient, Timeouts, master_calls};
+pub use client_connection::ConnectionError;
 pub use polls::WorkerPolls;
 pub use server::{RpcServer, ServerConfig, StartError};
 pub use server_address::ServerAddress;
