@@ -104,6 +104,12 @@ pub trait Net: Clone + Send + Sync + 'static {
     /// # Errors
     /// The system call failed.
     fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
+    /// Whether the peer has closed or reset `stream`. This is known before the bytes that it sent earlier have been
+    /// read, and does not depend on what the runtime has already done. Costs a system call. Always false where the
+    /// network cannot be queried: then only a read returns the end of the stream.
+    fn is_hung_up(_stream: &Self::Stream) -> bool {
+        false
+    }
     /// Enables arrival timestamps for [`Net::poll_read_aged`]. Has no effect where timestamps are not available.
     fn note_arrivals(_stream: &Self::Stream) {}
     /// Reads like [`AsyncRead::poll_read`], and also returns how long the last byte had been waiting to be read. From this, the caller can

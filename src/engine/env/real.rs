@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 
 use crate::engine::base::{HostPort, Mono, Unix};
 use crate::engine::env::{AddressFilter, Env, Listener, Net};
-use crate::engine::sys::socket;
+use crate::engine::sys::{readiness, socket};
 
 /// The operating system's time, sockets and randomness.
 #[derive(Clone, Default)]
@@ -149,6 +149,10 @@ impl Net for RealNet {
 
     fn attach(socket: std::net::TcpStream) -> io::Result<TcpStream> {
         TcpStream::from_std(socket)
+    }
+
+    fn is_hung_up(stream: &TcpStream) -> bool {
+        readiness::is_hung_up(stream)
     }
 
     fn note_arrivals(stream: &TcpStream) {

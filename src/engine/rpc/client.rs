@@ -6,32 +6,23 @@
 //! A client of the leader among several servers connects to the new one when it changes. Within a call's timeout, it resends a call that
 //! was not sent, or that is [idempotent](Method::is_idempotent).
 
-use std::collections::HashMap;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::{Either, select};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::sync::oneshot;
 
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::{Env, Net, deadline};
+use crate::engine::rpc::client_connection::{CallGuard, ClientConnection, ConnectionError, RpcAnswer};
 use crate::engine::rpc::server_address::ServerAddress;
-use crate::engine::wire::frame::{
-    self, FrameError, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader, RpcErrc,
-};
+use crate::engine::wire::frame::{self, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc};
 use crate::engine::wire::method::Channel;
 use crate::engine::wire::{DecodeError, MasterCalls, Method};
-
-/// Maximum number of requests queued for writing, per connection. Further callers wait.
-const WRITE_QUEUE: usize = 1024;
-/// Queued requests are combined into one write of up to this many bytes.
-const WRITE_AT_BYTES: usize = 256 << 10;
 
 /// How long a call waits for its response after another server leads. The former leader forwards calls to the new one.
 const FORMER_LEADER_MAX: Duration = Duration::from_millis(250);
@@ -112,24 +103,6 @@ impl CallError {
     }
 }
 
-/// Why a connection ended.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ConnectionError {
-    #[error("closed before the request was written")]
-    ClosedBeforeWrite,
-    #[error("closed by the peer")]
-    ClosedByPeer,
-    #[error("closed")]
-    Closed,
-    #[error("another master leads")]
-    LeaderChanged,
-    #[error("{0}")]
-    Io(Arc<io::Error>),
-    /// The peer sent an invalid frame.
-    #[error(transparent)]
-    Frame(FrameError),
-}
-
 /// A client for one server. Clones share the connection.
 #[derive(Clone)]
 pub struct RpcClient<E: Env>(Arc<RpcClientInner<E>>);
@@ -138,56 +111,74 @@ struct RpcClientInner<E: Env> {
     env: E,
     server: ServerAddress,
     timeouts: Timeouts,
-    connection: tokio::sync::Mutex<Option<Arc<ClientConnection>>>,
+    /// The newest connection. It may have broken. All earlier ones count as broken.
+    connection: Mutex<Option<Arc<ClientConnection<E>>>>,
+    /// Locked while a connection is being established.
+    connecting: tokio::sync::Mutex<()>,
     /// Number of connections that broke.
     losses: Arc<AtomicU64>,
-}
-
-/// A live connection. Its two tasks end when the connection breaks or its last owner is dropped.
-struct ClientConnection {
-    address: HostPort,
-    seq: AtomicU32,
-    requests: mpsc::Sender<Vec<u8>>,
-    waiting: Arc<WaitingCalls>,
-    tasks: [AbortHandle; 2],
-}
-
-type RpcAnswer = (RpcErrc, Bytes);
-type CallSenders = HashMap<u32, oneshot::Sender<Result<RpcAnswer, ConnectionError>>>;
-
-/// Calls that are waiting for their responses.
-struct WaitingCalls {
-    broken: AtomicBool,
-    /// The client's number of connections that broke.
-    losses: Arc<AtomicU64>,
-    calls: Mutex<CallSenders>,
 }
 
 impl<E: Env> RpcClient<E> {
     /// Creates a client for the server at `address`. It connects on first use.
     pub fn new(env: E, address: impl Into<ServerAddress>, timeouts: Timeouts) -> RpcClient<E> {
-        let (connection, losses) = (tokio::sync::Mutex::new(None), Arc::default());
-        RpcClient(Arc::new(RpcClientInner { env, server: address.into(), timeouts, connection, losses }))
+        RpcClient(Arc::new(RpcClientInner {
+            env,
+            server: address.into(),
+            timeouts,
+            connection: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+            losses: Arc::default(),
+        }))
     }
 
-    /// Number of connections that broke. If it is the same before a call and later, the server that answered the call has not restarted in
-    /// between, as far as this process has noticed.
+    /// Number of connections that broke. If it is the same before a call and after a later
+    /// [`check_connection`](RpcClient::check_connection), the server that answered the call has not closed its
+    /// connection in between.
     pub fn losses(&self) -> u64 {
         self.0.losses.load(Ordering::Acquire)
     }
 
+    /// Counts the connection as broken if the server has closed or reset it, even if the runtime has not run since.
+    /// Later calls then open a new connection. Calls whose responses were received before the close still return them.
+    /// Costs at most one system call.
+    pub fn check_connection(&self) {
+        if let Some(newest) = self.newest_connection() {
+            newest.check();
+        }
+    }
+
+    fn lock_connection(&self) -> MutexGuard<'_, Option<Arc<ClientConnection<E>>>> {
+        self.0.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn newest_connection(&self) -> Option<Arc<ClientConnection<E>>> {
+        self.lock_connection().clone()
+    }
+
+    /// Returns the newest connection if a call can use it.
+    fn usable_connection(&self) -> Option<Arc<ClientConnection<E>>> {
+        let newest = self.newest_connection().filter(|newest| !newest.waiting.is_broken())?;
+        if self.0.server.is_still(&newest.address) {
+            return Some(newest);
+        }
+        newest.waiting.set_broken();
+        None
+    }
+
     /// Returns the connection to the present leader, establishing it if necessary. Concurrent callers wait for the same attempt, each for at
     /// most the connect timeout or `limit`.
-    async fn connection(&self, limit: Duration) -> Result<Arc<ClientConnection>, CallError> {
+    async fn connection(&self, limit: Duration) -> Result<Arc<ClientConnection<E>>, CallError> {
         let inner = &*self.0;
         let limit = inner.timeouts.connect.min(limit);
         let connected = async {
-            let mut slot = inner.connection.lock().await;
-            if let Some(live) = slot.as_ref().filter(|c| !c.waiting.broken.load(Ordering::Acquire)) {
-                if inner.server.is_still(&live.address) {
-                    return Ok(live.clone());
-                }
-                live.waiting.set_broken();
+            if let Some(usable) = self.usable_connection() {
+                return Ok(usable);
+            }
+            let _connecting = inner.connecting.lock().await;
+            // Another caller may have connected in the meantime.
+            if let Some(usable) = self.usable_connection() {
+                return Ok(usable);
             }
             loop {
                 let address = inner.server.leading().await;
@@ -199,7 +190,8 @@ impl<E: Env> RpcClient<E> {
                 let stream =
                     stream.map_err(|source| CallError::Connect { address: address.clone(), source: source.into() })?;
                 let connection = Arc::new(ClientConnection::over(stream, address, inner.losses.clone()));
-                *slot = Some(connection.clone());
+                // The previous one is dropped after the lock is released.
+                let _previous = self.lock_connection().replace(connection.clone());
                 return Ok(connection);
             }
         };
@@ -225,7 +217,7 @@ impl<E: Env> RpcClient<E> {
         connection.waiting.lock().insert(seq, answered);
         let _guard = CallGuard { waiting: &connection.waiting, seq };
         let answered = async {
-            if connection.waiting.broken.load(Ordering::Acquire) || connection.requests.send(request).await.is_err() {
+            if connection.waiting.is_broken() || connection.requests.send(request).await.is_err() {
                 return Err(ConnectionError::ClosedBeforeWrite);
             }
             answer.await.unwrap_or(Err(ConnectionError::Closed))
@@ -290,126 +282,4 @@ impl<E: Env> Channel for RpcClient<E> {
         let message = frame::error_message(&body).map_or_else(|e| e.to_string(), |text| text.to_string());
         Err(CallError::Remote { server: self.0.server.to_string(), method, error, message })
     }
-}
-
-impl ClientConnection {
-    /// Serves calls over `stream`. When the connection breaks, `losses` increases.
-    fn over<S>(stream: S, address: HostPort, losses: Arc<AtomicU64>) -> ClientConnection
-    where
-        S: AsyncRead + AsyncWrite + Send + 'static,
-    {
-        let (reader, writer) = tokio::io::split(stream);
-        let (requests, queue) = mpsc::channel(WRITE_QUEUE);
-        let waiting = Arc::new(WaitingCalls { broken: AtomicBool::new(false), losses, calls: Mutex::default() });
-        let (reading, writing) = (waiting.clone(), waiting.clone());
-        let read = tokio::spawn(async move {
-            let why = read_answers(reader, &reading).await;
-            reading.fail_all(why);
-        });
-        let write = tokio::spawn(async move {
-            if let Err(error) = write_requests(writer, queue).await {
-                writing.fail_all(ConnectionError::Io(Arc::new(error)));
-            }
-        });
-        ClientConnection {
-            address,
-            seq: AtomicU32::new(0),
-            requests,
-            waiting,
-            tasks: [read.abort_handle(), write.abort_handle()],
-        }
-    }
-}
-
-impl Drop for ClientConnection {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
-    }
-}
-
-impl WaitingCalls {
-    fn lock(&self) -> MutexGuard<'_, CallSenders> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Later calls open a new connection.
-    fn set_broken(&self) {
-        if !self.broken.swap(true, Ordering::AcqRel) {
-            self.losses.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Fails all waiting calls. Later calls open a new connection.
-    fn fail_all(&self, why: ConnectionError) {
-        self.set_broken();
-        for (_, call) in self.lock().drain() {
-            let _ = call.send(Err(why.clone()));
-        }
-    }
-}
-
-/// Removes a call from the waiting calls on drop, even if its future is canceled.
-struct CallGuard<'a> {
-    waiting: &'a WaitingCalls,
-    seq: u32,
-}
-
-impl Drop for CallGuard<'_> {
-    fn drop(&mut self) {
-        self.waiting.lock().remove(&self.seq);
-    }
-}
-
-/// Writes queued requests, combining those that are already queued.
-async fn write_requests(mut writer: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
-    let mut out = Vec::new();
-    while let Some(first) = queue.recv().await {
-        out.clear();
-        out.extend_from_slice(&first);
-        while out.len() < WRITE_AT_BYTES
-            && let Ok(next) = queue.try_recv()
-        {
-            out.extend_from_slice(&next);
-        }
-        writer.write_all(&out).await?;
-    }
-    Ok(())
-}
-
-/// Passes responses to their calls until the connection ends. Returns why it ended.
-async fn read_answers(mut reader: impl AsyncRead + Unpin, waiting: &WaitingCalls) -> ConnectionError {
-    let mut input = BytesMut::with_capacity(16 << 10);
-    loop {
-        match reader.read_buf(&mut input).await {
-            Ok(0) => return ConnectionError::ClosedByPeer,
-            Ok(_) => {}
-            Err(error) => return ConnectionError::Io(Arc::new(error)),
-        }
-        loop {
-            match next_answer(&mut input) {
-                Ok(None) => break,
-                Ok(Some((header, body))) => {
-                    // A call whose deadline has passed is no longer waiting for its response.
-                    if let Some(call) = waiting.lock().remove(&header.seq) {
-                        let _ = call.send(Ok((header.error, body)));
-                    }
-                }
-                Err(error) => return ConnectionError::Frame(error),
-            }
-        }
-    }
-}
-
-fn next_answer(input: &mut BytesMut) -> Result<Option<(ResponseHeader, Bytes)>, FrameError> {
-    let Some(bytes) = input.first_chunk::<RESPONSE_HEADER_BYTES>() else { return Ok(None) };
-    let header = ResponseHeader::decode(bytes)?;
-    let whole = RESPONSE_HEADER_BYTES + header.length as usize + header.attachment as usize;
-    if input.len() < whole {
-        input.reserve((whole - input.len()).min(1 << 20));
-        return Ok(None);
-    }
-    let mut frame = input.split_to(whole);
-    frame.advance(RESPONSE_HEADER_BYTES);
-    frame.truncate(header.length as usize);
-    Ok(Some((header, frame.freeze())))
 }

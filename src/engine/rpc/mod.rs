@@ -3,6 +3,7 @@
 //! This directory handles frames and method numbers, but does not interpret the methods. Upstream: yalantinglibs `coro_rpc`.
 
 pub mod client;
+mod client_connection;
 pub mod connection;
 mod log;
 pub mod polls;
@@ -10,8 +11,12 @@ pub mod receipt;
 pub mod server;
 pub mod server_address;
 pub mod service;
+mod shared_stream;
+#[cfg(test)]
+mod tests;
 
-pub use client::{CallError, ConnectionError, RpcClient, Timeouts, master_calls};
+pub use client::{CallError, RpcClient, Timeouts, master_calls};
+pub use client_connection::ConnectionError;
 pub use polls::WorkerPolls;
 pub use receipt::Receipt;
 pub use server::{RpcServer, ServerConfig, StartError};

@@ -112,9 +112,10 @@ impl<E: Env> StoreClient<E> {
         Ok(Allocation { started, fence, replicas: replicas.collect(), held })
     }
 
-    /// Replaces the memory in `allocation` by errors if the connection to the master has been lost since, or if the memory was allocated
-    /// longer than `age_max` ago. The master may have assigned it to other objects: a master without its records at once, others when the
-    /// release timeout for unfinished puts has ended (600 s by default). Returns the time left.
+    /// Replaces the memory in `allocation` by errors if the connection to the master was lost before the last
+    /// [`check_connection`](StoreClient::check_connection), or if the memory was allocated longer than `age_max` ago.
+    /// The master may have assigned it to other objects: a master without its records at once, others when the release
+    /// timeout for unfinished puts has ended (600 s by default). Returns the time left.
     pub fn check(&self, keys: &[ObjectKey], allocation: &mut Allocation, age_max: Duration) -> Duration {
         let left = (allocation.started + age_max).since(self.inner.env.now());
         if self.fence() == allocation.fence && !left.is_zero() {

@@ -246,13 +246,11 @@ impl<E: Env> StoreClient<E> {
         results
     }
 
-    /// Lets this thread's runtime notice that the connection to the master was lost, if the thread has transferred bytes itself meanwhile.
-    pub async fn settle_connection(&self) {
-        if self.inner.config.transfer_threads == TransferThreads::Caller {
-            // The first pass of the runtime finds that the connection is readable, the second one reads from it.
-            tokio::task::yield_now().await;
-            tokio::task::yield_now().await;
-        }
+    /// Checks whether the master has closed the connection, even if this client's runtime has not run in the meantime.
+    /// Lookups and allocations over that connection then no longer hold, and the next call opens a new one. Costs at
+    /// most one system call.
+    pub fn check_connection(&self) {
+        self.inner.master.0.check_connection();
     }
 
     /// Returns the longest time for the transfers of one batch.
@@ -286,6 +284,11 @@ impl<E: Env> MasterChannel<E> {
     /// Number of connections to the master that were lost ([`RpcClient::losses`]).
     pub(in crate::engine::store) fn losses(&self) -> u64 {
         self.rpc.losses()
+    }
+
+    /// Counts a lost connection that the runtime has not noticed yet ([`RpcClient::check_connection`]).
+    fn check_connection(&self) {
+        self.rpc.check_connection();
     }
 }
 

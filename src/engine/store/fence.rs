@@ -4,12 +4,16 @@
 //! as long as the node keeps its memory mounted. A master that restarts without its records assigns the memory to other objects. It also
 //! closes its connections. So an answer holds until the connection over which it came is lost.
 //!
+//! Before fences are compared, [`StoreClient::check_connection`] queries the connection. The client's runtime may not
+//! have noticed the loss yet, for example because its thread has transferred bytes in the meantime.
+//!
 //! If a master's host loses power, nothing reports that the connection is lost. The client then notices it only at the next call.
 
 use crate::engine::env::Env;
 use crate::engine::store::StoreClient;
 
-/// The time before a call to the master. Two of them are equal if answers from then still hold, as far as this process has noticed.
+/// The time before a call to the master. Two of them are equal if answers from the first one still held at the last
+/// [`StoreClient::check_connection`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine::store) struct MasterFence {
     /// Number of connections to the master that were lost before.

@@ -105,6 +105,7 @@ impl<E: Env> StoreClient<E> {
         let (keys, sizes): (Vec<_>, Vec<_>) =
             objects.iter().map(|(key, parts)| (key.clone(), ObjectPart::total(parts) as u64)).unzip();
         let mut allocation = self.allocate(method, &keys, sizes, config, KeyHold::Call).await?;
+        self.check_connection();
         let limit = self.check(&keys, &mut allocation, self.inner.config.transfer_deadline);
         Ok(self.write_allocated(method, objects, allocation, limit).await)
     }

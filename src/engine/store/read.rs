@@ -98,8 +98,9 @@ impl<E: Env> StoreClient<E> {
                 results[index] = Err(error);
             }
         }
-        self.settle_connection().await;
-        let (now, is_lost) = (inner.env.now(), self.fence() != *fence);
+        self.check_connection();
+        let now = inner.env.now();
+        let is_lost = self.fence() != *fence;
         if let Some(metrics) = &inner.config.metrics {
             let bytes: usize = results.iter().flatten().sum();
             if bytes > 0 {

@@ -1,4 +1,4 @@
-//! Waits for readable descriptors, and wakes waiting threads.
+//! Waits for readable descriptors, detects closed connections, and wakes waiting threads.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -33,6 +33,17 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
         return if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) };
     }
     Ok(list[..fds.len()].iter().enumerate().filter(|(_, p)| p.revents != 0).fold(0, |bits, (i, _)| bits | 1 << i))
+}
+
+/// Whether the peer of this stream socket has closed or reset the connection. This is known before the bytes that it
+/// sent earlier have been read. Costs one system call, which neither waits nor reads.
+pub fn is_hung_up(socket: &impl AsFd) -> bool {
+    let mut query = libc::pollfd { fd: socket.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `query` is one entry, and the kernel uses it only during the call.
+    let found = unsafe { libc::poll(&raw mut query, 1, 0) };
+    // `POLLHUP` and `POLLERR` are reported without being requested. A signal makes the call fail only if nothing was
+    // found.
+    found > 0
 }
 
 /// An event that wakes threads that are waiting for its descriptor to become readable.
@@ -74,7 +85,52 @@ impl AsFd for WakeEvent {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::engine::sys::socket::discard_on_close;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (connected, listener.accept().unwrap().0)
+    }
+
+    /// Waits until the kernel has delivered the end of the connection, which it does asynchronously.
+    fn wait_until_hung_up(socket: &TcpStream) {
+        for _ in 0..10_000 {
+            if is_hung_up(socket) {
+                return;
+            }
+            wait_readable(&[], Duration::from_millis(1)).unwrap();
+        }
+        panic!("the peer's close was not noticed");
+    }
+
+    #[test]
+    fn unread_bytes_neither_look_like_a_close_nor_hide_one() {
+        let (socket, mut peer) = pair();
+        assert!(!is_hung_up(&socket));
+        peer.write_all(b"x").unwrap();
+        assert_eq!(socket.peek(&mut [0]).unwrap(), 1);
+        assert!(!is_hung_up(&socket));
+        drop(peer);
+        wait_until_hung_up(&socket);
+        let mut rest = Vec::new();
+        (&socket).read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"x");
+        assert!(is_hung_up(&socket));
+    }
+
+    #[test]
+    fn a_reset_connection_is_hung_up_even_after_its_error_was_read() {
+        let (socket, peer) = pair();
+        discard_on_close(&peer).unwrap();
+        drop(peer);
+        wait_until_hung_up(&socket);
+        assert_eq!((&socket).read(&mut [0]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(is_hung_up(&socket));
+    }
 
     #[test]
     fn a_wake_event_is_readable_until_cleared() {

@@ -48,7 +48,7 @@ impl PutSessions {
     fn worker<'a>(worker: &'a mut Option<Worker>, session: &Session) -> Result<&'a Worker, SessionError> {
         match worker {
             Some(worker) => {
-                worker.run(async |client| client.settle_connection().await);
+                worker.check_connection();
                 Ok(worker)
             }
             None => Ok(worker.insert(session.connect()?)),

@@ -91,6 +91,11 @@ impl Worker {
     pub fn run<T>(&self, operation: impl AsyncFnOnce(&StoreClient<RealEnv>) -> T) -> T {
         self.runtime.block_on(operation(&self.client))
     }
+
+    /// Makes the next call open a new connection if the master has closed this worker's while its runtime was idle.
+    pub fn check_connection(&self) {
+        self.client.check_connection();
+    }
 }
 
 /// Creates the runtime for background work.
@@ -154,8 +159,7 @@ impl Session {
         let idle = self.idle().pop();
         let worker = match idle {
             Some(worker) => {
-                // The master may have closed the connection while nothing ran.
-                worker.run(async |client| client.settle_connection().await);
+                worker.check_connection();
                 worker
             }
             None => self.connect()?,

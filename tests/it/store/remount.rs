@@ -4,8 +4,10 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 
+use mcctl::engine::store::TransferThreads;
 use mcctl::engine::transfer::tcp::{FramingVersion, RequestFrame};
 use mcctl::engine::transfer::{Op, OpKind, RemoteAddr};
 use mcctl::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation};
@@ -270,6 +272,20 @@ fn start_get(client: &Node<RealEnv>, name: &str) -> JoinHandle<Result<Vec<u8>, S
     tokio::spawn(async move { client.get(&key).await })
 }
 
+/// Runs `operation` on a thread of its own, which also transfers the bytes. The client's runtime does not run while the
+/// thread is blocked.
+fn on_own_thread<T: Send + 'static>(
+    client: &Node<RealEnv>,
+    operation: impl AsyncFnOnce(&StoreClient<RealEnv>) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let client = client.client().clone();
+    tokio::task::spawn_blocking(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(client.with_own_connection(TransferThreads::Caller)).unwrap();
+        runtime.block_on(operation(&client))
+    })
+}
+
 /// A master with the object `k` on a node whose answers the test controls, and two clients.
 async fn with_slow_node() -> (MasterServer<RealEnv>, SlowNode, Node<RealEnv>, Node<RealEnv>) {
     let (master, slow) = (master(free_port()).await, SlowNode::start());
@@ -334,6 +350,52 @@ async fn a_read_fails_if_the_master_is_gone_at_its_end() {
     request.answer(b"late");
     let error = in_time("the read", get).await.unwrap().expect_err("the lookup does not hold any more");
     assert!(error.is_transient(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_transfers_bytes_notices_that_the_master_is_gone() {
+    let (first, slow, client, _other) = with_slow_node().await;
+    let read = on_own_thread(&client, async |client| {
+        let keys = [key("k")];
+        let lookup = client.look_up(&keys).await.unwrap();
+        let parts = vec![Ok(ObjectPart::consecutive([slice(vec![0; 4])]))];
+        client.read_parts(&keys, &lookup, parts).await.remove(0)
+    });
+    let request = slow.request(OpKind::Read);
+    first.stop().await.unwrap();
+    // The kernel delivers the end of the connection asynchronously.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    request.answer(b"late");
+    let result = in_time("the read", read).await.unwrap();
+    assert!(matches!(result, Err(StoreError::LookupLost { .. })), "{result:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_not_written_if_the_master_went_away_while_the_thread_waited() {
+    let (first, _slow, client, _other) = with_slow_node().await;
+    let (allocated, is_allocated) = tokio::sync::oneshot::channel();
+    let (stopped, is_stopped) = channel();
+    let check = on_own_thread(&client, async move |client| {
+        let keys = [key("new")];
+        let config = ReplicateConfig::default();
+        let mut allocation = client.allocate(WriteMethod::Put, &keys, vec![4], &config, KeyHold::Call).await.unwrap();
+        client.check_connection();
+        client.check(&keys, &mut allocation, HOUR);
+        let first = allocation.replicas[0].clone();
+        allocated.send(()).unwrap();
+        is_stopped.recv().unwrap();
+        client.check_connection();
+        client.check(&keys, &mut allocation, HOUR);
+        (first, allocation.replicas.remove(0))
+    });
+    is_allocated.await.unwrap();
+    first.stop().await.unwrap();
+    // The kernel delivers the end of the connection asynchronously.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    stopped.send(()).unwrap();
+    let (before, after) = in_time("the check", check).await.unwrap();
+    assert!(before.is_ok(), "{before:?}");
+    assert!(matches!(after, Err(StoreError::AllocationLost { .. })), "{after:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
