@@ -9,6 +9,7 @@ mod lease;
 mod put;
 mod remove;
 mod restore;
+mod roles;
 mod segment;
 mod snapshot;
 
