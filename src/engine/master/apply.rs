@@ -5,16 +5,15 @@
 
 use std::time::Duration;
 
-use crate::engine::base::id::KEY_BYTES_MAX;
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::client::CLIENTS_MAX;
 use crate::engine::master::config::StorePolicy;
-use crate::engine::master::eviction::index::SoftPin;
 use crate::engine::master::mount::check_segment;
-use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra, ReplicaRecord};
+use crate::engine::master::object::{OBJECTS_MAX, ReplicaRecord};
+use crate::engine::master::object_records::RecordRole;
 use crate::engine::master::record::clock::RecordClock;
 use crate::engine::master::record::codec::{RecordError, RecordProblem};
-use crate::engine::master::record::{DataFormat, MasterRecord, ObjectContent, SegmentContent, read_payload};
+use crate::engine::master::record::{DataFormat, MasterRecord, SegmentContent, read_payload};
 use crate::engine::master::segment::SEGMENTS_MAX;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::snapshot::SnapshotStep;
@@ -154,117 +153,83 @@ impl StandbyState {
     }
 
     /// Applies one record, which was written `age` before `now`.
+    ///
+    /// The records of objects are only checked here, and applied by the function that a leader uses, too. A leader
+    /// makes the changes of the other records by different code: see [`MasterState::apply_record`].
     pub(super) fn apply(&mut self, now: Mono, age: Duration, record: &MasterRecord<'_>) -> Result<(), ApplyError> {
         let clock = RecordClock { now, age };
         match *record {
-            MasterRecord::SegmentMounted { slot, client, ref segment } => self.mount(slot, client, segment),
-            MasterRecord::SegmentClosed { slot, remaining_ms } => self.close(slot, clock.after(remaining_ms)),
+            MasterRecord::ObjectStarted(ref content) => self.check_new_object(content)?,
+            MasterRecord::ObjectRewritten { slot, .. } => self.check_write(slot, false)?,
+            MasterRecord::ObjectCompleted { slot, .. } => self.check_write(slot, true)?,
+            MasterRecord::ObjectErased { slot } => self.check_object(slot).map(|_| ())?,
+            MasterRecord::ObjectDiscarded { slot, .. } => self.check_discard(slot)?,
+            MasterRecord::ReplicasDropped { slot, kept } => self.check_kept(slot, kept)?,
+            MasterRecord::DiscardReleased { replica_id } => self.check_release(replica_id)?,
+            MasterRecord::SegmentMounted { slot, client, ref segment } => self.mount(slot, client, segment)?,
+            MasterRecord::SegmentClosed { slot, remaining_ms } => self.close(slot, clock.after(remaining_ms))?,
             MasterRecord::SegmentHeld { slot, remaining_ms } => {
                 self.check_segment_slot(slot)?;
                 self.state.set_hold(slot, clock.in_full(remaining_ms));
-                Ok(())
             }
             MasterRecord::SegmentHoldEnded { slot } => {
                 self.check_segment_slot(slot)?;
                 self.state.clear_hold(slot);
-                Ok(())
             }
-            MasterRecord::SegmentRetired { slot } => self.retire(slot),
+            MasterRecord::SegmentRetired { slot } => self.retire(slot)?,
             MasterRecord::ClientMarked { client, ok } => {
                 self.admit(client)?;
                 if let Some(record) = self.state.clients.get_mut(client) {
                     record.ok = ok;
                 }
                 self.registered.extend(ok.then_some(client));
-                Ok(())
             }
             MasterRecord::ClientExpired { client } => {
                 let record = self.state.clients.remove(client).ok_or(ApplyError::NoClient(client))?;
                 record.segments.into_iter().for_each(|slot| self.state.segments.condemn(slot));
-                Ok(())
-            }
-            MasterRecord::ObjectStarted(ref content) => {
-                let at = self.create(&clock, content)?;
-                self.state.objects[at].eviction.set_applied(true, clock.used(0));
-                Ok(())
-            }
-            MasterRecord::ObjectRewritten { slot, client, pending } => {
-                self.check_object(slot, false)?;
-                self.state.preserve(slot);
-                let owner = self.state.owners.acquire(client);
-                let object = &mut self.state.objects[slot];
-                let before = std::mem::replace(&mut object.owner, owner);
-                object.set_pending_pin(pending);
-                object.eviction.set_applied(true, object.eviction.lease_until());
-                self.state.owners.release(before);
-                Ok(())
-            }
-            MasterRecord::ObjectCompleted { slot, checksum } => {
-                self.check_object(slot, true)?;
-                self.state.preserve(slot);
-                let object = &mut self.state.objects[slot];
-                object.set_checksum(checksum);
-                if let Some(extra) = object.extra.as_mut() {
-                    extra.soft_pin.apply_pending(|ttl_ms| clock.after(ttl_ms));
-                }
-                object.eviction.set_applied(false, clock.used(0));
-                Ok(())
-            }
-            MasterRecord::ObjectErased { slot } => {
-                for (replica, bytes) in self.remove(slot)? {
-                    self.state.segments.uncount_replica(&replica, bytes);
-                }
-                Ok(())
-            }
-            MasterRecord::ObjectDiscarded { slot, remaining_ms } => {
-                let until = clock.in_full(remaining_ms);
-                for (replica, bytes) in self.remove(slot)? {
-                    self.discard(replica, bytes, until)?;
-                }
-                Ok(())
-            }
-            MasterRecord::ReplicasDropped { slot, kept } => self.keep_replicas(slot, kept.iter().collect()),
-            MasterRecord::DiscardReleased { replica_id } => {
-                let discarded = self.state.discards.remove(replica_id).ok_or(ApplyError::BadDiscard(replica_id))?;
-                self.state.segments.uncount_replica(&discarded.replica, discarded.bytes);
-                Ok(())
             }
             MasterRecord::ProcessTerms { lease_ms, hold_ms, complete } => {
                 self.state.complete_records = complete;
                 self.state.earlier_lease = Duration::from_millis(lease_ms);
                 self.state.open_at = (hold_ms > 0).then(|| clock.in_full(hold_ms));
-                Ok(())
             }
-            MasterRecord::HoldEnded => {
-                self.state.open_at = None;
-                Ok(())
-            }
+            MasterRecord::HoldEnded => self.state.open_at = None,
             MasterRecord::TableSizes { objects, segments, next_replica } => {
-                let fits = (self.state.objects.slots()..=OBJECTS_MAX).contains(&objects)
-                    && (self.state.segments.slots() as usize..=SEGMENTS_MAX).contains(&(segments as usize));
-                if !fits {
-                    return Err(ApplyError::BadSizes { objects, segments });
-                }
-                self.state.objects.extend_to(objects);
-                self.state.segments.extend_to(segments);
+                self.extend_tables(objects, segments)?;
                 self.state.segments.set_next_replica(next_replica);
-                Ok(())
             }
             MasterRecord::ObjectSaved { ref content, writing, checksum, lease_ms } => {
-                let at = self.create(&clock, content)?;
-                let object = &mut self.state.objects[at];
+                self.check_new_object(content)?;
+                self.state.insert_object(content, &StandbyRole(clock));
+                let object = &mut self.state.objects[content.slot];
                 object.set_checksum(checksum);
                 object.eviction.set_applied(writing, clock.used(lease_ms));
-                Ok(())
+                if !writing {
+                    self.state.count(content.slot);
+                }
             }
             MasterRecord::DiscardSaved { replica, bytes, remaining_ms } => {
-                if bytes == 0 || !self.state.segments.can_contain(&replica, bytes) {
+                let fits = bytes > 0 && self.state.segments.can_contain(&replica, bytes, 0);
+                if !fits || self.state.discards.contains(replica.id) {
                     return Err(ApplyError::BadDiscard(replica.id));
                 }
                 self.state.segments.count_replica(&replica, bytes);
-                self.discard(replica, bytes, clock.in_full(remaining_ms))
+                self.state.discards.add(replica, bytes, clock.in_full(remaining_ms));
             }
         }
+        self.state.apply_record(record, &StandbyRole(clock));
+        Ok(())
+    }
+
+    fn extend_tables(&mut self, objects: u32, segments: u32) -> Result<(), ApplyError> {
+        let fits = (self.state.objects.slots()..=OBJECTS_MAX).contains(&objects)
+            && (self.state.segments.slots() as usize..=SEGMENTS_MAX).contains(&(segments as usize));
+        if !fits {
+            return Err(ApplyError::BadSizes { objects, segments });
+        }
+        self.state.objects.extend_to(objects);
+        self.state.segments.extend_to(segments);
+        Ok(())
     }
 
     fn mount(&mut self, slot: SegmentSlot, client: ClientId, content: &SegmentContent<'_>) -> Result<(), ApplyError> {
@@ -311,89 +276,8 @@ impl StandbyState {
         Ok(())
     }
 
-    fn create(&mut self, clock: &RecordClock, content: &ObjectContent<'_>) -> Result<ObjectSlot, ApplyError> {
-        let ObjectContent { slot, key, client, size, hard_pin, group, pin_ms, pending, .. } = *content;
-        let objects = &self.state.objects;
-        if objects.get(slot).is_some() {
-            return Err(ApplyError::ObjectSlotInUse(slot.0));
-        }
-        if slot.0 > objects.slots() || slot.0 >= OBJECTS_MAX {
-            return Err(ApplyError::ObjectSlotTooHigh(slot.0));
-        }
-        if key.is_empty() || key.len() > KEY_BYTES_MAX || objects.find(objects.hash(key)).is_some() {
-            return Err(ApplyError::BadKey(slot.0));
-        }
-        let mut replicas = content.replicas.iter();
-        let first = replicas.next().ok_or(ApplyError::UnknownReplica(slot.0))?;
-        let rest: Vec<ReplicaRecord> = replicas.collect();
-        for replica in std::iter::once(&first).chain(&rest) {
-            if size == 0 || !self.state.segments.can_contain(replica, size) {
-                return Err(ApplyError::BadReplica { slot: slot.0, segment: replica.segment.0 });
-            }
-            self.state.segments.count_replica(replica, size);
-        }
-        let pin = SoftPin::new(pin_ms.map(|ms| clock.after(ms)), pending);
-        let extra = ObjectExtra { replicas: rest, soft_pin: pin, ..ObjectExtra::default() };
-        let owner = self.state.owners.acquire(client);
-        let new = NewObject { owner, size, replica: first, extra: extra.boxed(), hard_pin };
-        let state = &mut self.state;
-        state.claim_new(slot);
-        state.objects.insert_at(slot, state.objects.hash(key), new);
-        if let Some(group) = group {
-            state.groups.join(&mut state.objects, slot, group);
-        }
-        Ok(slot)
-    }
-
     fn check_segment_slot(&self, slot: SegmentSlot) -> Result<(), ApplyError> {
         self.state.segments.get(slot).map(|_| ()).ok_or(ApplyError::NoSegment(slot.0))
-    }
-
-    /// Checks that the slot contains an object, and whether a write is in progress.
-    fn check_object(&self, slot: ObjectSlot, writing: bool) -> Result<(), ApplyError> {
-        let object = self.state.objects.get(slot).ok_or(ApplyError::NoObject(slot.0))?;
-        match (object.eviction.is_writing(), writing) {
-            (true, false) => Err(ApplyError::Writing(slot.0)),
-            (false, true) => Err(ApplyError::NotWriting(slot.0)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes an object. Returns its replicas with their size. They are still counted.
-    fn remove(&mut self, slot: ObjectSlot) -> Result<Vec<(ReplicaRecord, u64)>, ApplyError> {
-        let state = &mut self.state;
-        state.preserve(slot);
-        let object = state.objects.get(slot).ok_or(ApplyError::NoObject(slot.0))?;
-        let replicas = object.replicas().map(|replica| (*replica, object.size)).collect();
-        state.objects[slot].eviction.set_applied(false, Mono::ZERO);
-        let removed = state.objects.remove(slot);
-        state.owners.release(removed.owner);
-        if let Some(membership) = removed.extra.and_then(|extra| extra.group) {
-            state.groups.remove_member(&mut state.objects, membership);
-        }
-        Ok(replicas)
-    }
-
-    fn discard(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) -> Result<(), ApplyError> {
-        if self.state.discards.contains(replica.id) {
-            return Err(ApplyError::BadDiscard(replica.id));
-        }
-        self.state.discards.add(replica, bytes, until);
-        Ok(())
-    }
-
-    fn keep_replicas(&mut self, slot: ObjectSlot, kept: Vec<ReplicaRecord>) -> Result<(), ApplyError> {
-        let object = self.state.objects.get(slot).ok_or(ApplyError::NoObject(slot.0))?;
-        let (size, before) = (object.size, object.replicas().copied().collect::<Vec<ReplicaRecord>>());
-        let mut left = before.iter();
-        let are_known = kept.iter().all(|replica| left.any(|other| other == replica));
-        let (first, rest) = kept.split_first().filter(|_| are_known).ok_or(ApplyError::UnknownReplica(slot.0))?;
-        self.state.preserve(slot);
-        for lost in before.iter().filter(|replica| !kept.contains(replica)) {
-            self.state.segments.uncount_replica(lost, size);
-        }
-        self.state.objects[slot].set_replicas(*first, rest.to_vec());
-        Ok(())
     }
 
     /// The slots of the segments that wait to be retired because their client has expired.
@@ -403,5 +287,39 @@ impl StandbyState {
             self.state.segments.get(*slot).is_some_and(|mounted| mounted.status == SegmentStatus::UNMOUNTING)
         };
         slots.filter(is_condemned).collect()
+    }
+}
+
+/// A master that only applies records.
+struct StandbyRole(RecordClock);
+
+impl RecordRole for StandbyRole {
+    fn pin_end(&self, ms: u64) -> Mono {
+        self.0.after(ms)
+    }
+
+    fn quarantine_end(&self, ms: u64) -> Mono {
+        self.0.in_full(ms)
+    }
+
+    fn begin_write(&self, state: &mut MasterState, at: ObjectSlot) {
+        state.objects[at].eviction.set_applied(true, self.0.used(0));
+    }
+
+    fn begin_rewrite(&self, state: &mut MasterState, at: ObjectSlot) {
+        let entry = &mut state.objects[at].eviction;
+        entry.set_applied(true, entry.lease_until());
+    }
+
+    fn end_write(&self, state: &mut MasterState, at: ObjectSlot) {
+        state.objects[at].eviction.set_applied(false, self.0.used(0));
+    }
+
+    fn unlist(&self, state: &mut MasterState, at: ObjectSlot) {
+        state.objects[at].eviction.set_applied(false, Mono::ZERO);
+    }
+
+    fn release(&self, state: &mut MasterState, replica: &ReplicaRecord, _bytes: u64, _is_mounted: bool) {
+        state.segments.release_reference(replica.segment);
     }
 }

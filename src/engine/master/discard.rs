@@ -32,10 +32,9 @@ impl Discards {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Removes and returns a replica that may be freed now.
-    pub fn pop_due(&mut self, now: Mono) -> Option<DiscardedReplica> {
-        let &(until, id) = self.due.first()?;
-        if until > now { None } else { self.remove(id) }
+    /// The id of a replica that may be freed at `now`.
+    pub fn first_due(&self, now: Mono) -> Option<u64> {
+        self.due.first().filter(|(until, _)| *until <= now).map(|(_, id)| *id)
     }
 
     /// Removes and returns the replica with this id.

@@ -246,19 +246,17 @@ impl ObjectTable {
         ));
     }
 
-    /// Inserts a new object, which is not in the eviction index. `key` must not be in the table.
+    /// The slot of the next new object.
+    #[inline]
+    pub fn next_slot(&self) -> ObjectSlot {
+        if self.spare == ObjectSlot::NIL { ObjectSlot(self.slots.len()) } else { self.spare }
+    }
+
+    /// Inserts a new object at the next slot.
+    #[cfg(test)]
     pub fn insert(&mut self, key: HashedKey<'_>, new: NewObject) -> ObjectSlot {
-        let object = self.record_of(key, new);
-        let at = if self.spare == ObjectSlot::NIL {
-            ObjectSlot(self.slots.push(object))
-        } else {
-            let at = self.spare;
-            self.spare = self.slots[at.0].eviction.neighbors().1;
-            self.slots[at.0] = object;
-            at
-        };
-        self.table.insert(key.hash, at.0);
-        self.len += 1;
+        let at = self.next_slot();
+        self.insert_at(at, key, new);
         at
     }
 
@@ -276,7 +274,9 @@ impl ObjectTable {
         }
     }
 
-    /// Inserts a new object at exactly this slot, which must be free or the next slot of the table. The list of free slots is wrong until
+    /// Inserts a new object, which is not in the eviction index, at exactly this slot. The slot must be free or the
+    /// next one of the table, and `key` must not be in the table. Unless the slot is that of
+    /// [`next_slot`](Self::next_slot), the list of free slots is wrong until
     /// [`relink_free_slots`](Self::relink_free_slots).
     pub fn insert_at(&mut self, at: ObjectSlot, key: HashedKey<'_>, new: NewObject) {
         let object = self.record_of(key, new);
@@ -284,6 +284,9 @@ impl ObjectTable {
             self.slots.push(object);
         } else {
             debug_assert!(self.get(at).is_none(), "a slot contains one object");
+            if at == self.spare {
+                self.spare = self.slots[at.0].eviction.neighbors().1;
+            }
             self.slots[at.0] = object;
         }
         self.table.insert(key.hash, at.0);
@@ -321,7 +324,7 @@ impl ObjectTable {
         object.eviction = EvictionEntry::free(self.spare);
         self.spare = at;
         self.len -= 1;
-        RemovedObject { extra: object.extra.take(), owner: object.owner }
+        RemovedObject { owner: object.owner, size: object.size, replica: object.replica, extra: object.extra.take() }
     }
 
     /// Returns the key of an object.
@@ -384,8 +387,19 @@ pub(super) struct NewObject {
 /// Resources of a removed object that the caller must release.
 #[derive(Debug)]
 pub(super) struct RemovedObject {
-    pub extra: Option<Box<ObjectExtra>>,
     pub owner: OwnerSlot,
+    /// Requested size of each replica in bytes.
+    pub size: u64,
+    replica: ReplicaRecord,
+    pub extra: Option<Box<ObjectExtra>>,
+}
+
+impl RemovedObject {
+    /// Iterates over all replicas, first replica first.
+    #[inline]
+    pub fn replicas(&self) -> impl Iterator<Item = &ReplicaRecord> {
+        std::iter::once(&self.replica).chain(self.extra.iter().flat_map(|extra| &extra.replicas))
+    }
 }
 
 #[cfg(test)]

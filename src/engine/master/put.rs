@@ -10,9 +10,10 @@ use crate::engine::alloc::placement::{self, PlacementRequest, Strategy};
 use crate::engine::base::id::KEY_BYTES_MAX;
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::config::StorePolicy;
-use crate::engine::master::eviction::index::{PendingPin, SoftPin};
-use crate::engine::master::object::{NewObject, OBJECTS_MAX, ObjectExtra};
+use crate::engine::master::eviction::index::PendingPin;
+use crate::engine::master::object::OBJECTS_MAX;
 use crate::engine::master::record::buffer::RepeatedCall;
+use crate::engine::master::record::clock::ChangeTimes;
 use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList, remaining_ms};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::state::MasterState;
@@ -189,15 +190,8 @@ impl MasterState {
             self.discard(at, now, until);
             return self.create(now, client, spec, inherited);
         }
-        self.preserve(at);
-        self.record(&MasterRecord::ObjectRewritten { slot: at, client, pending: spec.options.pin });
-        self.uncount(at);
-        let owner = self.owners.acquire(client);
-        let object = &mut self.objects[at];
-        let before = std::mem::replace(&mut object.owner, owner);
-        object.set_pending_pin(spec.options.pin);
-        self.owners.release(before);
-        self.order.begin_write(&mut self.objects, at, now);
+        let record = MasterRecord::ObjectRewritten { slot: at, client, pending: spec.options.pin };
+        self.commit(ChangeTimes::At(now), &record);
         Ok(self.describe(at))
     }
 
@@ -230,14 +224,8 @@ impl MasterState {
             // The object has no replica in this tier. Like upstream, return success without completing the memory write.
             return Ok(());
         }
-        self.preserve(at);
-        self.record(&MasterRecord::ObjectCompleted { slot: at, checksum });
-        let object = &mut self.objects[at];
-        object.set_checksum(checksum);
-        let size = object.size;
-        self.order.end_write(&mut self.objects, at, now);
-        self.count(at);
-        self.counters.value_bytes.record(size);
+        self.commit(ChangeTimes::At(now), &MasterRecord::ObjectCompleted { slot: at, checksum });
+        self.counters.value_bytes.record(self.objects[at].size);
         Ok(())
     }
 
@@ -305,40 +293,22 @@ impl MasterState {
         if (scratch.len() as u64) < options.replicas {
             self.counters.put_start_partial_allocations += 1;
         }
-        let extra = ObjectExtra {
-            replicas: more.to_vec(),
-            soft_pin: SoftPin::new(inherited.pin, options.pin),
-            ..ObjectExtra::default()
-        };
-        let new = NewObject {
-            owner: self.owners.acquire(client),
+        let slot = self.objects.next_slot();
+        let times = inherited.pin.map_or(ChangeTimes::At(now), |end| ChangeTimes::Until { now, end });
+        let record = MasterRecord::ObjectStarted(ObjectContent {
+            slot,
+            key,
+            client,
             size: bytes,
-            replica,
-            extra: extra.boxed(),
+            replicas: ReplicaList::Records { first: &replica, rest: more },
             hard_pin: options.hard_pin || inherited.hard_pin,
-        };
-        let hard_pin = new.hard_pin;
-        let at = self.objects.insert(self.objects.hash(key), new);
-        self.claim_new(at);
-        if let Some(records) = self.records.as_mut() {
-            records.add(&MasterRecord::ObjectStarted(ObjectContent {
-                slot: at,
-                key,
-                client,
-                size: bytes,
-                replicas: ReplicaList::Records { first: &replica, rest: more },
-                hard_pin,
-                group: inherited.group,
-                pin_ms: inherited.pin.map(|end| remaining_ms(now, end)),
-                pending: options.pin,
-            }));
-        }
-        if let Some(group) = inherited.group {
-            self.groups.join(&mut self.objects, at, group);
-        }
-        self.order.begin_write(&mut self.objects, at, now);
+            group: inherited.group,
+            pin_ms: inherited.pin.map(|end| remaining_ms(now, end)),
+            pending: options.pin,
+        });
+        self.commit(times, &record);
         self.scratch = scratch;
-        Ok(self.describe(at))
+        Ok(self.describe(slot))
     }
 }
 

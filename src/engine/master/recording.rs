@@ -6,9 +6,12 @@
 
 use crate::engine::base::Mono;
 use crate::engine::master::object::ReplicaRecord;
+use crate::engine::master::object_records::RecordRole;
 use crate::engine::master::planted::{PlantedMistake, is_planted};
 use crate::engine::master::record::buffer::{ClosedChange, RecordBuffer, RepeatedCall};
+use crate::engine::master::record::clock::ChangeTimes;
 use crate::engine::master::record::{MasterRecord, remaining_ms};
+use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 
 /// Maximum number of freed ranges that return to their allocators at once.
@@ -37,7 +40,16 @@ impl MasterState {
         self.durable(u64::MAX);
     }
 
-    /// Adds a record to the change in progress, if changes are recorded.
+    /// Makes the change of the objects that a record describes, and adds the record to the change in progress. The
+    /// record states what follows from the state now; `times` are its times. Everything else that records describe is
+    /// changed by the callers of [`record`](Self::record).
+    #[inline(always)]
+    pub(super) fn commit(&mut self, times: ChangeTimes, record: &MasterRecord<'_>) {
+        self.record(record);
+        self.apply_record(record, &LeaderRole(times));
+    }
+
+    /// Adds a record to the change in progress, if changes are recorded. The caller makes the change.
     #[inline]
     pub(super) fn record(&mut self, record: &MasterRecord<'_>) {
         if let Some(records) = self.records.as_mut() {
@@ -99,19 +111,52 @@ impl MasterState {
         }
         self.freed.is_any_durable()
     }
+}
 
-    /// Frees the memory of a replica of `bytes` bytes that no longer belongs to an object. It counts as free at once. If changes are
-    /// recorded, it is available only when the change in progress is durable.
-    pub(super) fn free(&mut self, replica: &ReplicaRecord, bytes: u64) {
-        let waits = self.records.as_ref().map(RecordBuffer::sequence);
+/// A master that serves calls.
+struct LeaderRole(ChangeTimes);
+
+impl RecordRole for LeaderRole {
+    #[inline]
+    fn pin_end(&self, ms: u64) -> Mono {
+        self.0.end(ms)
+    }
+
+    #[inline]
+    fn quarantine_end(&self, ms: u64) -> Mono {
+        self.0.end(ms)
+    }
+
+    #[inline]
+    fn begin_write(&self, state: &mut MasterState, at: ObjectSlot) {
+        state.order.begin_write(&mut state.objects, at, self.0.now());
+    }
+
+    #[inline]
+    fn begin_rewrite(&self, state: &mut MasterState, at: ObjectSlot) {
+        state.order.begin_write(&mut state.objects, at, self.0.now());
+    }
+
+    #[inline]
+    fn end_write(&self, state: &mut MasterState, at: ObjectSlot) {
+        state.order.end_write(&mut state.objects, at, self.0.now());
+    }
+
+    #[inline]
+    fn unlist(&self, state: &mut MasterState, at: ObjectSlot) {
+        state.order.remove(&mut state.objects, at);
+    }
+
+    /// Makes the memory available to other objects. If changes are recorded, it is available only when the change in
+    /// progress is durable.
+    #[inline]
+    fn release(&self, state: &mut MasterState, replica: &ReplicaRecord, bytes: u64, is_mounted: bool) {
+        let waits = state.records.as_ref().map(RecordBuffer::sequence);
         let waits = waits.filter(|_| !is_planted(PlantedMistake::RangeFreedBeforeItsRecord));
         match waits {
-            Some(sequence) if self.segments.stop_counting(replica, bytes) => {
-                self.freed.add(replica.segment, replica.ticket, bytes, sequence);
-            }
-            // The memory of a removed segment has no allocator.
-            Some(_) => self.segments.release(replica.segment, replica.ticket),
-            None => self.segments.free(replica, bytes),
+            Some(sequence) if is_mounted => state.freed.add(replica.segment, replica.ticket, bytes, sequence),
+            // Without records, or the memory of a removed segment, which has no allocator.
+            _ => state.segments.release(replica.segment, replica.ticket),
         }
     }
 }

@@ -186,8 +186,6 @@ fn rebuild_order(state: &mut MasterState, now: Mono, lease: Mono) -> u64 {
         state.order.restore(&mut state.objects, at, now, lease);
         if state.objects[at].eviction.is_writing() {
             writing += 1;
-        } else {
-            state.count(at);
         }
         if let Some(group) = state.objects[at].group() {
             state.groups.extend_lease(group, lease);

@@ -245,10 +245,17 @@ impl SegmentTable {
         Some(RetiredSegment { segment, client, last_of_name: left == 0 })
     }
 
-    /// Releases the memory of a replica.
-    pub fn free(&mut self, replica: &ReplicaRecord, bytes: u64) {
-        self.stop_counting(replica, bytes);
-        self.release(replica.segment, replica.ticket);
+    /// Counts a replica of a new object: its bytes as used, and its reference to the slot. The slot must exist.
+    #[inline]
+    pub fn count_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
+        let entry = &mut self.slots[replica.segment.index()];
+        entry.replicas += 1;
+        if let Some(mounted) = entry.mounted.as_mut() {
+            mounted.used += bytes;
+            self.used += bytes;
+        }
+        // The allocation of the replica has already chosen a higher number, unless it was made by another process.
+        self.next_replica = self.next_replica.max(replica.id.saturating_add(1));
     }
 
     /// Stops counting the bytes of a replica as used. The caller must call `release` later. Returns false if the segment has been removed.
@@ -358,14 +365,12 @@ impl SegmentPool for SegmentTable {
         let start = usize::try_from(draw % count as u64).unwrap_or(0);
         for i in 0..count.min(CHUNKS_TRIED_MAX) {
             let segment = segments[(start + i) % count];
-            let slot = &mut self.slots[segment.index()];
-            let Some(mounted) = slot.mounted.as_mut().filter(|mounted| mounted.status == SegmentStatus::OK) else {
+            let entry = &mut self.slots[segment.index()];
+            let Some(mounted) = entry.mounted.as_mut().filter(|mounted| mounted.status == SegmentStatus::OK) else {
                 continue;
             };
             if let Some(block) = mounted.memory.allocate(bytes) {
-                mounted.used += bytes;
-                self.used += bytes;
-                slot.replicas += 1;
+                // The record of the object counts the replica.
                 let id = self.next_replica;
                 self.next_replica += 1;
                 return Some(ReplicaRecord { segment, ticket: block.ticket, offset: block.offset, id });

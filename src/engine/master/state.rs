@@ -14,14 +14,13 @@
 //! * leases: `exist`, `replica_list`, `lease_replicas`
 //! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`, `extend_client_deadlines`
 //! * the passage of time: `tick`
-//! * records and snapshots: `start_recording`, `discard_restored_writes`, `end_recording`, `stop_recording`, `close_change`, `durable`, `begin_snapshot`, `snapshot_slice`, `cancel_snapshot`
+//! * records and snapshots: those in `recording`, `restore` and `snapshot`
 //!
 //! Several of them, and `contains_key`, also drop the replicas that they find on removed segments (`find`).
 //!
-//! If the state has a [`RecordBuffer`], the functions that make these changes also record them (`record`, `recording`). The records are
-//! added next to the change: in `create`, `upsert_start` and `put_end` for writes; in `erase`, `discard` and `keep_replicas` for removals;
-//! in `add_segment`, `remount`, `unmount_gracefully`, `retire`, `expire` and `end_holds_slice` for segments and clients; in `release_slice`
-//! for quarantined memory. Nothing else changes what a record describes. Leases, the eviction order and the end of a soft pin are not recorded.
+//! What a record of an object describes changes only in `apply_record` (`object_records`), which a leader calls through
+//! `commit`. The changes of segments and clients are recorded next to the change (`record`). Leases, the eviction order
+//! and the end of a soft pin are not recorded.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -39,6 +38,7 @@ use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::object::{ObjectTable, ReplicaRecord};
 use crate::engine::master::owner::OwnerTable;
 use crate::engine::master::record::buffer::RecordBuffer;
+use crate::engine::master::record::clock::ChangeTimes;
 use crate::engine::master::record::{MasterRecord, ReplicaList, remaining_ms};
 use crate::engine::master::segment::SegmentTable;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
@@ -70,7 +70,7 @@ pub struct MasterState {
     /// Number of complete objects without a hard pin. The eviction ratio refers to this number.
     pub(super) evictable: u64,
     pub(super) mem_replicas: u64,
-    /// Scratch buffer for the replicas of one object; kept to reuse its allocation.
+    /// Scratch buffer for the replicas of a new object; kept to reuse its allocation.
     pub(super) scratch: Vec<ReplicaRecord>,
     /// The records of the change in progress. `None`: changes are not recorded.
     pub(super) records: Option<RecordBuffer>,
@@ -207,34 +207,22 @@ impl MasterState {
 
     /// Frees the replicas for which `keep` returns false. At least one must remain.
     pub(super) fn keep_replicas(&mut self, at: ObjectSlot, keep: impl Fn(&SegmentTable, &ReplicaRecord) -> bool) {
-        self.preserve(at);
-        let (size, writing) = (self.objects[at].size, self.objects[at].eviction.is_writing());
-        let all: Vec<ReplicaRecord> = self.objects[at].replicas().copied().collect();
-        let (kept, lost): (Vec<ReplicaRecord>, Vec<ReplicaRecord>) =
-            all.into_iter().partition(|replica| keep(&self.segments, replica));
-        for replica in &lost {
-            self.free(replica, size);
-        }
-        if !writing {
-            self.mem_replicas -= lost.len() as u64;
-        }
+        let all = self.objects[at].replicas();
+        let kept: Vec<ReplicaRecord> = all.filter(|replica| keep(&self.segments, replica)).copied().collect();
         let (first, rest) = kept.split_first().expect("the caller checked that at least one remains");
-        self.record(&MasterRecord::ReplicasDropped { slot: at, kept: ReplicaList::Records { first, rest } });
-        self.objects[at].set_replicas(*first, rest.to_vec());
+        let kept = ReplicaList::Records { first, rest };
+        self.commit(ChangeTimes::Untimed, &MasterRecord::ReplicasDropped { slot: at, kept });
     }
 
     /// Removes an object and frees its memory.
     pub(super) fn erase(&mut self, at: ObjectSlot) {
-        self.preserve(at);
-        self.record(&MasterRecord::ObjectErased { slot: at });
-        self.erase_with(at, |state, replica, size| state.free(&replica, size));
+        self.commit(ChangeTimes::Untimed, &MasterRecord::ObjectErased { slot: at });
     }
 
     /// Removes an object at `now` and quarantines its memory until `until`.
     pub(super) fn discard(&mut self, at: ObjectSlot, now: Mono, until: Mono) {
-        self.preserve(at);
-        self.record(&MasterRecord::ObjectDiscarded { slot: at, remaining_ms: remaining_ms(now, until) });
-        self.erase_with(at, |state, replica, size| state.discards.add(replica, size, until));
+        let record = MasterRecord::ObjectDiscarded { slot: at, remaining_ms: remaining_ms(now, until) };
+        self.commit(ChangeTimes::Until { now, end: until }, &record);
     }
 
     /// Removes an unfinished write. If the write replaces a value in place, readers may still read the memory under the lease on that
@@ -242,42 +230,6 @@ impl MasterState {
     pub(super) fn abandon(&mut self, at: ObjectSlot, now: Mono) {
         let lease = self.objects[at].eviction.lease_until();
         if now < lease { self.discard(at, now, lease) } else { self.erase(at) }
-    }
-
-    /// Removes an object, and then passes each of its replicas and its size to `give_back`. The caller has recorded the removal.
-    fn erase_with(&mut self, at: ObjectSlot, give_back: impl Fn(&mut MasterState, ReplicaRecord, u64)) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        let object = &self.objects[at];
-        let size = object.size;
-        scratch.extend(object.replicas());
-        if !object.eviction.is_writing() {
-            self.uncount(at);
-        }
-        self.order.remove(&mut self.objects, at);
-        let removed = self.objects.remove(at);
-        self.owners.release(removed.owner);
-        if let Some(membership) = removed.extra.and_then(|extra| extra.group) {
-            self.groups.remove_member(&mut self.objects, membership);
-        }
-        for replica in scratch.drain(..) {
-            give_back(self, replica, size);
-        }
-        self.scratch = scratch;
-    }
-
-    /// Counts an object that has become complete.
-    pub(super) fn count(&mut self, at: ObjectSlot) {
-        let object = &self.objects[at];
-        self.mem_replicas += object.replicas().count() as u64;
-        self.evictable += u64::from(!object.eviction.hard_pin());
-    }
-
-    /// Stops counting an object that is no longer complete.
-    pub(super) fn uncount(&mut self, at: ObjectSlot) {
-        let object = &self.objects[at];
-        self.mem_replicas -= object.replicas().count() as u64;
-        self.evictable -= u64::from(!object.eviction.hard_pin());
     }
 
     /// The time until which the object is protected by its own lease or its group's.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::master::effect::{Effects, UnmountReason};
 use crate::engine::master::record::MasterRecord;
+use crate::engine::master::record::clock::ChangeTimes;
 use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::SegmentStatus;
@@ -170,9 +171,8 @@ impl MasterState {
     fn release_slice(&mut self, now: Mono) -> u64 {
         let mut released = 0;
         for _ in 0..WRITES_PER_SLICE {
-            if let Some(discarded) = self.discards.pop_due(now) {
-                self.record(&MasterRecord::DiscardReleased { replica_id: discarded.replica.id });
-                self.free(&discarded.replica, discarded.bytes);
+            if let Some(replica_id) = self.discards.first_due(now) {
+                self.commit(ChangeTimes::Untimed, &MasterRecord::DiscardReleased { replica_id });
             } else {
                 match self.order.first_writing() {
                     Some(at) if self.objects[at].eviction.put_start() + self.policy.put_release_after <= now => {

@@ -3,11 +3,12 @@
 //! Unfinished writes are ordered by their start, soft-pinned objects by lease end. An [`EvictionPolicy`] orders the evictable objects.
 //! Hard-pinned objects are in no order.
 //!
-//! The index depends on an object's lease, pins and start of its write. These are private to this file ([`EvictionEntry`], [`SoftPin`]) and
-//! change only in functions of [`EvictionIndex`], which move the object at the same time.
+//! The index depends on an object's lease, pins and start of its write. These are private to this file
+//! ([`EvictionEntry`], [`SoftPin`]) and change only in functions of [`EvictionIndex`], which move the object at the
+//! same time. The exception is the soft pin of an object that is being written: the order of unfinished writes does not
+//! depend on it.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::master::eviction::list::RecordList;
@@ -204,14 +205,12 @@ impl EvictionIndex {
         self.writing.append(objects, at);
     }
 
-    /// Records the end of a write: the pending change of the soft pin takes effect, and the object becomes evictable unless it is pinned.
+    /// Records the end of a write: the object becomes evictable unless it is pinned. The pending change of the soft pin
+    /// has taken effect.
     pub fn end_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         self.remove(objects, at);
-        let object = &mut objects[at];
-        object.eviction.lease_until = object.eviction.lease_until.max(now);
-        if let Some(extra) = object.extra.as_mut() {
-            extra.soft_pin.apply_pending(|ttl_ms| now + Duration::from_millis(ttl_ms));
-        }
+        let entry = &mut objects[at].eviction;
+        entry.lease_until = entry.lease_until.max(now);
         self.insert(objects, at, now);
     }
 

@@ -1,4 +1,4 @@
-//! The times in records, on the clock of the process that applies them.
+//! The times in records, on the clock of the process that makes the change or applies the record.
 
 use std::time::Duration;
 
@@ -32,5 +32,40 @@ impl RecordClock {
         let from = self.now + USED_ORIGIN - self.age;
         let distance = Duration::from_millis(ms.unsigned_abs());
         if ms < 0 { from - distance } else { from + distance }
+    }
+}
+
+/// The times of a leader's change, on its own clock. They are precise: a record contains durations in milliseconds,
+/// rounded up.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine::master) enum ChangeTimes {
+    /// The change does not depend on the time.
+    Untimed,
+    /// The change is made at this time. A duration in the record counts from it.
+    At(Mono),
+    /// The change is made at `now`. The duration in the record ends at `end`.
+    Until { now: Mono, end: Mono },
+}
+
+impl ChangeTimes {
+    /// When the change is made.
+    #[inline]
+    pub fn now(self) -> Mono {
+        match self {
+            ChangeTimes::At(now) | ChangeTimes::Until { now, .. } => now,
+            ChangeTimes::Untimed => {
+                debug_assert!(false, "the change depends on the time");
+                Mono::ZERO
+            }
+        }
+    }
+
+    /// When the duration in the record ends, which is `ms` milliseconds long.
+    #[inline]
+    pub fn end(self, ms: u64) -> Mono {
+        match self {
+            ChangeTimes::Until { end, .. } => end,
+            ChangeTimes::At(_) | ChangeTimes::Untimed => self.now() + Duration::from_millis(ms),
+        }
     }
 }

@@ -193,6 +193,26 @@ impl<'a> ReplicaList<'a> {
     }
 }
 
+impl ReplicaList<'_> {
+    /// Copies the replicas: the first one, and the others. `None` if there is none, which a decoded list excludes.
+    #[inline]
+    pub fn to_records(self) -> Option<(ReplicaRecord, Vec<ReplicaRecord>)> {
+        if let ReplicaList::Records { first, rest } = self {
+            return Some((*first, rest.to_vec()));
+        }
+        let mut replicas = self.iter();
+        Some((replicas.next()?, replicas.collect()))
+    }
+
+    /// Returns true if there is only one replica.
+    pub fn is_single(self) -> bool {
+        match self {
+            ReplicaList::Records { rest, .. } => rest.is_empty(),
+            ReplicaList::Encoded { count, .. } => count == 1,
+        }
+    }
+}
+
 impl PartialEq for ReplicaList<'_> {
     fn eq(&self, other: &Self) -> bool {
         let place = |replica: ReplicaRecord| (replica.segment, replica.offset, replica.id);

@@ -75,31 +75,20 @@ impl SegmentTable {
     }
 
     /// Returns true if the slot exists and, if its segment is mounted, the range lies within the segment and the segment has that much
-    /// unused memory.
-    pub fn can_contain(&self, replica: &ReplicaRecord, bytes: u64) -> bool {
+    /// unused memory. `reserved` more bytes of the segment count as used.
+    pub fn can_contain(&self, replica: &ReplicaRecord, bytes: u64, reserved: u64) -> bool {
         let Some(entry) = self.slots.get(replica.segment.index()) else { return false };
         let fits = |bytes: Option<u64>, size: u64| bytes.is_some_and(|bytes| bytes <= size);
         entry.mounted.as_ref().is_none_or(|mounted| {
             let size = mounted.segment.size;
-            fits(replica.offset.checked_add(bytes), size) && fits(mounted.used.checked_add(bytes), size)
+            let used = mounted.used.checked_add(reserved);
+            fits(replica.offset.checked_add(bytes), size) && fits(used.and_then(|used| used.checked_add(bytes)), size)
         })
     }
 
-    /// Counts a replica that was restored.
-    pub fn count_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
-        let entry = &mut self.slots[replica.segment.index()];
-        entry.replicas += 1;
-        if let Some(mounted) = entry.mounted.as_mut() {
-            mounted.used += bytes;
-            self.used += bytes;
-        }
-        self.next_replica = self.next_replica.max(replica.id.saturating_add(1));
-    }
-
-    /// Stops counting a replica that was restored.
-    pub fn uncount_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
-        self.stop_counting(replica, bytes);
-        self.slots[replica.segment.index()].replicas -= 1;
+    /// Removes a replica's reference to the slot. For a table without allocators; see [`release`](Self::release).
+    pub fn release_reference(&mut self, segment: SegmentSlot) {
+        self.slots[segment.index()].replicas -= 1;
     }
 
     /// The id that the next replica gets.

@@ -8,6 +8,7 @@ mod lease;
 mod put;
 mod remove;
 mod restore;
+mod roles;
 mod segment;
 mod snapshot;
 

@@ -1,0 +1,186 @@
+//! The changes that the object records describe. Both roles of a master make them with [`MasterState::apply_record`]: a
+//! leader when it records a change, a standby or a restart when it reads the record.
+//!
+//! This file changes what records describe: objects, their owners and groups, quarantined replicas, and the sums over
+//! them. What only one role has is behind [`RecordRole`]: a leader has an eviction order and allocators, a standby has
+//! the times at which objects were used.
+
+use crate::engine::base::{ClientId, Mono};
+use crate::engine::master::eviction::index::{PendingPin, SoftPin};
+use crate::engine::master::object::{NewObject, ObjectExtra, RemovedObject, ReplicaRecord};
+use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList};
+use crate::engine::master::slots::ObjectSlot;
+use crate::engine::master::state::MasterState;
+
+/// What differs between the roles when a record is applied.
+pub(super) trait RecordRole {
+    /// When a soft pin ends that lasts `ms` milliseconds according to the record.
+    fn pin_end(&self, ms: u64) -> Mono;
+    /// When a quarantine ends that lasts `ms` milliseconds according to the record.
+    fn quarantine_end(&self, ms: u64) -> Mono;
+    /// Marks a new object as being written.
+    fn begin_write(&self, state: &mut MasterState, at: ObjectSlot);
+    /// Marks a complete object as being written.
+    fn begin_rewrite(&self, state: &mut MasterState, at: ObjectSlot);
+    /// Marks an object as complete.
+    fn end_write(&self, state: &mut MasterState, at: ObjectSlot);
+    /// Takes an object that is about to be removed out of the eviction index.
+    fn unlist(&self, state: &mut MasterState, at: ObjectSlot);
+    /// Releases the memory of a replica of `bytes` bytes, which is no longer counted. `is_mounted`: its segment has not
+    /// been removed.
+    fn release(&self, state: &mut MasterState, replica: &ReplicaRecord, bytes: u64, is_mounted: bool);
+}
+
+impl MasterState {
+    /// Makes the change of the objects that a record describes. The record must fit the state: a leader builds it from
+    /// the state, a standby checks it first.
+    ///
+    /// The functions that this one calls are inlined into those of the leader, which pass one kind of record each.
+    #[inline(always)]
+    pub(super) fn apply_record<R: RecordRole>(&mut self, record: &MasterRecord<'_>, role: &R) {
+        match *record {
+            MasterRecord::ObjectStarted(ref content) => {
+                self.insert_object(content, role);
+                role.begin_write(self, content.slot);
+            }
+            MasterRecord::ObjectRewritten { slot, client, pending } => self.rewrite_object(slot, client, pending, role),
+            MasterRecord::ObjectCompleted { slot, checksum } => self.complete_object(slot, checksum, role),
+            MasterRecord::ObjectErased { slot } => {
+                let removed = self.remove_object(slot, role);
+                for replica in removed.replicas() {
+                    self.release_replica(replica, removed.size, role);
+                }
+            }
+            MasterRecord::ObjectDiscarded { slot, remaining_ms } => {
+                let until = role.quarantine_end(remaining_ms);
+                let removed = self.remove_object(slot, role);
+                for replica in removed.replicas() {
+                    self.discards.add(*replica, removed.size, until);
+                }
+            }
+            MasterRecord::ReplicasDropped { slot, kept } => self.drop_replicas(slot, kept, role),
+            MasterRecord::DiscardReleased { replica_id } => {
+                if let Some(discarded) = self.discards.remove(replica_id) {
+                    self.release_replica(&discarded.replica, discarded.bytes, role);
+                }
+            }
+            // The roles make these changes by different code. A leader's segments have allocators and names that are
+            // offered for new objects, its clients have deadlines, and it moves the description of a segment into its
+            // table instead of copying it.
+            MasterRecord::SegmentMounted { .. }
+            | MasterRecord::SegmentClosed { .. }
+            | MasterRecord::SegmentHeld { .. }
+            | MasterRecord::SegmentHoldEnded { .. }
+            | MasterRecord::SegmentRetired { .. }
+            | MasterRecord::ClientMarked { .. }
+            | MasterRecord::ClientExpired { .. } => {}
+            // A process states its own terms, and stores those of the processes before it.
+            MasterRecord::ProcessTerms { .. } | MasterRecord::HoldEnded => {}
+            // A leader writes snapshots, but does not read them.
+            MasterRecord::TableSizes { .. } | MasterRecord::ObjectSaved { .. } | MasterRecord::DiscardSaved { .. } => {}
+        }
+    }
+
+    /// Inserts a new object, which is neither complete nor being written yet.
+    #[inline]
+    pub(super) fn insert_object<R: RecordRole>(&mut self, content: &ObjectContent<'_>, role: &R) {
+        // A list without replicas cannot be decoded.
+        let Some((replica, replicas)) = content.replicas.to_records() else { return };
+        self.segments.count_replica(&replica, content.size);
+        for more in &replicas {
+            self.segments.count_replica(more, content.size);
+        }
+        let soft_pin = SoftPin::new(content.pin_ms.map(|ms| role.pin_end(ms)), content.pending);
+        let extra = ObjectExtra { replicas, soft_pin, ..ObjectExtra::default() };
+        let new = NewObject {
+            owner: self.owners.acquire(content.client),
+            size: content.size,
+            replica,
+            extra: extra.boxed(),
+            hard_pin: content.hard_pin,
+        };
+        self.claim_new(content.slot);
+        self.objects.insert_at(content.slot, self.objects.hash(content.key), new);
+        if let Some(group) = content.group {
+            self.groups.join(&mut self.objects, content.slot, group);
+        }
+    }
+
+    #[inline]
+    fn rewrite_object<R: RecordRole>(&mut self, at: ObjectSlot, client: ClientId, pending: PendingPin, role: &R) {
+        self.preserve(at);
+        self.uncount(at);
+        let owner = self.owners.acquire(client);
+        let object = &mut self.objects[at];
+        let before = std::mem::replace(&mut object.owner, owner);
+        object.set_pending_pin(pending);
+        self.owners.release(before);
+        role.begin_rewrite(self, at);
+    }
+
+    #[inline]
+    fn complete_object<R: RecordRole>(&mut self, at: ObjectSlot, checksum: Option<u64>, role: &R) {
+        self.preserve(at);
+        let object = &mut self.objects[at];
+        object.set_checksum(checksum);
+        if let Some(extra) = object.extra.as_mut() {
+            extra.soft_pin.apply_pending(|ttl_ms| role.pin_end(ttl_ms));
+        }
+        role.end_write(self, at);
+        self.count(at);
+    }
+
+    /// Removes an object. The caller releases or quarantines its replicas, which are still counted in their segments.
+    #[inline]
+    fn remove_object<R: RecordRole>(&mut self, at: ObjectSlot, role: &R) -> RemovedObject {
+        self.preserve(at);
+        if !self.objects[at].eviction.is_writing() {
+            self.uncount(at);
+        }
+        role.unlist(self, at);
+        let removed = self.objects.remove(at);
+        self.owners.release(removed.owner);
+        if let Some(membership) = removed.extra.as_ref().and_then(|extra| extra.group) {
+            self.groups.remove_member(&mut self.objects, membership);
+        }
+        removed
+    }
+
+    fn drop_replicas<R: RecordRole>(&mut self, at: ObjectSlot, kept: ReplicaList<'_>, role: &R) {
+        let Some((first, rest)) = kept.to_records() else { return };
+        self.preserve(at);
+        let object = &self.objects[at];
+        let size = object.size;
+        let before: Vec<ReplicaRecord> = object.replicas().copied().collect();
+        if !object.eviction.is_writing() {
+            self.mem_replicas -= (before.len() - rest.len() - 1) as u64;
+        }
+        for lost in before.iter().filter(|replica| **replica != first && !rest.contains(replica)) {
+            self.release_replica(lost, size, role);
+        }
+        self.objects[at].set_replicas(first, rest);
+    }
+
+    /// Stops counting a replica of `bytes` bytes in its segment, and releases its memory.
+    #[inline]
+    fn release_replica<R: RecordRole>(&mut self, replica: &ReplicaRecord, bytes: u64, role: &R) {
+        let is_mounted = self.segments.stop_counting(replica, bytes);
+        role.release(self, replica, bytes, is_mounted);
+    }
+
+    /// Counts an object that has become complete.
+    #[inline]
+    pub(super) fn count(&mut self, at: ObjectSlot) {
+        let object = &self.objects[at];
+        self.mem_replicas += object.replicas().count() as u64;
+        self.evictable += u64::from(!object.eviction.hard_pin());
+    }
+
+    /// Stops counting an object that is no longer complete.
+    #[inline]
+    fn uncount(&mut self, at: ObjectSlot) {
+        let object = &self.objects[at];
+        self.mem_replicas -= object.replicas().count() as u64;
+        self.evictable -= u64::from(!object.eviction.hard_pin());
+    }
+}

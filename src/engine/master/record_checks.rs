@@ -1,0 +1,105 @@
+//! Checks that a record of an object fits the state of a standby. A record that does not means that the data is
+//! damaged, or that payloads are missing. [`MasterState::apply_record`] requires a record that fits.
+//!
+//! [`MasterState::apply_record`]: crate::engine::master::state::MasterState::apply_record
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engine::base::id::KEY_BYTES_MAX;
+use crate::engine::master::apply::{ApplyError, StandbyState};
+use crate::engine::master::object::{OBJECTS_MAX, ObjectRecord};
+use crate::engine::master::record::{ObjectContent, ReplicaList};
+use crate::engine::master::slots::ObjectSlot;
+
+impl StandbyState {
+    /// Checks the record of a new object.
+    ///
+    /// # Errors
+    /// `ObjectSlotInUse`, `ObjectSlotTooHigh`, `BadKey`, `BadReplica`.
+    pub(super) fn check_new_object(&self, content: &ObjectContent<'_>) -> Result<(), ApplyError> {
+        let ObjectContent { slot, key, size, replicas, .. } = *content;
+        let objects = &self.state.objects;
+        if objects.get(slot).is_some() {
+            return Err(ApplyError::ObjectSlotInUse(slot.0));
+        }
+        if slot.0 > objects.slots() || slot.0 >= OBJECTS_MAX {
+            return Err(ApplyError::ObjectSlotTooHigh(slot.0));
+        }
+        if key.is_empty() || key.len() > KEY_BYTES_MAX || objects.find(objects.hash(key)).is_some() {
+            return Err(ApplyError::BadKey(slot.0));
+        }
+        self.check_replicas(slot, size, replicas)
+    }
+
+    /// Checks that each segment can contain its replicas of `size` bytes.
+    fn check_replicas(&self, at: ObjectSlot, size: u64, replicas: ReplicaList<'_>) -> Result<(), ApplyError> {
+        // The bytes in each segment that the replicas so far require. An object with one replica needs no such sums.
+        let mut reserved: BTreeMap<u32, u64> = BTreeMap::new();
+        for replica in replicas.iter() {
+            let segment = replica.segment.0;
+            let before = reserved.get(&segment).copied().unwrap_or(0);
+            if size == 0 || !self.state.segments.can_contain(&replica, size, before) {
+                return Err(ApplyError::BadReplica { slot: at.0, segment });
+            }
+            if !replicas.is_single() {
+                reserved.insert(segment, before.saturating_add(size));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the slot contains an object, and whether a write is in progress.
+    ///
+    /// # Errors
+    /// `NoObject`, `Writing`, `NotWriting`.
+    pub(super) fn check_write(&self, slot: ObjectSlot, writing: bool) -> Result<(), ApplyError> {
+        match (self.check_object(slot)?.eviction.is_writing(), writing) {
+            (true, false) => Err(ApplyError::Writing(slot.0)),
+            (false, true) => Err(ApplyError::NotWriting(slot.0)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the object in the slot.
+    ///
+    /// # Errors
+    /// `NoObject`.
+    pub(super) fn check_object(&self, slot: ObjectSlot) -> Result<&ObjectRecord, ApplyError> {
+        self.state.objects.get(slot).ok_or(ApplyError::NoObject(slot.0))
+    }
+
+    /// Checks that the slot contains an object, none of whose replicas is quarantined.
+    ///
+    /// # Errors
+    /// `NoObject`, `BadDiscard`.
+    pub(super) fn check_discard(&self, slot: ObjectSlot) -> Result<(), ApplyError> {
+        let object = self.check_object(slot)?;
+        let mut ids: BTreeSet<u64> = BTreeSet::new();
+        for replica in object.replicas() {
+            // In damaged data, two replicas of an object may have the same id.
+            let is_repeated = !object.more_replicas().is_empty() && !ids.insert(replica.id);
+            if is_repeated || self.state.discards.contains(replica.id) {
+                return Err(ApplyError::BadDiscard(replica.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a replica with this id is quarantined.
+    ///
+    /// # Errors
+    /// `BadDiscard`.
+    pub(super) fn check_release(&self, replica_id: u64) -> Result<(), ApplyError> {
+        if self.state.discards.contains(replica_id) { Ok(()) } else { Err(ApplyError::BadDiscard(replica_id)) }
+    }
+
+    /// Checks that the object has the replicas that it keeps, in the same order.
+    ///
+    /// # Errors
+    /// `NoObject`, `UnknownReplica`.
+    pub(super) fn check_kept(&self, slot: ObjectSlot, kept: ReplicaList<'_>) -> Result<(), ApplyError> {
+        let mut left = self.check_object(slot)?.replicas();
+        let are_known = kept.iter().all(|replica| left.any(|other| *other == replica));
+        if are_known { Ok(()) } else { Err(ApplyError::UnknownReplica(slot.0)) }
+    }
+}
