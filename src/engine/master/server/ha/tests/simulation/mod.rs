@@ -55,7 +55,7 @@ fn a_run_can_be_repeated() {
 fn no_acknowledged_put_is_lost_by_a_failover() {
     let mut totals = Totals::default();
     let first = std::env::var("MCCTL_HA_FIRST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    for seed in first..first + seeds(200) {
+    for seed in first..first + seeds(60) {
         match run(seed) {
             Ok(world) => {
                 let operations = world.totals.operations();
