@@ -3,7 +3,7 @@
 use super::event::Event;
 use super::report::Violation;
 use super::request::{Reply, Request};
-use super::world::World;
+use super::world::{AckedPut, World};
 use crate::engine::base::rng::Rng;
 use crate::engine::master::tests::NOT_FOUND;
 
@@ -190,7 +190,7 @@ impl World {
                     self.totals.puts += 1;
                     self.last_put = self.now;
                     self.trace(|| format!("acknowledged {key}"));
-                    self.acked.insert(key, put.at);
+                    self.acked.insert(key, AckedPut { at: put.at, since: self.now });
                 }
             }
             (Request::End(_, key), Reply::Failed(_)) => {
@@ -198,6 +198,11 @@ impl World {
                 self.junk.push(key);
             }
             (Request::Remove(key), Reply::Failed(code)) if code != NOT_FOUND.0 => self.junk.push(key),
+            (Request::Read(key), Reply::Missing) => {
+                if self.acked.get(&key).is_some_and(|put| put.since <= client.sent) {
+                    return Err(Violation::Lost { key });
+                }
+            }
             (Request::Read(key), Reply::At(at)) => {
                 let sent = client.sent;
                 let wait = self.rng.below(20_000) as u64;

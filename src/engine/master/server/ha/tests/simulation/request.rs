@@ -37,6 +37,8 @@ pub enum Reply {
     Remount,
     /// The address of the value.
     At(u64),
+    /// A read: the state has no complete object with this key.
+    Missing,
 }
 
 /// What a master does with a call.
@@ -81,7 +83,12 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
         }
     }
     let ((reply, view), mut receipt) = shared.call(None, |call| {
-        let reply = process(call, request);
+        let mut reply = process(call, request);
+        if let (Request::Read(key), Reply::Failed(_)) = (request, reply)
+            && call.0.with_state(|state, _, _| state.peek(key.as_bytes()).is_err())
+        {
+            reply = Reply::Missing;
+        }
         (reply, call.0.with_state(|state, _, _| state.view))
     });
     if matches!(request, Request::Start(..) | Request::End(..)) {

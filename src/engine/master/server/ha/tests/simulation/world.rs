@@ -34,8 +34,8 @@ pub struct World {
     next_event: u64,
     /// Bytes in the clients' segments: what was written at an address.
     pub memory: BTreeMap<u64, String>,
-    /// Acknowledged keys, and the address of their value.
-    pub acked: BTreeMap<String, u64>,
+    /// Acknowledged keys that no client has tried to remove.
+    pub acked: BTreeMap<String, AckedPut>,
     /// Keys to be removed, because the outcome of a call is unknown.
     pub junk: Vec<String>,
     /// The latest election whose winner has answered.
@@ -52,6 +52,13 @@ pub struct World {
     pub sync_writes: u64,
     /// Number of events, and the sum of their digests, which show whether a run can be repeated.
     pub(super) trail: (u64, u64),
+}
+
+/// An acknowledged put: the address of its value, and when the client got the response.
+#[derive(Clone, Copy, Debug)]
+pub struct AckedPut {
+    pub at: u64,
+    pub since: u64,
 }
 
 /// An event, and its time. The earliest one is the greatest.
@@ -257,12 +264,12 @@ impl World {
         let Some(leader) = self.nodes.iter().find(leads).and_then(|node| node.process.as_ref()) else {
             return Err(Violation::NoService { roles: self.roles() });
         };
-        for (key, at) in &self.acked {
+        for (key, put) in &self.acked {
             let found = leader.shared.with_guarded(None, |guarded, _, _| guarded.state.peek(key.as_bytes()).is_ok());
             if !found {
                 return Err(Violation::Lost { key: key.clone() });
             }
-            let found = self.memory.get(at);
+            let found = self.memory.get(&put.at);
             if found != Some(key) {
                 return Err(Violation::OtherBytes { key: key.clone(), found: found.cloned() });
             }
