@@ -61,12 +61,14 @@ impl<T> Chunked<T> {
 
 impl<T> Index<u32> for Chunked<T> {
     type Output = T;
+    #[inline]
     fn index(&self, at: u32) -> &T {
         &self.chunks[at as usize >> CHUNK_BITS][at as usize & (CHUNK - 1)]
     }
 }
 
 impl<T> IndexMut<u32> for Chunked<T> {
+    #[inline]
     fn index_mut(&mut self, at: u32) -> &mut T {
         &mut self.chunks[at as usize >> CHUNK_BITS][at as usize & (CHUNK - 1)]
     }

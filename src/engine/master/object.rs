@@ -143,6 +143,7 @@ impl ObjectRecord {
     }
 
     /// Sets the checksum that the writer sent, if it sent one.
+    #[inline]
     pub fn set_checksum(&mut self, checksum: Option<u64>) {
         if checksum.is_some() || self.extra.is_some() {
             self.extra_mut().checksum = checksum;
@@ -278,6 +279,7 @@ impl ObjectTable {
     /// next one of the table, and `key` must not be in the table. Unless the slot is that of
     /// [`next_slot`](Self::next_slot), the list of free slots is wrong until
     /// [`relink_free_slots`](Self::relink_free_slots).
+    #[inline]
     pub fn insert_at(&mut self, at: ObjectSlot, key: HashedKey<'_>, new: NewObject) {
         let object = self.record_of(key, new);
         if at.0 == self.slots.len() {
@@ -358,12 +360,14 @@ impl ObjectTable {
 
 impl std::ops::Index<ObjectSlot> for ObjectTable {
     type Output = ObjectRecord;
+    #[inline]
     fn index(&self, at: ObjectSlot) -> &ObjectRecord {
         &self.slots[at.0]
     }
 }
 
 impl std::ops::IndexMut<ObjectSlot> for ObjectTable {
+    #[inline]
     fn index_mut(&mut self, at: ObjectSlot) -> &mut ObjectRecord {
         &mut self.slots[at.0]
     }

@@ -224,8 +224,9 @@ impl MasterState {
             // The object has no replica in this tier. Like upstream, return success without completing the memory write.
             return Ok(());
         }
+        let bytes = object.size;
         self.commit(ChangeTimes::At(now), &MasterRecord::ObjectCompleted { slot: at, checksum });
-        self.counters.value_bytes.record(self.objects[at].size);
+        self.counters.value_bytes.record(bytes);
         Ok(())
     }
 

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::base::id::KEY_BYTES_MAX;
 use crate::engine::master::apply::{ApplyError, StandbyState};
-use crate::engine::master::object::{OBJECTS_MAX, ObjectRecord};
+use crate::engine::master::object::{OBJECTS_MAX, ObjectRecord, ReplicaRecord};
 use crate::engine::master::record::{ObjectContent, ReplicaList};
-use crate::engine::master::slots::ObjectSlot;
+use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 
 impl StandbyState {
     /// Checks the record of a new object.
@@ -33,17 +33,19 @@ impl StandbyState {
 
     /// Checks that each segment can contain its replicas of `size` bytes.
     fn check_replicas(&self, at: ObjectSlot, size: u64, replicas: ReplicaList<'_>) -> Result<(), ApplyError> {
-        // The bytes in each segment that the replicas so far require. An object with one replica needs no such sums.
-        let mut reserved: BTreeMap<u32, u64> = BTreeMap::new();
+        let check = |replica: &ReplicaRecord, reserved: u64| {
+            let fits = size > 0 && self.state.segments.can_contain(replica, size, reserved);
+            if fits { Ok(()) } else { Err(ApplyError::BadReplica { slot: at.0, segment: replica.segment.0 }) }
+        };
+        if replicas.is_single() {
+            return check(&replicas.first(), 0);
+        }
+        // The bytes in each segment that the replicas so far require.
+        let mut reserved: BTreeMap<SegmentSlot, u64> = BTreeMap::new();
         for replica in replicas.iter() {
-            let segment = replica.segment.0;
-            let before = reserved.get(&segment).copied().unwrap_or(0);
-            if size == 0 || !self.state.segments.can_contain(&replica, size, before) {
-                return Err(ApplyError::BadReplica { slot: at.0, segment });
-            }
-            if !replicas.is_single() {
-                reserved.insert(segment, before.saturating_add(size));
-            }
+            let bytes = reserved.entry(replica.segment).or_default();
+            check(&replica, *bytes)?;
+            *bytes = bytes.saturating_add(size);
         }
         Ok(())
     }

@@ -45,7 +45,11 @@ impl MasterState {
     /// changed by the callers of [`record`](Self::record).
     #[inline(always)]
     pub(super) fn commit(&mut self, times: ChangeTimes, record: &MasterRecord<'_>) {
-        self.record(record);
+        if let Some(records) = self.records.as_mut() {
+            // The encoder gets a copy, so that the record itself need not be in memory if changes are not recorded.
+            let copy = *record;
+            records.add(&copy);
+        }
         self.apply_record(record, &LeaderRole(times));
     }
 
@@ -117,39 +121,39 @@ impl MasterState {
 struct LeaderRole(ChangeTimes);
 
 impl RecordRole for LeaderRole {
-    #[inline]
+    #[inline(always)]
     fn pin_end(&self, ms: u64) -> Mono {
         self.0.end(ms)
     }
 
-    #[inline]
+    #[inline(always)]
     fn quarantine_end(&self, ms: u64) -> Mono {
         self.0.end(ms)
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin_write(&self, state: &mut MasterState, at: ObjectSlot) {
         state.order.begin_write(&mut state.objects, at, self.0.now());
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin_rewrite(&self, state: &mut MasterState, at: ObjectSlot) {
         state.order.begin_write(&mut state.objects, at, self.0.now());
     }
 
-    #[inline]
+    #[inline(always)]
     fn end_write(&self, state: &mut MasterState, at: ObjectSlot) {
         state.order.end_write(&mut state.objects, at, self.0.now());
     }
 
-    #[inline]
+    #[inline(always)]
     fn unlist(&self, state: &mut MasterState, at: ObjectSlot) {
         state.order.remove(&mut state.objects, at);
     }
 
     /// Makes the memory available to other objects. If changes are recorded, it is available only when the change in
     /// progress is durable.
-    #[inline]
+    #[inline(always)]
     fn release(&self, state: &mut MasterState, replica: &ReplicaRecord, bytes: u64, is_mounted: bool) {
         let waits = state.records.as_ref().map(RecordBuffer::sequence);
         let waits = waits.filter(|_| !is_planted(PlantedMistake::RangeFreedBeforeItsRecord));

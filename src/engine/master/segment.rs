@@ -246,7 +246,7 @@ impl SegmentTable {
     }
 
     /// Counts a replica of a new object: its bytes as used, and its reference to the slot. The slot must exist.
-    #[inline]
+    #[inline(always)]
     pub fn count_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
         let entry = &mut self.slots[replica.segment.index()];
         entry.replicas += 1;

@@ -207,6 +207,7 @@ impl EvictionIndex {
 
     /// Records the end of a write: the object becomes evictable unless it is pinned. The pending change of the soft pin
     /// has taken effect.
+    #[inline(always)]
     pub fn end_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         self.remove(objects, at);
         let entry = &mut objects[at].eviction;

@@ -191,15 +191,15 @@ fn checksum(input: &mut RecordReader<'_>, flags: u8) -> Result<Option<u64>, Reco
 
 fn replicas<'a>(input: &mut RecordReader<'a>) -> Result<ReplicaList<'a>, RecordError> {
     let before = *input;
-    let count = input.number32()?;
-    if count == 0 {
+    let Some(more) = input.number32()?.checked_sub(1) else {
         return Err(before.error(RecordProblem::NoReplica));
-    }
+    };
+    let first = replica(input)?;
     let begin = input.position();
-    for _ in 0..count {
+    for _ in 0..more {
         replica(input)?;
     }
-    Ok(ReplicaList::Encoded { count, bytes: input.since(begin) })
+    Ok(ReplicaList::Encoded { first, more, bytes: input.since(begin) })
 }
 
 /// Reads one replica. Its ticket is 0.

@@ -194,8 +194,9 @@ fn put_replicas(out: &mut RecordWriter<'_>, replicas: ReplicaList<'_>) {
             put_replica(out, first);
             rest.iter().for_each(|replica| put_replica(out, replica));
         }
-        ReplicaList::Encoded { count, bytes } => {
-            out.number(count.into());
+        ReplicaList::Encoded { first, more, bytes } => {
+            out.number(u64::from(more) + 1);
+            put_replica(out, &first);
             out.0.extend_from_slice(bytes);
         }
     }

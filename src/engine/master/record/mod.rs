@@ -166,49 +166,62 @@ pub(super) struct ObjectContent<'a> {
     pub pending: PendingPin,
 }
 
-/// The replicas of an object, in the state or in a payload. In a payload, they have no allocator tickets.
+/// The replicas of an object, at least one, in the state or in a payload. In a payload, they have no allocator tickets.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReplicaList<'a> {
     Records {
         first: &'a ReplicaRecord,
         rest: &'a [ReplicaRecord],
     },
-    /// `count` encoded replicas, at least one.
+    /// The first replica, and the others as they are encoded. Most objects have one replica, which is decoded once.
     Encoded {
-        count: u32,
+        first: ReplicaRecord,
+        /// Number of replicas in `bytes`.
+        more: u32,
         bytes: &'a [u8],
     },
 }
 
 impl<'a> ReplicaList<'a> {
-    /// Iterates over the replicas, first replica first. Replicas from a payload have the ticket 0.
-    pub fn iter(self) -> impl Iterator<Item = ReplicaRecord> + use<'a> {
-        let (first, rest, bytes): (_, &[ReplicaRecord], &[u8]) = match self {
-            ReplicaList::Records { first, rest } => (Some(first), rest, &[]),
-            ReplicaList::Encoded { bytes, .. } => (None, &[], bytes),
-        };
-        let mut reader = RecordReader::new(bytes);
-        let encoded = std::iter::from_fn(move || decode::replica(&mut reader).ok());
-        first.into_iter().chain(rest).copied().chain(encoded)
-    }
-}
-
-impl ReplicaList<'_> {
-    /// Copies the replicas: the first one, and the others. `None` if there is none, which a decoded list excludes.
+    /// The first replica. The ticket of a replica from a payload is 0.
     #[inline]
-    pub fn to_records(self) -> Option<(ReplicaRecord, Vec<ReplicaRecord>)> {
-        if let ReplicaList::Records { first, rest } = self {
-            return Some((*first, rest.to_vec()));
+    pub fn first(self) -> ReplicaRecord {
+        match self {
+            ReplicaList::Records { first, .. } => *first,
+            ReplicaList::Encoded { first, .. } => first,
         }
-        let mut replicas = self.iter();
-        Some((replicas.next()?, replicas.collect()))
     }
 
     /// Returns true if there is only one replica.
+    #[inline]
     pub fn is_single(self) -> bool {
         match self {
             ReplicaList::Records { rest, .. } => rest.is_empty(),
-            ReplicaList::Encoded { count, .. } => count == 1,
+            ReplicaList::Encoded { more, .. } => more == 0,
+        }
+    }
+
+    /// Iterates over the replicas after the first.
+    fn rest(self) -> impl Iterator<Item = ReplicaRecord> + use<'a> {
+        let rest: &[ReplicaRecord] = if let ReplicaList::Records { rest, .. } = self { rest } else { &[] };
+        let bytes: &[u8] = if let ReplicaList::Encoded { bytes, .. } = self { bytes } else { &[] };
+        let mut reader = RecordReader::new(bytes);
+        let encoded = std::iter::from_fn(move || decode::replica(&mut reader).ok());
+        rest.iter().copied().chain(encoded)
+    }
+
+    /// Iterates over the replicas, first replica first.
+    pub fn iter(self) -> impl Iterator<Item = ReplicaRecord> + use<'a> {
+        std::iter::once(self.first()).chain(self.rest())
+    }
+
+    /// Copies the replicas after the first.
+    #[inline(always)]
+    pub fn rest_to_vec(self) -> Vec<ReplicaRecord> {
+        match self {
+            _ if self.is_single() => Vec::new(),
+            ReplicaList::Records { rest, .. } => rest.to_vec(),
+            ReplicaList::Encoded { .. } => self.rest().collect(),
         }
     }
 }

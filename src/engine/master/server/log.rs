@@ -245,7 +245,8 @@ impl MasterLog {
         }
         self.log_wake.notify_one();
         let is_stored = |progress: &LogProgress| match progress.outcome {
-            LogOutcome::Working => progress.flushed >= last && progress.durable >= sync,
+            // Changes after an error are not in the log, so the progress says nothing about them.
+            LogOutcome::Working => !self.has_failed() && progress.flushed >= last && progress.durable >= sync,
             LogOutcome::MemoryOnly | LogOutcome::Failed(_) => true,
         };
         let stored = progress.wait_for(is_stored).await;

@@ -200,6 +200,44 @@ fn records_that_do_not_fit_the_state_are_refused() {
     }
 }
 
+/// The record of a new object with two replicas.
+fn two_replicas<'a>(size: u64, replicas: &'a [ReplicaRecord; 2]) -> MasterRecord<'a> {
+    MasterRecord::ObjectStarted(ObjectContent {
+        slot: ObjectSlot(0),
+        key: b"k",
+        client: A,
+        size,
+        replicas: ReplicaList::Records { first: &replicas[0], rest: &replicas[1..] },
+        hard_pin: false,
+        group: None,
+        pin_ms: None,
+        pending: PendingPin::Keep,
+    })
+}
+
+#[test]
+fn the_replicas_of_an_object_must_fit_into_their_segment_together() {
+    let mut f = Followed::of(1_000);
+    let first = ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 1 };
+    let replicas = [first, ReplicaRecord { offset: 400, id: 2, ..first }];
+    let mut apply = |size| f.standby.apply(f.master.now, Duration::ZERO, &two_replicas(size, &replicas));
+    assert_eq!(apply(501), Err(ApplyError::BadReplica { slot: 0, segment: 0 }));
+    assert_eq!(apply(500), Ok(()));
+    assert_eq!(f.standby.state.segments.used(), 1_000);
+}
+
+#[test]
+fn an_object_with_two_replicas_of_one_id_cannot_be_discarded() {
+    let mut f = Followed::of(1_000);
+    let first = ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 1 };
+    let replicas = [first, ReplicaRecord { offset: 400, ..first }];
+    let discarded = MasterRecord::ObjectDiscarded { slot: ObjectSlot(0), remaining_ms: 1 };
+    let mut apply = |record: &MasterRecord<'_>| f.standby.apply(f.master.now, Duration::ZERO, record);
+    assert_eq!(apply(&two_replicas(100, &replicas)), Ok(()));
+    assert_eq!(apply(&discarded), Err(ApplyError::BadDiscard(1)));
+    assert_eq!((f.standby.objects(), f.standby.state.discards.bytes()), (1, 0));
+}
+
 #[test]
 fn a_payload_reports_the_position_of_a_damaged_record() {
     let mut f = Followed::of(1_000);

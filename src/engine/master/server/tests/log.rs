@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::journal::{
-    Crash, DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode, Uuid,
+    Crash, DataDir, DataDirOptions, DiskFault, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode, Uuid,
 };
 use crate::engine::master::server::data::{self, DataOptions, MasterData};
 use crate::engine::master::server::log::{LogWork, MasterLog};
@@ -72,6 +72,26 @@ fn a_sync_by_another_thread_ends_the_wait_of_a_response() {
     log.writer.sync(log.writer.appended()).unwrap();
     assert!(thread.run(log.next_work(Duration::ZERO)));
     assert_eq!(poll(&mut wait), Poll::Ready(true));
+}
+
+#[test]
+fn a_change_after_an_error_of_the_disk_is_not_acknowledged() {
+    let disk = SimulatedStorage::new(1);
+    let (shared, log) = start(&disk, DataOptions::default());
+    let mut thread = LogThread::new(&shared, &*log);
+    let (_, mut mounted) = call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE));
+    assert_eq!(poll(&mut mounted), Poll::Pending);
+    log.writer.sync(log.writer.appended()).unwrap();
+    assert!(thread.run(log.next_work(Duration::ZERO)));
+    let operation = StorageOperation::Sync;
+    disk.set_fault(Some(DiskFault { operation, after: 0, errno: 5, is_permanent: true }));
+    assert_eq!(poll(&mut call(&shared, |call| call.unmount_segment(SegmentId(1, 1), NODE)).1), Poll::Pending);
+    log.fail(log.writer.sync(log.writer.appended()).unwrap_err());
+    let put = |call: &mut MasterCall<LockedAccess<'_, RealEnv>>| call.mount_segment(segment(2, "b:1", 1000), NODE);
+    let (started, mut wait) = call(&shared, put);
+    assert_eq!((started, poll(&mut wait)), (Ok(()), Poll::Pending), "the log thread has not decided");
+    assert!(!thread.run(log.next_work(Duration::ZERO)));
+    assert_eq!(poll(&mut wait), Poll::Ready(false));
 }
 
 #[test]
