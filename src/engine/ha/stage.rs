@@ -54,6 +54,14 @@ impl HaStage {
 }
 
 impl HaCore {
+    /// The last change that this standby has acknowledged over its stream, or 0.
+    pub fn acknowledged(&self) -> u64 {
+        match &self.role {
+            RoleState::Standby(follower) => follower.acknowledged,
+            _ => 0,
+        }
+    }
+
     /// The stage of this master.
     pub fn stage(&self) -> HaStage {
         match &self.role {

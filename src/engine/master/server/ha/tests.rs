@@ -34,6 +34,8 @@ pub(in crate::engine::master::server::ha) struct HaProbe {
     pub member: MemberId,
     pub role: HaRole,
     pub stage: HaStage,
+    /// The last change that this copy has acknowledged, over any stream.
+    pub acknowledged: u64,
     /// The stages since they were last taken.
     stages: Vec<HaStage>,
 }
@@ -42,7 +44,10 @@ impl HaHub {
     /// Keeps what the core has become.
     pub(in crate::engine::master::server::ha) fn note_core(&self, core: &HaCore) {
         let mut probe = self.probe.lock().unwrap();
-        probe.member = core.me().id;
+        if std::mem::replace(&mut probe.member, core.me().id) != core.me().id {
+            probe.acknowledged = 0;
+        }
+        probe.acknowledged = probe.acknowledged.max(core.acknowledged());
         probe.role = core.role();
         let stage = core.stage();
         if std::mem::replace(&mut probe.stage, stage) != stage {

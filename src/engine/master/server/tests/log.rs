@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::env::{Env, RealEnv};
 use crate::engine::journal::{
-    Crash, DataDir, DataDirOptions, DiskFault, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode, Uuid,
+    Crash, DataDir, DataDirOptions, DiskFault, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode,
+    Uuid,
 };
 use crate::engine::master::server::data::{self, DataOptions, MasterData};
 use crate::engine::master::server::log::{LogWork, MasterLog};

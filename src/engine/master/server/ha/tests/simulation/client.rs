@@ -166,6 +166,10 @@ impl World {
             return Ok(());
         }
         let Some(request) = client.request.take() else { return Ok(()) };
+        if let Request::Read(key) | Request::Remove(key) | Request::End(_, key) = &request {
+            self.trace(|| format!("client {nth} {key}: {request:?} -> {reply:?}"));
+        }
+        let client = &mut self.clients[nth];
         let mut pause = 1_000 + self.rng.below(100_000) as u64;
         match (request, reply) {
             (request, Reply::Refused) => {

@@ -24,10 +24,10 @@ const MISTAKES: [(HaMistake, u64); 8] = [
     (HaMistake::AcknowledgementNotAwaited, 23),
     (HaMistake::StartAnsweredEarly, 41),
     (HaMistake::EndAnsweredEarly, 1),
-    (HaMistake::KeyOverwritten, 1),
-    (HaMistake::MeasuredFromReceipt, 1),
+    (HaMistake::KeyOverwritten, 17),
+    (HaMistake::MeasuredFromReceipt, 12),
     (HaMistake::SyncFlagKept, 1),
-    (HaMistake::AcknowledgedBeforeStored, 1),
+    (HaMistake::AcknowledgedBeforeStored, 179),
 ];
 
 #[test]

@@ -23,6 +23,8 @@ pub struct Node {
     disk: Option<(SimulatedStorage, DataOptions)>,
     /// The stage after the last event.
     pub stage: HaStage,
+    /// The copy of the process that has ended last, and the last change that it has acknowledged.
+    pub acknowledged: (MemberId, u64),
     clock: HostClock,
     times: ThreadTimes,
     policy: StorePolicy,
@@ -45,6 +47,7 @@ impl Node {
             paused_until: 0,
             disk,
             stage: HaStage::Following,
+            acknowledged: (MemberId(0), 0),
             clock,
             times,
             policy,
@@ -76,6 +79,10 @@ impl Node {
     /// Ends the process at once; with `Crash::Power`, also the kernel.
     pub(super) fn crash(&mut self, crash: Crash) {
         // What destructors would write is not written.
+        let probe = self.process.as_ref().map(|process| process.hub.probe());
+        let copy = probe.map(|probe| (probe.member, probe.acknowledged)).unwrap_or_default();
+        let before = if copy.0 == self.acknowledged.0 { self.acknowledged.1 } else { 0 };
+        self.acknowledged = (copy.0, copy.1.max(before));
         self.disk = self.disk.take().map(|(storage, settings)| (storage.crash(crash), settings));
         self.process = None;
         self.incarnation += 1;

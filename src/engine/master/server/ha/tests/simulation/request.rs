@@ -5,6 +5,7 @@ use super::event::Event;
 use crate::engine::base::ClientId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::master::server::shared::{LockedAccess, MasterShared};
+use crate::engine::master::state::MasterState;
 use crate::engine::master::tests::{T, address, hard_pinned, meta, segment};
 use crate::engine::master::{MasterCall, StateAccess};
 use crate::engine::rpc::{Admitted, Receipt, RpcService};
@@ -85,7 +86,7 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
     let ((reply, view), mut receipt) = shared.call(None, |call| {
         let mut reply = process(call, request);
         if let (Request::Read(key), Reply::Failed(_)) = (request, reply)
-            && call.0.with_state(|state, _, _| state.peek(key.as_bytes()).is_err())
+            && call.0.with_state(|state, _, _| !has_complete_object(state, key))
         {
             reply = Reply::Missing;
         }
@@ -103,6 +104,12 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
         return Served::Closed { was_processed: true };
     }
     Served::Answered { reply, view }
+}
+
+/// Whether the state has a complete object with this key, which perhaps cannot be read yet.
+fn has_complete_object(state: &MasterState, key: &str) -> bool {
+    let found = state.objects.find(state.objects.hash(key.as_bytes()));
+    found.is_some_and(|at| !state.objects[at].eviction.is_writing())
 }
 
 fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: &Request) -> Reply {

@@ -154,6 +154,9 @@ impl World {
             trail: (0, 0),
             is_traced: std::env::var_os("MCCTL_HA_TRACE").is_some(),
         };
+        if world.is_traced {
+            let _ = tracing_subscriber::fmt().without_time().with_ansi(false).with_target(false).try_init();
+        }
         for node in 0..plan.nodes {
             world.after(1 + node as u64, Event::Start(node));
         }
@@ -411,15 +414,12 @@ impl World {
         let found = self.nodes[nth].start();
         self.take_posted();
         self.totals.reopened += u64::from(found.is_some_and(|(_, last)| last > 0));
-        if let Some((member, last)) = found {
-            let acked = self.nodes.iter().filter(|node| node.is_leader()).filter_map(|node| {
-                let process = node.process.as_ref()?;
-                let view = process.hub.view(process.shared.env.boottime());
-                view.standbys.iter().find(|standby| standby.member == member).map(|standby| standby.acked)
-            });
-            if acked.max().unwrap_or(0) > last {
-                self.violation = Some(Violation::NotStored { id: member });
-            }
+        self.trace(|| format!("start of node {nth}: {found:?}"));
+        if let Some((member, last)) = found
+            && self.nodes[nth].acknowledged.0 == member
+            && self.nodes[nth].acknowledged.1 > last
+        {
+            self.violation = Some(Violation::NotStored { id: member });
         }
         self.run_node(nth);
     }
