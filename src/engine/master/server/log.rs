@@ -211,8 +211,17 @@ impl MasterLog {
 
     /// Stores the changes of another master up to `last`, before they are acknowledged to it. Returns false if they cannot be stored.
     pub async fn store_copied(&self, last: u64) -> bool {
-        let sync = if self.options.sync == SyncMode::Always { last } else { 0 };
-        self.memory_only() || self.store(last, sync).await
+        self.memory_only() || self.store(last, self.sync_of_copied(last)).await
+    }
+
+    /// Like [`store_copied`](Self::store_copied), without waiting. Returns false if that is not possible.
+    pub fn try_store_copied(&self, last: u64) -> bool {
+        self.memory_only() || self.try_store(last, self.sync_of_copied(last))
+    }
+
+    /// The last change of another master that must be durable before it is acknowledged.
+    fn sync_of_copied(&self, last: u64) -> u64 {
+        if self.options.sync == SyncMode::Always { last } else { 0 }
     }
 
     /// Ends the use of the log. Responses that wait for it are not delayed any more.
@@ -225,14 +234,21 @@ impl MasterLog {
     /// cannot be stored.
     async fn store(&self, last: u64, sync: u64) -> bool {
         run_ready_tasks().await;
-        if !self.has_failed() {
-            match self.writer.flush(last) {
-                Ok(flushed) if flushed >= last && self.writer.durable() >= sync => return true,
-                Ok(_) => {}
-                Err(error) => self.fail(error),
+        self.try_store(last, sync) || self.wait(last, sync).await
+    }
+
+    /// Passes all changes to the kernel. Returns true if it then has those up to `last`, and those up to `sync` are durable.
+    fn try_store(&self, last: u64, sync: u64) -> bool {
+        if self.has_failed() {
+            return false;
+        }
+        match self.writer.flush(last) {
+            Ok(flushed) => flushed >= last && self.writer.durable() >= sync,
+            Err(error) => {
+                self.fail(error);
+                false
             }
         }
-        self.wait(last, sync).await
     }
 
     /// Waits until all changes up to `last` are in the kernel, and those up to `sync` are durable.

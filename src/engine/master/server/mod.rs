@@ -185,7 +185,7 @@ impl<E: Env> MasterServer<E> {
         let runtime = runtime.map_err(StartError::Thread)?;
         let (report, listening) = oneshot::channel();
         let (stopping, listen, address) = (server.stop.subscribe(), ha.listen.clone(), ha.listen.clone());
-        let driver = Arc::new(HaDriver::new(shared, hub, backend, ha, server.rpc_port(), found, policy));
+        let driver = HaDriver::new(shared, hub, backend, ha, server.rpc_port(), found, policy);
         server.background.spawn_blocking(move || {
             runtime.block_on(async {
                 let listener = match env.net().listen(&listen).await {

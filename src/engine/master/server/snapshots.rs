@@ -18,8 +18,8 @@ use crate::engine::master::{SnapshotStep, SnapshotSummary};
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// Minimum time between two snapshots, for example after one failed.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
-/// Length of the pause after a slice, in units of the slice's duration. A snapshot then uses a fifth of a processor. It also is less often
-/// interrupted while it has the state locked, because the scheduler prefers threads that have slept.
+/// Length of the pause after a slice, in units of the slice's duration. A snapshot then uses a fifth of a processor. It
+/// also is less often interrupted while it has the state locked, because the scheduler prefers threads that have slept.
 const PAUSE_PER_WORK: u32 = 4;
 /// Maximum pause. A slice may take long because the thread waited for the disk, or for the processor.
 const PAUSE_MAX: Duration = Duration::from_millis(2);
@@ -30,15 +30,25 @@ pub(super) trait SnapshotSource {
 
     fn env(&self) -> &Self::Env;
 
-    /// Begins a snapshot. Returns the last change that it contains, and the size of the log before it ([`MasterLog::log_bytes`]).
-    /// `None`: not possible now.
-    fn begin(&self, log: &MasterLog) -> Option<(u64, u64)>;
+    /// Begins a snapshot. Waits for others, if that is needed and `may_wait`.
+    fn begin(&self, log: &MasterLog, may_wait: bool) -> SnapshotBegin;
 
-    /// Continues the snapshot by up to `slots` object slots. `None`: it was cancelled.
-    fn slots(&self, slots: u32) -> Option<SnapshotStep>;
+    /// Continues the snapshot by up to `slots` object slots, or by none if others must do it and not `may_wait`.
+    /// `None`: it was cancelled.
+    fn slots(&self, slots: u32, may_wait: bool) -> Option<SnapshotStep>;
 
     /// Ends the snapshot.
     fn cancel(&self);
+}
+
+/// The result of beginning a snapshot.
+pub(super) enum SnapshotBegin {
+    /// Not possible now.
+    NotNow,
+    /// Begin again, to get the result.
+    NotYet,
+    /// It contains the changes up to `last`. The size of the log before it ([`MasterLog::log_bytes`]) was `log_bytes`.
+    Begun { last: u64, log_bytes: u64 },
 }
 
 impl<E: Env> SnapshotSource for MasterShared<E> {
@@ -48,14 +58,14 @@ impl<E: Env> SnapshotSource for MasterShared<E> {
         &self.env
     }
 
-    fn begin(&self, log: &MasterLog) -> Option<(u64, u64)> {
-        self.with_guarded(None, |guarded, now, _| {
-            let sequence = guarded.state.begin_snapshot(now, log.options.format)?;
-            Some((sequence, log.log_bytes()))
+    fn begin(&self, log: &MasterLog, _: bool) -> SnapshotBegin {
+        self.with_guarded(None, |guarded, now, _| match guarded.state.begin_snapshot(now, log.options.format) {
+            Some(last) => SnapshotBegin::Begun { last, log_bytes: log.log_bytes() },
+            None => SnapshotBegin::NotNow,
         })
     }
 
-    fn slots(&self, slots: u32) -> Option<SnapshotStep> {
+    fn slots(&self, slots: u32, _: bool) -> Option<SnapshotStep> {
         self.with_guarded(None, |guarded, _, _| guarded.state.snapshot_slots(slots))
     }
 
@@ -99,7 +109,7 @@ where
         };
         let env = self.writer.source.env();
         let began = env.now();
-        if self.writer.step(run) {
+        if self.writer.step(run, may_wait) {
             let slice = env.now().since(began);
             env.pause_thread((slice * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
         } else {
@@ -118,7 +128,7 @@ pub(super) fn complete_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) ->
     log.writer.sync(log.writer.appended())?;
     let last = MasterSnapshots { is_final: true, ..MasterSnapshots::new(shared, log) };
     let mut run = last.start();
-    while last.step(&mut run) {}
+    while last.step(&mut run, true) {}
     Ok(())
 }
 
@@ -176,10 +186,11 @@ where
         SnapshotRun { began: at, mark: SnapshotMark { sequence: 0, at: Some(at), log_bytes: 0, bytes: 0 }, file: None }
     }
 
-    /// Continues a snapshot. Returns false at its end. After an error, the log and the previous snapshots are still complete.
-    pub(super) fn step(&self, run: &mut SnapshotRun) -> bool {
+    /// Continues a snapshot. Returns false at its end. After an error, the log and the previous snapshots are still
+    /// complete.
+    pub(super) fn step(&self, run: &mut SnapshotRun, may_wait: bool) -> bool {
         let counts = &self.log.counts;
-        match self.try_step(run) {
+        match self.try_step(run, may_wait) {
             Ok(RunStep::More) => return true,
             Ok(RunStep::Stopped) => self.cancel(),
             Ok(RunStep::Done(summary)) => {
@@ -210,9 +221,9 @@ where
         self.source.cancel();
     }
 
-    fn try_step(&self, run: &mut SnapshotRun) -> Result<RunStep, JournalError> {
-        let Some(mut file) = run.file.take() else { return self.begin(run) };
-        match self.source.slots(self.slots) {
+    fn try_step(&self, run: &mut SnapshotRun, may_wait: bool) -> Result<RunStep, JournalError> {
+        let Some(mut file) = run.file.take() else { return self.begin(run, may_wait) };
+        match self.source.slots(self.slots, may_wait) {
             Some(SnapshotStep::More) => {}
             Some(SnapshotStep::Chunk(chunk)) => {
                 file.chunk(CHUNK_KIND, &chunk)?;
@@ -229,11 +240,17 @@ where
         if !self.is_final && self.log.is_stopping() { Ok(RunStep::Stopped) } else { Ok(RunStep::More) }
     }
 
-    fn begin(&self, run: &mut SnapshotRun) -> Result<RunStep, JournalError> {
+    fn begin(&self, run: &mut SnapshotRun, may_wait: bool) -> Result<RunStep, JournalError> {
         let written = self.source.env().unix();
-        let Some((sequence, log_bytes)) = self.source.begin(&self.log) else { return Ok(RunStep::Stopped) };
-        (run.mark.sequence, run.mark.log_bytes) = (sequence, log_bytes);
-        run.file = Some(self.log.dir.begin_snapshot(sequence, written)?);
+        match self.source.begin(&self.log, may_wait) {
+            SnapshotBegin::NotNow => return Ok(RunStep::Stopped),
+            SnapshotBegin::NotYet => {}
+            SnapshotBegin::Begun { last, log_bytes } => {
+                run.mark.sequence = last;
+                run.mark.log_bytes = log_bytes;
+                run.file = Some(self.log.dir.begin_snapshot(last, written)?);
+            }
+        }
         Ok(RunStep::More)
     }
 }

@@ -1,7 +1,7 @@
 //! The beginning of a stream: both masters prove that they know the secret, and agree on how the standby catches up.
 //!
-//! The leader sends a [`Challenge`], the standby a [`Hello`], and the leader a [`Welcome`]. Each is a length of four bytes (little-endian)
-//! and JSON. A proof is an HMAC-SHA256 with the secret over both nonces and the message.
+//! The leader sends a [`Challenge`], the standby a [`Hello`], and the leader a [`Welcome`]. Each is a length of four
+//! bytes (little-endian) and JSON. A proof is an HMAC-SHA256 with the secret over both nonces and the message.
 
 use std::io;
 use std::time::Duration;

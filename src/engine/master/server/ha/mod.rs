@@ -33,7 +33,7 @@ pub(super) use disk::{HaDisk, open};
 pub(super) use driver::HaDriver;
 use leader::tail::ChangeTail;
 
-pub(super) use driver::perform::CLIENT_CALL_MAX;
+pub(super) use driver::promotion::CLIENT_CALL_MAX;
 pub(super) use leader::gate::{HaGate, NOT_SERVING};
 
 /// Maximum number of requests of other threads that wait for the driver. Further callers wait.
@@ -82,10 +82,9 @@ impl HaHub {
     /// The hub, and the requests to its driver.
     pub fn new(disk: Option<HaDisk>) -> (HaHub, mpsc::Receiver<HaCommand>) {
         let (commands, requests) = mpsc::channel(COMMANDS_MAX);
-        let (gate, tail) = (HaGate::new(), Arc::new(ChangeTail::new()));
         let hub = HaHub {
-            gate,
-            tail,
+            gate: HaGate::new(),
+            tail: Arc::new(ChangeTail::new()),
             disk,
             view: Mutex::default(),
             commands,

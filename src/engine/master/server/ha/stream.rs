@@ -89,6 +89,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         FrameReader { reader, input: BytesMut::with_capacity(128 << 10) }
     }
 
+    /// The connection, for writing.
+    pub fn stream(&mut self) -> &mut R {
+        &mut self.reader
+    }
+
     /// Waits for the next frame. No bytes are lost if the future is dropped.
     ///
     /// # Errors

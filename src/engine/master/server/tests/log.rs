@@ -207,7 +207,7 @@ fn masters_that_are_killed_early_leave_a_log_of_limited_size() {
         due.push(snapshots.is_due());
         if snapshots.is_due() {
             let mut run = snapshots.start();
-            while snapshots.step(&mut run) {}
+            while snapshots.step(&mut run, true) {}
         }
         disk = disk.crash(Crash::Kill);
     }

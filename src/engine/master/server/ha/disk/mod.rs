@@ -1,10 +1,10 @@
 //! The data directory of a master in a cluster: it contains the copy of the state, of a leader and of a standby.
 //!
-//! The log has the changes with their numbers, those of other leaders as well. A copy that is replaced by a leader's snapshot empties the directory: see
-//! [`HaDisk::begin`]. The [`CopyNote`] says which copy it is.
+//! The log has the changes with their numbers, those of other leaders as well. A copy that is replaced by a leader's
+//! snapshot empties the directory: see [`HaDisk::begin`]. The [`CopyNote`] says which copy it is.
 
 pub(in crate::engine::master::server::ha) mod copy_note;
-mod threads;
+pub(in crate::engine::master::server::ha) mod threads;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
@@ -67,7 +67,8 @@ pub(in crate::engine::master::server) struct FoundCopy {
     pub is_uncertain: bool,
 }
 
-/// Reads the copy in a data directory, and continues its log. `new_id`: the ID of a copy that does not have one, or cannot keep it.
+/// Reads the copy in a data directory, and continues its log. `new_id`: the ID of a copy that does not have one, or
+/// cannot keep it.
 ///
 /// # Errors
 /// The directory is damaged or of an unknown version, or the disk reports an error.
@@ -184,9 +185,10 @@ impl HaDisk {
         EndedLog(emptying)
     }
 
-    /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last change is number `last`, and begins a log behind it. Waits for the
-    /// disk. `slices` continues the snapshot. The log is not used if the snapshot is cancelled, if the copy is discarded (the number of
-    /// [`discarded`](Self::discarded) ones has changed), or after an error of the disk in this process.
+    /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last change is number
+    /// `last`, and begins a log behind it. Waits for the disk. `slices` continues the snapshot. The log is not used if
+    /// the snapshot is cancelled, if the copy is discarded (the number of [`discarded`](Self::discarded) ones has
+    /// changed), or after an error of the disk in this process.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -227,7 +229,8 @@ impl HaDisk {
         Ok(())
     }
 
-    /// Replaces the note of the copy, unless it was discarded: the number of [`discarded`](Self::discarded) ones has changed.
+    /// Replaces the note of the copy, unless it was discarded: the number of [`discarded`](Self::discarded) ones has
+    /// changed.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -264,7 +267,10 @@ impl HaDisk {
         self.close();
         match (policy, invalidated) {
             (DiskErrorPolicy::ContinueMemoryOnly, Ok(())) => {
-                tracing::error!(%error, "the data directory cannot be written: it is marked as invalid, and the master continues in memory only");
+                tracing::error!(
+                    %error,
+                    "the data directory cannot be written: it is marked as invalid, and the master continues in memory only"
+                );
                 Ok(())
             }
             _ => {
@@ -298,8 +304,8 @@ impl HaDisk {
     }
 }
 
-/// Writes a snapshot of the copy, whose last change is number `last`, to an empty directory. Returns its size in bytes; `None` if it was
-/// cancelled.
+/// Writes a snapshot of the copy, whose last change is number `last`, to an empty directory. Returns its size in bytes;
+/// `None` if it was cancelled.
 fn write_copy<E: Env>(
     dir: &DataDir,
     env: &E,

@@ -1,127 +1,224 @@
-//! The threads for the log of a cluster's master, and the source of its snapshots: the copy of a standby, or the state of a leader.
+//! The threads for the log of a cluster's master, and the source of its snapshots: the copy of a standby, or the state
+//! of a leader.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{oneshot, watch};
 
-use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, ThreadWork};
 use crate::engine::master::SnapshotStep;
 use crate::engine::master::server::ha::disk::HaDisk;
-use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::driver::context::HaContext;
+use crate::engine::master::server::ha::driver::event::DriverEvent;
+use crate::engine::master::server::ha::standby::copy::StandbyCopy;
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::log_thread::LogThread;
-use crate::engine::master::server::snapshots::{SnapshotSource, SnapshotThread};
+use crate::engine::master::server::snapshots::{SnapshotBegin, SnapshotSource, SnapshotThread};
 
-/// Takes snapshots of what this master has at the moment.
-pub(in crate::engine::master::server::ha) struct HaSnapshots<E, B> {
-    driver: Arc<HaDriver<E, B>>,
-    /// Of what the snapshot in progress is. Others may use the state for snapshots as well.
-    begun: Mutex<Option<SnapshotSubject>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum SnapshotSubject {
-    /// The copy of a standby.
-    Copy,
-    /// The state that serves in this term.
-    State(u64),
-}
-
-impl<E: Env, B: ElectionBackend> HaSnapshots<E, B> {
-    /// Takes them of what `driver` has.
-    pub fn new(driver: Arc<HaDriver<E, B>>) -> HaSnapshots<E, B> {
-        HaSnapshots { driver, begun: Mutex::new(None) }
-    }
-
-    fn begun(&self) -> Option<SnapshotSubject> {
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_begun(&self, subject: Option<SnapshotSubject>) {
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = subject;
-    }
-
-    fn is_current(&self, log: &MasterLog) -> bool {
-        self.driver.hub.disk.as_ref().is_some_and(|disk| disk.is_current(log))
-    }
-}
-
-impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Starts the threads for a log that does not have them yet.
-    pub(in crate::engine::master::server::ha) fn start_log_threads(self: &Arc<Self>) {
-        let Some((log, running)) = self.hub.disk.as_ref().and_then(HaDisk::to_start) else { return };
-        let sync = LogThread::new(self.shared.clone(), log.clone());
-        let snapshots = SnapshotThread::new(Box::new(HaSnapshots::new(self.clone())), log);
-        self.spawn(self.env.run_thread(RunningThread { work: sync, _running: running.clone() }));
-        self.spawn(self.env.run_thread(RunningThread { work: snapshots, _running: running }));
-    }
+/// The threads for the newest log, if it does not have them yet.
+pub(in crate::engine::master::server::ha) fn log_threads<E: Env>(
+    disk: &HaDisk,
+    context: &HaContext<E>,
+) -> Option<[RunningThread; 2]> {
+    let (log, running) = disk.to_start()?;
+    let sync = LogThread::new(context.shared.clone(), log.clone());
+    let source = HaSnapshots { context: context.clone(), log: log.clone(), subject: Mutex::new(SnapshotSubject::None) };
+    let snapshots = SnapshotThread::new(Box::new(source), log);
+    let sync = RunningThread { work: Box::new(sync), _running: running.clone() };
+    let snapshots = RunningThread { work: Box::new(snapshots), _running: running };
+    Some([sync, snapshots])
 }
 
 /// The work of a thread, and the receiver that shows that the thread runs.
-struct RunningThread<W> {
-    work: W,
+pub(in crate::engine::master::server::ha) struct RunningThread {
+    work: Box<dyn ThreadWork>,
     _running: watch::Receiver<()>,
 }
 
-impl<W: ThreadWork> ThreadWork for RunningThread<W> {
+impl ThreadWork for RunningThread {
     fn step(&mut self, may_wait: bool) -> bool {
         self.work.step(may_wait)
     }
 }
 
-impl<E: Env, B: ElectionBackend> SnapshotSource for HaSnapshots<E, B> {
+/// Takes snapshots of what this master has at the moment, for the thread of a log.
+struct HaSnapshots<E: Env> {
+    context: HaContext<E>,
+    log: Arc<MasterLog>,
+    subject: Mutex<SnapshotSubject>,
+}
+
+/// Of what the snapshot in progress is. Others may use the state for snapshots as well.
+enum SnapshotSubject {
+    None,
+    /// The driver was asked to begin a snapshot of the copy of a standby.
+    Asked(oneshot::Receiver<CopyBegin>),
+    /// The copy with this number, and the slice that the driver was asked for.
+    Copy(u64, Option<oneshot::Receiver<Option<SnapshotStep>>>),
+    /// The state that serves in this term.
+    State(u64),
+}
+
+/// The result of beginning a snapshot of the copy.
+enum CopyBegin {
+    /// This master has no copy that follows a leader.
+    NoCopy,
+    NotNow,
+    /// Of the copy with this number. It contains the changes up to `last`.
+    Begun {
+        generation: u64,
+        last: u64,
+    },
+}
+
+/// The driver's answer to a thread.
+enum DriverAnswer<R> {
+    Given(R),
+    NotYet(oneshot::Receiver<R>),
+    /// The driver has ended.
+    Never,
+}
+
+impl<R> DriverAnswer<R> {
+    /// Waits for the answer if `may_wait`.
+    fn receive(mut answer: oneshot::Receiver<R>, may_wait: bool) -> DriverAnswer<R> {
+        if may_wait {
+            return answer.blocking_recv().map_or(DriverAnswer::Never, DriverAnswer::Given);
+        }
+        match answer.try_recv() {
+            Ok(given) => DriverAnswer::Given(given),
+            Err(TryRecvError::Empty) => DriverAnswer::NotYet(answer),
+            Err(TryRecvError::Closed) => DriverAnswer::Never,
+        }
+    }
+}
+
+impl<E: Env> HaSnapshots<E> {
+    fn subject(&self) -> MutexGuard<'_, SnapshotSubject> {
+        self.subject.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_subject(&self) -> SnapshotSubject {
+        std::mem::replace(&mut *self.subject(), SnapshotSubject::None)
+    }
+
+    /// Has the driver do short work on the copy.
+    fn ask<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut StandbyCopy) -> R + Send + 'static,
+    ) -> oneshot::Receiver<R> {
+        let (answer, answered) = oneshot::channel();
+        let work = move |copy: &mut StandbyCopy| drop(answer.send(work(copy)));
+        // After an error, the driver has ended, and there is no answer.
+        let _ = self.context.events.send(DriverEvent::UseCopy(Box::new(work)));
+        answered
+    }
+
+    fn ask_to_begin(&self) -> oneshot::Receiver<CopyBegin> {
+        let context = self.context.clone();
+        let log = self.log.clone();
+        self.ask(move |copy| {
+            let generation = copy.generation();
+            let last = copy.applied;
+            let Some(standby) = copy.following() else { return CopyBegin::NoCopy };
+            let is_current = context.hub.disk.as_ref().is_some_and(|disk| disk.is_current(&log));
+            if is_current && standby.begin_snapshot(context.env.now(), log.options.format) {
+                CopyBegin::Begun { generation, last }
+            } else {
+                CopyBegin::NotNow
+            }
+        })
+    }
+
+    /// Begins a snapshot of the state, if it serves.
+    fn begin_state(&self, log: &MasterLog) -> SnapshotBegin {
+        let begun = self.context.shared.with_guarded(None, |guarded, now, _| {
+            guarded.log.as_ref().filter(|current| std::ptr::eq(&raw const ***current, log))?;
+            Some((guarded.state.begin_snapshot(now, log.options.format)?, guarded.term))
+        });
+        let Some((last, term)) = begun else { return SnapshotBegin::NotNow };
+        *self.subject() = SnapshotSubject::State(term);
+        SnapshotBegin::Begun { last, log_bytes: log.log_bytes() }
+    }
+
+    fn ask_for_slice(&self, number: u64, slots: u32) -> oneshot::Receiver<Option<SnapshotStep>> {
+        self.ask(move |copy| if copy.generation() == number { copy.following()?.snapshot_slots(slots) } else { None })
+    }
+}
+
+impl<E: Env> SnapshotSource for HaSnapshots<E> {
     type Env = E;
 
     fn env(&self) -> &E {
-        &self.driver.env
+        &self.context.env
     }
 
-    fn begin(&self, log: &MasterLog) -> Option<(u64, u64)> {
-        let (now, format) = (self.driver.env.now(), log.options.format);
-        self.set_begun(None);
-        let mut copy = self.driver.copy();
-        let last = copy.applied;
-        if let Some(standby) = copy.following() {
-            if !self.is_current(log) || !standby.begin_snapshot(now, format) {
-                return None;
+    fn begin(&self, log: &MasterLog, may_wait: bool) -> SnapshotBegin {
+        let asked = match self.take_subject() {
+            SnapshotSubject::Asked(asked) => asked,
+            _ => self.ask_to_begin(),
+        };
+        match DriverAnswer::receive(asked, may_wait) {
+            DriverAnswer::NotYet(asked) => {
+                *self.subject() = SnapshotSubject::Asked(asked);
+                SnapshotBegin::NotYet
             }
-            self.set_begun(Some(SnapshotSubject::Copy));
-            return Some((last, log.log_bytes()));
+            DriverAnswer::Given(CopyBegin::Begun { generation, last }) => {
+                *self.subject() = SnapshotSubject::Copy(generation, None);
+                SnapshotBegin::Begun { last, log_bytes: log.log_bytes() }
+            }
+            DriverAnswer::Given(CopyBegin::NoCopy) => self.begin_state(log),
+            DriverAnswer::Given(CopyBegin::NotNow) | DriverAnswer::Never => SnapshotBegin::NotNow,
         }
-        drop(copy);
-        let begun = self.driver.shared.with_guarded(None, |guarded, now, _| {
-            guarded.log.as_ref().filter(|current| std::ptr::eq(&raw const ***current, log))?;
-            Some((guarded.state.begin_snapshot(now, format)?, guarded.term))
-        });
-        let (sequence, term) = begun?;
-        self.set_begun(Some(SnapshotSubject::State(term)));
-        Some((sequence, log.log_bytes()))
     }
 
-    fn slots(&self, slots: u32) -> Option<SnapshotStep> {
-        match self.begun()? {
-            SnapshotSubject::Copy => self.driver.copy().following()?.snapshot_slots(slots),
-            SnapshotSubject::State(term) => self.driver.shared.with_guarded(None, |guarded, _, _| {
-                if guarded.term == term { guarded.state.snapshot_slots(slots) } else { None }
-            }),
+    fn slots(&self, slots: u32, may_wait: bool) -> Option<SnapshotStep> {
+        match self.take_subject() {
+            SnapshotSubject::None | SnapshotSubject::Asked(_) => None,
+            SnapshotSubject::Copy(number, asked) => {
+                let asked = asked.unwrap_or_else(|| self.ask_for_slice(number, slots));
+                match DriverAnswer::receive(asked, may_wait) {
+                    DriverAnswer::NotYet(asked) => {
+                        *self.subject() = SnapshotSubject::Copy(number, Some(asked));
+                        Some(SnapshotStep::More)
+                    }
+                    DriverAnswer::Given(step) => {
+                        *self.subject() = SnapshotSubject::Copy(number, None);
+                        step
+                    }
+                    DriverAnswer::Never => None,
+                }
+            }
+            SnapshotSubject::State(term) => {
+                *self.subject() = SnapshotSubject::State(term);
+                self.context.shared.with_guarded(None, |guarded, _, _| {
+                    if guarded.term == term { guarded.state.snapshot_slots(slots) } else { None }
+                })
+            }
         }
     }
 
     fn cancel(&self) {
-        match self.begun() {
-            None => {}
-            Some(SnapshotSubject::Copy) => {
-                if let Some(standby) = self.driver.copy().following() {
-                    standby.cancel_snapshot();
+        match self.take_subject() {
+            SnapshotSubject::None => {}
+            SnapshotSubject::Asked(_) => drop(self.ask(cancel_copy)),
+            SnapshotSubject::Copy(number, _) => drop(self.ask(move |copy| {
+                if copy.generation() == number {
+                    cancel_copy(copy);
                 }
-            }
-            Some(SnapshotSubject::State(term)) => self.driver.shared.with_guarded(None, |guarded, _, _| {
+            })),
+            SnapshotSubject::State(term) => self.context.shared.with_guarded(None, |guarded, _, _| {
                 if guarded.term == term {
                     guarded.state.cancel_snapshot();
                 }
             }),
         }
-        self.set_begun(None);
+    }
+}
+
+fn cancel_copy(copy: &mut StandbyCopy) {
+    if let Some(standby) = copy.following() {
+        standby.cancel_snapshot();
     }
 }

@@ -1,128 +1,173 @@
-//! The driver's loop: it accepts standbys, and does what is due.
+//! The driver's loop.
 
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::pin::pin;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, watch};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinError;
 
+use crate::engine::base::Mono;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Listener, Net};
 use crate::engine::ha::{HaEvent, HaRole};
-use crate::engine::master::server::ha::driver::{HaDriver, NO_PANIC};
-use crate::engine::master::server::ha::leader::replication::serve_standby;
-use crate::engine::master::server::ha::{HaCommand, HaDisk};
-
-/// Time between two checks of what changes without an event of the core.
-const TICK: Duration = Duration::from_millis(20);
-/// Maximum number of connections to the port for standbys that have not proved the secret yet. Further ones are closed.
-const HANDSHAKES_MAX: usize = 64;
-/// Time between two messages with the clients' last calls, and between two digests.
-const CLIENTS_EVERY: Duration = Duration::from_secs(1);
+use crate::engine::master::server::ha::HaCommand;
+use crate::engine::master::server::ha::driver::acceptor::accept_standbys;
+use crate::engine::master::server::ha::driver::etcd::watch_records;
+use crate::engine::master::server::ha::driver::event::DriverEvent;
+use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
+use crate::engine::master::server::ha::standby::leader_stream::{FollowStep, FollowedLeader, StreamStep};
+use crate::engine::master::server::ha::stream::StreamError;
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Runs until `stopping` is true. `listener` accepts standbys.
     pub async fn run(
-        self: Arc<Self>,
-        mut listener: <E::Net as Net>::Listener,
+        mut self,
+        listener: <E::Net as Net>::Listener,
         mut commands: mpsc::Receiver<HaCommand>,
         mut stopping: watch::Receiver<bool>,
     ) {
         let port = listener.port();
+        self.spawn(accept_standbys(self.context.clone(), listener));
+        self.spawn(watch_records(self.backend.clone(), self.context.clone()));
         self.update(HaEvent::ListensOn { port });
-        let watching = self.clone();
-        self.spawn(async move { watching.watch().await });
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        // Connections must not delay the ticks, which renew the lease.
-        let mut next_tick = self.env.now() + TICK;
+        let mut stopped = pin!(wait_for_stop(&mut stopping));
+        let mut timer = LoopTimer::default();
         loop {
-            let until_tick = next_tick.since(self.env.now());
-            let until_timeout = self.state().core.next_timeout().since(self.env.boottime());
+            let now = self.context.env.now();
+            let boottime = self.context.env.boottime();
+            self.do_due(now, boottime);
+            self.handle_deferred();
+            self.refresh_view();
+            let is_busy = self.has_deferred();
+            timer.set(&self.context.env, now + self.until_due(now, boottime));
             tokio::select! {
                 biased;
-                () = wait_for_stop(&mut stopping) => return,
-                () = self.env.sleep(until_timeout) => {
-                    self.update(HaEvent::Timeout);
-                    self.hub.set_view(self.view());
-                }
-                () = self.env.sleep(until_tick) => {
-                    self.tick();
-                    next_tick = self.env.now() + TICK;
-                }
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => {
-                        if let Ok(permit) = handshakes.clone().try_acquire_owned() {
-                            let driver = self.clone();
-                            self.spawn(async move { serve_standby(&driver, stream, &peer, permit).await });
-                        }
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a standby");
-                        self.env.sleep(TICK).await;
-                    }
-                },
-                Some(command) = commands.recv() => match command {
-                    HaCommand::StepDown(answer) => {
-                        self.update(HaEvent::StepDown);
-                        let _ = answer.send(self.state().core.role() == HaRole::HandingOver);
-                    }
-                    HaCommand::Leave(answer) => {
-                        let is_following = self.state().core.is_following();
-                        self.update(HaEvent::Leave);
-                        let _ = answer.send(is_following);
-                    }
-                },
+                () = &mut stopped => return,
+                Some(event) = self.queue.recv() => self.handle(event),
+                Some(command) = commands.recv() => self.obey(command),
+                step = next_step(&mut self.followed) => self.handle_step(step),
+                (stream, frame) = self.standbys.next() => self.handle_standby_frame(stream, frame),
+                Some(ended) = self.tasks.join_next() => resume_panic(ended),
+                () = std::future::ready(()), if is_busy => {}
+                () = timer.wait() => {}
             }
         }
     }
 
-    fn tick(self: &Arc<Self>) {
+    /// Does what is due at this time, on both clocks.
+    fn do_due(&mut self, now: Mono, boottime: Mono) {
+        if self.core.next_timeout() <= boottime {
+            self.update(HaEvent::Timeout);
+        }
+        if now >= self.next_tick {
+            self.tick(now);
+        }
+        if let Some(FollowedLeader { step: FollowStep::Waiting(at), .. }) = &self.followed
+            && now >= *at
         {
-            let mut tasks = self.tasks.lock().expect(NO_PANIC);
-            while let Some(ended) = tasks.try_join_next() {
-                if let Err(error) = ended
-                    && error.is_panic()
-                {
-                    resume_unwind(error.into_panic());
-                }
+            self.connect();
+        }
+    }
+
+    /// The time until something is due.
+    fn until_due(&self, now: Mono, boottime: Mono) -> Duration {
+        let until_timeout = self.core.next_timeout().since(boottime);
+        let until_attempt = match &self.followed {
+            Some(FollowedLeader { step: FollowStep::Waiting(at), .. }) => at.since(now),
+            _ => Duration::MAX,
+        };
+        until_timeout.min(self.next_tick.since(now)).min(until_attempt)
+    }
+
+    /// Does what another thread has requested.
+    fn obey(&mut self, command: HaCommand) {
+        match command {
+            HaCommand::StepDown(answer) => {
+                self.update(HaEvent::StepDown);
+                let _ = answer.send(self.core.role() == HaRole::HandingOver);
+            }
+            HaCommand::Leave(answer) => {
+                let is_following = self.core.is_following();
+                self.update(HaEvent::Leave);
+                let _ = answer.send(is_following);
             }
         }
-        let (replicated, is_due, not_promoted) = {
-            let core = &self.state().core;
-            let replicated = core.replicated(self.hub.tail.appended());
-            (replicated, core.role() == HaRole::Leader, core.not_promoted(self.env.boottime()))
-        };
-        if let Some(why) = not_promoted
-            && self.state().repeated_messages.is_due(self.env.now(), "", &why)
-        {
-            tracing::warn!(why, "no master leads, and this standby is not promoted");
-        }
-        self.start_log_threads();
-        if self.hub.gate.is_open() {
-            // A range that is freed may be used again when the change cannot be lost here either.
-            let log = self.hub.disk.as_ref().and_then(HaDisk::log);
-            let durable = log.map_or(replicated, |log| log.writer.durable().min(replicated));
-            self.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(durable));
-        }
-        self.hub.tail.notify();
-        let now = self.env.boottime();
-        let is_due = is_due && {
-            let mut state = self.state();
-            let is_due = now >= state.clients_at && !state.links.is_empty();
-            if is_due {
-                state.clients_at = now + CLIENTS_EVERY;
+    }
+
+    fn handle(&mut self, event: DriverEvent<StreamOf<E>>) {
+        match event {
+            DriverEvent::Core(event) => self.update(event),
+            DriverEvent::LeaseRequested { event, error } => {
+                self.report_request(error.as_ref());
+                self.update(event);
             }
-            is_due
-        };
-        if is_due {
-            self.send_clients();
-            self.send_digest();
+            DriverEvent::RecordsRead { sent, seen } => self.end_observation(sent, seen),
+            DriverEvent::RecordsChanged => self.observe(),
+            DriverEvent::Elected { txn, outcome } => self.end_election(txn, outcome),
+            DriverEvent::SyncWritten { txn, outcome } => self.end_sync_write(txn, outcome),
+            DriverEvent::Connected { attempt, result } => self.handle_connection(attempt, result),
+            DriverEvent::HistoryNoted { attempt, opening, result } => self.end_note(attempt, opening, result),
+            DriverEvent::Probed { attempt, is_gone, problem } => self.end_probe(attempt, is_gone, problem),
+            DriverEvent::SnapshotChecked(checked) => self.use_snapshot(checked),
+            DriverEvent::CopyStored { copy, result } => self.end_store(copy, result),
+            DriverEvent::CopyPrepared(prepared) => self.end_prepare(*prepared),
+            DriverEvent::UseCopy(work) => work(&mut self.copy),
+            DriverEvent::HandshakeFailed { peer, error } => self.report_handshake(&peer, &error),
+            DriverEvent::StandbyAsked { peer, hello, answer } => {
+                let _ = answer.send(self.answer_standby(&peer, &hello));
+            }
+            DriverEvent::StandbyAnswered(answered) => self.open_standby(*answered),
+            DriverEvent::StandbyEnded(ended) => self.end_standby(ended),
         }
-        self.hub.set_view(self.view());
+    }
+}
+
+/// A timer that is set again only for an earlier time, because most rounds of the loop have the same one.
+#[derive(Default)]
+struct LoopTimer(Option<(Mono, BoxFuture<'static, ()>)>);
+
+impl LoopTimer {
+    /// Ends the next wait at `at`, or earlier.
+    fn set<E: Env>(&mut self, env: &E, at: Mono) {
+        if self.0.as_ref().is_none_or(|(earliest, _)| at < *earliest) {
+            let clock = env.clone();
+            let sleep = async move { clock.sleep(at.since(clock.now())).await };
+            self.0 = Some((at, sleep.boxed()));
+        }
+    }
+
+    async fn wait(&mut self) {
+        if let Some((_, sleep)) = &mut self.0 {
+            sleep.await;
+        }
+        self.0 = None;
     }
 }
 
 /// Waits until the value is true, or its sender is gone.
 async fn wait_for_stop(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// What comes next on the stream from the leader, if there is one.
+async fn next_step<S: AsyncRead + AsyncWrite + Unpin>(
+    followed: &mut Option<FollowedLeader<S>>,
+) -> Result<StreamStep, StreamError> {
+    match followed.as_mut().and_then(FollowedLeader::stream) {
+        Some(stream) => stream.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Continues the panic of a task.
+fn resume_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        resume_unwind(error.into_panic());
+    }
 }

@@ -1,7 +1,8 @@
 //! The gate of a master in a cluster: which requests are processed, and when their responses may be sent.
 //!
-//! The driver ([`HaDriver`](crate::engine::master::server::ha::driver::HaDriver)) moves the gate; the threads that serve connections read it. A response may be sent
-//! while the fence has not passed, if the required standbys have the changes in its receipt.
+//! The driver ([`HaDriver`](crate::engine::master::server::ha::driver::HaDriver)) moves the gate; the threads that
+//! serve connections read it. A response may be sent while the fence has not passed, if the required standbys have the
+//! changes in its receipt.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

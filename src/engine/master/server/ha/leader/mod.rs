@@ -2,5 +2,6 @@
 
 pub(in crate::engine::master::server::ha) mod gate;
 pub(in crate::engine::master::server::ha) mod replication;
-mod snapshot_stream;
+pub(in crate::engine::master::server::ha) mod snapshot_stream;
+pub(in crate::engine::master::server::ha) mod standby_streams;
 pub(in crate::engine::master::server::ha) mod tail;

@@ -1,7 +1,7 @@
 //! The newest changes of the state, for the streams to standbys.
 //!
-//! Changes are appended while the state is locked. Each stream has a cursor, and copies what is behind it. A cursor that has fallen too far
-//! behind is lost; its standby then needs a snapshot.
+//! Changes are appended while the state is locked. Each stream has a cursor, and copies what is behind it. A cursor
+//! that has fallen too far behind is lost; its standby then needs a snapshot.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,8 +95,8 @@ impl ChangeTail {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// The number of the last change that was appended before this call. Later ones are appended after it by the order of the lock, so
-    /// their threads see everything that this thread has stored before.
+    /// The number of the last change that was appended before this call. Later ones are appended after it by the order
+    /// of the lock, so their threads see everything that this thread has stored before.
     pub(in crate::engine::master::server::ha) fn last_locked(&self) -> u64 {
         let _order = self.lock();
         self.appended()

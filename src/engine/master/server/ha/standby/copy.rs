@@ -1,6 +1,8 @@
 //! The copy of the state that a standby keeps, and its way to the state of a leader.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, Mono};
@@ -8,9 +10,10 @@ use crate::engine::ha::message::StateDigest;
 use crate::engine::ha::{HistoryId, MemberId};
 use crate::engine::master::apply::{ApplyError, StandbyState};
 use crate::engine::master::config::StorePolicy;
-use crate::engine::master::restore::{RestoreError, RestoreReport};
 use crate::engine::master::server::ha::disk::FoundCopy;
 use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
+use crate::engine::master::server::ha::standby::copy_to_store::CopyToStore;
+use crate::engine::master::server::ha::standby::preparation::{Preparation, ServedCopy};
 use crate::engine::master::state::MasterState;
 
 /// The copy of a standby, and where it comes from.
@@ -22,8 +25,6 @@ pub(in crate::engine::master::server::ha) struct StandbyCopy {
     content: CopyContent,
     /// A snapshot that is being received.
     loading: Option<Box<StandbyState>>,
-    /// The copy has replaced another one, and is being stored in the data directory.
-    is_storing: bool,
     /// The history of the changes that the copy contains last; `None` if it is empty, or its history is not known.
     pub history: Option<HistoryId>,
     /// The history before this one, and the last change that was taken over from it.
@@ -40,6 +41,11 @@ pub(in crate::engine::master::server::ha) struct StandbyCopy {
 #[derive(Debug)]
 enum CopyContent {
     Following(Box<StandbyState>),
+    /// It has replaced another copy, and a thread stores it in the data directory. No change is applied to it.
+    Storing {
+        objects: u64,
+        is_cancelled: Arc<AtomicBool>,
+    },
     /// It is being made ready.
     Preparing,
     /// Ready to serve since this time. Its changes will belong to this history.
@@ -48,57 +54,20 @@ enum CopyContent {
     Serving,
 }
 
-/// A copy that is being made ready to serve.
-pub(in crate::engine::master::server::ha) struct Preparation {
-    pub standby: Box<StandbyState>,
-    generation: u64,
-    /// The last change that it contains.
-    pub applied: u64,
-    /// The last change that it contains, and its history.
-    pub parent: Option<(HistoryId, u64)>,
-    pub is_uncertain: bool,
-}
-
-impl Preparation {
-    /// The number of the copy.
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// Makes it ready. `stale`: how long another master may still grant leases.
-    ///
-    /// # Errors
-    /// The copy is damaged.
-    pub fn run(
-        self,
-        now: Mono,
-        hold: Option<Duration>,
-        stale: Duration,
-    ) -> Result<(MasterState, RestoreReport), RestoreError> {
-        let policy = self.standby.policy();
-        let hold = hold.map_or(Duration::ZERO, |least| {
-            least.max(policy.put_release_after).max(policy.lease_ttl).max(self.standby.earlier_lease())
-        });
-        self.standby.activate_behind(now, hold, stale)
-    }
-}
-
 impl StandbyCopy {
     /// An empty copy, which belongs to no history.
     pub fn new(policy: StorePolicy) -> StandbyCopy {
         let content = CopyContent::Following(Box::new(StandbyState::new(policy.clone())));
-        let (history, parent, calls) = (None, None, BTreeMap::new());
         StandbyCopy {
             policy,
             generation: 0,
             content,
             loading: None,
-            is_storing: false,
-            history,
-            parent,
+            history: None,
+            parent: None,
             is_uncertain: false,
             applied: 0,
-            calls,
+            calls: BTreeMap::new(),
         }
     }
 
@@ -132,8 +101,20 @@ impl StandbyCopy {
         CopyNote::new(member, self.history, self.parent, CopyStored::OnDisk)
     }
 
+    /// The history before the next one, and the last change that the next one takes over from it.
+    pub fn parent_of_next(&self) -> Option<(HistoryId, u64)> {
+        self.history.map(|history| (history, self.applied))
+    }
+
+    /// The changes that follow belong to this history.
+    pub fn continue_history(&mut self, history: HistoryId) {
+        self.parent = self.parent_of_next();
+        self.history = Some(history);
+    }
+
     /// Discards everything. Returns what was discarded, because dropping it may take long.
-    pub fn discard(&mut self) -> impl Send + 'static {
+    pub fn discard(&mut self) -> impl Send + use<> {
+        self.cancel_store();
         let empty = StandbyCopy { generation: self.generation + 1, ..StandbyCopy::new(self.policy.clone()) };
         std::mem::replace(self, empty)
     }
@@ -145,10 +126,11 @@ impl StandbyCopy {
 
     /// Whether it can be connected to a leader: until the copy is stored, the data directory has no log for changes.
     pub fn may_connect(&self) -> bool {
-        self.is_following() && !self.is_storing
+        self.is_following()
     }
 
-    /// Whether a leader's snapshot may replace it as it is: no other master can take it for a copy with a known history.
+    /// Whether a leader's snapshot may replace it as it is: no other master can take it for a copy with a known
+    /// history.
     pub fn is_replaceable(&self) -> bool {
         self.history.is_none() && self.applied == 0
     }
@@ -157,6 +139,7 @@ impl StandbyCopy {
     pub fn objects(&self) -> u64 {
         match &self.content {
             CopyContent::Following(standby) => standby.objects(),
+            CopyContent::Storing { objects, .. } => *objects,
             CopyContent::Ready(state, ..) => state.gauges().keys,
             CopyContent::Preparing | CopyContent::Serving => 0,
         }
@@ -188,7 +171,7 @@ impl StandbyCopy {
     }
 
     /// Removes an incomplete snapshot. Drop it on another thread, because that may take long.
-    pub fn cancel_load(&mut self) -> impl Send + 'static {
+    pub fn cancel_load(&mut self) -> impl Send + use<> {
         self.loading.take()
     }
 
@@ -197,22 +180,54 @@ impl StandbyCopy {
         self.loading.take().unwrap_or_else(|| Box::new(StandbyState::new(self.policy.clone())))
     }
 
-    /// Replaces the copy by a snapshot, which contains all changes up to `last` of this history. Call [`stored`](Self::stored) when it is
-    /// stored. Returns the former copy, because dropping it may take long.
-    pub fn replace(&mut self, snapshot: Box<StandbyState>, history: HistoryId, last: u64) -> impl Send + 'static {
-        (self.history, self.parent, self.applied, self.is_uncertain) = (Some(history), None, last, false);
-        self.is_storing = true;
+    /// Replaces the copy by a snapshot, which contains all changes up to `last` of this history. Returns the former
+    /// copy, because dropping it may take long.
+    pub fn replace(&mut self, snapshot: Box<StandbyState>, history: HistoryId, last: u64) -> impl Send + use<> {
+        self.history = Some(history);
+        self.parent = None;
+        self.applied = last;
+        self.is_uncertain = false;
         std::mem::replace(&mut self.content, CopyContent::Following(snapshot))
     }
 
-    /// The copy with this number is stored. Returns false if it was discarded since.
-    pub fn stored(&mut self, generation: u64) -> bool {
-        let is_current = generation == self.generation;
-        self.is_storing &= !is_current;
-        is_current
+    /// Hands the copy over to a thread that stores it; `None` if it follows no leader. `member` is its ID.
+    pub fn begin_store(&mut self, member: MemberId) -> Option<CopyToStore> {
+        let note = self.note(member);
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let storing = CopyContent::Storing { objects: self.objects(), is_cancelled: is_cancelled.clone() };
+        match std::mem::replace(&mut self.content, storing) {
+            CopyContent::Following(standby) => {
+                let generation = self.generation;
+                Some(CopyToStore { standby, generation, applied: self.applied, note, is_cancelled })
+            }
+            other => {
+                self.content = other;
+                None
+            }
+        }
     }
 
-    /// Compares a part of the copy with the leader's state after change number `sequence`. Returns false if they differ.
+    /// Ends the storing of the copy soon. Returns false if it is not being stored.
+    pub fn cancel_store(&mut self) -> bool {
+        let CopyContent::Storing { is_cancelled, .. } = &self.content else { return false };
+        is_cancelled.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes the copy back.
+    ///
+    /// # Errors
+    /// The copy was discarded since. Drop it on another thread, because that may take long.
+    pub fn end_store(&mut self, copy: CopyToStore) -> Result<(), CopyToStore> {
+        if copy.generation != self.generation {
+            return Err(copy);
+        }
+        self.content = CopyContent::Following(copy.standby);
+        Ok(())
+    }
+
+    /// Compares a part of the copy with the leader's state after change number `sequence`. Returns false if they
+    /// differ.
     pub fn agrees(&self, sequence: u64, digest: &StateDigest) -> bool {
         match &self.content {
             CopyContent::Following(standby) if self.applied == sequence => {
@@ -239,9 +254,13 @@ impl StandbyCopy {
         match std::mem::replace(&mut self.content, CopyContent::Preparing) {
             CopyContent::Following(mut standby) => {
                 standby.cancel_snapshot();
-                let parent = self.history.map(|history| (history, self.applied));
-                let (generation, applied, is_uncertain) = (self.generation, self.applied, self.is_uncertain);
-                Some(Preparation { standby, generation, applied, parent, is_uncertain })
+                Some(Preparation {
+                    standby,
+                    generation: self.generation,
+                    applied: self.applied,
+                    parent: self.parent_of_next(),
+                    is_uncertain: self.is_uncertain,
+                })
             }
             other => {
                 self.content = other;
@@ -256,19 +275,18 @@ impl StandbyCopy {
     }
 
     /// The copy is ready. Its changes will belong to `history`.
-    pub fn prepared(&mut self, now: Mono, state: MasterState, history: HistoryId) {
+    pub fn keep_ready(&mut self, now: Mono, state: MasterState, history: HistoryId) {
         if matches!(self.content, CopyContent::Preparing) {
             self.content = CopyContent::Ready(Box::new(state), now, history);
         }
     }
 
-    /// Takes the state that is ready, to serve it. Also returns since when it was ready, and when clients called last.
-    pub fn take(&mut self) -> Option<(MasterState, Mono, BTreeMap<ClientId, Mono>)> {
+    /// Takes the state that is ready, to serve it.
+    pub fn take(&mut self) -> Option<ServedCopy> {
         match std::mem::replace(&mut self.content, CopyContent::Serving) {
             CopyContent::Ready(state, since, history) => {
-                self.parent = self.history.map(|history| (history, self.applied));
-                self.history = Some(history);
-                Some((*state, since, std::mem::take(&mut self.calls)))
+                self.continue_history(history);
+                Some(ServedCopy { state, since, calls: std::mem::take(&mut self.calls) })
             }
             other => {
                 self.content = other;
@@ -292,11 +310,38 @@ mod tests {
     #[test]
     fn a_preparation_of_a_discarded_copy_has_no_effect() {
         let mut copy = StandbyCopy::new(StorePolicy::default());
-        let former = copy.begin_prepare().unwrap().generation();
+        let former = copy.begin_prepare().unwrap().generation;
         assert!(copy.is_preparing(former));
         drop(copy.discard());
         assert!(!copy.is_preparing(former));
-        let current = copy.begin_prepare().unwrap().generation();
+        let current = copy.begin_prepare().unwrap().generation;
         assert!(!copy.is_preparing(former) && copy.is_preparing(current));
+    }
+
+    /// A copy of a leader's snapshot, which is being stored.
+    fn storing() -> (StandbyCopy, CopyToStore) {
+        let mut copy = StandbyCopy::new(StorePolicy::default());
+        let snapshot = copy.take_load();
+        drop(copy.replace(snapshot, HistoryId(1), 7));
+        let stored = copy.begin_store(MemberId(1)).expect("it follows a leader");
+        (copy, stored)
+    }
+
+    #[test]
+    fn a_copy_is_not_used_while_it_is_stored() {
+        let (mut copy, stored) = storing();
+        assert!(!copy.may_connect() && copy.begin_prepare().is_none() && copy.begin_store(MemberId(1)).is_none());
+        assert_eq!((stored.applied, stored.is_cancelled.load(Ordering::Relaxed)), (7, false));
+        assert!(copy.end_store(stored).is_ok());
+        assert!(copy.may_connect() && !copy.cancel_store() && copy.begin_prepare().is_some());
+    }
+
+    #[test]
+    fn storing_a_copy_is_cancelled_when_the_copy_is_discarded() {
+        let (mut copy, stored) = storing();
+        drop(copy.discard());
+        assert!(stored.is_cancelled.load(Ordering::Relaxed));
+        assert!(copy.end_store(stored).is_err(), "it is not this copy any more");
+        assert!(copy.may_connect() && copy.applied == 0);
     }
 }

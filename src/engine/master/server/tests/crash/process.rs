@@ -241,7 +241,7 @@ impl World {
             None => return,
         };
         let done = process.log.view().snapshots;
-        if process.snapshots.step(&mut run) {
+        if process.snapshots.step(&mut run, true) {
             process.snapshot = Some(run);
         } else if process.log.view().snapshots > done {
             self.counts.count("snapshots");

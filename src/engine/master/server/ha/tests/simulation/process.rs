@@ -115,7 +115,7 @@ impl Process {
         let listener = crate::engine::env::Env::net(env).listener();
         let ticker = MasterHandle { shared: shared.clone(), polls: WorkerPolls::none() };
         let main = vec![
-            runtime.spawn(Arc::new(driver).run(listener, commands, stopping.clone())),
+            runtime.spawn(driver.run(listener, commands, stopping.clone())),
             runtime.spawn(run_ticker(ticker, stopping)),
         ];
         let calls = Arc::new(Calls::default());

@@ -1,0 +1,119 @@
+//! What the driver does from time to time: it reports what is replicated, starts threads, and sends digests.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::election::ElectionBackend;
+use crate::engine::env::Env;
+use crate::engine::ha::HaRole;
+use crate::engine::ha::message::{ClientPings, StateDigest};
+use crate::engine::master::server::ha::disk::HaDisk;
+use crate::engine::master::server::ha::disk::threads::log_threads;
+use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::leader::standby_streams::STANDBY_SILENCE_MAX;
+use crate::engine::master::server::ha::standby::leader_stream::LeaderStream;
+use crate::engine::master::server::ha::stream::{StreamError, StreamMessage};
+
+/// Time between two ticks.
+const TICK: Duration = Duration::from_millis(20);
+/// Time between two messages with the clients' last calls, and between two digests.
+const CLIENTS_EVERY: Duration = Duration::from_secs(1);
+/// Number of clients that are visited while the state is locked once.
+const CLIENTS_PER_SLICE: usize = 1024;
+/// Number of object slots per digest. Computing it takes some hundred microseconds.
+const DIGEST_SLOTS: u32 = 1024;
+/// Maximum number of clients in a message.
+const CLIENTS_PER_MESSAGE: usize = 100_000;
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// Does what needs no event. A tick that comes late counts as one, so that no stream ends because this thread did
+    /// not run.
+    pub(super) fn tick(&mut self, now: Mono) {
+        self.next_tick = now + TICK;
+        self.is_view_old = true;
+        self.watch_streams();
+        self.report_not_promoted(now);
+        self.start_log_threads();
+        self.report_replicated();
+        self.context.hub.tail.notify();
+        let now = self.context.env.boottime();
+        if self.core.role() == HaRole::Leader && now >= self.clients_at && !self.standbys.is_empty() {
+            self.clients_at = now + CLIENTS_EVERY;
+            self.send_clients();
+            self.send_digest();
+        }
+    }
+
+    /// Starts the threads for a log that does not have them yet.
+    fn start_log_threads(&mut self) {
+        let threads = self.context.hub.disk.as_ref().and_then(|disk| log_threads(disk, &self.context));
+        for thread in threads.into_iter().flatten() {
+            let running = self.context.env.run_thread(thread);
+            self.spawn(running);
+        }
+    }
+
+    /// Ends the streams that are silent.
+    fn watch_streams(&mut self) {
+        if let Some(Err(error)) = self.stream().map(|stream| LeaderStream::watch(stream, TICK)) {
+            self.end_stream(&error);
+        }
+        if let Some(silent) = self.standbys.watch(TICK) {
+            self.close_standby(silent, StreamError::Silent(STANDBY_SILENCE_MAX));
+        }
+    }
+
+    fn report_not_promoted(&mut self, now: Mono) {
+        if let Some(why) = self.core.not_promoted(self.context.env.boottime())
+            && self.repeated_messages.is_due(now, "", &why)
+        {
+            tracing::warn!(why, "no master leads, and this standby is not promoted");
+        }
+    }
+
+    /// A range that is freed may be used again when the change cannot be lost: the standbys have it, and the log.
+    fn report_replicated(&self) {
+        let hub = &self.context.hub;
+        if hub.gate.is_open() {
+            let replicated = self.core.replicated(hub.tail.appended());
+            let log = hub.disk.as_ref().and_then(HaDisk::log);
+            let durable = log.map_or(replicated, |log| log.writer.durable().min(replicated));
+            self.context.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(durable));
+        }
+    }
+
+    /// Tells the standbys when each client last called, so that they count as confirmed after a promotion.
+    pub(super) fn send_clients(&mut self) {
+        let mut pings = Vec::new();
+        let mut cursor = None;
+        loop {
+            cursor = self.context.shared.with_guarded(None, |guarded, now, _| {
+                guarded.state.recent_calls(now, cursor, CLIENTS_PER_SLICE, &mut |client, age| {
+                    pings.push((client, u32::try_from(age.as_millis()).unwrap_or(u32::MAX)));
+                })
+            });
+            if cursor.is_none() || pings.len() >= CLIENTS_PER_MESSAGE {
+                break;
+            }
+        }
+        let mut encoded = Vec::new();
+        ClientPings(pings).encode(&mut encoded);
+        self.standbys.send_all(&StreamMessage::Clients(encoded.into()));
+    }
+
+    /// Adds a digest of a part of the state to the streams, which the standbys compare with their copies.
+    fn send_digest(&mut self) {
+        let from = self.digest_from;
+        let hub = &self.context.hub;
+        let next = self.context.shared.with_guarded(None, |guarded, _, _| {
+            let (objects, tables) = guarded.state.part_digests(from, DIGEST_SLOTS);
+            let mut digest = Vec::new();
+            StateDigest { from, slots: DIGEST_SLOTS, objects, tables }.encode(&mut digest);
+            // No change comes in between, because the state is locked.
+            hub.tail.append_digest(digest);
+            Some(from + DIGEST_SLOTS).filter(|next| *next < guarded.state.object_slots())
+        });
+        hub.tail.notify_always();
+        self.digest_from = next.unwrap_or(0);
+    }
+}

@@ -1,0 +1,81 @@
+//! What the driver and its tasks share.
+
+use std::sync::Arc;
+
+use crate::engine::env::Env;
+use crate::engine::ha::{ResponseGate, ResponseLimits};
+use crate::engine::journal::JournalError;
+use crate::engine::master::server::ha::disk::HaDisk;
+use crate::engine::master::server::ha::driver::event::DriverEvents;
+use crate::engine::master::server::ha::leader::gate::GatePhase;
+use crate::engine::master::server::ha::{HaHub, HaSettings};
+use crate::engine::master::server::shared::MasterShared;
+
+/// The environment, what all threads of the master share, and the way to the driver. Cheap to clone.
+pub(in crate::engine::master::server::ha) struct HaContext<E: Env> {
+    pub env: E,
+    pub shared: Arc<MasterShared<E>>,
+    pub hub: Arc<HaHub>,
+    pub settings: Arc<HaSettings>,
+    /// The driver's queue.
+    pub events: DriverEvents<E>,
+}
+
+impl<E: Env> Clone for HaContext<E> {
+    fn clone(&self) -> HaContext<E> {
+        HaContext {
+            env: self.env.clone(),
+            shared: self.shared.clone(),
+            hub: self.hub.clone(),
+            settings: self.settings.clone(),
+            events: self.events.clone(),
+        }
+    }
+}
+
+impl<E: Env> HaContext<E> {
+    /// Number of copies that were discarded, for work with the data directory.
+    pub fn copies_discarded(&self) -> u64 {
+        self.hub.disk.as_ref().map_or(0, HaDisk::discarded)
+    }
+
+    /// Runs work with the data directory, if there is one, on another thread. An error ends the process, or the use of
+    /// the directory.
+    ///
+    /// # Errors
+    /// The disk reports an error that ends the process.
+    pub async fn use_disk(
+        &self,
+        work: impl FnOnce(&HaDisk) -> Result<(), JournalError> + Send + 'static,
+    ) -> Result<(), JournalError> {
+        let hub = self.hub.clone();
+        let work = move || {
+            let Some(disk) = &hub.disk else { return Ok(()) };
+            work(disk).or_else(|error| disk.fail(error))
+        };
+        self.env.run_blocking(work).await
+    }
+
+    /// Drops something large without stopping this thread for the time that it takes.
+    pub fn drop_elsewhere(&self, large: impl Send + 'static) {
+        drop(self.env.run_blocking(move || drop(large)));
+    }
+}
+
+impl<E: Env> ResponseGate for HaContext<E> {
+    fn appended(&self) -> u64 {
+        self.hub.tail.appended()
+    }
+
+    fn publish(&self, limits: ResponseLimits) {
+        let gate = &self.hub.gate;
+        gate.publish(&self.env, limits.fence, limits.acked.unwrap_or(u64::MAX));
+        if limits.fence.is_none() && matches!(gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
+            gate.set_phase(GatePhase::Released);
+        }
+    }
+
+    fn appended_before_publish(&self) -> u64 {
+        self.hub.tail.last_locked()
+    }
+}

@@ -1,0 +1,157 @@
+//! The driver's requests to etcd. Each runs as a task.
+
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::base::text::escaped;
+use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
+use crate::engine::env::Env;
+use crate::engine::ha::{ElectionTxn, HaEvent, Observation, SyncTxn, TxnOutcome};
+use crate::engine::master::server::ha::driver::context::HaContext;
+use crate::engine::master::server::ha::driver::etcd_errors::EtcdEvent;
+use crate::engine::master::server::ha::driver::event::DriverEvent;
+use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
+use crate::engine::master::server::ha::leader::gate::GatePhase;
+
+/// Pause before a watch that ended is started again.
+const WATCH_RETRY: Duration = Duration::from_millis(500);
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// Runs a request. `work` gets the time at which it was sent, and returns the event that follows.
+    fn request<F>(&mut self, work: impl FnOnce(B, Mono) -> F)
+    where
+        F: Future<Output = DriverEvent<StreamOf<E>>> + Send + 'static,
+    {
+        let request = work(self.backend.clone(), self.context.env.boottime());
+        let events = self.context.events.clone();
+        self.spawn(async move {
+            // An error means that the driver has ended.
+            let _ = events.send(request.await);
+        });
+    }
+
+    pub(super) fn grant_lease(&mut self) {
+        let ttl = self.context.settings.config.lease_ttl;
+        self.request(async move |backend, sent| {
+            let lease = backend.grant_lease(ttl).await;
+            let error = lease.as_ref().err().cloned();
+            DriverEvent::LeaseRequested { event: HaEvent::LeaseGranted { sent, lease: lease.ok() }, error }
+        });
+    }
+
+    pub(super) fn renew_lease(&mut self, lease: i64) {
+        self.request(async move |backend, sent| {
+            let renewed = backend.renew_lease(lease).await;
+            let error = renewed.as_ref().err().cloned();
+            let event = HaEvent::LeaseRenewed { sent, lease, renewed: renewed.ok() };
+            DriverEvent::LeaseRequested { event, error }
+        });
+    }
+
+    pub(super) fn revoke_lease(&mut self, lease: i64) {
+        tracing::info!("revoking the lease of a leader that has exited or cannot be reached");
+        self.request(async move |backend, _| {
+            let _ = backend.revoke_lease(lease).await;
+            DriverEvent::RecordsChanged
+        });
+    }
+
+    pub(super) fn elect(&mut self, txn: ElectionTxn) {
+        // Another master may be elected, for which this one keeps the key.
+        if txn.address == self.core.me().rpc.to_string() {
+            let gate = &self.context.hub.gate;
+            gate.leave_phase(GatePhase::Closed, GatePhase::Electing);
+            gate.leave_phase(GatePhase::Forwarding, GatePhase::Electing);
+        }
+        self.request(async move |backend, _| {
+            let outcome = backend.elect(&txn).await;
+            DriverEvent::Elected { txn, outcome }
+        });
+    }
+
+    pub(super) fn end_election(&mut self, txn: ElectionTxn, outcome: TxnOutcome) {
+        self.update(HaEvent::Elected { txn, outcome });
+        self.context.hub.gate.leave_phase(GatePhase::Electing, GatePhase::Closed);
+    }
+
+    pub(super) fn write_sync(&mut self, txn: SyncTxn) {
+        self.request(async move |backend, _| {
+            let outcome = backend.write_sync(&txn).await;
+            DriverEvent::SyncWritten { txn, outcome }
+        });
+    }
+
+    pub(super) fn end_sync_write(&mut self, txn: SyncTxn, outcome: TxnOutcome) {
+        if let TxnOutcome::Done(_) = outcome {
+            let in_sync: Vec<String> = txn.sync.in_sync.iter().map(ToString::to_string).collect();
+            tracing::info!(?in_sync, alone_since = txn.sync.alone_since, "sync record written");
+        }
+        self.update(HaEvent::SyncWritten { txn, outcome });
+    }
+
+    pub(super) fn delete_key(&mut self, view: u64, address: String) {
+        self.request(async move |backend, _| {
+            let outcome = backend.delete_key(view, &address).await;
+            DriverEvent::Core(HaEvent::KeyDeleted { outcome })
+        });
+    }
+
+    /// Reads both records. A read that is in progress is followed by another one.
+    pub(super) fn observe(&mut self) {
+        if let Some(again) = &mut self.observing {
+            *again = true;
+            return;
+        }
+        self.observing = Some(false);
+        self.request(async move |backend, sent| {
+            let seen = backend.observe().await;
+            DriverEvent::RecordsRead { sent, seen }
+        });
+    }
+
+    pub(super) fn end_observation(&mut self, sent: Mono, seen: Result<Observation, ElectionError>) {
+        let foreign = seen.as_ref().ok().and_then(|seen| self.foreign_value(seen));
+        let event = self.etcd_errors.observed(seen.as_ref().err().or(foreign.as_ref()));
+        event.inspect(EtcdEvent::log);
+        if let Ok(seen) = seen {
+            self.update(HaEvent::Observed { sent, seen });
+        }
+        if self.observing.take() == Some(true) {
+            self.observe();
+        }
+    }
+
+    /// The leader's key has a value that no master has written. No master is elected until it is deleted.
+    fn foreign_value(&self, seen: &Observation) -> Option<ElectionError> {
+        let key = seen.leader.as_ref().filter(|key| key.is_foreign())?;
+        let name = format!("mooncake-store/{}/master_view", self.context.settings.cluster);
+        let value = escaped(&key.address);
+        let why = format!("it contains '{value}', which is not a master's address; delete it with etcdctl del {name}");
+        Some(ElectionError::Invalid { key: name, why })
+    }
+
+    /// Keeps the error of a request to etcd that reads no record, or its absence, and logs when etcd responds again or
+    /// not any more.
+    pub(super) fn report_request(&mut self, error: Option<&ElectionError>) {
+        let event = self.etcd_errors.requested(error);
+        event.inspect(EtcdEvent::log);
+    }
+}
+
+/// Has the records read at each change of the leader's key.
+pub(super) async fn watch_records<E: Env, B: ElectionBackend>(backend: B, context: HaContext<E>) {
+    // An error means that the driver has ended.
+    let report = || drop(context.events.send(DriverEvent::RecordsChanged));
+    loop {
+        match backend.watch().await {
+            Ok(mut watch) => {
+                report();
+                while watch.changed().await.is_ok() {
+                    report();
+                }
+            }
+            Err(error) => tracing::debug!(%error, "cannot watch the leader's key"),
+        }
+        context.env.sleep(WATCH_RETRY).await;
+    }
+}

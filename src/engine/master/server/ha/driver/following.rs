@@ -1,0 +1,195 @@
+//! A standby follows its leader: it connects, opens the stream, and finds out what its end means.
+
+use std::time::Duration;
+
+use crate::engine::election::ElectionBackend;
+use crate::engine::env::Env;
+use crate::engine::ha::HaEvent;
+use crate::engine::journal::JournalError;
+use crate::engine::master::record::DATA_FORMAT_NEWEST;
+use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
+use crate::engine::master::server::ha::driver::event::DriverEvent;
+use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
+use crate::engine::master::server::ha::handshake::{ContinuedSettings, Hello, StreamStart};
+use crate::engine::master::server::ha::leader::gate::GatePhase;
+use crate::engine::master::server::ha::standby::connection::{Opening, connect, refuses};
+use crate::engine::master::server::ha::standby::leader_stream::{FollowStep, FollowedLeader, LeaderStream};
+use crate::engine::master::server::ha::stream::StreamError;
+
+/// Pause before the next attempt to connect.
+const RETRY: Duration = Duration::from_millis(50);
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// Connects to the leader, if the copy permits it.
+    pub(super) fn connect(&mut self) {
+        if !self.copy.may_connect() {
+            return self.wait_to_connect();
+        }
+        let Some(followed) = &self.followed else { return };
+        let at = followed.leader.replication.clone();
+        let hello = self.hello();
+        let env = self.context.env.clone();
+        let settings = self.context.settings.clone();
+        self.begin_attempt(async move |attempt| {
+            let result = connect(&env, &at, &settings.secret, &hello).await;
+            DriverEvent::Connected { attempt, result }
+        });
+    }
+
+    /// This standby and its copy, for the leader.
+    fn hello(&self) -> Hello {
+        let me = self.core.me();
+        Hello {
+            cluster: self.context.settings.cluster.clone(),
+            standby: me.id,
+            history: self.copy.history,
+            applied: self.copy.applied,
+            format: DATA_FORMAT_NEWEST.number(),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            rpc: Some(me.rpc.to_string()),
+            settings: Some(ContinuedSettings::of(&self.copy.policy)),
+        }
+    }
+
+    /// Runs a task for the leader that this standby follows. `work` gets the number of the attempt, for the event that
+    /// it returns.
+    fn begin_attempt<F>(&mut self, work: impl FnOnce(u64) -> F)
+    where
+        F: Future<Output = DriverEvent<StreamOf<E>>> + Send + 'static,
+    {
+        self.attempts += 1;
+        let attempt = self.attempts;
+        let work = work(attempt);
+        let events = self.context.events.clone();
+        let task = self.spawn(async move {
+            // An error means that the driver has ended.
+            let _ = events.send(work.await);
+        });
+        if let Some(followed) = &mut self.followed {
+            followed.step = FollowStep::Busy { attempt, task };
+        }
+    }
+
+    /// The leader, if this attempt is still the current one.
+    fn attempted(&mut self, number: u64) -> Option<&mut FollowedLeader<StreamOf<E>>> {
+        let is_current = |step: &FollowStep<_>| matches!(step, FollowStep::Busy { attempt, .. } if *attempt == number);
+        self.followed.as_mut().filter(|followed| is_current(&followed.step))
+    }
+
+    fn wait_to_connect(&mut self) {
+        if let Some(followed) = &mut self.followed {
+            followed.step = FollowStep::Waiting(self.context.env.now() + RETRY);
+        }
+    }
+
+    /// Connects again, after a pause, because of this problem.
+    fn retry(&mut self, problem: String) {
+        self.wait_to_connect();
+        if let Some(followed) = &mut self.followed {
+            followed.report(problem);
+        }
+    }
+
+    /// An attempt to connect has ended.
+    pub(super) fn handle_connection(&mut self, attempt: u64, result: Result<Opening<StreamOf<E>>, String>) {
+        let Some(followed) = self.attempted(attempt) else { return };
+        let opening = match result {
+            Ok(opening) => opening,
+            Err(problem) => return self.retry(problem),
+        };
+        match &opening.welcome.start {
+            StreamStart::Refused(why) => self.retry(format!("the leader refuses: {why}")),
+            _ if opening.welcome.leader != followed.leader.id => {
+                self.retry("the leader has restarted with a new copy".to_owned());
+            }
+            StreamStart::Snapshot if !self.copy.is_replaceable() => self.give_up_copy(),
+            StreamStart::Snapshot => self.open_stream(opening),
+            StreamStart::Changes => self.continue_history(opening),
+        }
+    }
+
+    /// The leader's snapshot must replace the copy. A copy that is replaced must not be taken for the one in the sync
+    /// record, so it gets a new ID first.
+    fn give_up_copy(&mut self) {
+        tracing::info!("this copy has another history than the leader's, or is too old: it is replaced");
+        self.retry("the copy is replaced".to_owned());
+        self.discard(GatePhase::Closed);
+        self.run_core();
+    }
+
+    /// The changes that follow belong to this history. The data directory notes it before it contains them.
+    fn continue_history(&mut self, opening: Opening<StreamOf<E>>) {
+        let history = opening.welcome.history;
+        self.copy.is_uncertain = false;
+        if self.copy.history == Some(history) {
+            return self.open_stream(opening);
+        }
+        if self.context.hub.disk.is_none() {
+            self.copy.continue_history(history);
+            return self.open_stream(opening);
+        }
+        let note = CopyNote::new(self.core.me().id, Some(history), self.copy.parent_of_next(), CopyStored::OnDisk);
+        let discarded = self.context.copies_discarded();
+        let context = self.context.clone();
+        self.begin_attempt(async move |attempt| {
+            let result = context.use_disk(move |disk| disk.store_note(note, true, discarded)).await;
+            DriverEvent::HistoryNoted { attempt, opening, result }
+        });
+    }
+
+    /// The history was noted, or cannot be.
+    pub(super) fn end_note(&mut self, attempt: u64, opening: Opening<StreamOf<E>>, result: Result<(), JournalError>) {
+        if self.attempted(attempt).is_none() {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                self.copy.continue_history(opening.welcome.history);
+                self.open_stream(opening);
+            }
+            Err(error) => self.retry(error.to_string()),
+        }
+    }
+
+    fn open_stream(&mut self, opening: Opening<StreamOf<E>>) {
+        let Some(followed) = &mut self.followed else { return };
+        let leader = followed.leader.id;
+        let Opening { stream, welcome, applied } = opening;
+        tracing::info!(leader = %followed.leader.rpc, start = ?welcome.start, change = applied, "following the leader");
+        self.attempts += 1;
+        let stream = LeaderStream::new(self.attempts, stream, welcome.history);
+        followed.step = FollowStep::Streaming(Box::new(stream));
+        self.update(HaEvent::StreamOpened { leader });
+    }
+
+    /// The stream from the leader has ended. If the leader's process may have ended, its port is probed.
+    pub(super) fn end_stream(&mut self, error: &StreamError) {
+        let Some(FollowedLeader { leader, step: FollowStep::Streaming(_), .. }) = &self.followed else { return };
+        let rpc = leader.rpc.clone();
+        let load = self.copy.cancel_load();
+        self.context.drop_elsewhere(load);
+        let problem = error.to_string();
+        if let StreamError::Apply(_) | StreamError::Damaged(_) = error {
+            tracing::error!(%error, "the copy of the state cannot be used any more");
+            self.retry(problem);
+            return self.update(HaEvent::CopyDamaged);
+        }
+        if !error.has_peer_closed() {
+            self.retry(problem);
+            return self.update(HaEvent::StreamClosed { process_gone: false });
+        }
+        let env = self.context.env.clone();
+        self.begin_attempt(async move |attempt| {
+            let is_gone = refuses(&env, &rpc).await;
+            DriverEvent::Probed { attempt, is_gone, problem }
+        });
+    }
+
+    /// The port of a leader whose stream has ended was probed.
+    pub(super) fn end_probe(&mut self, attempt: u64, is_gone: bool, problem: String) {
+        if self.attempted(attempt).is_some() {
+            self.retry(problem);
+            self.update(HaEvent::StreamClosed { process_gone: is_gone });
+        }
+    }
+}

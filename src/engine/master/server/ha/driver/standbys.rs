@@ -1,0 +1,174 @@
+//! The standbys of a leader: how they catch up, their streams and their acknowledgements.
+
+use tokio::io::split;
+
+use crate::engine::election::ElectionBackend;
+use crate::engine::env::Env;
+use crate::engine::ha::frame::{Frame, FrameKind};
+use crate::engine::ha::{HaEvent, HaMessage, HistoryId, MemberId};
+use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::driver::event::{
+    Acceptance, AnsweredStandby, DriverEvent, EndedStandby, OpenedSource,
+};
+use crate::engine::master::server::ha::handshake::{ContinuedSettings, HandshakeError, Hello, StreamStart, Welcome};
+use crate::engine::master::server::ha::leader::replication::{ChangeSender, StreamSource};
+use crate::engine::master::server::ha::leader::snapshot_stream::SnapshotStream;
+use crate::engine::master::server::ha::stream::StreamError;
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// Logs that a connection to the port for standbys failed.
+    pub(super) fn report_handshake(&mut self, peer: &str, error: &HandshakeError) {
+        if self.is_message_due(peer, &error.to_string()) {
+            tracing::warn!(%peer, %error, "a connection to the port for standbys was refused");
+        }
+    }
+
+    /// Decides how a standby catches up.
+    pub(super) fn answer_standby(&mut self, peer: &str, hello: &Hello) -> Acceptance {
+        let standby = hello.standby;
+        let mut welcome = Welcome {
+            leader: self.core.me().id,
+            history: self.copy.history.unwrap_or(HistoryId(0)),
+            view: self.core.status().view,
+            start: StreamStart::Changes,
+        };
+        if let Some(why) = self.refusal(hello) {
+            if self.is_message_due(peer, &why) {
+                tracing::info!(%peer, %standby, why, "a standby was refused");
+            }
+            welcome.start = StreamStart::Refused(why);
+            return Acceptance { welcome, opened: None };
+        }
+        let term = self.context.hub.gate.term();
+        // A data directory that was restored from a backup may lack what its copy has acknowledged.
+        let acked = self.core.standbys().find(|(id, _)| *id == standby).map_or(0, |(_, replica)| replica.acked);
+        let is_prefix = self.copy.includes(hello.history, hello.applied) && hello.applied >= acked;
+        let cursor = if is_prefix { self.context.hub.tail.cursor(hello.applied) } else { None };
+        if let Some(cursor) = cursor {
+            let opened = Some(OpenedSource { source: StreamSource::Tail(cursor), term });
+            return Acceptance { welcome, opened };
+        }
+        welcome.start = StreamStart::Snapshot;
+        // A copy that is replaced gets a new ID first.
+        let is_replaced = hello.history.is_some() || hello.applied > 0;
+        let opened = (!is_replaced).then(|| OpenedSource { source: self.begin_snapshot(term), term });
+        Acceptance { welcome, opened }
+    }
+
+    /// Why a standby cannot follow; `None` if it can.
+    fn refusal(&self, hello: &Hello) -> Option<String> {
+        let settings = &self.context.settings;
+        let own = settings.format.number();
+        if hello.cluster != settings.cluster {
+            Some(format!("this is a master of the cluster {}, not of {}", settings.cluster, hello.cluster))
+        } else if hello.format < own {
+            let theirs = hello.format;
+            Some(format!(
+                "the leader writes records of format {own}, and release {} reads only up to {theirs}; \
+                 upgrade the standbys first",
+                hello.release
+            ))
+        } else if hello.standby == self.core.me().id || !self.context.hub.gate.is_open() {
+            Some("this master does not lead".to_owned())
+        } else {
+            None
+        }
+    }
+
+    fn begin_snapshot(&mut self, term: u64) -> StreamSource {
+        let shared = self.context.shared.clone();
+        let tail = self.context.hub.tail.clone();
+        let (thread, parts) = SnapshotStream::new(shared, tail, term, self.context.settings.format);
+        let running = self.context.env.run_thread(thread);
+        self.spawn(running);
+        StreamSource::Snapshot(parts)
+    }
+
+    /// A standby has received the answer. Opens its stream, if it gets one.
+    pub(super) fn open_standby(&mut self, answered: AnsweredStandby<super::StreamOf<E>>) {
+        let AnsweredStandby { peer, hello, acceptance, stream } = answered;
+        let standby = hello.standby;
+        let own = ContinuedSettings::of(&self.copy.policy);
+        if let Some(different) = hello.settings.and_then(|settings| own.difference(&settings))
+            && self.is_message_due(&peer, &different)
+        {
+            tracing::warn!(
+                %peer,
+                %standby,
+                different,
+                "a standby has other settings, which apply after a failover; use the same for all masters"
+            );
+        }
+        let Some(OpenedSource { source, term }) = acceptance.opened else { return };
+        let welcome = acceptance.welcome;
+        tracing::info!(%peer, %standby, start = ?welcome.start, change = hello.applied, "a standby follows");
+        if self.context.hub.gate.term() != term {
+            return;
+        }
+        self.addresses.extend(hello.rpc.map(|rpc| (standby, rpc)));
+        let (reader, writer) = split(stream);
+        let (number, messages) = self.standbys.open(standby, peer.clone(), term, reader);
+        let sender = ChangeSender {
+            env: self.context.env.clone(),
+            hub: self.context.hub.clone(),
+            messages,
+            source,
+            view: welcome.view,
+            term,
+        };
+        let events = self.context.events.clone();
+        let task = self.spawn(async move {
+            let Err(error) = sender.run(writer).await;
+            let _ = events.send(DriverEvent::StandbyEnded(EndedStandby { stream: number, standby, peer, term, error }));
+        });
+        self.standbys.set_task(number, task);
+        let applied = if welcome.start == StreamStart::Changes { hello.applied } else { 0 };
+        self.update(HaEvent::StandbyConnected { id: standby, applied });
+    }
+
+    /// Handles a frame of a standby, or the end of its stream.
+    pub(super) fn handle_standby_frame(&mut self, number: u64, frame: Result<Frame, StreamError>) {
+        let message = frame.and_then(|frame| match frame.kind {
+            FrameKind::Control => Ok(HaMessage::decode(&frame.payload)?),
+            _ => Err(StreamError::Order),
+        });
+        match message {
+            Ok(message) => {
+                if let Some(from) = self.standbys.member(number) {
+                    self.update(HaEvent::Received { from, message });
+                }
+            }
+            Err(error) => self.close_standby(number, error),
+        }
+    }
+
+    /// Ends a stream to a standby because of this error.
+    pub(super) fn close_standby(&mut self, number: u64, error: StreamError) {
+        let Some(stream) = self.standbys.close(number) else { return };
+        self.end_standby(EndedStandby {
+            stream: number,
+            standby: stream.standby,
+            peer: stream.peer,
+            term: stream.term,
+            error,
+        });
+    }
+
+    /// A stream to a standby has ended.
+    pub(super) fn end_standby(&mut self, ended: EndedStandby) {
+        let EndedStandby { standby, peer, error, .. } = &ended;
+        tracing::info!(%peer, %standby, %error, "the stream to a standby ended");
+        self.standbys.close(ended.stream);
+        // Another stream may have replaced it.
+        if self.standbys.get(ended.standby).is_none() && self.context.hub.gate.term() == ended.term {
+            self.update(HaEvent::StandbyDisconnected { id: ended.standby });
+            self.drop_old_addresses();
+        }
+    }
+
+    /// Drops the addresses of masters that are not standbys of this leader any more.
+    fn drop_old_addresses(&mut self) {
+        let listed: Vec<MemberId> = self.core.standbys().map(|(member, _)| member).collect();
+        self.addresses.retain(|member, _| listed.contains(member));
+    }
+}

@@ -1,0 +1,65 @@
+//! What is shown of a master in a cluster.
+
+use crate::engine::election::ElectionBackend;
+use crate::engine::env::Env;
+use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::view::{HaStandbyView, HaView};
+
+impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
+    /// Updates what is shown of this master, if it may have changed.
+    pub(super) fn refresh_view(&mut self) {
+        if std::mem::take(&mut self.is_view_old) {
+            self.context.hub.set_view(self.view());
+        }
+    }
+
+    fn view(&self) -> HaView {
+        let serving = self.context.hub.gate.is_open();
+        let objects = if serving {
+            self.context.shared.with_guarded(None, |guarded, _, _| guarded.state.gauges().keys)
+        } else {
+            self.copy.objects()
+        };
+        let status = self.core.status();
+        let standbys = self.standby_views();
+        let tail = &self.context.hub.tail;
+        let slowest = standbys.iter().map(|standby| standby.acked).min();
+        let (acked, last) = if serving {
+            (slowest.unwrap_or(tail.appended()), tail.appended())
+        } else {
+            (self.copy.applied, self.leader_last.max(self.copy.applied))
+        };
+        let leader = if serving { Some(self.core.me().rpc.to_string()) } else { self.core.observed_leader() };
+        HaView {
+            role: status.role,
+            serving,
+            view: status.view,
+            leader,
+            member: Some(self.core.me().id),
+            in_sync: status.in_sync,
+            acked,
+            last,
+            lag_bytes: if serving && last > acked { tail.bytes_behind(acked) } else { 0 },
+            objects,
+            not_promotable: if serving { None } else { self.core.not_promotable() },
+            standbys,
+            digests: self.digests,
+            backend_error: self.etcd_errors.last().map(ToString::to_string),
+            may_lack: self.may_lack.filter(|_| serving),
+            promotions: self.promotions,
+            demotions: self.demotions,
+        }
+    }
+
+    fn standby_views(&self) -> Vec<HaStandbyView> {
+        let standbys = self.core.standbys().map(|(member, replica)| HaStandbyView {
+            member,
+            rpc: self.addresses.get(&member).cloned(),
+            required: replica.is_required(),
+            in_sync: replica.is_in_sync(),
+            connected: replica.is_connected,
+            acked: replica.acked,
+        });
+        standbys.collect()
+    }
+}

@@ -1,0 +1,225 @@
+//! The streams to the standbys of a leader: a queue of messages for each, and its acknowledgements.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::AsyncRead;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::engine::ha::MemberId;
+use crate::engine::ha::frame::Frame;
+use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
+
+/// Maximum number of messages that wait for a stream. A leader sends fewer than 10 per second. A slower stream is
+/// closed.
+const QUEUE_MAX: usize = 1024;
+/// A standby answers pings much more often than this.
+pub(in crate::engine::master::server::ha) const STANDBY_SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The streams to standbys. A task sends to each, and ends when its queue is dropped.
+pub(in crate::engine::master::server::ha) struct StandbyStreams<R> {
+    streams: Vec<StandbyStream<R>>,
+    /// The stream that is read first, so that none is read before all others.
+    turn: usize,
+    opened: u64,
+}
+
+/// A stream to a standby.
+pub(in crate::engine::master::server::ha) struct StandbyStream<R> {
+    /// The number of the stream.
+    pub number: u64,
+    pub standby: MemberId,
+    pub peer: String,
+    /// The term in which it began.
+    pub term: u64,
+    messages: mpsc::Sender<StreamMessage>,
+    frames: FrameReader<R>,
+    /// The task that sends to it.
+    task: Option<AbortHandle>,
+    /// How long nothing was received.
+    idle: Duration,
+}
+
+impl<R> Default for StandbyStreams<R> {
+    fn default() -> StandbyStreams<R> {
+        StandbyStreams { streams: Vec::new(), turn: 0, opened: 0 }
+    }
+}
+
+impl<R> StandbyStreams<R> {
+    /// Opens a stream to this standby. An earlier stream to it ends. Returns the number of the stream, and the messages
+    /// to send.
+    pub fn open(
+        &mut self,
+        standby: MemberId,
+        peer: String,
+        term: u64,
+        reader: R,
+    ) -> (u64, mpsc::Receiver<StreamMessage>)
+    where
+        R: AsyncRead + Unpin,
+    {
+        self.streams.retain(|stream| stream.standby != standby);
+        self.opened += 1;
+        let (messages, to_send) = mpsc::channel(QUEUE_MAX);
+        let frames = FrameReader::new(reader);
+        let number = self.opened;
+        self.streams.push(StandbyStream {
+            number,
+            standby,
+            peer,
+            term,
+            messages,
+            frames,
+            task: None,
+            idle: Duration::ZERO,
+        });
+        (number, to_send)
+    }
+
+    /// This task sends to the stream.
+    pub fn set_task(&mut self, number: u64, task: AbortHandle) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.number == number) {
+            stream.task = Some(task);
+        }
+    }
+
+    /// Queues a message for this standby, if there is a stream to it. Ends the stream if too many messages wait for it.
+    pub fn send(&mut self, to: MemberId, message: StreamMessage) {
+        let Some(at) = self.streams.iter().position(|stream| stream.standby == to) else { return };
+        if self.streams[at].messages.try_send(message).is_err() {
+            self.streams.remove(at);
+        }
+    }
+
+    /// Queues a message for all standbys.
+    pub fn send_all(&mut self, message: &StreamMessage) {
+        self.streams.retain(|stream| stream.messages.try_send(message.clone()).is_ok());
+    }
+
+    /// The standby to which this stream leads.
+    pub fn member(&self, number: u64) -> Option<MemberId> {
+        self.streams.iter().find(|stream| stream.number == number).map(|stream| stream.standby)
+    }
+
+    /// The stream to this standby.
+    pub fn get(&self, standby: MemberId) -> Option<&StandbyStream<R>> {
+        self.streams.iter().find(|stream| stream.standby == standby)
+    }
+
+    /// Ends a stream. Its task ends without a report.
+    pub fn close(&mut self, number: u64) -> Option<StandbyStream<R>> {
+        let at = self.streams.iter().position(|stream| stream.number == number)?;
+        let stream = self.streams.remove(at);
+        stream.task.iter().for_each(AbortHandle::abort);
+        Some(stream)
+    }
+
+    /// Ends all streams, and drops the messages that wait.
+    pub fn clear(&mut self) {
+        self.streams.clear();
+    }
+
+    /// Whether there are no streams.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// The streams were watched for another `time`. Returns one that was silent for too long.
+    pub fn watch(&mut self, time: Duration) -> Option<u64> {
+        self.streams.iter_mut().for_each(|stream| stream.idle += time);
+        self.streams.iter().find(|stream| stream.idle >= STANDBY_SILENCE_MAX).map(|stream| stream.number)
+    }
+}
+
+impl<R: AsyncRead + Unpin> StandbyStreams<R> {
+    /// Waits for the next frame of a standby. Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> (u64, Result<Frame, StreamError>) {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(u64, Result<Frame, StreamError>)> {
+        let count = self.streams.len();
+        for nth in 0..count {
+            let at = (self.turn + nth) % count;
+            let stream = &mut self.streams[at];
+            if let Poll::Ready(frame) = pin!(stream.frames.next()).poll(context) {
+                stream.idle = Duration::ZERO;
+                self.turn = at + 1;
+                return Poll::Ready((stream.number, frame));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::error::TryRecvError;
+
+    use super::*;
+    use crate::engine::ha::HaMessage;
+
+    const MEMBER: MemberId = MemberId(1);
+
+    fn message() -> StreamMessage {
+        StreamMessage::Control(HaMessage::Ready)
+    }
+
+    fn open(streams: &mut StandbyStreams<tokio::io::Empty>) -> (u64, mpsc::Receiver<StreamMessage>) {
+        streams.open(MEMBER, String::new(), 1, tokio::io::empty())
+    }
+
+    #[test]
+    fn a_stream_that_is_too_slow_ends() {
+        let mut streams = StandbyStreams::default();
+        let (number, mut messages) = open(&mut streams);
+        for _ in 0..QUEUE_MAX {
+            streams.send(MEMBER, message());
+        }
+        assert!(!streams.is_empty());
+        streams.send(MEMBER, message());
+        assert!(streams.is_empty());
+        while messages.try_recv().is_ok() {}
+        assert_eq!(messages.try_recv().unwrap_err(), TryRecvError::Disconnected);
+        assert!(streams.close(number).is_none());
+    }
+
+    #[test]
+    fn a_stream_ends_when_it_is_replaced_or_removed() {
+        let mut streams = StandbyStreams::default();
+        let (first, mut first_messages) = open(&mut streams);
+        let (second, mut second_messages) = open(&mut streams);
+        assert_eq!(first_messages.try_recv().unwrap_err(), TryRecvError::Disconnected);
+        assert!(streams.close(first).is_none());
+        assert_eq!(streams.get(MEMBER).map(|stream| stream.number), Some(second));
+        streams.send_all(&message());
+        assert!(second_messages.try_recv().is_ok());
+        streams.clear();
+        assert_eq!(second_messages.try_recv().unwrap_err(), TryRecvError::Disconnected);
+    }
+
+    #[tokio::test]
+    async fn all_streams_are_read_in_turn() {
+        let mut streams = StandbyStreams::default();
+        for standby in 1..=3 {
+            streams.open(MemberId(standby), String::new(), 1, tokio::io::empty());
+        }
+        let mut numbers = Vec::new();
+        for _ in 0..6 {
+            numbers.push(streams.next().await.0);
+        }
+        assert_eq!(numbers, [1, 2, 3, 1, 2, 3], "each has ended");
+    }
+
+    #[test]
+    fn a_silent_stream_is_found() {
+        let mut streams = StandbyStreams::default();
+        let (number, _messages) = open(&mut streams);
+        assert_eq!(streams.watch(STANDBY_SILENCE_MAX / 2), None);
+        assert_eq!(streams.watch(STANDBY_SILENCE_MAX / 2), Some(number));
+    }
+}

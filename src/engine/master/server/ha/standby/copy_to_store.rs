@@ -1,0 +1,49 @@
+//! A copy that has replaced another one, and is being stored in the data directory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::engine::env::Env;
+use crate::engine::journal::JournalError;
+use crate::engine::master::apply::StandbyState;
+use crate::engine::master::record::DataFormat;
+use crate::engine::master::server::ha::disk::copy_note::CopyNote;
+use crate::engine::master::server::ha::disk::{EndedLog, HaDisk};
+
+/// A copy that is handed over to a thread, which stores it in the data directory.
+pub(in crate::engine::master::server::ha) struct CopyToStore {
+    pub standby: Box<StandbyState>,
+    /// The number of the copy.
+    pub generation: u64,
+    /// The last change that it contains.
+    pub applied: u64,
+    pub note: CopyNote,
+    /// The copy is discarded, or needed for something else.
+    pub is_cancelled: Arc<AtomicBool>,
+}
+
+impl CopyToStore {
+    /// Stores the copy in the directory, whose log has `ended`, unless that is cancelled. Waits for the disk.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn store<E: Env>(
+        &mut self,
+        disk: &HaDisk,
+        ended: EndedLog,
+        env: &E,
+        format: DataFormat,
+        discarded: u64,
+    ) -> Result<(), JournalError> {
+        let is_cancelled = &self.is_cancelled;
+        if is_cancelled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let standby = &mut self.standby;
+        standby.begin_snapshot(env.now(), format);
+        let slices = |slots| if is_cancelled.load(Ordering::Relaxed) { None } else { standby.snapshot_slots(slots) };
+        let begun = disk.begin(ended, env, slices, self.applied, self.note, discarded);
+        self.standby.cancel_snapshot();
+        begun
+    }
+}
