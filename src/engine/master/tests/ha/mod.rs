@@ -10,15 +10,13 @@ mod client;
 pub(in crate::engine::master) mod etcd;
 mod event;
 mod fault;
+mod mistakes;
 mod network;
 mod node;
 mod report;
 mod request;
 mod stream;
 mod world;
-
-#[cfg(feature = "planted-mistakes")]
-mod mistakes;
 
 use report::{Plan, Totals, Violation};
 use world::{FAULTS_MIN, OPERATIONS_MIN, World};
