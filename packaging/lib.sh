@@ -37,14 +37,13 @@ version() {
   sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml
 }
 
-# The tools from PyPI, in a virtual environment of their own. Prints its bin directory.
+# python_tools [FILE]: the tools from PyPI that FILE lists, in a virtual environment of their own. Prints its bin directory.
 python_tools() {
-  local venv=${MCCTL_PACKAGING_VENV:-$HOME/.cache/mcctl-packaging}
-  local stamp="$venv/requirements.txt"
-  if ! cmp -s packaging/requirements.txt "$stamp"; then
+  local file=${1:-requirements.txt} venv=${MCCTL_PACKAGING_VENV:-$HOME/.cache/mcctl-packaging}
+  if ! cmp -s "packaging/$file" "$venv/$file"; then
     python3 -m venv "$venv" || die "cannot create a virtual environment in $venv" "next: apt install python3-venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r packaging/requirements.txt >&2
-    cp packaging/requirements.txt "$stamp"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "packaging/$file" >&2
+    cp "packaging/$file" "$venv/$file"
   fi
   echo "$venv/bin"
 }
@@ -64,6 +63,8 @@ build_program() {
   with_build_flags env PATH="$tools:$PATH" \
     cargo zigbuild --quiet --locked --profile "$PROFILE" --bin mcctl --target "$target.$GLIBC" >&2
   [ -x "$(program_path "$arch")" ] || die "cargo wrote no program to $(program_path "$arch")" "next: cargo zigbuild --profile $PROFILE --bin mcctl"
+  # A debug build contains them.
+  if [ "$PROFILE" != dev ]; then packaging/planted "$(program_path "$arch")" >&2; fi
   program_path "$arch"
 }
 

@@ -73,27 +73,6 @@ fn every_paragraph_of_semantics_names_a_test() {
     assert_eq!(wrong, [""; 0]);
 }
 
-/// libtest passes if a name selects no test.
-#[test]
-fn every_test_that_ci_names_exists_and_is_ignored_by_default() {
-    let text = std::fs::read_to_string(root().join(".ci/run")).unwrap();
-    let sources = crate::style::sources("tests");
-    let is_name =
-        |word: &&str| word.contains("::") && word.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
-    let names: Vec<&str> = text.split_whitespace().filter(is_name).collect();
-    assert!(!names.is_empty());
-    for test in names {
-        let (path, name) = test.rsplit_once("::").unwrap();
-        let owner = path.rsplit("::").next().unwrap_or(path);
-        let ignored = |text: &str| {
-            let before = text.split(&format!("fn {name}(")).next().unwrap_or_default();
-            before.lines().rev().take(3).any(|line| line.starts_with("#[ignore = "))
-        };
-        let found = sources.iter().any(|(path, text)| module(path) == owner && has_test(text, name) && ignored(text));
-        assert!(found, "no such ignored test: {test}");
-    }
-}
-
 /// The targets of all links to files in `text`, without anchors.
 fn links(text: &str) -> Vec<&str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));

@@ -81,7 +81,7 @@ fn create(key: &str, value: &str, lease: i64) -> EtcdTxn {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_key_is_created_once_and_ends_with_its_lease() {
     let etcd = EtcdProcess::start(&[]).await;
     let client = etcd.client();
@@ -107,7 +107,7 @@ async fn a_key_is_created_once_and_ends_with_its_lease() {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_comparison_with_the_mod_revision_and_the_value_protects_a_key() {
     let etcd = EtcdProcess::start(&[]).await;
     let client = etcd.client();
@@ -124,7 +124,7 @@ async fn a_comparison_with_the_mod_revision_and_the_value_protects_a_key() {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_server_that_does_not_respond_leaves_the_outcome_unknown() {
     let etcd = EtcdProcess::start(&[]).await;
     let client = etcd.client();
@@ -142,7 +142,7 @@ async fn a_server_that_does_not_respond_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn another_server_is_used_if_the_first_is_away() {
     let etcd = EtcdProcess::start(&[]).await;
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -154,7 +154,7 @@ async fn another_server_is_used_if_the_first_is_away() {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_user_logs_in_and_a_wrong_password_is_refused() {
     let etcd = EtcdProcess::start(&[]).await;
     let at = format!("http://127.0.0.1:{}/v3/auth", etcd.port);
@@ -181,7 +181,7 @@ async fn a_user_logs_in_and_a_wrong_password_is_refused() {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_server_without_the_gateway_is_named() {
     let etcd = EtcdProcess::start(&["--enable-grpc-gateway=false"]).await;
     for _ in 0..300 {
@@ -201,7 +201,7 @@ fn member(id: u64) -> MemberInfo {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn an_election_is_decided_by_both_records() {
     let etcd = EtcdProcess::start(&[]).await;
     let election = EtcdElection::new(etcd.client(), election::cluster_name("c/"));
@@ -255,7 +255,7 @@ async fn an_election_is_decided_by_both_records() {
 
 /// Prints how long it takes until a watch reports a put. Asserts no time.
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_watch_reports_each_put() {
     let etcd = EtcdProcess::start(&[]).await;
     let (client, writer) = (etcd.client(), etcd.client());
@@ -298,7 +298,7 @@ async fn transactions(etcd: &EtcdProcess) -> u64 {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_followed_leader_is_reported_by_the_watch_and_hardly_read() {
     let etcd = EtcdProcess::start(&[]).await;
     let election = EtcdElection::new(etcd.client(), "c");
@@ -337,7 +337,7 @@ async fn a_followed_leader_is_reported_by_the_watch_and_hardly_read() {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_server_with_certificates_accepts_only_a_client_with_one() {
     let folder = tempfile::tempdir().unwrap();
     // One self-signed certificate for both sides, which each trusts.
@@ -385,7 +385,7 @@ async fn a_server_with_certificates_accepts_only_a_client_with_one() {
 }
 
 #[tokio::test]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn records_of_segments_are_written_read_and_removed() {
     let etcd = EtcdProcess::start(&[]).await;
     let client = MetadataClient::within(&format!("etcd://127.0.0.1:{}", etcd.port), CallLimits::default()).unwrap();

@@ -117,7 +117,7 @@ impl HaCluster {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_standby_serves_all_keys_after_the_leader_is_killed() {
     let cluster = HaCluster::start().await;
     assert_eq!(get(cluster.leader.admin, "/ready").0, 200);
@@ -136,7 +136,7 @@ async fn a_standby_serves_all_keys_after_the_leader_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn a_step_down_and_a_stopped_leader_keep_all_keys() {
     let mut cluster = HaCluster::start().await;
     let done =
@@ -157,7 +157,7 @@ async fn a_step_down_and_a_stopped_leader_keep_all_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs etcd: run by name in .ci/run"]
+#[ignore = "needs etcd: .ci/run etcd"]
 async fn all_masters_restart_with_their_data() {
     let root = tempfile::tempdir().unwrap();
     let dirs = ["a", "b"].map(|name| format!("--data-dir={}", root.path().join(name).display()));

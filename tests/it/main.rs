@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 mod access;
 mod admin;
+mod ci;
 mod cli;
 mod cycles;
 mod data_dir;
@@ -11,6 +12,9 @@ mod docs;
 mod doctor;
 mod etcd;
 mod etcd_follow;
+#[path = "../fuzz/src/targets.rs"]
+mod fuzz_targets;
+mod fuzzing;
 mod high_availability;
 mod http;
 mod ibverbs_bindings;

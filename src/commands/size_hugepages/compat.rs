@@ -63,37 +63,58 @@ enum ScriptCommand {
     Refused(ScriptError),
 }
 
+/// The output of a run of the script.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ScriptOutput {
+    pub exit_code: u8,
+    pub stdout: String,
+    /// Without its last newline.
+    pub stderr: String,
+}
+
+impl ScriptOutput {
+    fn success(stdout: String, exit_code: u8) -> ScriptOutput {
+        ScriptOutput { exit_code, stdout, stderr: String::new() }
+    }
+
+    fn failure(stderr: String, exit_code: u8) -> ScriptOutput {
+        ScriptOutput { exit_code, stdout: String::new(), stderr }
+    }
+
+    fn refusal(error: &ScriptError) -> ScriptOutput {
+        ScriptOutput::failure(format!("error: {error}"), BAD_SIZE)
+    }
+}
+
 /// Runs the script as `program` with `args`, and returns its exit code.
 ///
 /// # Errors
 /// stdout cannot be written.
 pub fn run(program: &str, args: &[String]) -> Result<u8, Failure> {
+    let run = compute(program, args);
+    if !run.stderr.is_empty() {
+        output::say(run.stderr);
+    }
+    output::data(run.stdout)?;
+    Ok(run.exit_code)
+}
+
+/// What the script prints as `program` with `args`. Reads the huge page pools of this host if the arguments do not contain their capacity.
+pub fn compute(program: &str, args: &[String]) -> ScriptOutput {
     let request = match parse(args) {
         ScriptCommand::Run(request) => request,
-        ScriptCommand::Help => {
-            output::data(format!("{}{DETAILS}", usage(program)))?;
-            return Ok(0);
-        }
+        ScriptCommand::Help => return ScriptOutput::success(format!("{}{DETAILS}", usage(program)), 0),
         ScriptCommand::Wrong(message) => {
-            output::say(format_args!("{}{program}: error: {message}", usage(program)));
-            return Ok(BAD_OPTION);
+            return ScriptOutput::failure(format!("{}{program}: error: {message}", usage(program)), BAD_OPTION);
         }
-        ScriptCommand::Refused(error) => return Ok(refuse(&error)),
+        ScriptCommand::Refused(error) => return ScriptOutput::refusal(&error),
     };
     let pages_of = |kib| hugetlb::total_pages(Path::new("/sys"), u64::try_from(kib).ok()?);
     let result = upstream::estimate(&request, &pages_of);
     match result.and_then(|estimate| Ok((upstream::summary(&request, &estimate)?, estimate.status))) {
-        Ok((text, status)) => {
-            output::data(text)?;
-            Ok(status.exit())
-        }
-        Err(error) => Ok(refuse(&error)),
+        Ok((text, status)) => ScriptOutput::success(text, status.exit()),
+        Err(error) => ScriptOutput::refusal(&error),
     }
-}
-
-fn refuse(error: &ScriptError) -> u8 {
-    output::say(format_args!("error: {error}"));
-    BAD_SIZE
 }
 
 /// Formats the usage like `argparse`. Words that do not fit start the next line, aligned with the first option.

@@ -21,25 +21,25 @@ pub enum HaMistake {
     AcknowledgedBeforeStored,
 }
 
-#[cfg(feature = "planted-mistakes")]
+#[cfg(test)]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<HaMistake>> = const { std::cell::Cell::new(None) };
 }
 
 /// Plants `mistake` in the cores that this thread uses. `None`: no mistake.
-#[cfg(feature = "planted-mistakes")]
+#[cfg(test)]
 pub fn plant(mistake: Option<HaMistake>) {
     PLANTED.set(mistake);
 }
 
 /// Whether `mistake` is planted.
-#[cfg(feature = "planted-mistakes")]
+#[cfg(test)]
 pub fn is_planted(mistake: HaMistake) -> bool {
     PLANTED.get() == Some(mistake)
 }
 
-/// No mistake is planted without the feature `planted-mistakes`.
-#[cfg(not(feature = "planted-mistakes"))]
-pub fn is_planted(_: HaMistake) -> bool {
+/// A program contains no planted mistakes: they are compiled for the unit tests only.
+#[cfg(not(test))]
+pub const fn is_planted(_: HaMistake) -> bool {
     false
 }

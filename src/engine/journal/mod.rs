@@ -40,7 +40,7 @@ pub use header::JOURNAL_FORMAT;
 pub use log_end::TornTail;
 pub use options::{DiskErrorPolicy, ParseDiskErrorPolicyError, ParseSyncModeError, SyncMode};
 pub use planted::JournalMistake;
-#[cfg(feature = "planted-mistakes")]
+#[cfg(any(test, debug_assertions))]
 pub use planted::plant;
 pub use recovery::{RecoveredItem, RecoveredSnapshot, RecoveryReport};
 pub use simulated::{Crash, SimulatedStorage};

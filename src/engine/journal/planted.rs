@@ -1,4 +1,7 @@
 //! Mistakes that tests plant in the journal, to show that the crash tests detect them.
+//!
+//! The tests of the master plant them, too, and use this crate without its tests. So a debug build contains them, and a release build does
+//! not: `packaging/lib.sh` checks each program that is packaged.
 
 /// A mistake in the order or in the checks of the journal. Each loses data after some crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,25 +16,25 @@ pub enum JournalMistake {
     LogCutOneRecordLate,
 }
 
-#[cfg(feature = "planted-mistakes")]
+#[cfg(any(test, debug_assertions))]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<JournalMistake>> = const { std::cell::Cell::new(None) };
 }
 
 /// Plants `mistake` in the journals that this thread uses. `None`: no mistake.
-#[cfg(feature = "planted-mistakes")]
+#[cfg(any(test, debug_assertions))]
 pub fn plant(mistake: Option<JournalMistake>) {
     PLANTED.set(mistake);
 }
 
 /// Whether `mistake` is planted.
-#[cfg(feature = "planted-mistakes")]
+#[cfg(any(test, debug_assertions))]
 pub(super) fn is_planted(mistake: JournalMistake) -> bool {
     PLANTED.get() == Some(mistake)
 }
 
-/// No mistake is planted without the feature `planted-mistakes`.
-#[cfg(not(feature = "planted-mistakes"))]
-pub(super) fn is_planted(_: JournalMistake) -> bool {
+/// A release build contains no planted mistakes.
+#[cfg(not(any(test, debug_assertions)))]
+pub(super) const fn is_planted(_: JournalMistake) -> bool {
     false
 }

@@ -60,6 +60,8 @@ struct WalkNotes {
     failed: Option<(FieldPath, String)>,
 }
 
+/// The compiler generates the generic functions once for each type of Kubernetes, about 300 times. What does not depend on the type is
+/// therefore in functions of its own.
 struct ValueWalker<'v, 'n> {
     value: &'v Value,
     at: FieldPath,
@@ -68,12 +70,32 @@ struct ValueWalker<'v, 'n> {
 
 impl<'v, 'n> ValueWalker<'v, 'n> {
     /// Records the first error, which is the innermost.
-    fn record_error<T>(&self, read: Result<T, TypeError>) -> Result<T, TypeError> {
-        if let Err(TypeError(what)) = &read {
-            let mut notes = self.notes.borrow_mut();
-            notes.failed.get_or_insert_with(|| (self.at.clone(), what.clone()));
-        }
-        read
+    fn record_error(&self, error: &TypeError) {
+        let mut notes = self.notes.borrow_mut();
+        notes.failed.get_or_insert_with(|| (self.at.clone(), error.0.clone()));
+    }
+
+    /// Records that the value is not what the visitor expects.
+    fn wrong_type(&self, wanted: &dyn de::Expected) -> TypeError {
+        let found = match self.value {
+            Value::Null => Unexpected::Unit,
+            Value::Bool(b) => Unexpected::Bool(*b),
+            Value::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
+                (Some(n), _, _) => Unexpected::Signed(n),
+                (_, Some(n), _) => Unexpected::Unsigned(n),
+                (_, _, n) => Unexpected::Float(n.unwrap_or(f64::NAN)),
+            },
+            Value::String(s) => Unexpected::Str(s),
+            Value::Array(_) => Unexpected::Seq,
+            Value::Object(_) => Unexpected::Map,
+        };
+        let error = de::Error::invalid_type(found, wanted);
+        self.record_error(&error);
+        error
+    }
+
+    fn visit_struct(&self, name: &'static str) {
+        self.notes.borrow_mut().visited.push(VisitedStruct { name, at: self.at.clone() });
     }
 
     fn children<'a>(
@@ -81,10 +103,10 @@ impl<'v, 'n> ValueWalker<'v, 'n> {
         map: &'v Map<String, Value>,
         known: Option<&'static [&'static str]>,
     ) -> EntryAccess<'v, 'n, 'a> {
-        EntryAccess { entries: map.iter(), next: None, known, parent: self }
+        EntryAccess { entries: map.iter(), value: None, known, parent: self }
     }
 
-    fn any<V: Visitor<'v>>(&self, visitor: V, known: Option<&'static [&'static str]>) -> Result<V::Value, TypeError> {
+    fn any<V: Visitor<'v>>(&self, visitor: V) -> Result<V::Value, TypeError> {
         let read = match self.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(b) => visitor.visit_bool(*b),
@@ -95,9 +117,9 @@ impl<'v, 'n> ValueWalker<'v, 'n> {
             },
             Value::String(s) => visitor.visit_borrowed_str(s),
             Value::Array(items) => visitor.visit_seq(ItemAccess { items: items.iter().enumerate(), parent: self }),
-            Value::Object(map) => visitor.visit_map(self.children(map, known)),
+            Value::Object(map) => visitor.visit_map(self.children(map, None)),
         };
-        self.record_error(read)
+        read.inspect_err(|error| self.record_error(error))
     }
 }
 
@@ -105,7 +127,7 @@ impl<'v> de::Deserializer<'v> for ValueWalker<'v, '_> {
     type Error = TypeError;
 
     fn deserialize_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, TypeError> {
-        self.any(visitor, None)
+        self.any(visitor)
     }
 
     fn deserialize_option<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, TypeError> {
@@ -116,7 +138,7 @@ impl<'v> de::Deserializer<'v> for ValueWalker<'v, '_> {
     }
 
     fn deserialize_newtype_struct<V: Visitor<'v>>(self, name: &'static str, visitor: V) -> Result<V::Value, TypeError> {
-        self.notes.borrow_mut().visited.push(VisitedStruct { name, at: self.at.clone() });
+        self.visit_struct(name);
         visitor.visit_newtype_struct(self)
     }
 
@@ -126,13 +148,10 @@ impl<'v> de::Deserializer<'v> for ValueWalker<'v, '_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, TypeError> {
-        if self.value.is_array() {
-            // Derived implementations would accept a list in place of a struct.
-            let not_a_list = de::Error::invalid_type(Unexpected::Seq, &visitor);
-            return self.record_error(Err(not_a_list));
-        }
-        self.notes.borrow_mut().visited.push(VisitedStruct { name, at: self.at.clone() });
-        self.any(visitor, Some(fields))
+        // Derived implementations would accept a list in place of a struct.
+        let Value::Object(map) = self.value else { return Err(self.wrong_type(&visitor)) };
+        self.visit_struct(name);
+        visitor.visit_map(self.children(map, Some(fields))).inspect_err(|error| self.record_error(error))
     }
 
     fn deserialize_enum<V: Visitor<'v>>(
@@ -141,11 +160,8 @@ impl<'v> de::Deserializer<'v> for ValueWalker<'v, '_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, TypeError> {
-        let read = match self.value {
-            Value::String(name) => visitor.visit_enum(name.as_str().into_deserializer()),
-            _ => return self.any(visitor, None),
-        };
-        self.record_error(read)
+        let Value::String(name) = self.value else { return self.any(visitor) };
+        visitor.visit_enum(name.as_str().into_deserializer()).inspect_err(|error| self.record_error(error))
     }
 
     serde::forward_to_deserialize_any! {
@@ -161,32 +177,34 @@ struct ItemAccess<'v, 'n, 'a> {
     parent: &'a ValueWalker<'v, 'n>,
 }
 
+impl<'v, 'n> ItemAccess<'v, 'n, '_> {
+    fn next_item(&mut self) -> Option<ValueWalker<'v, 'n>> {
+        let ValueWalker { at, notes, .. } = self.parent;
+        let mut items = self.items.by_ref().map(|(index, value)| ValueWalker { value, at: at.index(index), notes });
+        items.find(|item| !notes.borrow().left_out.contains(&item.at))
+    }
+}
+
 impl<'v> SeqAccess<'v> for ItemAccess<'v, '_, '_> {
     type Error = TypeError;
 
     fn next_element_seed<T: DeserializeSeed<'v>>(&mut self, seed: T) -> Result<Option<T::Value>, TypeError> {
-        for (index, value) in self.items.by_ref() {
-            let at = self.parent.at.index(index);
-            if !self.parent.notes.borrow().left_out.contains(&at) {
-                return seed.deserialize(ValueWalker { value, at, notes: self.parent.notes }).map(Some);
-            }
-        }
-        Ok(None)
+        self.next_item().map(|item| seed.deserialize(item)).transpose()
     }
 }
 
 /// The entries of an object, without the skipped ones. `known` is set for a struct.
 struct EntryAccess<'v, 'n, 'a> {
     entries: serde_json::map::Iter<'v>,
-    next: Option<(FieldPath, &'v Value)>,
+    /// The value of the last key.
+    value: Option<ValueWalker<'v, 'n>>,
     known: Option<&'static [&'static str]>,
     parent: &'a ValueWalker<'v, 'n>,
 }
 
-impl<'v> MapAccess<'v> for EntryAccess<'v, '_, '_> {
-    type Error = TypeError;
-
-    fn next_key_seed<K: DeserializeSeed<'v>>(&mut self, seed: K) -> Result<Option<K::Value>, TypeError> {
+impl<'v> EntryAccess<'v, '_, '_> {
+    /// Moves on to the next entry, and returns its key.
+    fn next_key(&mut self) -> Option<&'v str> {
         for (key, value) in self.entries.by_ref() {
             let at = self.parent.at.key(key);
             if self.parent.notes.borrow().left_out.contains(&at) {
@@ -199,15 +217,23 @@ impl<'v> MapAccess<'v> for EntryAccess<'v, '_, '_> {
                 self.parent.notes.borrow_mut().unknown.push(unknown);
                 continue;
             }
-            self.next = Some((at, value));
-            return seed.deserialize(de::value::BorrowedStrDeserializer::new(key)).map(Some);
+            self.value = Some(ValueWalker { value, at, notes: self.parent.notes });
+            return Some(key);
         }
-        Ok(None)
+        None
+    }
+}
+
+impl<'v> MapAccess<'v> for EntryAccess<'v, '_, '_> {
+    type Error = TypeError;
+
+    fn next_key_seed<K: DeserializeSeed<'v>>(&mut self, seed: K) -> Result<Option<K::Value>, TypeError> {
+        let key = self.next_key().map(de::value::BorrowedStrDeserializer::new);
+        key.map(|key| seed.deserialize(key)).transpose()
     }
 
     fn next_value_seed<V: DeserializeSeed<'v>>(&mut self, seed: V) -> Result<V::Value, TypeError> {
-        let (at, value) = self.next.take().expect("serde requests a value after its key");
-        seed.deserialize(ValueWalker { value, at, notes: self.parent.notes })
+        seed.deserialize(self.value.take().expect("serde requests a value after its key"))
     }
 }
 

@@ -13,25 +13,25 @@ pub enum PlantedMistake {
     RemountWithoutHold,
 }
 
-#[cfg(feature = "planted-mistakes")]
+#[cfg(test)]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<PlantedMistake>> = const { std::cell::Cell::new(None) };
 }
 
 /// Plants `mistake` in the masters that this thread runs. `None`: no mistake.
-#[cfg(feature = "planted-mistakes")]
+#[cfg(test)]
 pub fn plant(mistake: Option<PlantedMistake>) {
     PLANTED.set(mistake);
 }
 
 /// Whether `mistake` is planted.
-#[cfg(feature = "planted-mistakes")]
+#[cfg(test)]
 pub(super) fn is_planted(mistake: PlantedMistake) -> bool {
     PLANTED.get() == Some(mistake)
 }
 
-/// No mistake is planted without the feature `planted-mistakes`.
-#[cfg(not(feature = "planted-mistakes"))]
-pub(super) fn is_planted(_: PlantedMistake) -> bool {
+/// A program contains no planted mistakes: they are compiled for the unit tests only.
+#[cfg(not(test))]
+pub(super) const fn is_planted(_: PlantedMistake) -> bool {
     false
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mcctl::engine::load::answer::{AnswerReader, Dialect, ModelAnswer};
 use mcctl::engine::load::target::http1::{HEAD_BYTES_MAX, Piece, ResponseHead, ResponseParser};
 
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/load");
+use super::fixtures;
 
 /// A parsed response: head, body, whether it ended, bytes consumed. `None`: not a valid HTTP response.
 type ParsedResponse = Option<(Option<ResponseHead>, Vec<u8>, bool, usize)>;
@@ -96,7 +96,7 @@ pub fn stream_seeds() -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = captured
         .iter()
         .map(|(which, name)| {
-            let bytes = std::fs::read(format!("{FIXTURES}/{name}")).expect("fixtures/load exists");
+            let bytes = std::fs::read(fixtures().join("load").join(name)).expect("fixtures/load exists");
             [&[*which, 64], &bytes[..]].concat()
         })
         .collect();

@@ -1,39 +1,14 @@
-//! Fuzz targets for everything that reads bytes from outside. One program contains all targets, so that it is linked
-//! once. `MCCTL_FUZZ_TARGET` selects one. A target is a function of bytes. It must not panic or allocate beyond its
-//! bounds, and what it accepts must survive a round trip.
+//! The fuzz targets under libFuzzer. One program contains all targets, so that it is linked once. `MCCTL_FUZZ_TARGET` selects one.
 #![no_main]
 
-mod engine;
-mod ha;
-mod live;
-mod load;
-mod rpc;
-mod seeds;
+#[path = "targets.rs"]
+mod targets;
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-
-/// A name, the function, and its seeds.
-type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
-
-/// All targets. `tests/fuzz/run` reads the names from this table.
-const TARGETS: &[Target] = &[
-    ("rpc_stream", rpc::stream, seeds::rpc_frames),
-    ("rpc_request", rpc::request, seeds::rpc_requests),
-    ("rpc_response", rpc::response, seeds::rpc_responses),
-    ("handshake", engine::handshake, seeds::handshakes),
-    ("segment_json", engine::segment, seeds::documents),
-    ("rpc_meta_json", engine::rpc_meta, || vec![br#"{"ip_or_host_name":"10.77.0.1","rpc_port":15825}"#.to_vec()]),
-    ("rpc_port", live::rpc_port, seeds::rpc_frames),
-    ("handshake_port", live::handshake_port, seeds::handshakes),
-    ("data_port", live::data_port, live::data_seeds),
-    ("http_port", live::http_port, live::http_seeds),
-    ("load_answer", load::answer, load::answer_seeds),
-    ("load_stream", load::stream, load::stream_seeds),
-    ("ha_stream", ha::stream, ha::stream_seeds),
-    ("http_query", http_query, || vec![b"key=mooncake%2Fram%2F127.0.0.1%3A12345&x=+%zz".to_vec()]),
-];
+use targets::{TARGETS, Target};
 
 /// The target that the variable `MCCTL_FUZZ_TARGET` names.
 fn chosen() -> &'static Target {
@@ -44,13 +19,13 @@ fn chosen() -> &'static Target {
     })
 }
 
-fuzz_target!(init: seeds::write(chosen().0, &chosen().2()), |data: &[u8]| chosen().1(data));
-
-/// Target: percent-decoding and query parameters.
-fn http_query(data: &[u8]) {
-    use mcctl::engine::http::{decode, param};
-    let text = String::from_utf8_lossy(data);
-    if let Some(found) = param(&text, "key") {
-        assert!(decode(found).len() <= found.len());
+/// Writes `seeds` into the corpus of `target`, which libFuzzer reads next.
+fn write_seeds(target: &str, seeds: &[Vec<u8>]) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    std::fs::create_dir_all(&dir).expect("the corpus can be written");
+    for (i, seed) in seeds.iter().enumerate() {
+        std::fs::write(dir.join(format!("seed-{i:04}")), seed).expect("the corpus can be written");
     }
 }
+
+fuzz_target!(init: write_seeds(chosen().0, &chosen().2()), |data: &[u8]| chosen().1(data));

@@ -1,26 +1,14 @@
 //! Seeds, made of the captured bytes in `fixtures`.
 
-use std::path::Path;
-
 use mcctl::engine::wire::frame::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader};
 use mcctl::engine::wire::method::Method;
 
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
-
-/// Writes `seeds` into the corpus of `target`, which libFuzzer reads next.
-pub fn write(target: &str, seeds: &[Vec<u8>]) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
-    std::fs::create_dir_all(&dir).expect("the corpus can be written");
-    for (i, seed) in seeds.iter().enumerate() {
-        std::fs::write(dir.join(format!("seed-{i:04}")), seed).expect("the corpus can be written");
-    }
-}
+use super::fixtures;
 
 /// The frames of every RPC capture, with the direction: true is client to master.
 fn frames() -> Vec<(bool, Vec<u8>)> {
-    let dir = format!("{FIXTURES}/wire/0.3.13.post1");
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).expect("fixtures/wire exists") {
+    for entry in std::fs::read_dir(fixtures().join("wire/0.3.13.post1")).expect("fixtures/wire exists") {
         let path = entry.expect("it can be listed").path();
         if path.extension().is_none_or(|e| e != "hex") {
             continue;
@@ -80,7 +68,7 @@ pub fn rpc_responses() -> Vec<Vec<u8>> {
 
 /// The JSON documents of the transfer engine.
 pub fn documents() -> Vec<Vec<u8>> {
-    let text = std::fs::read_to_string(format!("{FIXTURES}/te/segments.txt")).expect("fixtures/te exists");
+    let text = std::fs::read_to_string(fixtures().join("te/segments.txt")).expect("fixtures/te exists");
     text.lines().filter(|l| l.starts_with('{')).map(|l| l.as_bytes().to_vec()).collect()
 }
 

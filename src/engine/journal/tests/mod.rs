@@ -5,7 +5,6 @@ mod damage;
 mod directory;
 mod disk;
 mod log;
-#[cfg(feature = "planted-mistakes")]
 mod mistakes;
 mod snapshots;
 mod threads;

@@ -14,7 +14,6 @@ mod counts;
 mod damage;
 pub(super) mod env;
 mod memory;
-#[cfg(feature = "planted-mistakes")]
 mod mistakes;
 mod nodes;
 mod process;

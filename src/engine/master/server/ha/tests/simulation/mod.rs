@@ -17,6 +17,7 @@ pub(super) mod etcd;
 mod event;
 mod fabric;
 mod fault;
+mod mistakes;
 mod net;
 mod network;
 mod node;
@@ -24,9 +25,6 @@ mod process;
 mod report;
 mod request;
 mod world;
-
-#[cfg(feature = "planted-mistakes")]
-mod mistakes;
 
 use report::{Plan, Totals, Violation};
 use world::{FAULTS_MIN, OPERATIONS_MIN, World};
