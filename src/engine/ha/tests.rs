@@ -1,4 +1,5 @@
-//! One master's decisions, without others. The simulation of whole clusters is in `master/tests/ha`.
+//! One master's decisions, without others. The simulation of whole clusters is in
+//! `master/server/ha/tests/simulation`.
 
 use std::time::Duration;
 
