@@ -202,10 +202,10 @@ impl World {
                 self.junk.push(key);
             }
             (Request::Remove(key), Reply::Failed(code)) if code != NOT_FOUND.0 => self.junk.push(key),
-            (Request::Read(key), Reply::Missing) => {
-                if self.acked.get(&key).is_some_and(|put| put.since <= client.sent) {
-                    return Err(Violation::Lost { key });
-                }
+            (Request::Read(key), Reply::Missing)
+                if self.acked.get(&key).is_some_and(|put| put.since <= client.sent) =>
+            {
+                return Err(Violation::Lost { key });
             }
             (Request::Read(key), Reply::At(at)) => {
                 let sent = client.sent;
