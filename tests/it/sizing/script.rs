@@ -1,7 +1,14 @@
 //! A second implementation of upstream's sizing script, written from its description and independent of mcctl's code. It works on
 //! structured items instead of command-line texts.
 
+use std::sync::LazyLock;
+
 use fancy_regex::Regex;
+
+/// Compiling an expression takes longer than all else here.
+fn compiled(text: &str) -> Regex {
+    Regex::new(text).unwrap()
+}
 
 /// An argument of a command line, or two.
 #[derive(Clone, Debug)]
@@ -53,7 +60,7 @@ pub fn expect(items: &[Item], usage: &str, help: &str) -> Expected {
     }
     let mut strays = Vec::new();
     let mut last = std::collections::HashMap::new();
-    let number = Regex::new(r"^-(\d+|\d*\.\d+)$").unwrap();
+    static NUMBER: LazyLock<Regex> = LazyLock::new(|| compiled(r"^-(\d+|\d*\.\d+)$"));
     for item in items {
         match item {
             Item::Help(_) => return Expected { code: 0, stdout: help.to_owned(), stderr: String::new() },
@@ -63,7 +70,7 @@ pub fn expect(items: &[Item], usage: &str, help: &str) -> Expected {
                 let like_option = value.len() > 1
                     && value.starts_with('-')
                     && !value.contains(' ')
-                    && !number.is_match(value).unwrap();
+                    && !NUMBER.is_match(value).unwrap();
                 if !joined && like_option {
                     return wrong(format!("argument {name}: expected one argument"));
                 }
@@ -90,15 +97,15 @@ pub fn expect(items: &[Item], usage: &str, help: &str) -> Expected {
 }
 
 fn python_int(text: &str) -> Option<i64> {
-    let form = Regex::new(r"^[+-]?[0-9](_?[0-9])*$").unwrap();
+    static FORM: LazyLock<Regex> = LazyLock::new(|| compiled(r"^[+-]?[0-9](_?[0-9])*$"));
     let trimmed = text.trim();
-    form.is_match(trimmed).unwrap().then(|| trimmed.replace('_', "").parse().unwrap())
+    FORM.is_match(trimmed).unwrap().then(|| trimmed.replace('_', "").parse().unwrap())
 }
 
 fn size(text: &str) -> Result<u128, String> {
-    let form = Regex::new("^([0-9]+(?:[.][0-9]+)?)([a-z]*)$").unwrap();
+    static FORM: LazyLock<Regex> = LazyLock::new(|| compiled("^([0-9]+(?:[.][0-9]+)?)([a-z]*)$"));
     let normal = text.trim().to_lowercase().replace('_', "");
-    let Some(found) = form.captures(&normal).unwrap() else { return Err(format!("invalid size: '{text}'")) };
+    let Some(found) = FORM.captures(&normal).unwrap() else { return Err(format!("invalid size: '{text}'")) };
     let part = |i| found.get(i).unwrap().as_str();
     let factor = match part(2) {
         "" | "b" => 0,
