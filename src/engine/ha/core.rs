@@ -112,7 +112,8 @@ impl HaCore {
 
     fn limits(&self) -> ResponseLimits {
         let RoleState::Leader(leader) = &self.role else {
-            return ResponseLimits { fence: Some(self.fence()), acked: None };
+            // Until its term ends, a former leader must not send a response to a change, whichever limit is read first.
+            return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0) };
         };
         let fence = (!leader.has_released()).then(|| self.fence());
         ResponseLimits { fence, acked: leader.waits_for_standby().then(|| leader.acked()) }

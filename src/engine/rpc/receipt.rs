@@ -18,7 +18,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// The term of a receipt for calls of several terms. It never is the current term, so their responses are never
+    /// The term of a receipt for calls of several terms. It is never the current term, so their responses are never
     /// sent.
     pub const MIXED_TERMS: u64 = u64::MAX;
 

@@ -150,6 +150,10 @@ impl HaHub {
     /// Waits until the responses of `receipt` may be sent. See
     /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
     pub fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
+        if receipt.term != 0 && receipt.term != self.gate.term() {
+            // The log may be that of another copy, with other numbers.
+            return Some(Box::pin(std::future::ready(false)));
+        }
         // Without a log, the responses wait for the gate only: the next log may never contain these changes.
         let log = self.disk.as_ref().and_then(HaDisk::log);
         match log.and_then(|log| log.commit_owned(receipt)) {

@@ -70,8 +70,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     pub(super) fn end_election(&mut self, txn: ElectionTxn, outcome: TxnOutcome) {
+        let is_own = txn.address == self.core.me().rpc.to_string();
         self.update(HaEvent::Elected { txn, outcome });
-        self.context.hub.gate.leave_phase(GatePhase::Electing, GatePhase::Closed);
+        if is_own {
+            self.context.hub.gate.leave_phase(GatePhase::Electing, GatePhase::Closed);
+        }
     }
 
     pub(super) fn write_sync(&mut self, txn: SyncTxn) {

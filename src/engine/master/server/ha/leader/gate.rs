@@ -184,14 +184,16 @@ impl HaGate {
         if receipt.term == 0 {
             return Some(true);
         }
-        if receipt.term != self.term() {
-            return Some(false);
-        }
         let is_acked =
             receipt.last <= self.acked.load(Ordering::Acquire) || is_planted(HaMistake::AcknowledgementNotAwaited);
         let is_before_fence =
             || env.boottime().0 < self.fence.load(Ordering::Acquire) || is_planted(HaMistake::FenceNotChecked);
-        (is_acked && is_before_fence()).then_some(true)
+        let may_send = is_acked && is_before_fence();
+        // Read last, so that the limits above are those of this term.
+        if receipt.term != self.term() {
+            return Some(false);
+        }
+        may_send.then_some(true)
     }
 
     /// Whether a request is processed now.
