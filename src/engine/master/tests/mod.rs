@@ -184,6 +184,7 @@ fn copies(replica_num: u64) -> ReplicateConfig {
     ReplicateConfig { replica_num, ..ReplicateConfig::default() }
 }
 
+/// The address of a replica in memory.
 pub fn address(replica: &ReplicaDescriptor) -> u64 {
     match &replica.location {
         ReplicaLocation::Memory(buffer) => buffer.buffer_address,
