@@ -6,7 +6,7 @@
 //! therefore does not require the library, and exports no symbol that could replace a library symbol.
 //!
 //! If the library or a symbol is missing, a function behaves as on a kernel without RDMA: it returns null or an error
-//! number, and sets `errno` to `ENOSYS`. [`library`] returns the reason.
+//! number, and sets `errno` to `ENOSYS`. [`library`](fn@library) returns the reason.
 #![allow(non_camel_case_types, reason = "the names match C")]
 #![allow(
     clippy::missing_safety_doc,
