@@ -70,6 +70,7 @@ impl HaCore {
 
     fn apply_rare(&mut self, now: Mono, event: HaEvent) {
         match event {
+            // `settle` follows. The other two do not come here.
             HaEvent::Timeout | HaEvent::ChangesReceived { .. } | HaEvent::Applied { .. } => {}
             HaEvent::ListensOn { port } => self.me.replication.port = port,
             HaEvent::LeaseGranted { sent, lease } => self.note_lease(now, sent, lease),
@@ -112,7 +113,8 @@ impl HaCore {
 
     fn limits(&self) -> ResponseLimits {
         let RoleState::Leader(leader) = &self.role else {
-            // Until its term ends, a former leader must not send a response to a change, whichever limit is read first.
+            // A former leader's term ends a little later. Until then it must not send a response to a change, whichever of
+            // the two limits a thread reads first.
             return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0) };
         };
         let fence = (!leader.has_released()).then(|| self.fence());
@@ -171,7 +173,8 @@ impl HaCore {
     }
 
     fn note_records(&mut self, now: Mono, sent: Mono, seen: Observation) {
-        // A later read with a lower revision: etcd has lost its data, or has got it from a backup.
+        // A read that overlapped the last one may be older. One that began after it is newer, even with a lower revision:
+        // etcd has lost its data, or has got it from a backup.
         if self.seen.as_ref().is_some_and(|before| before.revision > seen.revision) && sent <= self.seen_at {
             return;
         }

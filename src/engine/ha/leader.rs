@@ -48,7 +48,7 @@ impl HaCore {
         self.actions.extend(connected.map(|(id, _)| HaAction::Send(id, ping)));
     }
 
-    /// A standby has applied all changes up to `applied`. `echo` and `key_seen`: see [`HaMessage::Ack`].
+    /// A standby acknowledges all changes up to `applied`. `echo` and `key_seen`: see [`HaMessage::Ack`].
     pub(super) fn note_ack(
         &mut self,
         now: Mono,

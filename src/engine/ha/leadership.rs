@@ -3,6 +3,7 @@
 use crate::engine::base::Mono;
 use crate::engine::ha::config::AckMode;
 use crate::engine::ha::member::MemberId;
+use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::replica_set::ReplicaSet;
 
 /// The state of a leader.
@@ -74,15 +75,15 @@ impl Leader {
 
     /// The last change whose response may be sent.
     pub fn acked(&self) -> u64 {
-        match self.ack {
-            AckMode::Sync => self.replicas.acked(self.appended),
-            AckMode::Async => self.appended,
-        }
+        if self.waits_for_standby() { self.replicas.acked(self.appended) } else { self.appended }
     }
 
-    /// Whether responses to changes wait for a standby.
+    /// Whether responses to changes wait for a standby. During a hand-over they always do: the successor has the changes
+    /// that it has acknowledged, and no others.
     pub fn waits_for_standby(&self) -> bool {
-        self.ack == AckMode::Sync && self.replicas.iter().any(|(_, replica)| replica.is_required())
+        let is_awaited =
+            self.ack == AckMode::Sync || self.is_handing_over() && !is_planted(HaMistake::HandOverNotAwaited);
+        is_awaited && self.replicas.iter().any(|(_, replica)| replica.is_required())
     }
 
     /// Whether the sync record lists the standbys that it should list.

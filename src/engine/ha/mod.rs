@@ -1,7 +1,7 @@
 //! High availability: which master of a cluster leads, which standbys have everything that it acknowledged, and until
 //! when it may answer.
 //!
-//! [`HaCore`] decides; it has no socket and no clock. Its caller passes it [`HaEvent`]s and performs the [`HaAction`]s
+//! [`HaCore`] has the rules; it has no socket and no clock. Its caller passes it [`HaEvent`]s and performs the [`HaAction`]s
 //! that it returns. Two records decide who leads:
 //!
 //! * The key `mooncake-store/<cluster>/master_view` ([`LeaderKey`]), which upstream's clients read. It is created,

@@ -19,6 +19,8 @@ pub enum HaMistake {
     SyncFlagKept,
     /// A standby acknowledges changes that its data directory does not have yet.
     AcknowledgedBeforeStored,
+    /// With asynchronous acknowledgements, a response to a change does not wait for the standby that takes over.
+    HandOverNotAwaited,
 }
 
 #[cfg(test)]

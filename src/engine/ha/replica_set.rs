@@ -28,7 +28,7 @@ pub enum ReplicaPhase {
 #[derive(Clone, Copy, Debug)]
 pub struct Replica {
     pub phase: ReplicaPhase,
-    /// The last change that it has applied.
+    /// The last change that it has acknowledged.
     pub acked: u64,
     /// When it last sent an acknowledgement that shows progress, or had nothing to acknowledge.
     pub progress_at: Mono,
@@ -58,7 +58,7 @@ pub struct ReplicaSet {
 }
 
 impl ReplicaSet {
-    /// A standby connected. It has applied all changes up to `applied`.
+    /// A standby connected. It has all changes up to `applied`.
     pub fn connect(&mut self, now: Mono, id: MemberId, applied: u64) {
         let fresh = Replica {
             phase: ReplicaPhase::Following,
@@ -84,7 +84,7 @@ impl ReplicaSet {
         }
     }
 
-    /// A standby has applied all changes up to `applied`. `appended` is the leader's last change.
+    /// A standby acknowledges all changes up to `applied`. `appended` is the leader's last change.
     pub fn ack(&mut self, now: Mono, id: MemberId, applied: u64, appended: u64) {
         let Some(replica) = self.members.get_mut(&id) else { return };
         let is_progress = applied > replica.acked || applied >= appended;
@@ -201,13 +201,13 @@ impl ReplicaSet {
         required.map(|replica| replica.acked).min().unwrap_or(appended)
     }
 
-    /// The time up to which no listed standby stands for election; `None` if none is listed.
+    /// The time up to which no required standby stands for election; `None` if none is required.
     pub fn promised_until(&self) -> Option<Mono> {
         let required = self.members.values().filter(|replica| replica.is_required());
         required.map(|replica| replica.promised_until).min()
     }
 
-    /// A connected standby in sync that has everything up to `appended`, or else the one that has most.
+    /// The connected standby in sync that has acknowledged most.
     pub fn best(&self) -> Option<(MemberId, Replica)> {
         let ready = |replica: &Replica| replica.is_connected && replica.phase == ReplicaPhase::InSync;
         let members = self.members.iter().filter(|(_, replica)| ready(replica));

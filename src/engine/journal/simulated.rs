@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::engine::journal::simulated_disk::{DiskFault, SimulatedDisk, StopState};
 use crate::engine::journal::simulated_inode::SimulatedInode;
 use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
 use crate::engine::journal::uuid::Uuid;
+
+/// The longest time for which syncs can be held, so that a test ends although it has failed.
+const SYNC_HELD_MAX: Duration = Duration::from_secs(10);
 
 /// How a simulated process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,19 +32,28 @@ pub struct SimulatedStorage {
     disk: Arc<Mutex<SimulatedDisk>>,
     /// The process that uses this storage.
     process: u64,
+    held: Arc<HeldSyncs>,
+}
+
+/// Whether syncs of files wait.
+#[derive(Default)]
+struct HeldSyncs {
+    is_held: Mutex<bool>,
+    released: Condvar,
 }
 
 impl SimulatedStorage {
     /// An empty directory on a new disk.
     pub fn new(seed: u64) -> SimulatedStorage {
-        SimulatedStorage { disk: Arc::new(Mutex::new(SimulatedDisk::new(seed))), process: 0 }
+        let disk = Arc::new(Mutex::new(SimulatedDisk::new(seed)));
+        SimulatedStorage { disk, process: 0, held: Arc::default() }
     }
 
     /// Ends the process, and returns the directory as the next process finds it.
     pub fn crash(&self, crash: Crash) -> SimulatedStorage {
         let mut disk = self.lock_disk();
         disk.crash(crash == Crash::Power);
-        SimulatedStorage { disk: self.disk.clone(), process: disk.process() }
+        SimulatedStorage { disk: self.disk.clone(), process: disk.process(), held: Arc::default() }
     }
 
     /// The boot ID of the simulated kernel. It changes when the power fails.
@@ -62,6 +75,18 @@ impl SimulatedStorage {
     /// The name of the file that the process was changing when it stopped. It is empty for the directory, and the new name for a rename.
     pub fn stopped_in(&self) -> Option<String> {
         self.lock_disk().stopped_at().map(|(_, file)| file.clone())
+    }
+
+    /// Lets syncs of files wait from now on (`true`), as on a disk that is overloaded, or continue.
+    pub fn hold_syncs(&self, hold: bool) {
+        *self.held.is_held.lock().unwrap_or_else(PoisonError::into_inner) = hold;
+        self.held.released.notify_all();
+    }
+
+    /// Waits while syncs are held.
+    fn wait_to_sync(&self) {
+        let is_held = self.held.is_held.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.held.released.wait_timeout_while(is_held, SYNC_HELD_MAX, |is_held| *is_held));
     }
 
     /// Returns errors from now on. Replaces an earlier fault. `None`: no errors.
@@ -214,6 +239,7 @@ impl JournalFile for SimulatedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.storage.wait_to_sync();
         let result = self.storage.change_at_once(StorageOperation::Sync, &self.name, |disk| {
             disk.file(self.inode).into_iter().for_each(SimulatedInode::sync);
             Ok(())

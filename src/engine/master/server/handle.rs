@@ -80,7 +80,7 @@ impl<E: Env> MasterHandle<E> {
 
     /// Reads the state. The result may show changes that are not stored yet.
     fn read<R>(&self, work: impl FnOnce(&mut MasterState, Mono) -> R) -> R {
-        self.shared.with_guarded(None, |guarded, now, _| work(&mut guarded.state, now))
+        self.shared.with_guarded(|guarded, now, _| work(&mut guarded.state, now))
     }
 }
 

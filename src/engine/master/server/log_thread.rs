@@ -99,7 +99,7 @@ where
                 // The standbys must have the changes as well: the driver tells the state.
                 return;
             }
-            self.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(durable));
+            self.shared.with_guarded(|guarded, _, _| guarded.state.durable(durable));
         }
     }
 
@@ -134,8 +134,7 @@ where
             SyncMode::Never => false,
         };
         let is_freed_memory_due = || {
-            let is_waiting =
-                || self.shared.with_guarded(None, |guarded, _, _| guarded.state.has_freed_memory_waiting());
+            let is_waiting = || self.shared.with_guarded(|guarded, _, _| guarded.state.has_freed_memory_waiting());
             since >= FREED_MEMORY_PERIOD && is_waiting()
         };
         if is_due || is_freed_memory_due() { self.sync(last) } else { Ok(()) }
@@ -164,7 +163,7 @@ fn handle_disk_error<E: Env>(shared: &MasterShared<E>, log: &MasterLog, error: J
     match shared.disk() {
         // The standbys still need the records.
         Some(disk) => disk.log_failed(None),
-        None => shared.with_guarded(None, |guarded, _, _| guarded.state.stop_recording()),
+        None => shared.with_guarded(|guarded, _, _| guarded.state.stop_recording()),
     }
     log.publish_outcome(LogOutcome::MemoryOnly);
 }

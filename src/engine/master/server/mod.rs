@@ -326,7 +326,7 @@ mod tests {
         let handle = server.handle();
         assert!(!handle.has_segment_named("node:1"));
         let ends = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
-        assert!(ends(&|| handle.shared.with_guarded(None, |_, _, _| resume_unwind(Box::new("on purpose")))));
+        assert!(ends(&|| handle.shared.with_guarded(|_, _, _| resume_unwind(Box::new("on purpose")))));
         assert!(ends(&|| assert!(!handle.has_segment_named("node:1"))));
         let failed = tokio::spawn(async move { server.failed().await }).await;
         assert!(failed.is_err_and(|error| error.is_panic()));
@@ -353,7 +353,7 @@ mod tests {
             assert!(stored.await);
         }
         let panics = || {
-            handle.shared.with_guarded(None, |guarded, now, effects| {
+            handle.shared.with_guarded(|guarded, now, effects| {
                 // A part of a change.
                 segment.id = SegmentId(2, 2);
                 guarded.state.mount(now, segment, ClientId(1, 1), effects).unwrap();

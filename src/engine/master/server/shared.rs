@@ -71,6 +71,8 @@ pub(super) struct GuardedState {
     pub stalls: StallDetector,
     /// In a cluster: the term of the gate in which the state serves, or another number if it does not.
     pub term: u64,
+    /// In a cluster: this master has handed over, so responses of calls that are processed now are never sent.
+    pub is_released: bool,
     /// In a cluster: the log of the state that serves.
     pub log: Option<Arc<MasterLog>>,
 }
@@ -84,6 +86,7 @@ impl<E: Env> MasterShared<E> {
                 state,
                 planned: Mono::ZERO,
                 term: NOT_SERVING,
+                is_released: false,
                 log: None,
             }),
             waiting: AtomicUsize::new(0),
@@ -151,12 +154,8 @@ impl<E: Env> MasterShared<E> {
 
     /// Locks the state and runs `work`, which reads it or does background work. There is no receipt, so no response may
     /// report a change that `work` makes. [`call`](Self::call) is for such changes.
-    pub fn with_guarded<R>(
-        &self,
-        peer: Option<&str>,
-        work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R,
-    ) -> R {
-        self.with_receipt(peer, work).0
+    pub fn with_guarded<R>(&self, work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R) -> R {
+        self.with_receipt(None, work).0
     }
 
     /// Locks the state and runs `work`. Also returns what a response that reports its result waits for.
@@ -193,7 +192,10 @@ impl<E: Env> MasterShared<E> {
     fn close_change(&self, guarded: &mut GuardedState) -> Receipt {
         let now = || self.env.unix();
         match (&self.ha, &self.log) {
-            (Some(ha), _) => ha.close_change(&mut guarded.state, guarded.term, guarded.log.as_deref(), now),
+            (Some(ha), _) => {
+                let term = if guarded.is_released { NOT_SERVING } else { guarded.term };
+                ha.close_change(&mut guarded.state, term, guarded.log.as_deref(), now)
+            }
             (None, Some(log)) => log.close_change(&mut guarded.state, now),
             (None, None) => Receipt::default(),
         }

@@ -59,18 +59,18 @@ impl<E: Env> SnapshotSource for MasterShared<E> {
     }
 
     fn begin(&self, log: &MasterLog, _: bool) -> SnapshotBegin {
-        self.with_guarded(None, |guarded, now, _| match guarded.state.begin_snapshot(now, log.options.format) {
+        self.with_guarded(|guarded, now, _| match guarded.state.begin_snapshot(now, log.options.format) {
             Some(last) => SnapshotBegin::Begun { last, log_bytes: log.log_bytes() },
             None => SnapshotBegin::NotNow,
         })
     }
 
     fn slots(&self, slots: u32, _: bool) -> Option<SnapshotStep> {
-        self.with_guarded(None, |guarded, _, _| guarded.state.snapshot_slots(slots))
+        self.with_guarded(|guarded, _, _| guarded.state.snapshot_slots(slots))
     }
 
     fn cancel(&self) {
-        self.with_guarded(None, |guarded, _, _| guarded.state.cancel_snapshot());
+        self.with_guarded(|guarded, _, _| guarded.state.cancel_snapshot());
     }
 }
 
@@ -124,7 +124,7 @@ where
 /// # Errors
 /// The log cannot be synced. An error of the snapshot is only logged.
 pub(super) fn complete_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) -> Result<(), JournalError> {
-    shared.with_guarded(None, |guarded, now, _| guarded.state.end_recording(now));
+    shared.with_guarded(|guarded, now, _| guarded.state.end_recording(now));
     log.writer.sync(log.writer.appended())?;
     let last = MasterSnapshots { is_final: true, ..MasterSnapshots::new(shared, log) };
     let mut run = last.start();

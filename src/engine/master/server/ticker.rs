@@ -41,7 +41,7 @@ impl FenceObserver {
                 let (fenced, leads) = (now.since(since), shared.may_tick());
                 if leads {
                     tracing::info!(?fenced, "this master can prove again that it leads: responses are sent");
-                    shared.with_guarded(None, |guarded, _, _| {
+                    shared.with_guarded(|guarded, _, _| {
                         guarded.state.extend_client_deadlines(fenced + CLIENT_CALL_MAX);
                     });
                 }
@@ -59,7 +59,7 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
     loop {
         let slice = || {
             let answered_until = polls.oldest();
-            shared.with_guarded(None, |guarded, now, effects| {
+            shared.with_guarded(|guarded, now, effects| {
                 // The next slice, or computing the next wakeup, follows immediately.
                 guarded.stalls.expect_by(now);
                 guarded.state.tick(now, answered_until.unwrap_or(now), effects)

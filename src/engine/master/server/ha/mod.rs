@@ -1,7 +1,7 @@
 //! A master of a cluster: it takes part in the election, streams its changes to standbys or follows a leader, and takes over.
 //!
-//! [`HaCore`](crate::engine::ha::HaCore) decides. The driver performs its actions on one thread, which also serves the streams. What the
-//! threads that serve clients need is in the [`HaHub`]: the gate, which says what may be processed and sent, the tail of the changes, and the
+//! [`HaCore`](crate::engine::ha::HaCore) has the rules. The driver performs its actions on one thread, which also serves the streams. What the
+//! threads that serve clients need is in the [`HaHub`]: the gate, which limits what is processed and sent, the tail of the changes, and the
 //! data directory, if there is one.
 
 mod disk;
@@ -72,9 +72,9 @@ pub(in crate::engine::master::server) struct HaHub {
 /// A request of another thread to the driver.
 #[derive(Debug)]
 pub(super) enum HaCommand {
-    /// Hand over to a standby in sync. The response says whether one was found.
+    /// Hand over to a standby in sync. The response: whether one was found.
     StepDown(oneshot::Sender<bool>),
-    /// Tell the leader that this standby leaves. The response says whether it was a standby.
+    /// Send the leader a message that this standby leaves. The response: whether it was a standby.
     Leave(oneshot::Sender<bool>),
 }
 
@@ -105,13 +105,13 @@ impl HaHub {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
 
-    /// Asks the driver to hand over. Returns false if there is no standby in sync, or this master does not lead.
+    /// Requests a hand-over from the driver. Returns false if there is no standby in sync, or this master does not lead.
     pub async fn step_down(&self) -> bool {
         let (answer, answered) = oneshot::channel();
         self.commands.send(HaCommand::StepDown(answer)).await.is_ok() && answered.await.unwrap_or(false)
     }
 
-    /// From now on, this process does not follow a leader. If it does, tells the leader that it leaves.
+    /// From now on, this process does not follow a leader. If it does, it sends the leader a message that it leaves.
     /// Returns true if it did.
     pub async fn leave(&self) -> bool {
         self.is_ending.store(true, Ordering::Release);

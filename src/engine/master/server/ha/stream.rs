@@ -48,6 +48,8 @@ pub(super) enum StreamError {
     Frame(#[from] StreamFrameError),
     #[error(transparent)]
     Message(#[from] StreamMessageError),
+    #[error("more than {0} messages wait for the peer")]
+    TooManyMessages(usize),
     #[error("a frame came out of order")]
     Order,
     /// The copy may contain a part of a change.

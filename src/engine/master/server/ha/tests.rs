@@ -74,9 +74,17 @@ struct MemoryElection {
     changed: Arc<tokio::sync::Notify>,
     /// No request is answered.
     is_away: Arc<AtomicBool>,
+    /// Leases last longer than they should.
+    are_leases_long: Arc<AtomicBool>,
 }
 
 impl MemoryElection {
+    /// When a lease of `ttl` ends that is granted or renewed at `now`, in microseconds.
+    fn lease_end(&self, now: u64, ttl: Duration) -> u64 {
+        let ttl = if self.are_leases_long.load(Ordering::Relaxed) { Duration::from_secs(600) } else { ttl };
+        now + u64::try_from(ttl.as_micros()).unwrap()
+    }
+
     fn check(&self) -> Result<(), ElectionError> {
         let is_away = self.is_away.load(Ordering::Relaxed);
         if is_away { Err(ElectionError::Unavailable("away".to_owned())) } else { Ok(()) }
@@ -114,12 +122,12 @@ impl ElectionBackend for MemoryElection {
 
     async fn grant_lease(&self, ttl: Duration) -> Result<i64, ElectionError> {
         self.check()?;
-        Ok(self.with(|etcd, now| etcd.grant(now + u64::try_from(ttl.as_micros()).unwrap())))
+        Ok(self.with(|etcd, now| etcd.grant(self.lease_end(now, ttl))))
     }
 
     async fn renew_lease(&self, lease: i64) -> Result<bool, ElectionError> {
         self.check()?;
-        Ok(self.with(|etcd, now| etcd.renew(lease, now + 2_000_000)))
+        Ok(self.with(|etcd, now| etcd.renew(lease, self.lease_end(now, HaConfig::default().lease_ttl))))
     }
 
     async fn revoke_lease(&self, lease: i64) -> Result<(), ElectionError> {
@@ -185,6 +193,14 @@ async fn wait(master: &MasterServer<RealEnv>, what: &str, is_so: impl Fn(&HaView
         RealEnv::new().sleep(Duration::from_millis(10)).await;
     }
     panic!("{what}: {:?}", master.handle().ha());
+}
+
+/// The leader hands over, once it has a standby for that. A standby learns later than its leader that it is not in sync any
+/// more.
+async fn hand_over(leader: &MasterServer<RealEnv>) {
+    let is_ready = |view: &HaView| view.standbys.iter().any(|standby| standby.in_sync && standby.connected);
+    wait(leader, "a standby that can take over", is_ready).await;
+    assert!(leader.handle().hand_over().await);
 }
 
 /// A leader and a standby in sync.
@@ -288,7 +304,7 @@ async fn a_leader_hands_over_and_forwards_open_connections() {
     let client = RpcClient::new(RealEnv::new(), at.clone(), Timeouts::within(Duration::from_secs(5)));
     let calls = crate::engine::wire::MasterCalls(client.clone());
     assert_eq!(calls.exist_key("k".into(), T).await.unwrap(), Ok(true));
-    assert!(leader.handle().hand_over().await);
+    hand_over(&leader).await;
     let view = wait(&standby, "a leader", |view| view.serving).await;
     assert_eq!(calls.exist_key("k".into(), T).await.unwrap(), Ok(true));
     assert_eq!(client.losses(), 0, "the connection was not closed");
@@ -299,7 +315,7 @@ async fn a_leader_hands_over_and_forwards_open_connections() {
     // The former leader follows, and can take over again.
     let former = wait(&leader, "a standby in sync", |view| view.in_sync && view.role == HaRole::Standby).await;
     assert_eq!(former.objects, 1);
-    assert!(standby.handle().hand_over().await);
+    hand_over(&standby).await;
     wait(&leader, "a leader", |view| view.serving).await;
     assert_eq!(is_readable(&leader.handle(), "k"), Ok(()));
 }

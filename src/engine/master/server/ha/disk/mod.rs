@@ -1,7 +1,7 @@
 //! The data directory of a master in a cluster: it contains the copy of the state, of a leader and of a standby.
 //!
 //! The log has the changes with their numbers, those of other leaders as well. A copy that is replaced by a leader's
-//! snapshot empties the directory: see [`HaDisk::begin`]. The [`CopyNote`] says which copy it is.
+//! snapshot empties the directory: see [`HaDisk::begin`]. The [`CopyNote`] identifies the copy.
 
 pub(in crate::engine::master::server::ha) mod copy_note;
 pub(in crate::engine::master::server::ha) mod threads;
@@ -39,8 +39,9 @@ pub(in crate::engine::master::server) struct HaDisk {
 struct CurrentLog {
     /// `None` while the directory is being emptied, and after an error of the disk.
     log: Option<Arc<MasterLog>>,
-    /// Counts the copies that were discarded.
-    discarded: u64,
+    /// Counts the notes that were requested and the copies that were discarded. A note is stored only while its number
+    /// is the last one.
+    notes: u64,
 }
 
 /// The newest log, which may be closed, and its threads.
@@ -81,7 +82,7 @@ pub(in crate::engine::master::server) fn open<E: Env>(
     let found = data.dir.note()?.and_then(|bytes| CopyNote::decode(&bytes));
     let copy = read_copy(&mut data, policy, env)?;
     let stored = CopyStored::of(data.options.sync, data.dir.boot());
-    // Without a note, a master without a cluster wrote the records, which say themselves whether they are complete.
+    // Without a note, a master without a cluster wrote the records, which contain whether they are complete.
     let is_uncertain = match found {
         Some(note) => {
             note.stored != CopyStored::OnDisk && note.stored != CopyStored::of(SyncMode::Never, data.dir.boot())
@@ -106,7 +107,7 @@ pub(in crate::engine::master::server) fn open<E: Env>(
     let log = Arc::new(MasterLog::new(data, copy.writer, mark, copy.found.log_bytes));
     let (failure, newest) = (watch::Sender::new(None), Mutex::new(DiskLog::new(log.clone())));
     let disk = HaDisk {
-        current: RwLock::new(CurrentLog { log: Some(log), discarded: 0 }),
+        current: RwLock::new(CurrentLog { log: Some(log), notes: 0 }),
         newest,
         emptying: Arc::default(),
         has_failed: AtomicBool::new(false),
@@ -133,9 +134,16 @@ impl HaDisk {
         self.current.read().unwrap_or_else(PoisonError::into_inner).log.clone()
     }
 
-    /// Number of copies that were discarded.
-    pub fn discarded(&self) -> u64 {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).discarded
+    /// The number of a new note, for [`store_note`](Self::store_note) and [`begin`](Self::begin). Notes that were
+    /// requested before and have not been stored yet are never stored.
+    pub fn number_note(&self) -> u64 {
+        let mut current = self.current();
+        current.notes += 1;
+        current.notes
+    }
+
+    fn is_newest_note(&self, number: u64) -> bool {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).notes == number
     }
 
     fn current(&self) -> RwLockWriteGuard<'_, CurrentLog> {
@@ -156,7 +164,7 @@ impl HaDisk {
 
     /// Ends the use of the log, because the copy is discarded.
     pub fn discard(&self) {
-        self.current().discarded += 1;
+        self.current().notes += 1;
         self.close();
     }
 
@@ -187,8 +195,8 @@ impl HaDisk {
 
     /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last change is number
     /// `last`, and begins a log behind it. Waits for the disk. `slices` continues the snapshot. The log is not used if
-    /// the snapshot is cancelled, if the copy is discarded (the number of [`discarded`](Self::discarded) ones has
-    /// changed), or after an error of the disk in this process.
+    /// the snapshot is cancelled, if the copy is discarded (`number` is not that of the last note), or after an error of
+    /// the disk in this process.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -199,7 +207,7 @@ impl HaDisk {
         slices: impl FnMut(u32) -> Option<SnapshotStep>,
         last: u64,
         note: CopyNote,
-        discarded: u64,
+        number: u64,
     ) -> Result<(), JournalError> {
         let mut newest = self.newest();
         let newest = &mut *newest;
@@ -221,7 +229,7 @@ impl HaDisk {
         let log = Arc::new(MasterLog::new(MasterData { dir, options }, writer, mark, 0));
         *newest = DiskLog::new(log.clone());
         let mut current = self.current();
-        if current.discarded == discarded {
+        if current.notes == number {
             current.log = Some(log);
         } else {
             log.close();
@@ -229,15 +237,15 @@ impl HaDisk {
         Ok(())
     }
 
-    /// Replaces the note of the copy, unless it was discarded: the number of [`discarded`](Self::discarded) ones has
-    /// changed.
+    /// Replaces the note of the copy, unless `number` is not that of the last note: then the copy was discarded, or a
+    /// later note replaces this one.
     ///
     /// # Errors
     /// The disk reports an error.
-    pub fn store_note(&self, note: CopyNote, durable: bool, discarded: u64) -> Result<(), JournalError> {
+    pub fn store_note(&self, note: CopyNote, durable: bool, number: u64) -> Result<(), JournalError> {
         // The directory is not emptied meanwhile.
         let _newest = self.newest();
-        let Some(log) = self.log().filter(|_| self.discarded() == discarded) else { return Ok(()) };
+        let Some(log) = self.log().filter(|_| self.is_newest_note(number)) else { return Ok(()) };
         let stored = CopyStored::of(log.options.sync, log.dir.boot());
         let note = CopyNote { stored, ..note };
         log.dir.store_note(&note.encode(), durable)

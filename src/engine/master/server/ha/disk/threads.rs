@@ -52,9 +52,9 @@ struct HaSnapshots<E: Env> {
 /// Of what the snapshot in progress is. Others may use the state for snapshots as well.
 enum SnapshotSubject {
     None,
-    /// The driver was asked to begin a snapshot of the copy of a standby.
-    Asked(oneshot::Receiver<CopyBegin>),
-    /// The copy with this number, and the slice that the driver was asked for.
+    /// The driver begins a snapshot of the copy of a standby.
+    Requested(oneshot::Receiver<CopyBegin>),
+    /// The copy with this number, and the slice that was requested from the driver.
     Copy(u64, Option<oneshot::Receiver<Option<SnapshotStep>>>),
     /// The state that serves in this term.
     State(u64),
@@ -74,22 +74,21 @@ enum CopyBegin {
 
 /// The driver's answer to a thread.
 enum DriverAnswer<R> {
-    Given(R),
-    NotYet(oneshot::Receiver<R>),
-    /// The driver has ended.
-    Never,
+    Received(R),
+    Pending(oneshot::Receiver<R>),
+    DriverEnded,
 }
 
 impl<R> DriverAnswer<R> {
     /// Waits for the answer if `may_wait`.
     fn receive(mut answer: oneshot::Receiver<R>, may_wait: bool) -> DriverAnswer<R> {
         if may_wait {
-            return answer.blocking_recv().map_or(DriverAnswer::Never, DriverAnswer::Given);
+            return answer.blocking_recv().map_or(DriverAnswer::DriverEnded, DriverAnswer::Received);
         }
         match answer.try_recv() {
-            Ok(given) => DriverAnswer::Given(given),
-            Err(TryRecvError::Empty) => DriverAnswer::NotYet(answer),
-            Err(TryRecvError::Closed) => DriverAnswer::Never,
+            Ok(given) => DriverAnswer::Received(given),
+            Err(TryRecvError::Empty) => DriverAnswer::Pending(answer),
+            Err(TryRecvError::Closed) => DriverAnswer::DriverEnded,
         }
     }
 }
@@ -133,7 +132,7 @@ impl<E: Env> HaSnapshots<E> {
 
     /// Begins a snapshot of the state, if it serves.
     fn begin_state(&self, log: &MasterLog) -> SnapshotBegin {
-        let begun = self.context.shared.with_guarded(None, |guarded, now, _| {
+        let begun = self.context.shared.with_guarded(|guarded, now, _| {
             guarded.log.as_ref().filter(|current| std::ptr::eq(&raw const ***current, log))?;
             Some((guarded.state.begin_snapshot(now, log.options.format)?, guarded.term))
         });
@@ -156,43 +155,43 @@ impl<E: Env> SnapshotSource for HaSnapshots<E> {
 
     fn begin(&self, log: &MasterLog, may_wait: bool) -> SnapshotBegin {
         let asked = match self.take_subject() {
-            SnapshotSubject::Asked(asked) => asked,
+            SnapshotSubject::Requested(asked) => asked,
             _ => self.ask_to_begin(),
         };
         match DriverAnswer::receive(asked, may_wait) {
-            DriverAnswer::NotYet(asked) => {
-                *self.subject() = SnapshotSubject::Asked(asked);
+            DriverAnswer::Pending(asked) => {
+                *self.subject() = SnapshotSubject::Requested(asked);
                 SnapshotBegin::NotYet
             }
-            DriverAnswer::Given(CopyBegin::Begun { generation, last }) => {
+            DriverAnswer::Received(CopyBegin::Begun { generation, last }) => {
                 *self.subject() = SnapshotSubject::Copy(generation, None);
                 SnapshotBegin::Begun { last, log_bytes: log.log_bytes() }
             }
-            DriverAnswer::Given(CopyBegin::NoCopy) => self.begin_state(log),
-            DriverAnswer::Given(CopyBegin::NotNow) | DriverAnswer::Never => SnapshotBegin::NotNow,
+            DriverAnswer::Received(CopyBegin::NoCopy) => self.begin_state(log),
+            DriverAnswer::Received(CopyBegin::NotNow) | DriverAnswer::DriverEnded => SnapshotBegin::NotNow,
         }
     }
 
     fn slots(&self, slots: u32, may_wait: bool) -> Option<SnapshotStep> {
         match self.take_subject() {
-            SnapshotSubject::None | SnapshotSubject::Asked(_) => None,
+            SnapshotSubject::None | SnapshotSubject::Requested(_) => None,
             SnapshotSubject::Copy(number, asked) => {
                 let asked = asked.unwrap_or_else(|| self.ask_for_slice(number, slots));
                 match DriverAnswer::receive(asked, may_wait) {
-                    DriverAnswer::NotYet(asked) => {
+                    DriverAnswer::Pending(asked) => {
                         *self.subject() = SnapshotSubject::Copy(number, Some(asked));
                         Some(SnapshotStep::More)
                     }
-                    DriverAnswer::Given(step) => {
+                    DriverAnswer::Received(step) => {
                         *self.subject() = SnapshotSubject::Copy(number, None);
                         step
                     }
-                    DriverAnswer::Never => None,
+                    DriverAnswer::DriverEnded => None,
                 }
             }
             SnapshotSubject::State(term) => {
                 *self.subject() = SnapshotSubject::State(term);
-                self.context.shared.with_guarded(None, |guarded, _, _| {
+                self.context.shared.with_guarded(|guarded, _, _| {
                     if guarded.term == term { guarded.state.snapshot_slots(slots) } else { None }
                 })
             }
@@ -202,13 +201,13 @@ impl<E: Env> SnapshotSource for HaSnapshots<E> {
     fn cancel(&self) {
         match self.take_subject() {
             SnapshotSubject::None => {}
-            SnapshotSubject::Asked(_) => drop(self.ask(cancel_copy)),
+            SnapshotSubject::Requested(_) => drop(self.ask(cancel_copy)),
             SnapshotSubject::Copy(number, _) => drop(self.ask(move |copy| {
                 if copy.generation() == number {
                     cancel_copy(copy);
                 }
             })),
-            SnapshotSubject::State(term) => self.context.shared.with_guarded(None, |guarded, _, _| {
+            SnapshotSubject::State(term) => self.context.shared.with_guarded(|guarded, _, _| {
                 if guarded.term == term {
                     guarded.state.cancel_snapshot();
                 }

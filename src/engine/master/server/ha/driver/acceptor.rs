@@ -1,4 +1,4 @@
-//! The port for standbys: each connection that proves the secret asks the driver how it catches up.
+//! The port for standbys: each connection that proves the secret gets from the driver how it catches up.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,7 +17,7 @@ use crate::engine::master::server::ha::stream::{StreamError, StreamMessage};
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(20);
 /// Time between two messages with the clients' last calls, and between two digests.
-const CLIENTS_EVERY: Duration = Duration::from_secs(1);
+const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of clients that are visited while the state is locked once.
 const CLIENTS_PER_SLICE: usize = 1024;
 /// Number of object slots per digest. Computing it takes some hundred microseconds.
@@ -36,11 +36,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.start_log_threads();
         self.report_replicated();
         self.context.hub.tail.notify();
-        let now = self.context.env.boottime();
-        if self.core.role() == HaRole::Leader && now >= self.clients_at && !self.standbys.is_empty() {
-            self.clients_at = now + CLIENTS_EVERY;
+        let boottime = self.context.env.boottime();
+        if self.core.role() == HaRole::Leader && boottime >= self.clients_at && !self.standbys.is_empty() {
+            self.clients_at = boottime + CLIENTS_INTERVAL;
             self.send_clients();
             self.send_digest();
+            self.run_core();
         }
     }
 
@@ -59,7 +60,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             self.end_stream(&error);
         }
         if let Some(silent) = self.standbys.watch(TICK) {
-            self.close_standby(silent, StreamError::Silent(STANDBY_SILENCE_MAX));
+            self.close_standby(silent, &StreamError::Silent(STANDBY_SILENCE_MAX));
         }
     }
 
@@ -78,16 +79,16 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let replicated = self.core.replicated(hub.tail.appended());
             let log = hub.disk.as_ref().and_then(HaDisk::log);
             let durable = log.map_or(replicated, |log| log.writer.durable().min(replicated));
-            self.context.shared.with_guarded(None, |guarded, _, _| guarded.state.durable(durable));
+            self.context.shared.with_guarded(|guarded, _, _| guarded.state.durable(durable));
         }
     }
 
-    /// Tells the standbys when each client last called, so that they count as confirmed after a promotion.
+    /// Sends to the standbys when each client last called, so that the client counts as confirmed after a promotion.
     pub(super) fn send_clients(&mut self) {
         let mut pings = Vec::new();
         let mut cursor = None;
         loop {
-            cursor = self.context.shared.with_guarded(None, |guarded, now, _| {
+            cursor = self.context.shared.with_guarded(|guarded, now, _| {
                 guarded.state.recent_calls(now, cursor, CLIENTS_PER_SLICE, &mut |client, age| {
                     pings.push((client, u32::try_from(age.as_millis()).unwrap_or(u32::MAX)));
                 })
@@ -98,14 +99,15 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         let mut encoded = Vec::new();
         ClientPings(pings).encode(&mut encoded);
-        self.standbys.send_all(&StreamMessage::Clients(encoded.into()));
+        let slow = self.standbys.send_all(&StreamMessage::Clients(encoded.into()));
+        self.end_slow_standbys(slow);
     }
 
     /// Adds a digest of a part of the state to the streams, which the standbys compare with their copies.
     fn send_digest(&mut self) {
         let from = self.digest_from;
         let hub = &self.context.hub;
-        let next = self.context.shared.with_guarded(None, |guarded, _, _| {
+        let next = self.context.shared.with_guarded(|guarded, _, _| {
             let (objects, tables) = guarded.state.part_digests(from, DIGEST_SLOTS);
             let mut digest = Vec::new();
             StateDigest { from, slots: DIGEST_SLOTS, objects, tables }.encode(&mut digest);

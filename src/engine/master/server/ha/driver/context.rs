@@ -11,7 +11,7 @@ use crate::engine::master::server::ha::leader::gate::GatePhase;
 use crate::engine::master::server::ha::{HaHub, HaSettings};
 use crate::engine::master::server::shared::MasterShared;
 
-/// The environment, what all threads of the master share, and the way to the driver. Cheap to clone.
+/// The environment, what all threads of the master share, and the driver's queue. Cheap to clone.
 pub(in crate::engine::master::server::ha) struct HaContext<E: Env> {
     pub env: E,
     pub shared: Arc<MasterShared<E>>,
@@ -34,9 +34,18 @@ impl<E: Env> Clone for HaContext<E> {
 }
 
 impl<E: Env> HaContext<E> {
-    /// Number of copies that were discarded, for work with the data directory.
-    pub fn copies_discarded(&self) -> u64 {
-        self.hub.disk.as_ref().map_or(0, HaDisk::discarded)
+    /// The number of a new note in the data directory.
+    pub fn number_note(&self) -> u64 {
+        self.hub.disk.as_ref().map_or(0, HaDisk::number_note)
+    }
+
+    /// Waits until the data directory, if there is one, has the changes up to `last`. Returns false if they cannot be
+    /// stored.
+    pub async fn has_stored(&self, last: u64) -> bool {
+        match self.hub.disk.as_ref().and_then(HaDisk::log) {
+            Some(log) => log.store_copied(last).await,
+            None => true,
+        }
     }
 
     /// Runs work with the data directory, if there is one, on another thread. An error ends the process, or the use of
@@ -72,6 +81,8 @@ impl<E: Env> ResponseGate for HaContext<E> {
         gate.publish(&self.env, limits.fence, limits.acked.unwrap_or(u64::MAX));
         if limits.fence.is_none() && matches!(gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
             gate.set_phase(GatePhase::Released);
+            // A thread may have been stopped between the gate and the state, for longer than the successor's election.
+            self.shared.with_guarded(|guarded, _, _| guarded.is_released = true);
         }
     }
 

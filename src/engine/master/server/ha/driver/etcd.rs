@@ -141,7 +141,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 }
 
-/// Has the records read at each change of the leader's key.
+/// Requests a read of the records at each change of the leader's key.
 pub(super) async fn watch_records<E: Env, B: ElectionBackend>(backend: B, context: HaContext<E>) {
     // An error means that the driver has ended.
     let report = || drop(context.events.send(DriverEvent::RecordsChanged));

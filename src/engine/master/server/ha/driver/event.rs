@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::engine::base::Mono;
 use crate::engine::election::ElectionError;
 use crate::engine::env::{Env, Net};
-use crate::engine::ha::{ElectionTxn, HaEvent, MemberId, Observation, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HaEvent, Observation, SyncTxn, TxnOutcome};
 use crate::engine::journal::JournalError;
 use crate::engine::master::server::ha::handshake::{HandshakeError, Hello, Welcome};
 use crate::engine::master::server::ha::leader::replication::StreamSource;
@@ -80,7 +80,7 @@ pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
         peer: String,
         error: HandshakeError,
     },
-    /// A standby asks how it catches up.
+    /// A standby needs to know how it catches up.
     StandbyAsked {
         peer: String,
         hello: Hello,
@@ -88,8 +88,11 @@ pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
     },
     /// A standby has received the answer.
     StandbyAnswered(Box<AnsweredStandby<S>>),
-    /// The sending of changes to a standby ended.
-    StandbyEnded(EndedStandby),
+    /// The sending of changes over this stream to a standby ended.
+    StandbyEnded {
+        stream: u64,
+        error: StreamError,
+    },
 }
 
 /// How a standby catches up, and the source of its frames if it gets some now.
@@ -110,15 +113,4 @@ pub(in crate::engine::master::server::ha) struct AnsweredStandby<S> {
     pub hello: Hello,
     pub acceptance: Acceptance,
     pub stream: S,
-}
-
-/// A stream to a standby that has ended.
-pub(in crate::engine::master::server::ha) struct EndedStandby {
-    /// The number of the stream.
-    pub stream: u64,
-    pub standby: MemberId,
-    pub peer: String,
-    /// The term in which it began.
-    pub term: u64,
-    pub error: StreamError,
 }

@@ -22,16 +22,20 @@ const RETRY: Duration = Duration::from_millis(50);
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Connects to the leader, if the copy permits it.
     pub(super) fn connect(&mut self) {
-        if !self.copy.may_connect() {
+        if !self.copy.is_following() {
             return self.wait_to_connect();
         }
         let Some(followed) = &self.followed else { return };
         let at = followed.leader.replication.clone();
         let hello = self.hello();
-        let env = self.context.env.clone();
-        let settings = self.context.settings.clone();
+        let context = self.context.clone();
         self.begin_attempt(async move |attempt| {
-            let result = connect(&env, &at, &settings.secret, &hello).await;
+            // The leader counts the changes in the hello as acknowledged.
+            let result = if context.has_stored(hello.applied).await {
+                connect(&context.env, &at, &context.settings.secret, &hello).await
+            } else {
+                Err(StreamError::NotStored.to_string())
+            };
             DriverEvent::Connected { attempt, result }
         });
     }
@@ -92,11 +96,16 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
 
     /// An attempt to connect has ended.
     pub(super) fn handle_connection(&mut self, attempt: u64, result: Result<Opening<StreamOf<E>>, String>) {
+        let is_following = self.copy.is_following();
         let Some(followed) = self.attempted(attempt) else { return };
         let opening = match result {
             Ok(opening) => opening,
             Err(problem) => return self.retry(problem),
         };
+        // The answer is about a copy that follows.
+        if !is_following {
+            return self.wait_to_connect();
+        }
         match &opening.welcome.start {
             StreamStart::Refused(why) => self.retry(format!("the leader refuses: {why}")),
             _ if opening.welcome.leader != followed.leader.id => {
@@ -129,10 +138,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return self.open_stream(opening);
         }
         let note = CopyNote::new(self.core.me().id, Some(history), self.copy.parent_of_next(), CopyStored::OnDisk);
-        let discarded = self.context.copies_discarded();
+        let number = self.context.number_note();
         let context = self.context.clone();
         self.begin_attempt(async move |attempt| {
-            let result = context.use_disk(move |disk| disk.store_note(note, true, discarded)).await;
+            let result = context.use_disk(move |disk| disk.store_note(note, true, number)).await;
             DriverEvent::HistoryNoted { attempt, opening, result }
         });
     }
@@ -143,6 +152,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return;
         }
         match result {
+            Ok(()) if !self.copy.is_following() => self.wait_to_connect(),
             Ok(()) => {
                 self.copy.continue_history(opening.welcome.history);
                 self.open_stream(opening);
@@ -160,6 +170,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let stream = LeaderStream::new(self.attempts, stream, welcome.history);
         followed.step = FollowStep::Streaming(Box::new(stream));
         self.update(HaEvent::StreamOpened { leader });
+        if welcome.start == StreamStart::Changes {
+            // The changes of an earlier stream may not have been stored in time for it.
+            self.update(HaEvent::Applied { last: applied });
+        }
     }
 
     /// The stream from the leader has ended. If the leader's process may have ended, its port is probed.

@@ -121,8 +121,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Acknowledges changes, and applies them. While they are applied, the acknowledgement is on its way; nothing comes
-    /// in between that could prevent that they are applied.
+    /// Acknowledges changes, and applies them while the acknowledgement is being sent. This thread handles nothing else in
+    /// between. If they do not fit the copy, it is discarded, and its ID with it.
     fn keep_changes(&mut self, first: u64, changes: Changes<'_>) -> Result<(), StreamError> {
         let last = (first + changes.iter().count() as u64).saturating_sub(1).max(self.copy.applied);
         self.update(HaEvent::ChangesReceived { last });

@@ -2,7 +2,7 @@
 //!
 //! One loop on one thread handles one event after the other, and never waits. What may take long runs as a task, which
 //! gets what it needs by value and reports its result through the queue. The loop itself reads the frames of the leader
-//! and the acknowledgements of standbys, so that a change and its acknowledgement take no way through the queue.
+//! and the acknowledgements of standbys, so that a change and its acknowledgement do not pass through the queue.
 
 mod acceptor;
 mod background;

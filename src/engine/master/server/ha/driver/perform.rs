@@ -44,6 +44,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             HaAction::HoldChanges(true) => self.hold_changes(),
             HaAction::HoldChanges(false) => {
                 tracing::warn!("the hand-over was cancelled: this master keeps leading");
+                self.context.shared.with_guarded(|guarded, _, _| guarded.is_released = false);
                 self.context.hub.gate.set_phase(GatePhase::Open);
             }
             HaAction::Forward(successor) => self.forward(successor),
@@ -63,7 +64,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let followed = self.followed.as_mut().filter(|followed| followed.leader.id == to);
         match followed.and_then(FollowedLeader::stream) {
             Some(stream) => stream.put(message),
-            None => self.standbys.send(to, StreamMessage::Control(message)),
+            None => {
+                let slow = self.standbys.send(to, StreamMessage::Control(message));
+                self.end_slow_standbys(slow);
+            }
         }
     }
 
@@ -71,8 +75,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let hub = self.context.hub.clone();
         hub.gate.set_phase(GatePhase::ChangesHeld);
         // A call that has the state locked ends first. One that has passed the gate may still follow; its response is
-        // never sent.
-        let last = self.context.shared.with_guarded(None, |_, _, _| hub.tail.appended());
+        // sent only if the standby has acknowledged its change.
+        let last = self.context.shared.with_guarded(|_, _, _| hub.tail.appended());
         let last = last.max(hub.tail.appended());
         self.send_clients();
         hub.tail.notify();
@@ -101,10 +105,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if phase == GatePhase::Closed {
             hub.gate.set_phase(phase);
         }
-        let before = self.context.shared.with_guarded(None, |guarded, _, _| {
+        let before = self.context.shared.with_guarded(|guarded, _, _| {
             let mut empty = MasterState::new(guarded.state.policy().clone());
             empty.counters = std::mem::take(&mut guarded.state.counters);
-            guarded.term = NOT_SERVING;
+            (guarded.term, guarded.is_released) = (NOT_SERVING, false);
             guarded.log = None;
             std::mem::replace(&mut guarded.state, empty)
         });

@@ -42,7 +42,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let announced = self.leader_last.max(self.core.alone_since().unwrap_or(0));
         self.may_lack = lossy.then(|| announced.saturating_sub(preparation.applied));
         let note = CopyNote::new(self.core.me().id, Some(history), preparation.parent, CopyStored::OnDisk);
-        let discarded = self.context.copies_discarded();
+        let number = self.context.number_note();
         let context = self.context.clone();
         let began = context.env.now();
         self.spawn(async move {
@@ -54,7 +54,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             };
             let preparing = context.clone();
             let prepare = move || {
-                let stored = store_before_serving(&preparing, preparation, note, discarded, ended)?;
+                let stored = store_before_serving(&preparing, preparation, note, number, ended)?;
                 activate(&preparing, stored, lossy)
             };
             let result = context.env.run_blocking(prepare).await;
@@ -98,7 +98,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let hub = self.context.hub.clone();
         let settings = self.context.settings.clone();
         let term = hub.gate.next_term();
-        let before = self.context.shared.with_guarded(None, |guarded, now, _| {
+        let before = self.context.shared.with_guarded(|guarded, now, _| {
             state.counters = std::mem::take(&mut guarded.state.counters);
             state.view = view;
             if now.since(since) > READY_SLACK {
@@ -136,11 +136,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// sooner.
     fn store_note(&mut self) {
         let note = self.copy.note(self.core.me().id);
-        let discarded = self.context.copies_discarded();
+        let number = self.context.number_note();
         let context = self.context.clone();
         self.spawn(async move {
             // An error ends the process.
-            let _ = context.use_disk(move |disk| disk.store_note(note, true, discarded)).await;
+            let _ = context.use_disk(move |disk| disk.store_note(note, true, number)).await;
         });
     }
 }
@@ -150,18 +150,18 @@ fn store_before_serving<E: Env>(
     context: &HaContext<E>,
     mut preparation: Preparation,
     note: CopyNote,
-    discarded: u64,
+    number: u64,
     ended: Option<EndedLog>,
 ) -> Result<Preparation, MasterDataError> {
     let Some(disk) = &context.hub.disk else { return Ok(preparation) };
     let stored = match ended {
-        None => disk.store_note(note, false, discarded),
+        None => disk.store_note(note, false, number),
         Some(ended) => {
             let last = preparation.applied;
             let standby = &mut preparation.standby;
             standby.begin_snapshot(context.env.now(), context.settings.format);
             let slices = |slots| standby.snapshot_slots(slots);
-            let begun = disk.begin(ended, &context.env, slices, last, note, discarded);
+            let begun = disk.begin(ended, &context.env, slices, last, note, number);
             standby.cancel_snapshot();
             begun
         }

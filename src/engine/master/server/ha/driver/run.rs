@@ -121,7 +121,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 let _ = answer.send(self.answer_standby(&peer, &hello));
             }
             DriverEvent::StandbyAnswered(answered) => self.open_standby(*answered),
-            DriverEvent::StandbyEnded(ended) => self.end_standby(ended),
+            DriverEvent::StandbyEnded { stream, error } => self.close_standby(stream, &error),
         }
     }
 }

@@ -84,7 +84,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return self.end_load(last);
         }
         let Some(mut copy) = self.copy.begin_store(self.core.me().id) else { return };
-        let discarded = self.context.copies_discarded();
+        let number = self.context.number_note();
         let context = self.context.clone();
         self.spawn(async move {
             let Some(disk) = &context.hub.disk else { return };
@@ -92,7 +92,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let storing = context.clone();
             let store = move || {
                 let Some(disk) = &storing.hub.disk else { return (copy, Ok(())) };
-                let stored = copy.store(disk, ended, &storing.env, storing.settings.format, discarded);
+                let stored = copy.store(disk, ended, &storing.env, storing.settings.format, number);
                 (copy, stored.or_else(|error| disk.fail(error)))
             };
             let (copy, result) = context.env.run_blocking(store).await;

@@ -7,12 +7,11 @@ use crate::engine::env::Env;
 use crate::engine::ha::frame::{Frame, FrameKind};
 use crate::engine::ha::{HaEvent, HaMessage, HistoryId, MemberId};
 use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::driver::event::{
-    Acceptance, AnsweredStandby, DriverEvent, EndedStandby, OpenedSource,
-};
+use crate::engine::master::server::ha::driver::event::{Acceptance, AnsweredStandby, DriverEvent, OpenedSource};
 use crate::engine::master::server::ha::handshake::{ContinuedSettings, HandshakeError, Hello, StreamStart, Welcome};
 use crate::engine::master::server::ha::leader::replication::{ChangeSender, StreamSource};
 use crate::engine::master::server::ha::leader::snapshot_stream::SnapshotStream;
+use crate::engine::master::server::ha::leader::standby_streams::QUEUE_MAX;
 use crate::engine::master::server::ha::stream::StreamError;
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
@@ -101,13 +100,14 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         let Some(OpenedSource { source, term }) = acceptance.opened else { return };
         let welcome = acceptance.welcome;
-        tracing::info!(%peer, %standby, start = ?welcome.start, change = hello.applied, "a standby follows");
         if self.context.hub.gate.term() != term {
             return;
         }
+        tracing::info!(%peer, %standby, start = ?welcome.start, change = hello.applied, "a standby follows");
+        self.drop_old_addresses();
         self.addresses.extend(hello.rpc.map(|rpc| (standby, rpc)));
         let (reader, writer) = split(stream);
-        let (number, messages) = self.standbys.open(standby, peer.clone(), term, reader);
+        let (number, messages) = self.standbys.open(standby, peer, reader);
         let sender = ChangeSender {
             env: self.context.env.clone(),
             hub: self.context.hub.clone(),
@@ -119,7 +119,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let events = self.context.events.clone();
         let task = self.spawn(async move {
             let Err(error) = sender.run(writer).await;
-            let _ = events.send(DriverEvent::StandbyEnded(EndedStandby { stream: number, standby, peer, term, error }));
+            let _ = events.send(DriverEvent::StandbyEnded { stream: number, error });
         });
         self.standbys.set_task(number, task);
         let applied = if welcome.start == StreamStart::Changes { hello.applied } else { 0 };
@@ -138,32 +138,28 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                     self.update(HaEvent::Received { from, message });
                 }
             }
-            Err(error) => self.close_standby(number, error),
+            Err(error) => self.close_standby(number, &error),
         }
     }
 
-    /// Ends a stream to a standby because of this error.
-    pub(super) fn close_standby(&mut self, number: u64, error: StreamError) {
-        let Some(stream) = self.standbys.close(number) else { return };
-        self.end_standby(EndedStandby {
-            stream: number,
-            standby: stream.standby,
-            peer: stream.peer,
-            term: stream.term,
-            error,
-        });
+    /// Ends a stream to a standby because of this error, unless it has ended before, and informs the core.
+    pub(super) fn close_standby(&mut self, stream: u64, error: &StreamError) {
+        self.end_standby(stream, error);
+        self.run_core();
     }
 
-    /// A stream to a standby has ended.
-    pub(super) fn end_standby(&mut self, ended: EndedStandby) {
-        let EndedStandby { standby, peer, error, .. } = &ended;
+    /// Ends the streams for which too many messages wait. The core is informed when it next runs.
+    pub(super) fn end_slow_standbys(&mut self, streams: impl IntoIterator<Item = u64>) {
+        for stream in streams {
+            self.end_standby(stream, &StreamError::TooManyMessages(QUEUE_MAX));
+        }
+    }
+
+    fn end_standby(&mut self, stream: u64, error: &StreamError) {
+        let Some(ended) = self.standbys.close(stream) else { return };
+        let (standby, peer) = (ended.standby, &ended.peer);
         tracing::info!(%peer, %standby, %error, "the stream to a standby ended");
-        self.standbys.close(ended.stream);
-        // Another stream may have replaced it.
-        if self.standbys.get(ended.standby).is_none() && self.context.hub.gate.term() == ended.term {
-            self.update(HaEvent::StandbyDisconnected { id: ended.standby });
-            self.drop_old_addresses();
-        }
+        self.events.push_back(HaEvent::StandbyDisconnected { id: standby });
     }
 
     /// Drops the addresses of masters that are not standbys of this leader any more.

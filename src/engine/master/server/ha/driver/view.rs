@@ -16,7 +16,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     fn view(&self) -> HaView {
         let serving = self.context.hub.gate.is_open();
         let objects = if serving {
-            self.context.shared.with_guarded(None, |guarded, _, _| guarded.state.gauges().keys)
+            self.context.shared.with_guarded(|guarded, _, _| guarded.state.gauges().keys)
         } else {
             self.copy.objects()
         };

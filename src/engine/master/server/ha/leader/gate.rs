@@ -155,7 +155,7 @@ impl HaGate {
         }
     }
 
-    /// Like [`commit`](Self::commit), when `stored` says that the log has the changes.
+    /// Like [`commit`](Self::commit), once `stored` has returned whether the log has the changes.
     pub fn commit_behind<'a, E: Env>(
         &'a self,
         receipt: Receipt,
@@ -278,7 +278,7 @@ mod tests {
         Receipt { term, last, needs_sync: 0 }
     }
 
-    /// What `commit` says at once: `None` if it waits.
+    /// What `commit` returns at once: `None` if it waits.
     fn commit(gate: &HaGate, receipt: Receipt) -> Option<bool> {
         use futures_util::FutureExt;
         gate.commit(receipt, &RealEnv::new()).map_or(Some(true), FutureExt::now_or_never)

@@ -56,7 +56,7 @@ impl<E: Env> SnapshotStream<E> {
 
     /// Begins the snapshot. Returns false if the term has ended.
     fn begin(&mut self) -> bool {
-        let begun = self.shared.with_guarded(None, |guarded, now, _| {
+        let begun = self.shared.with_guarded(|guarded, now, _| {
             if guarded.term != self.term {
                 return Err(());
             }
@@ -76,9 +76,12 @@ impl<E: Env> SnapshotStream<E> {
     fn slice(&mut self) -> bool {
         let env = &self.shared.env;
         let began = env.now();
-        let step = self.shared.with_guarded(None, |guarded, _, _| {
-            if guarded.term == self.term { guarded.state.snapshot_slice() } else { None }
-        });
+        let step =
+            self.shared.with_guarded(
+                |guarded, _, _| {
+                    if guarded.term == self.term { guarded.state.snapshot_slice() } else { None }
+                },
+            );
         self.unsent = match step {
             None => return false,
             Some(SnapshotStep::More) => None,
@@ -97,7 +100,7 @@ impl<E: Env> SnapshotStream<E> {
         true
     }
 
-    /// Sends a part. Returns false after the last one, or if nobody receives it.
+    /// Sends a part. Returns false after the last one, or if it is not received any more.
     fn send(&mut self, part: SnapshotPart, may_wait: bool) -> bool {
         let is_last = matches!(part, SnapshotPart::End { .. });
         let sent = if may_wait {
@@ -113,7 +116,7 @@ impl<E: Env> SnapshotStream<E> {
             }
         };
         if !sent && self.begun.is_some() {
-            self.shared.with_guarded(None, |guarded, _, _| {
+            self.shared.with_guarded(|guarded, _, _| {
                 if guarded.term == self.term {
                     guarded.state.cancel_snapshot();
                 }

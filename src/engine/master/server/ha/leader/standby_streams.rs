@@ -15,11 +15,11 @@ use crate::engine::master::server::ha::stream::{FrameReader, StreamError, Stream
 
 /// Maximum number of messages that wait for a stream. A leader sends fewer than 10 per second. A slower stream is
 /// closed.
-const QUEUE_MAX: usize = 1024;
+pub(in crate::engine::master::server::ha) const QUEUE_MAX: usize = 1024;
 /// A standby answers pings much more often than this.
 pub(in crate::engine::master::server::ha) const STANDBY_SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The streams to standbys. A task sends to each, and ends when its queue is dropped.
+/// The streams to standbys. A task sends to each, and ends with its stream.
 pub(in crate::engine::master::server::ha) struct StandbyStreams<R> {
     streams: Vec<StandbyStream<R>>,
     /// The stream that is read first, so that none is read before all others.
@@ -33,14 +33,18 @@ pub(in crate::engine::master::server::ha) struct StandbyStream<R> {
     pub number: u64,
     pub standby: MemberId,
     pub peer: String,
-    /// The term in which it began.
-    pub term: u64,
     messages: mpsc::Sender<StreamMessage>,
     frames: FrameReader<R>,
     /// The task that sends to it.
     task: Option<AbortHandle>,
     /// How long nothing was received.
     idle: Duration,
+}
+
+impl<R> Drop for StandbyStream<R> {
+    fn drop(&mut self) {
+        self.task.iter().for_each(AbortHandle::abort);
+    }
 }
 
 impl<R> Default for StandbyStreams<R> {
@@ -52,13 +56,7 @@ impl<R> Default for StandbyStreams<R> {
 impl<R> StandbyStreams<R> {
     /// Opens a stream to this standby. An earlier stream to it ends. Returns the number of the stream, and the messages
     /// to send.
-    pub fn open(
-        &mut self,
-        standby: MemberId,
-        peer: String,
-        term: u64,
-        reader: R,
-    ) -> (u64, mpsc::Receiver<StreamMessage>)
+    pub fn open(&mut self, standby: MemberId, peer: String, reader: R) -> (u64, mpsc::Receiver<StreamMessage>)
     where
         R: AsyncRead + Unpin,
     {
@@ -67,16 +65,7 @@ impl<R> StandbyStreams<R> {
         let (messages, to_send) = mpsc::channel(QUEUE_MAX);
         let frames = FrameReader::new(reader);
         let number = self.opened;
-        self.streams.push(StandbyStream {
-            number,
-            standby,
-            peer,
-            term,
-            messages,
-            frames,
-            task: None,
-            idle: Duration::ZERO,
-        });
+        self.streams.push(StandbyStream { number, standby, peer, messages, frames, task: None, idle: Duration::ZERO });
         (number, to_send)
     }
 
@@ -87,17 +76,16 @@ impl<R> StandbyStreams<R> {
         }
     }
 
-    /// Queues a message for this standby, if there is a stream to it. Ends the stream if too many messages wait for it.
-    pub fn send(&mut self, to: MemberId, message: StreamMessage) {
-        let Some(at) = self.streams.iter().position(|stream| stream.standby == to) else { return };
-        if self.streams[at].messages.try_send(message).is_err() {
-            self.streams.remove(at);
-        }
+    /// Queues a message for this standby, if there is a stream to it. Returns the number of a stream that must be closed,
+    /// because too many messages wait for it.
+    pub fn send(&mut self, to: MemberId, message: StreamMessage) -> Option<u64> {
+        self.get(to).filter(|stream| stream.messages.try_send(message).is_err()).map(|stream| stream.number)
     }
 
-    /// Queues a message for all standbys.
-    pub fn send_all(&mut self, message: &StreamMessage) {
-        self.streams.retain(|stream| stream.messages.try_send(message.clone()).is_ok());
+    /// Queues a message for all standbys. Returns the numbers of the streams that must be closed.
+    pub fn send_all(&mut self, message: &StreamMessage) -> Vec<u64> {
+        let is_full = |stream: &&StandbyStream<R>| stream.messages.try_send(message.clone()).is_err();
+        self.streams.iter().filter(is_full).map(|stream| stream.number).collect()
     }
 
     /// The standby to which this stream leads.
@@ -110,12 +98,10 @@ impl<R> StandbyStreams<R> {
         self.streams.iter().find(|stream| stream.standby == standby)
     }
 
-    /// Ends a stream. Its task ends without a report.
+    /// Ends a stream. Returns `None` if it has ended before.
     pub fn close(&mut self, number: u64) -> Option<StandbyStream<R>> {
         let at = self.streams.iter().position(|stream| stream.number == number)?;
-        let stream = self.streams.remove(at);
-        stream.task.iter().for_each(AbortHandle::abort);
-        Some(stream)
+        Some(self.streams.remove(at))
     }
 
     /// Ends all streams, and drops the messages that wait.
@@ -170,7 +156,7 @@ mod tests {
     }
 
     fn open(streams: &mut StandbyStreams<tokio::io::Empty>) -> (u64, mpsc::Receiver<StreamMessage>) {
-        streams.open(MEMBER, String::new(), 1, tokio::io::empty())
+        streams.open(MEMBER, String::new(), tokio::io::empty())
     }
 
     #[test]
@@ -178,11 +164,11 @@ mod tests {
         let mut streams = StandbyStreams::default();
         let (number, mut messages) = open(&mut streams);
         for _ in 0..QUEUE_MAX {
-            streams.send(MEMBER, message());
+            assert_eq!(streams.send(MEMBER, message()), None);
         }
-        assert!(!streams.is_empty());
-        streams.send(MEMBER, message());
-        assert!(streams.is_empty());
+        assert_eq!(streams.send(MEMBER, message()), Some(number));
+        assert_eq!(streams.send_all(&message()), [number]);
+        assert!(streams.close(number).is_some() && streams.is_empty());
         while messages.try_recv().is_ok() {}
         assert_eq!(messages.try_recv().unwrap_err(), TryRecvError::Disconnected);
         assert!(streams.close(number).is_none());
@@ -196,7 +182,7 @@ mod tests {
         assert_eq!(first_messages.try_recv().unwrap_err(), TryRecvError::Disconnected);
         assert!(streams.close(first).is_none());
         assert_eq!(streams.get(MEMBER).map(|stream| stream.number), Some(second));
-        streams.send_all(&message());
+        assert!(streams.send_all(&message()).is_empty());
         assert!(second_messages.try_recv().is_ok());
         streams.clear();
         assert_eq!(second_messages.try_recv().unwrap_err(), TryRecvError::Disconnected);
@@ -206,7 +192,7 @@ mod tests {
     async fn all_streams_are_read_in_turn() {
         let mut streams = StandbyStreams::default();
         for standby in 1..=3 {
-            streams.open(MemberId(standby), String::new(), 1, tokio::io::empty());
+            streams.open(MemberId(standby), String::new(), tokio::io::empty());
         }
         let mut numbers = Vec::new();
         for _ in 0..6 {

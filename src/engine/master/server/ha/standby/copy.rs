@@ -1,4 +1,4 @@
-//! The copy of the state that a standby keeps, and its way to the state of a leader.
+//! The copy of the state that a standby keeps, until it becomes the state of a leader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl StandbyCopy {
         }
     }
 
-    /// What to note about it in the data directory, which knows where it stores changes.
+    /// What to note about it in the data directory, which adds where it stores changes.
     pub fn note(&self, member: MemberId) -> CopyNote {
         CopyNote::new(member, self.history, self.parent, CopyStored::OnDisk)
     }
@@ -119,14 +119,9 @@ impl StandbyCopy {
         std::mem::replace(self, empty)
     }
 
-    /// Whether it can follow a leader.
+    /// Whether it can follow a leader. Until a copy is stored, it cannot: the data directory has no log for changes.
     pub fn is_following(&self) -> bool {
         matches!(self.content, CopyContent::Following(_))
-    }
-
-    /// Whether it can be connected to a leader: until the copy is stored, the data directory has no log for changes.
-    pub fn may_connect(&self) -> bool {
-        self.is_following()
     }
 
     /// Whether a leader's snapshot may replace it as it is: no other master can take it for a copy with a known
@@ -330,10 +325,10 @@ mod tests {
     #[test]
     fn a_copy_is_not_used_while_it_is_stored() {
         let (mut copy, stored) = storing();
-        assert!(!copy.may_connect() && copy.begin_prepare().is_none() && copy.begin_store(MemberId(1)).is_none());
+        assert!(!copy.is_following() && copy.begin_prepare().is_none() && copy.begin_store(MemberId(1)).is_none());
         assert_eq!((stored.applied, stored.is_cancelled.load(Ordering::Relaxed)), (7, false));
         assert!(copy.end_store(stored).is_ok());
-        assert!(copy.may_connect() && !copy.cancel_store() && copy.begin_prepare().is_some());
+        assert!(copy.is_following() && !copy.cancel_store() && copy.begin_prepare().is_some());
     }
 
     #[test]
@@ -342,6 +337,6 @@ mod tests {
         drop(copy.discard());
         assert!(stored.is_cancelled.load(Ordering::Relaxed));
         assert!(copy.end_store(stored).is_err(), "it is not this copy any more");
-        assert!(copy.may_connect() && copy.applied == 0);
+        assert!(copy.is_following() && copy.applied == 0);
     }
 }

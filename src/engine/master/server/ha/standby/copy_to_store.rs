@@ -33,7 +33,7 @@ impl CopyToStore {
         ended: EndedLog,
         env: &E,
         format: DataFormat,
-        discarded: u64,
+        number: u64,
     ) -> Result<(), JournalError> {
         let is_cancelled = &self.is_cancelled;
         if is_cancelled.load(Ordering::Relaxed) {
@@ -42,7 +42,7 @@ impl CopyToStore {
         let standby = &mut self.standby;
         standby.begin_snapshot(env.now(), format);
         let slices = |slots| if is_cancelled.load(Ordering::Relaxed) { None } else { standby.snapshot_slots(slots) };
-        let begun = disk.begin(ended, env, slices, self.applied, self.note, discarded);
+        let begun = disk.begin(ended, env, slices, self.applied, self.note, number);
         self.standby.cancel_snapshot();
         begun
     }

@@ -1,4 +1,4 @@
-//! The way of a copy to the state of a leader: it is made ready, and then serves.
+//! How a copy becomes the state of a leader: it is made ready, and then serves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -76,7 +76,7 @@ pub struct AcceptQueue {
     pub waker: Option<Waker>,
 }
 
-/// The changes of the leader's key that a process has been told of.
+/// The changes of the leader's key that were reported to a process.
 #[derive(Default)]
 pub struct Watch {
     pub changes: u64,

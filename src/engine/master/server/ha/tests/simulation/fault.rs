@@ -8,11 +8,11 @@ use crate::engine::journal::Crash;
 /// A fault, and when it ends if it does not end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A process ends and another one starts.
+    /// A process ends, and another one starts.
     Crash(usize),
     /// The leader ends right after its next change.
     CrashBusy,
-    /// A standby tells its leader that it leaves, and ends.
+    /// A standby leaves: it sends its leader a message, and ends.
     Leave(usize),
     Pause(usize),
     CutNodes(usize, usize),
@@ -45,6 +45,7 @@ impl World {
         // Half of the faults hit the leader.
         let a = self.leader().filter(|_| self.rng.below(2) == 0).unwrap_or(a);
         let fault = match self.rng.below(20) {
+            _ if self.plan.is_async => Fault::StepDown,
             0..2 => Fault::Crash(a),
             2 => Fault::Leave(a),
             12..15 => Fault::CrashBusy,

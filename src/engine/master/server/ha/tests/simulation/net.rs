@@ -104,7 +104,7 @@ impl FabricState {
         }
     }
 
-    /// The host loses power: what it has sent and has not arrived is lost. `is_silent`: no host tells the other sides.
+    /// The host loses power: what it has sent and has not arrived is lost. `is_silent`: the other sides receive no reset.
     pub fn lose_packets(&mut self, host: usize, is_silent: bool) {
         for connection in self.connections.values_mut() {
             for side in 0..2 {
@@ -288,7 +288,7 @@ impl AsyncWrite for SimStream {
 }
 
 impl Drop for SimStream {
-    /// The kernel tells the other side.
+    /// The kernel resets the connection.
     fn drop(&mut self) {
         self.send(Vec::new());
     }

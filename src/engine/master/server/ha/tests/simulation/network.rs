@@ -55,7 +55,7 @@ impl World {
         let number = state.connection_number();
         let connection = Connection::new(sides, self.plan.slow_link, state.rng(number));
         state.connections.insert(number, connection);
-        // Nobody uses a connection to the RPC port: it only shows that the port is open.
+        // A connection to the RPC port is not used: it only shows that the port is open.
         if port != RPC_PORT {
             let queue = &mut state.accepting[to];
             queue.waiting.push_back(number);

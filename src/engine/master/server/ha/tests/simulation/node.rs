@@ -6,7 +6,7 @@ use super::env::{HostClock, SimEnv, ThreadTimes};
 use super::fabric::Fabric;
 use super::process::Process;
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{HaRole, MemberId};
+use crate::engine::ha::{AckMode, HaRole, MemberId};
 use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 use crate::engine::master::StorePolicy;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk, open};
@@ -28,6 +28,7 @@ pub struct Node {
     clock: HostClock,
     times: ThreadTimes,
     policy: StorePolicy,
+    ack: AckMode,
     fabric: Arc<Fabric>,
 }
 
@@ -36,6 +37,7 @@ impl Node {
         nth: usize,
         fabric: Arc<Fabric>,
         policy: StorePolicy,
+        ack: AckMode,
         clock: HostClock,
         times: ThreadTimes,
         disk: Option<(SimulatedStorage, DataOptions)>,
@@ -51,6 +53,7 @@ impl Node {
             clock,
             times,
             policy,
+            ack,
             fabric,
         }
     }
@@ -61,7 +64,7 @@ impl Node {
         self.fabric.state().accepting[self.nth] = Default::default();
         let data = self.open_data(&env);
         let found = data.as_ref().map(|(_, found)| (found.note.member, found.last));
-        self.process = Some(Process::start(&env, self.policy.clone(), data));
+        self.process = Some(Process::start(&env, self.policy.clone(), self.ack, data));
         found
     }
 

@@ -14,9 +14,9 @@ use super::election::SimElection;
 use super::env::SimEnv;
 use super::event::Event;
 use super::net::RPC_PORT;
-use super::request::{Request, Served, serve};
+use super::request::{Request, ServeOutcome, serve};
 use crate::engine::base::HostPort;
-use crate::engine::ha::HaConfig;
+use crate::engine::ha::{AckMode, HaConfig};
 use crate::engine::master::server::MasterHandle;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
 use crate::engine::master::server::ha::driver::HaDriver;
@@ -90,14 +90,14 @@ impl Idle {
 
 impl Process {
     /// Starts a process on the host `node`, with the copy in its data directory if it has one.
-    pub fn start(env: &SimEnv, policy: StorePolicy, data: Option<(HaDisk, FoundCopy)>) -> Process {
+    pub fn start(env: &SimEnv, policy: StorePolicy, ack: AckMode, data: Option<(HaDisk, FoundCopy)>) -> Process {
         let idle = Arc::new(Idle::default());
         let parked = idle.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || parked.set()).build();
         let runtime = runtime.expect("a runtime needs no system resources without its drivers");
         let host = format!("node-{}", env.node);
         let settings = HaSettings {
-            config: HaConfig::default(),
+            config: HaConfig { ack, ..HaConfig::default() },
             cluster: "c".to_owned(),
             host: host.clone(),
             listen: HostPort::new(host, 0),
@@ -143,9 +143,9 @@ impl Process {
             let env = shared.env.clone();
             let node = env.node;
             let event = match serve(&shared, &request).await {
-                Served::Answered { reply, view } => Event::Answered { node, client, call, reply, view },
-                Served::Forwarded(address) => Event::Forwarded { client, call, address, request },
-                Served::Closed { was_processed } => Event::Closed { client, call, was_processed },
+                ServeOutcome::Answered { reply, view } => Event::Answered { node, client, call, reply, view },
+                ServeOutcome::Forwarded(address) => Event::Forwarded { client, call, address, request },
+                ServeOutcome::Closed { was_processed } => Event::Closed { client, call, was_processed },
             };
             env.fabric.post(0, event);
         });

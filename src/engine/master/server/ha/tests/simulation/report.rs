@@ -22,13 +22,15 @@ pub struct Plan {
     pub has_data: bool,
     /// The time until a data directory has a change, up to this many microseconds.
     pub slow_disk: usize,
+    /// Responses wait for no standby. A failover may lose changes then, so the only faults are hand-overs.
+    pub is_async: bool,
 }
 
 impl Plan {
     pub(super) fn of(seed: u64) -> Plan {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let has_data = rng.below(2) == 0;
-        Plan {
+        let mut plan = Plan {
             nodes: 2 + rng.below(2),
             clients: 8,
             faults: 6 + rng.below(8) as u64,
@@ -37,7 +39,11 @@ impl Plan {
             slow_etcd: if rng.below(3) == 0 { 1 + rng.below(250_000) } else { 1 },
             has_data,
             slow_disk: if has_data && rng.below(3) == 0 { 1 + rng.below(200_000) } else { 1 },
-        }
+            is_async: false,
+        };
+        // A standby with a slow disk would lag behind, and a hand-over to it would be cancelled.
+        plan.is_async = plan.slow_disk == 1 && rng.below(12) == 0;
+        plan
     }
 }
 

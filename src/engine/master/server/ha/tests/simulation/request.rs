@@ -43,7 +43,7 @@ pub enum Reply {
 }
 
 /// What a master does with a call.
-pub enum Served {
+pub enum ServeOutcome {
     /// It sends a response, as the leader of this view.
     Answered { reply: Reply, view: u64 },
     /// It passes the connection on to its successor.
@@ -74,15 +74,16 @@ impl Request {
 }
 
 /// Serves a call: waits for its admission, processes it, and waits until its response may be sent.
-pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> Served {
+pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> ServeOutcome {
     let method = request.method();
     while !shared.admits(method) {
         match shared.admission(method).await {
             Admitted::Proceed => {}
-            Admitted::Forward(address) => return Served::Forwarded(address.to_string()),
-            Admitted::Close => return Served::Closed { was_processed: false },
+            Admitted::Forward(address) => return ServeOutcome::Forwarded(address.to_string()),
+            Admitted::Close => return ServeOutcome::Closed { was_processed: false },
         }
     }
+    shared.env.preempt().await;
     let ((reply, view), mut receipt) = shared.call(None, |call| {
         let mut reply = process(call, request);
         if let (Request::Read(key), Reply::Failed(_)) = (request, reply)
@@ -101,9 +102,9 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
     if let Some(wait) = shared.commit(receipt)
         && !wait.await
     {
-        return Served::Closed { was_processed: true };
+        return ServeOutcome::Closed { was_processed: true };
     }
-    Served::Answered { reply, view }
+    ServeOutcome::Answered { reply, view }
 }
 
 /// Whether the state has a complete object with this key, which perhaps cannot be read yet.

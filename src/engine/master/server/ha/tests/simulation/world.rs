@@ -15,6 +15,7 @@ use super::node::Node;
 use super::report::{Plan, Totals, Violation};
 use crate::engine::base::rng::Rng;
 use crate::engine::env::Env;
+use crate::engine::ha::AckMode;
 use crate::engine::ha::stage::HaStage;
 use crate::engine::journal::{LogConfig, SimulatedStorage, SyncMode};
 use crate::engine::master::StorePolicy;
@@ -30,7 +31,7 @@ pub struct World {
     pub etcd: SimEtcd,
     pub is_etcd_up: bool,
     pub cut_etcd: BTreeSet<usize>,
-    queue: BinaryHeap<Scheduled>,
+    queue: BinaryHeap<ScheduledEvent>,
     next_event: u64,
     /// Bytes in the clients' segments: what was written at an address.
     pub memory: BTreeMap<u64, String>,
@@ -62,27 +63,27 @@ pub struct AckedPut {
 }
 
 /// An event, and its time. The earliest one is the greatest.
-struct Scheduled {
+struct ScheduledEvent {
     at: Reverse<(u64, u64)>,
     event: Event,
 }
 
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Scheduled) -> bool {
+impl PartialEq for ScheduledEvent {
+    fn eq(&self, other: &ScheduledEvent) -> bool {
         self.at == other.at
     }
 }
 
-impl Eq for Scheduled {}
+impl Eq for ScheduledEvent {}
 
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Scheduled) -> Option<Ordering> {
+impl PartialOrd for ScheduledEvent {
+    fn partial_cmp(&self, other: &ScheduledEvent) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Scheduled) -> Ordering {
+impl Ord for ScheduledEvent {
+    fn cmp(&self, other: &ScheduledEvent) -> Ordering {
         self.at.cmp(&other.at)
     }
 }
@@ -108,8 +109,9 @@ impl World {
         };
         let fabric = Fabric::new(plan.nodes, seed);
         let times = ThreadTimes { work: 150_000, step: plan.slow_disk.max(40_000) };
+        let ack = if plan.is_async { AckMode::Async } else { AckMode::Sync };
         let nodes = (0..plan.nodes).map(|nth| {
-            // Clock rates differ by up to 1 %.
+            // Each clock is up to 1 % too fast or too slow.
             let offset = 1_000_000_000 * (1 + rng.below(10_000) as u64);
             let clock = HostClock { offset, rate: 990 + rng.below(21) as u64 };
             let disk = plan.has_data.then(|| {
@@ -125,7 +127,7 @@ impl World {
                 let options = DataOptions { sync, log, snapshot_interval, ..DataOptions::default() };
                 (SimulatedStorage::new(rng.next()), options)
             });
-            Node::new(nth, fabric.clone(), policy.clone(), clock, times, disk)
+            Node::new(nth, fabric.clone(), policy.clone(), ack, clock, times, disk)
         });
         let nodes: Vec<Node> = nodes.collect();
         let clients = (0..plan.clients).map(|_| Client::new(Rng::new(rng.next()))).collect();
@@ -172,7 +174,7 @@ impl World {
 
     fn at(&mut self, time: u64, event: Event) {
         self.next_event += 1;
-        self.queue.push(Scheduled { at: Reverse((time, self.next_event)), event });
+        self.queue.push(ScheduledEvent { at: Reverse((time, self.next_event)), event });
     }
 
     /// Prints what happens, if `MCCTL_HA_TRACE` is set.
@@ -193,7 +195,7 @@ impl World {
     pub(super) fn run(&mut self) -> Result<(), Violation> {
         let mut faults = self.plan.faults;
         let mut end = u64::MAX;
-        while let Some(Scheduled { at: Reverse((at, _)), event }) = self.queue.pop() {
+        while let Some(ScheduledEvent { at: Reverse((at, _)), event }) = self.queue.pop() {
             self.now = at;
             self.fabric.set_now(at);
             if at > end {
@@ -268,7 +270,7 @@ impl World {
             return Err(Violation::NoService { roles: self.roles() });
         };
         for (key, put) in &self.acked {
-            let found = leader.shared.with_guarded(None, |guarded, _, _| guarded.state.peek(key.as_bytes()).is_ok());
+            let found = leader.shared.with_guarded(|guarded, _, _| guarded.state.peek(key.as_bytes()).is_ok());
             if !found {
                 return Err(Violation::Lost { key: key.clone() });
             }
