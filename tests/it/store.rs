@@ -394,9 +394,19 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     first.stop().await.unwrap();
     // As if the node had been paused until it expired, and another process had claimed its name.
     let name = node.name().to_string();
-    service.remove_segment(&name);
-    let other = TransferConfig { local_server_name: name.clone(), ..engine };
-    let other = TransferEngine::start(other, RealEnv::new()).await.unwrap();
+    let settings = TransferConfig { local_server_name: name.clone(), ..engine };
+    let claim = async || {
+        service.remove_segment(&name);
+        TransferEngine::start(settings.clone(), RealEnv::new()).await
+    };
+    // The node may announce its name again before the other process claims it.
+    let mut claimed = claim().await;
+    for _ in 0..20 {
+        if claimed.is_err() {
+            claimed = claim().await;
+        }
+    }
+    let other = claimed.unwrap();
     let client = MetadataClient::http(&format!("http://{}/metadata", running.at())).unwrap();
     let key = format!("mooncake/ram/{name}");
     let record = client.get(&key).await.unwrap();

@@ -12,6 +12,7 @@ impl HaCore {
     pub(super) fn open_stream(&mut self, leader: MemberId) {
         if let RoleState::Standby(follower) = &mut self.role {
             follower.stream = Some(leader);
+            follower.end_take_over();
             follower.acknowledged = 0;
             // The stamps of another leader are times on another clock.
             follower.echo = None;
@@ -22,6 +23,7 @@ impl HaCore {
     pub(super) fn close_stream(&mut self, now: Mono, process_gone: bool) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let Some(leader) = follower.stream.take() else { return };
+        follower.end_take_over();
         if process_gone && self.config.ack == AckMode::Sync && self.is_electable() {
             self.revoke_ended_leader(leader);
         }
@@ -106,7 +108,7 @@ impl HaCore {
                 follower.promised_until = Mono::ZERO;
                 self.request_observation(now);
             }
-            HaMessage::Cancel => follower.take_over = None,
+            HaMessage::Cancel => follower.end_take_over(),
             HaMessage::Ack { .. } | HaMessage::Ready | HaMessage::Recreated { .. } | HaMessage::Leave => {}
         }
     }
@@ -137,6 +139,7 @@ impl HaCore {
         if leader != follower.following {
             follower.following.clone_from(&leader);
             follower.stream = None;
+            follower.end_take_over();
             follower.key_seen = None;
             follower.key_seen_there = None;
             self.actions.push(HaAction::Follow(leader));

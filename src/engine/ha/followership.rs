@@ -2,6 +2,7 @@
 
 use crate::engine::base::Mono;
 use crate::engine::ha::member::{MemberId, MemberInfo};
+use crate::engine::ha::planted::{HaMistake, is_planted};
 
 /// The state of a standby.
 #[derive(Debug, Default)]
@@ -46,6 +47,13 @@ pub(super) enum CandidateStep {
 }
 
 impl Follower {
+    /// The hand-over ends with the stream over which it was requested: the leader cannot cancel it any more.
+    pub fn end_take_over(&mut self) {
+        if !is_planted(HaMistake::ReadyNotCompared) {
+            self.take_over = None;
+        }
+    }
+
     /// Whether it stands for election.
     pub fn is_candidate(&self) -> bool {
         self.step != CandidateStep::None

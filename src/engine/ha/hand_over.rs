@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::ha::action::{HaAction, HaMessage};
+use crate::engine::ha::config::AckMode;
 use crate::engine::ha::leadership::{HandOver, HandOverStep};
 use crate::engine::ha::member::MemberId;
+use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::TxnOutcome;
 use crate::engine::ha::state::{HaCore, RoleState};
 
@@ -21,7 +23,7 @@ impl HaCore {
             return;
         }
         let Some((to, _)) = leader.replicas.best() else { return };
-        leader.hand_over = Some(HandOver { to, since: now, step: HandOverStep::Holding });
+        leader.hand_over = Some(HandOver { to, last: 0, since: now, step: HandOverStep::Holding });
         self.actions.push(HaAction::HoldChanges(true));
     }
 
@@ -32,21 +34,40 @@ impl HaCore {
         let Some(hand_over) = leader.hand_over.as_mut().filter(|it| it.step == HandOverStep::Holding) else { return };
         hand_over.step = HandOverStep::Preparing;
         hand_over.since = now;
+        hand_over.last = last;
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::TakeOver { last }));
     }
 
-    /// The standby `from` is ready to serve.
-    pub(super) fn delete_key(&mut self, now: Mono, from: MemberId) {
-        let address = self.me.rpc.to_string();
+    /// The standby `from` is ready to serve. That may be its answer to an earlier hand-over, which was cancelled: then it has
+    /// not acknowledged all changes.
+    pub(super) fn note_ready(&mut self, now: Mono, from: MemberId) {
         let RoleState::Leader(leader) = &mut self.role else { return };
+        let acked = leader.replicas.get(from).map_or(0, |replica| replica.acked);
         if let Some(hand_over) = &mut leader.hand_over
             && hand_over.to == from
             && hand_over.step == HandOverStep::Preparing
+            && (acked >= hand_over.last || is_planted(HaMistake::ReadyNotCompared))
         {
-            hand_over.step = HandOverStep::Releasing;
-            hand_over.since = now;
-            self.actions.push(HaAction::DeleteKey { view: leader.view, address });
+            hand_over.step = HandOverStep::Ready;
+            self.delete_key(now);
         }
+    }
+
+    /// Deletes the key, if the successor is ready. Responses that waited for no standby require that all standbys that can
+    /// be elected have their changes.
+    pub(super) fn delete_key(&mut self, now: Mono) {
+        let address = self.me.rpc.to_string();
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        let Some(hand_over) = leader.hand_over.as_mut().filter(|it| it.step == HandOverStep::Ready) else { return };
+        let lacks_changes =
+            |id: &MemberId| leader.replicas.get(*id).is_none_or(|replica| replica.acked < hand_over.last);
+        let is_list_known = leader.writing.is_none() && !leader.must_write;
+        if leader.ack == AckMode::Async && (!is_list_known || leader.listed.iter().any(lacks_changes)) {
+            return;
+        }
+        hand_over.step = HandOverStep::Releasing;
+        hand_over.since = now;
+        self.actions.push(HaAction::DeleteKey { view: leader.view, address });
     }
 
     pub(super) fn note_key_deletion(&mut self, now: Mono, outcome: &TxnOutcome) {
@@ -96,10 +117,11 @@ impl HaCore {
         let Some(hand_over) = leader.hand_over else { return };
         let is_gone = !leader.replicas.get(hand_over.to).is_some_and(|replica| replica.is_connected);
         let is_late = now.since(hand_over.since) >= HAND_OVER_TIMEOUT;
-        if hand_over.step == HandOverStep::Preparing && (is_gone || is_late) {
+        if matches!(hand_over.step, HandOverStep::Preparing | HandOverStep::Ready) && (is_gone || is_late) {
             leader.hand_over = None;
-            self.cancel_hand_over(now, hand_over.to);
+            return self.cancel_hand_over(now, hand_over.to);
         }
+        self.delete_key(now);
     }
 
     /// The standby's copy may be ready to serve, and then follows no more changes.

@@ -67,6 +67,7 @@ impl HaCore {
         if !leader.lists_wanted() {
             self.write_sync_record(now);
         }
+        self.delete_key(now);
     }
 
     pub(super) fn take_standbys_message(&mut self, now: Mono, from: MemberId, message: HaMessage) {
@@ -84,7 +85,7 @@ impl HaCore {
                 }
             }
             HaMessage::Leave => leader.replicas.leave(from),
-            HaMessage::Ready => self.delete_key(now, from),
+            HaMessage::Ready => self.note_ready(now, from),
             HaMessage::Ack { .. }
             | HaMessage::Ping { .. }
             | HaMessage::TakeOver { .. }

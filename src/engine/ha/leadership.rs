@@ -102,6 +102,8 @@ impl Leader {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandOver {
     pub to: MemberId,
+    /// The last change before it, once it is known.
+    pub last: u64,
     pub since: Mono,
     pub step: HandOverStep,
 }
@@ -113,6 +115,8 @@ pub(super) enum HandOverStep {
     Holding,
     /// The standby makes its copy ready.
     Preparing,
+    /// It is ready. The other standbys in the sync record, which may be elected instead, get the last change.
+    Ready,
     /// No request is answered any more, and the key is being deleted.
     Releasing,
     /// The key is deleted.

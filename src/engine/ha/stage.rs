@@ -77,7 +77,7 @@ impl HaCore {
                 None if leader.writing.is_some() => HaStage::WritingSyncRecord,
                 None => HaStage::Leading,
                 Some(HandOverStep::Holding) => HaStage::HoldingChanges,
-                Some(HandOverStep::Preparing) => HaStage::WaitingForSuccessor,
+                Some(HandOverStep::Preparing | HandOverStep::Ready) => HaStage::WaitingForSuccessor,
                 Some(HandOverStep::Releasing) => HaStage::DeletingKey,
                 Some(HandOverStep::Released) => HaStage::KeyDeleted,
                 Some(HandOverStep::Done) => HaStage::Ended,

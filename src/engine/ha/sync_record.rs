@@ -76,7 +76,7 @@ impl HaCore {
         let Some(lease) = self.lease.id else { return };
         let is_electing = leader.electing.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
         let is_left = leader.hand_over.is_some_and(|hand_over| match hand_over.step {
-            HandOverStep::Holding | HandOverStep::Preparing => false,
+            HandOverStep::Holding | HandOverStep::Preparing | HandOverStep::Ready => false,
             HandOverStep::Released => now.since(hand_over.since) < HAND_OVER_TIMEOUT,
             HandOverStep::Releasing | HandOverStep::Done => true,
         });

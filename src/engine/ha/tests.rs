@@ -224,6 +224,20 @@ fn a_standby_that_left_the_sync_record_does_not_take_over() {
 }
 
 #[test]
+fn a_hand_over_ends_with_its_stream() {
+    let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
+    let mut master = started(HaConfig::default(), Some(list), key("host-2:1", 2));
+    master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2) });
+    master.handle(at(500), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 7 } });
+    master.handle(at(510), HaEvent::StreamClosed { process_gone: false });
+    master.handle(at(600), HaEvent::StreamOpened { leader: MemberId(2) });
+    master.take_actions();
+    master.handle(at(610), HaEvent::Applied { last: 8 });
+    master.handle(at(620), HaEvent::Timeout);
+    assert!(!master.take_actions().contains(&HaAction::Prepare { lossy: false }), "the leader has cancelled it");
+}
+
+#[test]
 fn a_leader_with_wait_is_not_replaced_by_a_copy_that_is_not_in_sync() {
     let when_not_in_sync = Some(NotInSyncPolicy::Wait);
     let sync = SyncRecord { when_not_in_sync, ..SyncRecord::alone(&member(2), 9) };

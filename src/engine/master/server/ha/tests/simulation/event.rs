@@ -154,6 +154,8 @@ pub enum Event {
         has_begun: bool,
     },
     Heal(Fault),
+    /// A fault that belongs to an earlier one.
+    FollowUp(Fault),
     Resume(usize),
     /// A fault that was planned for the next change.
     CrashBusy {

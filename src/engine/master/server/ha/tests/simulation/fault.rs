@@ -16,6 +16,8 @@ pub enum Fault {
     Leave(usize),
     Pause(usize),
     CutNodes(usize, usize),
+    /// The connections between two nodes are reset.
+    Reset(usize, usize),
     CutEtcd(usize),
     EtcdDown,
     StepDown,
@@ -31,7 +33,11 @@ impl Fault {
     /// The node that it hits.
     fn node(self) -> Option<usize> {
         match self {
-            Fault::Crash(nth) | Fault::Pause(nth) | Fault::CutEtcd(nth) | Fault::CutNodes(nth, _) => Some(nth),
+            Fault::Crash(nth)
+            | Fault::Pause(nth)
+            | Fault::CutEtcd(nth)
+            | Fault::CutNodes(nth, _)
+            | Fault::Reset(nth, _) => Some(nth),
             _ => None,
         }
     }
@@ -45,7 +51,7 @@ impl World {
         // Half of the faults hit the leader.
         let a = self.leader().filter(|_| self.rng.below(2) == 0).unwrap_or(a);
         let fault = match self.rng.below(20) {
-            _ if self.plan.is_async => Fault::StepDown,
+            _ if self.plan.is_async => self.harmless_fault(a, if a == b { (a + 1) % nodes } else { b }),
             0..2 => Fault::Crash(a),
             2 => Fault::Leave(a),
             12..15 => Fault::CrashBusy,
@@ -60,7 +66,24 @@ impl World {
         self.apply_fault(fault);
     }
 
-    fn apply_fault(&mut self, fault: Fault) {
+    /// A fault after which no other master is elected without a hand-over.
+    fn harmless_fault(&mut self, a: usize, b: usize) -> Fault {
+        match self.rng.below(8) {
+            0 => Fault::CutNodes(a, b),
+            1 => Fault::Reset(a, b),
+            2..5 => {
+                // The hand-over is interrupted, and repeated.
+                let wait = self.rng.below(100_000) as u64;
+                self.after(wait, Event::FollowUp(Fault::Reset(a, b)));
+                let wait = wait + self.rng.below(1_500_000) as u64;
+                self.after(wait, Event::FollowUp(Fault::StepDown));
+                Fault::StepDown
+            }
+            _ => Fault::StepDown,
+        }
+    }
+
+    pub(super) fn apply_fault(&mut self, fault: Fault) {
         self.trace(|| format!("fault {fault:?}"));
         let long = |world: &mut World, max_ms: usize| 50_000 + world.rng.below(max_ms * 1000) as u64;
         match fault {
@@ -88,6 +111,11 @@ impl World {
                 self.fabric.state().cuts.insert((a.min(b), a.max(b)));
                 let length = long(self, 8_000);
                 self.after(length, Event::Heal(fault));
+            }
+            Fault::Reset(a, b) => {
+                self.totals.effective += 1;
+                self.fabric.state().reset(self.now, a, b);
+                self.take_posted();
             }
             Fault::CutEtcd(nth) => {
                 self.totals.effective += 1;
@@ -207,6 +235,7 @@ impl World {
             | Fault::Leave(_)
             | Fault::CrashBusy
             | Fault::Pause(_)
+            | Fault::Reset(..)
             | Fault::StepDown
             | Fault::AtStage(_) => {}
         }

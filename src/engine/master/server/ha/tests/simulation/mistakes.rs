@@ -11,7 +11,7 @@ const SEEDS_MAX: usize = 400;
 fn may_detect(mistake: HaMistake, plan: &Plan) -> bool {
     match mistake {
         HaMistake::AcknowledgedBeforeStored => plan.slow_disk > 1 && !plan.is_async,
-        HaMistake::HandOverNotAwaited => plan.is_async,
+        HaMistake::HandOverNotAwaited | HaMistake::ReadyNotCompared => plan.is_async,
         _ => !plan.is_async,
     }
 }
@@ -26,7 +26,7 @@ fn detect(mistake: HaMistake, first: u64) -> Option<u64> {
 }
 
 /// Each with a seed that detects it. If a change of the code moves that to a later seed, the test takes longer.
-const MISTAKES: [(HaMistake, u64); 9] = [
+const MISTAKES: [(HaMistake, u64); 10] = [
     (HaMistake::FenceNotChecked, 9),
     (HaMistake::AcknowledgementNotAwaited, 25),
     (HaMistake::StartAnsweredEarly, 240),
@@ -35,16 +35,21 @@ const MISTAKES: [(HaMistake, u64); 9] = [
     (HaMistake::MeasuredFromReceipt, 52),
     (HaMistake::SyncFlagKept, 6),
     (HaMistake::AcknowledgedBeforeStored, 456),
-    (HaMistake::HandOverNotAwaited, 59),
+    (HaMistake::HandOverNotAwaited, 291),
+    (HaMistake::ReadyNotCompared, 1352),
 ];
 
 #[test]
 fn each_mistake_in_the_election_is_detected() {
     let mut found = Vec::new();
+    let only = std::env::var("MCCTL_HA_MISTAKE").ok();
     for (mistake, first) in MISTAKES {
+        if only.as_ref().is_some_and(|name| *name != format!("{mistake:?}")) {
+            continue;
+        }
         let seed = detect(mistake, first);
         println!("{mistake:?} is detected by seed {seed:?}");
         found.push((mistake, seed));
     }
-    assert!(found.iter().all(|(_, seed)| seed.is_some()), "{found:?}");
+    assert!(!found.is_empty() && found.iter().all(|(_, seed)| seed.is_some()), "{found:?}");
 }

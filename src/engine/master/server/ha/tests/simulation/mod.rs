@@ -36,9 +36,10 @@ fn run(seed: u64) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// Number of seeds: that of the environment, or `default`.
-fn seeds(default: u64) -> u64 {
-    std::env::var("MCCTL_HA_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+/// A number from the environment, or `default`.
+fn number_from(variable: &str, default: u64) -> u64 {
+    std::env::var(variable)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}: not a number: {text}")))
 }
 
 #[test]
@@ -52,8 +53,8 @@ fn a_run_can_be_repeated() {
 #[test]
 fn no_acknowledged_put_is_lost_by_a_failover() {
     let mut totals = Totals::default();
-    let first = std::env::var("MCCTL_HA_FIRST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    for seed in first..first + seeds(60) {
+    let first = number_from("MCCTL_HA_FIRST_SEED", 1);
+    for seed in first..first + number_from("MCCTL_HA_SEEDS", 60) {
         match run(seed) {
             Ok(world) => {
                 let operations = world.totals.operations();
@@ -74,5 +75,8 @@ fn no_acknowledged_put_is_lost_by_a_failover() {
     println!("{}", totals.stage_table());
     totals.stages.clear();
     println!("{totals:#?}");
-    assert!(totals.elections > 0 && totals.puts > 0 && totals.reads > 0 && totals.reopened > 0, "{totals:?}");
+    // A single run may have no data directories.
+    if totals.runs > 10 {
+        assert!(totals.elections > 0 && totals.puts > 0 && totals.reads > 0 && totals.reopened > 0, "{totals:?}");
+    }
 }

@@ -119,6 +119,24 @@ impl FabricState {
         }
     }
 
+    /// Resets all connections between two hosts: what has not arrived is lost.
+    pub fn reset(&mut self, now: u64, a: usize, b: usize) {
+        let pair = (a.min(b), a.max(b));
+        let between = self.connections.iter().filter(|(_, connection)| connection.pair() == pair);
+        let numbers: Vec<u64> = between.map(|(number, _)| *number).collect();
+        for number in numbers {
+            for side in 0..2 {
+                let Some(connection) = self.connections.get_mut(&number) else { continue };
+                let direction = &mut connection.towards[side];
+                direction.packets.clear();
+                direction.scheduled = 0;
+                direction.losses += 1;
+                direction.is_closed = false;
+                self.send(now, number, 1 - side, Vec::new());
+            }
+        }
+    }
+
     /// Closes side 0 of a connection whose process has given up connecting.
     pub fn abandon(&mut self, now: u64, number: u64) {
         self.send(now, number, 0, Vec::new());

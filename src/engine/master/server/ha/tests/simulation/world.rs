@@ -365,6 +365,7 @@ impl World {
             Event::StageFault { node, stage, fault } => self.inject_at_stage(node, stage, fault),
             Event::SteppedDown { has_begun } => self.totals.effective += u64::from(has_begun),
             Event::Heal(fault) => self.heal(fault),
+            Event::FollowUp(fault) => self.apply_fault(fault),
             Event::CrashBusy { node, incarnation } => {
                 if incarnation == self.nodes[node].incarnation {
                     self.crash_for_a_while(node);
