@@ -2,7 +2,6 @@
 
 use crate::engine::base::Mono;
 use crate::engine::ha::member::{MemberId, MemberInfo};
-use crate::engine::ha::planted::{HaMistake, is_planted};
 
 /// The state of a standby.
 #[derive(Debug, Default)]
@@ -49,9 +48,7 @@ pub(super) enum CandidateStep {
 impl Follower {
     /// The hand-over ends with the stream over which it was requested: the leader cannot cancel it any more.
     pub fn end_take_over(&mut self) {
-        if !is_planted(HaMistake::ReadyNotCompared) {
-            self.take_over = None;
-        }
+        self.take_over = None;
     }
 
     /// Whether it stands for election.

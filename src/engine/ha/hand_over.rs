@@ -46,7 +46,7 @@ impl HaCore {
         if let Some(hand_over) = &mut leader.hand_over
             && hand_over.to == from
             && hand_over.step == HandOverStep::Preparing
-            && (acked >= hand_over.last || is_planted(HaMistake::ReadyNotCompared))
+            && acked >= hand_over.last
         {
             hand_over.step = HandOverStep::Ready;
             self.delete_key(now);
@@ -62,7 +62,8 @@ impl HaCore {
         let lacks_changes =
             |id: &MemberId| leader.replicas.get(*id).is_none_or(|replica| replica.acked < hand_over.last);
         let is_list_known = leader.writing.is_none() && !leader.must_write;
-        if leader.ack == AckMode::Async && (!is_list_known || leader.listed.iter().any(lacks_changes)) {
+        let waits_for_others = leader.ack == AckMode::Async && !is_planted(HaMistake::ListedNotAwaited);
+        if waits_for_others && (!is_list_known || leader.listed.iter().any(lacks_changes)) {
             return;
         }
         hand_over.step = HandOverStep::Releasing;

@@ -21,8 +21,8 @@ pub enum HaMistake {
     AcknowledgedBeforeStored,
     /// With asynchronous acknowledgements, a response to a change does not wait for the standby that takes over.
     HandOverNotAwaited,
-    /// A hand-over that has ended with its connection still counts after the next one.
-    ReadyNotCompared,
+    /// With asynchronous acknowledgements, a hand-over does not wait for the other standbys in the sync record.
+    ListedNotAwaited,
 }
 
 #[cfg(test)]

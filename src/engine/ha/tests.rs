@@ -56,6 +56,16 @@ impl Master {
         self.take_actions().into_iter().filter_map(txn).collect()
     }
 
+    /// Receives a message of another master.
+    fn receive(&mut self, from: u64, message: HaMessage) {
+        self.handle(at(470), HaEvent::Received { from: MemberId(from), message });
+    }
+
+    /// Whether it has deleted its key since the last actions were taken.
+    fn deletes_key(&mut self) -> bool {
+        self.take_actions().iter().any(|action| matches!(action, HaAction::DeleteKey { .. }))
+    }
+
     /// Makes its copy ready, and is elected in `view`.
     fn win(&mut self, view: u64) {
         self.handle(at(410), HaEvent::Prepared { ready: true });
@@ -235,6 +245,36 @@ fn a_hand_over_ends_with_its_stream() {
     master.handle(at(610), HaEvent::Applied { last: 8 });
     master.handle(at(620), HaEvent::Timeout);
     assert!(!master.take_actions().contains(&HaAction::Prepare { lossy: false }), "the leader has cancelled it");
+}
+
+#[test]
+fn a_successor_needs_all_changes_and_with_async_all_that_can_be_elected() {
+    for ack in [AckMode::Sync, AckMode::Async] {
+        let mut master = started(HaConfig { ack, ..HaConfig::default() }, None, None);
+        master.win(5);
+        for id in [2, 3] {
+            master.handle(at(430), HaEvent::StandbyConnected { id: MemberId(id), applied: 0 });
+            master.receive(id, HaMessage::Ack { applied: 0, echo: None, key_seen: None });
+            let written = master.take_actions().into_iter().find_map(|action| match action {
+                HaAction::WriteSync(txn) => Some(txn),
+                _ => None,
+            });
+            let txn = written.expect("the standby is added");
+            master.handle(at(440), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(5 + id) });
+        }
+        master.handle(at(450), HaEvent::StepDown);
+        master.handle(at(460), HaEvent::ChangesHeld { last: 7 });
+        let take_over = HaAction::Send(MemberId(3), HaMessage::TakeOver { last: 7 });
+        assert!(master.take_actions().contains(&take_over));
+        // The answer to an earlier hand-over, which was cancelled.
+        master.receive(3, HaMessage::Ready);
+        assert!(!master.deletes_key());
+        master.receive(3, HaMessage::Ack { applied: 7, echo: None, key_seen: None });
+        master.receive(3, HaMessage::Ready);
+        assert_eq!(master.deletes_key(), ack == AckMode::Sync, "a response may have left for what standby 2 lacks");
+        master.receive(2, HaMessage::Ack { applied: 7, echo: None, key_seen: None });
+        assert_eq!(master.deletes_key(), ack == AckMode::Async);
+    }
 }
 
 #[test]

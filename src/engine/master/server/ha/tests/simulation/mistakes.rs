@@ -11,7 +11,7 @@ const SEEDS_MAX: usize = 400;
 fn may_detect(mistake: HaMistake, plan: &Plan) -> bool {
     match mistake {
         HaMistake::AcknowledgedBeforeStored => plan.slow_disk > 1 && !plan.is_async,
-        HaMistake::HandOverNotAwaited | HaMistake::ReadyNotCompared => plan.is_async,
+        HaMistake::HandOverNotAwaited | HaMistake::ListedNotAwaited => plan.is_async,
         _ => !plan.is_async,
     }
 }
@@ -36,7 +36,7 @@ const MISTAKES: [(HaMistake, u64); 10] = [
     (HaMistake::SyncFlagKept, 6),
     (HaMistake::AcknowledgedBeforeStored, 456),
     (HaMistake::HandOverNotAwaited, 291),
-    (HaMistake::ReadyNotCompared, 1352),
+    (HaMistake::ListedNotAwaited, 1352),
 ];
 
 #[test]
