@@ -380,6 +380,12 @@ async fn nodes_remount_after_a_restart_of_the_master() {
     until("heartbeats are answered", async || node.heartbeat_status().is_healthy()).await;
 }
 
+/// Number of heartbeats that a master has received.
+fn pings(master: &MasterServer<RealEnv>) -> u64 {
+    use mcctl::engine::master::view::AdminView;
+    master.handle().metrics().0.ping.requests
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     let service = MetadataService::new(RealEnv::new(), KeySpace::default());
@@ -391,31 +397,19 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     config.client.engine.announce_host = Some("127.0.0.1".to_owned());
     let engine = config.client.engine.clone();
     let node = Node::start(config, RealEnv::new()).await.unwrap();
+    // The registration after the first heartbeat claims the name once more. The second heartbeat follows it.
+    until("the node has registered", async || pings(&first) >= 2).await;
     first.stop().await.unwrap();
     // As if the node had been paused until it expired, and another process had claimed its name.
     let name = node.name().to_string();
-    let settings = TransferConfig { local_server_name: name.clone(), ..engine };
-    let claim = async || {
-        service.remove_segment(&name);
-        TransferEngine::start(settings.clone(), RealEnv::new()).await
-    };
-    // The node may announce its name again before the other process claims it.
-    let mut claimed = claim().await;
-    for _ in 0..20 {
-        if claimed.is_err() {
-            claimed = claim().await;
-        }
-    }
-    let other = claimed.unwrap();
+    service.remove_segment(&name);
+    let other = TransferConfig { local_server_name: name.clone(), ..engine };
+    let other = TransferEngine::start(other, RealEnv::new()).await.unwrap();
     let client = MetadataClient::http(&format!("http://{}/metadata", running.at())).unwrap();
     let key = format!("mooncake/ram/{name}");
     let record = client.get(&key).await.unwrap();
     let second = master(port).await;
-    let pings = || {
-        use mcctl::engine::master::view::AdminView;
-        second.handle().metrics().0.ping.requests
-    };
-    until("the node has sent three pings", async || pings() >= 3).await;
+    until("the node has sent three pings", async || pings(&second) >= 3).await;
     assert_eq!((segments(&second), node.heartbeat_status().is_healthy()), (0, false));
     assert_eq!(client.get(&key).await.unwrap(), record);
     other.shutdown().await.unwrap();

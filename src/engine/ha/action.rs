@@ -67,7 +67,8 @@ pub enum HaMessage {
     /// Leader: sent at `stamp` on its clock. The standby must not stand for election for `promise`. `last` is the
     /// leader's last change.
     Ping { stamp: u64, promise: Duration, last: u64 },
-    /// Standby: acknowledges all changes up to `applied`, and applies them before anything else. `echo` is the stamp of the last ping whose promise it keeps.
+    /// Standby: acknowledges all changes up to `applied`. It has applied them, or does so before it handles another event.
+    /// `echo` is the stamp of the last ping whose promise it keeps.
     /// At `key_seen`, on the leader's clock, or later, it found the leader's key in etcd.
     Ack { applied: u64, echo: Option<u64>, key_seen: Option<u64> },
     /// Leader: take over after you have applied change `last`, which is the last one.

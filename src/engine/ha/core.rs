@@ -55,7 +55,7 @@ impl HaCore {
 
     fn apply(&mut self, now: Mono, event: HaEvent) {
         match event {
-            // These come with each change. Nothing else becomes due with them.
+            // These come with each change. Only a hand-over whose successor is ready can become due with them.
             HaEvent::Received { from, message: HaMessage::Ack { applied, echo, key_seen } } => {
                 self.note_ack(now, from, applied, echo, key_seen);
             }
@@ -70,7 +70,7 @@ impl HaCore {
 
     fn apply_rare(&mut self, now: Mono, event: HaEvent) {
         match event {
-            // `settle` follows. The other two do not come here.
+            // What is due after a timeout is done by `settle`. `apply` handles the other two.
             HaEvent::Timeout | HaEvent::ChangesReceived { .. } | HaEvent::Applied { .. } => {}
             HaEvent::ListensOn { port } => self.me.replication.port = port,
             HaEvent::LeaseGranted { sent, lease } => self.note_lease(now, sent, lease),

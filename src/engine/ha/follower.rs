@@ -12,7 +12,7 @@ impl HaCore {
     pub(super) fn open_stream(&mut self, leader: MemberId) {
         if let RoleState::Standby(follower) = &mut self.role {
             follower.stream = Some(leader);
-            follower.end_take_over();
+            follower.take_over = None;
             follower.acknowledged = 0;
             // The stamps of another leader are times on another clock.
             follower.echo = None;
@@ -23,7 +23,7 @@ impl HaCore {
     pub(super) fn close_stream(&mut self, now: Mono, process_gone: bool) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let Some(leader) = follower.stream.take() else { return };
-        follower.end_take_over();
+        follower.take_over = None;
         if process_gone && self.config.ack == AckMode::Sync && self.is_electable() {
             self.revoke_ended_leader(leader);
         }
@@ -108,7 +108,7 @@ impl HaCore {
                 follower.promised_until = Mono::ZERO;
                 self.request_observation(now);
             }
-            HaMessage::Cancel => follower.end_take_over(),
+            HaMessage::Cancel => follower.take_over = None,
             HaMessage::Ack { .. } | HaMessage::Ready | HaMessage::Recreated { .. } | HaMessage::Leave => {}
         }
     }
@@ -139,7 +139,7 @@ impl HaCore {
         if leader != follower.following {
             follower.following.clone_from(&leader);
             follower.stream = None;
-            follower.end_take_over();
+            follower.take_over = None;
             follower.key_seen = None;
             follower.key_seen_there = None;
             self.actions.push(HaAction::Follow(leader));

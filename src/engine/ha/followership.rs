@@ -24,7 +24,8 @@ pub(super) struct Follower {
     pub same_id_since: Option<Mono>,
     /// Since when no master leads.
     pub absent_since: Option<Mono>,
-    /// The leader asked this standby to take over after this change.
+    /// The leader requested that this standby takes over after this change. Ends with the stream, over which the leader can
+    /// cancel it.
     pub take_over: Option<u64>,
     pub recreating: Option<Mono>,
     pub step: CandidateStep,
@@ -46,11 +47,6 @@ pub(super) enum CandidateStep {
 }
 
 impl Follower {
-    /// The hand-over ends with the stream over which it was requested: the leader cannot cancel it any more.
-    pub fn end_take_over(&mut self) {
-        self.take_over = None;
-    }
-
     /// Whether it stands for election.
     pub fn is_candidate(&self) -> bool {
         self.step != CandidateStep::None

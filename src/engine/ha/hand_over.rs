@@ -38,8 +38,8 @@ impl HaCore {
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::TakeOver { last }));
     }
 
-    /// The standby `from` is ready to serve. That may be its answer to an earlier hand-over, which was cancelled: then it has
-    /// not acknowledged all changes.
+    /// The standby `from` is ready to serve. If this answers an earlier hand-over, its copy may lack changes, so all must be
+    /// acknowledged.
     pub(super) fn note_ready(&mut self, now: Mono, from: MemberId) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let acked = leader.replicas.get(from).map_or(0, |replica| replica.acked);
@@ -53,10 +53,9 @@ impl HaCore {
         }
     }
 
-    /// Deletes the key, if the successor is ready. Responses that waited for no standby require that all standbys that can
-    /// be elected have their changes.
+    /// Deletes the key, if the successor is ready. With asynchronous acknowledgements, responses may have been sent for changes
+    /// that a standby lacks. All standbys that can be elected must have them first.
     pub(super) fn delete_key(&mut self, now: Mono) {
-        let address = self.me.rpc.to_string();
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = leader.hand_over.as_mut().filter(|it| it.step == HandOverStep::Ready) else { return };
         let lacks_changes =
@@ -68,6 +67,7 @@ impl HaCore {
         }
         hand_over.step = HandOverStep::Releasing;
         hand_over.since = now;
+        let address = self.me.rpc.to_string();
         self.actions.push(HaAction::DeleteKey { view: leader.view, address });
     }
 

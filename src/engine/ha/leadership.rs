@@ -102,7 +102,7 @@ impl Leader {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandOver {
     pub to: MemberId,
-    /// The last change before it, once it is known.
+    /// The last change before the hand-over. 0 until changes are held.
     pub last: u64,
     pub since: Mono,
     pub step: HandOverStep,

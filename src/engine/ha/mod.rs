@@ -1,8 +1,8 @@
 //! High availability: which master of a cluster leads, which standbys have everything that it acknowledged, and until
 //! when it may answer.
 //!
-//! [`HaCore`] has the rules; it has no socket and no clock. Its caller passes it [`HaEvent`]s and performs the [`HaAction`]s
-//! that it returns. Two records decide who leads:
+//! [`HaCore`] has the rules. It has no socket and no clock. Its caller passes it [`HaEvent`]s and performs the
+//! [`HaAction`]s that it returns. Two records decide who leads:
 //!
 //! * The key `mooncake-store/<cluster>/master_view` ([`LeaderKey`]), which upstream's clients read. It is created,
 //!   never overwritten, and belongs to a lease. Its create revision is the *view*.

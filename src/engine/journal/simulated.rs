@@ -10,8 +10,8 @@ use crate::engine::journal::simulated_inode::SimulatedInode;
 use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
 use crate::engine::journal::uuid::Uuid;
 
-/// The longest time for which syncs can be held, so that a test ends although it has failed.
-const SYNC_HELD_MAX: Duration = Duration::from_secs(10);
+/// Maximum time for which syncs are held, so that the threads of a failed test end.
+const SYNC_HELD_MAX: Duration = Duration::from_secs(120);
 
 /// How a simulated process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -72,9 +72,9 @@ pub(in crate::engine::master::server) struct HaHub {
 /// A request of another thread to the driver.
 #[derive(Debug)]
 pub(super) enum HaCommand {
-    /// Hand over to a standby in sync. The response: whether one was found.
+    /// Hand over to a standby in sync. The response is true if there is one.
     StepDown(oneshot::Sender<bool>),
-    /// Send the leader a message that this standby leaves. The response: whether it was a standby.
+    /// Notify the leader that this standby leaves. The response is true if it followed a leader.
     Leave(oneshot::Sender<bool>),
 }
 
@@ -111,7 +111,7 @@ impl HaHub {
         self.commands.send(HaCommand::StepDown(answer)).await.is_ok() && answered.await.unwrap_or(false)
     }
 
-    /// From now on, this process does not follow a leader. If it does, it sends the leader a message that it leaves.
+    /// From now on, this process does not follow a leader. If it does now, it notifies the leader.
     /// Returns true if it did.
     pub async fn leave(&self) -> bool {
         self.is_ending.store(true, Ordering::Release);

@@ -74,7 +74,7 @@ struct MemoryElection {
     changed: Arc<tokio::sync::Notify>,
     /// No request is answered.
     is_away: Arc<AtomicBool>,
-    /// Leases last longer than they should.
+    /// Leases last 600 s.
     are_leases_long: Arc<AtomicBool>,
 }
 
@@ -195,8 +195,8 @@ async fn wait(master: &MasterServer<RealEnv>, what: &str, is_so: impl Fn(&HaView
     panic!("{what}: {:?}", master.handle().ha());
 }
 
-/// The leader hands over, once it has a standby for that. A standby learns later than its leader that it is not in sync any
-/// more.
+/// Makes the leader hand over, once it has a standby in sync. The view of the standby may still show that it is in sync after
+/// the leader has removed it.
 async fn hand_over(leader: &MasterServer<RealEnv>) {
     let is_ready = |view: &HaView| view.standbys.iter().any(|standby| standby.in_sync && standby.connected);
     wait(leader, "a standby that can take over", is_ready).await;

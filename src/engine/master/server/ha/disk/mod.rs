@@ -82,7 +82,7 @@ pub(in crate::engine::master::server) fn open<E: Env>(
     let found = data.dir.note()?.and_then(|bytes| CopyNote::decode(&bytes));
     let copy = read_copy(&mut data, policy, env)?;
     let stored = CopyStored::of(data.options.sync, data.dir.boot());
-    // Without a note, a master without a cluster wrote the records, which contain whether they are complete.
+    // Without a note, the records are those of a master without a cluster. They show whether they are complete.
     let is_uncertain = match found {
         Some(note) => {
             note.stored != CopyStored::OnDisk && note.stored != CopyStored::of(SyncMode::Never, data.dir.boot())
@@ -134,8 +134,9 @@ impl HaDisk {
         self.current.read().unwrap_or_else(PoisonError::into_inner).log.clone()
     }
 
-    /// The number of a new note, for [`store_note`](Self::store_note) and [`begin`](Self::begin). Notes that were
-    /// requested before and have not been stored yet are never stored.
+    /// The number of a new note, for [`store_note`](Self::store_note) and [`begin`](Self::begin). It cancels those with an
+    /// earlier number that have not ended: their notes are not stored, and a log that `begin` has written is not used. So
+    /// request none while a copy is being stored.
     pub fn number_note(&self) -> u64 {
         let mut current = self.current();
         current.notes += 1;
@@ -195,7 +196,7 @@ impl HaDisk {
 
     /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last change is number
     /// `last`, and begins a log behind it. Waits for the disk. `slices` continues the snapshot. The log is not used if
-    /// the snapshot is cancelled, if the copy is discarded (`number` is not that of the last note), or after an error of
+    /// the snapshot is cancelled, if the copy was discarded or another note was requested since (`number` is not the last one), or after an error of
     /// the disk in this process.
     ///
     /// # Errors
@@ -237,8 +238,8 @@ impl HaDisk {
         Ok(())
     }
 
-    /// Replaces the note of the copy, unless `number` is not that of the last note: then the copy was discarded, or a
-    /// later note replaces this one.
+    /// Replaces the note of the copy, unless `number` is not the last one: then the copy was discarded, or a later note
+    /// replaces this one. Returns `Ok` also if the note was not stored.
     ///
     /// # Errors
     /// The disk reports an error.

@@ -1,4 +1,4 @@
-//! The port for standbys: each connection that proves the secret gets from the driver how it catches up.
+//! The port for standbys. After a handshake that proves the secret, the driver decides how the standby catches up.
 
 use std::sync::Arc;
 use std::time::Duration;

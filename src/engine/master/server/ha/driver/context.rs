@@ -41,7 +41,7 @@ impl<E: Env> HaContext<E> {
 
     /// Waits until the data directory, if there is one, has the changes up to `last`. Returns false if they cannot be
     /// stored.
-    pub async fn has_stored(&self, last: u64) -> bool {
+    pub async fn wait_stored(&self, last: u64) -> bool {
         match self.hub.disk.as_ref().and_then(HaDisk::log) {
             Some(log) => log.store_copied(last).await,
             None => true,

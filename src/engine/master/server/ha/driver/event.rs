@@ -80,7 +80,7 @@ pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
         peer: String,
         error: HandshakeError,
     },
-    /// A standby needs to know how it catches up.
+    /// A standby has sent its hello. `answer` receives how it catches up.
     StandbyAsked {
         peer: String,
         hello: Hello,

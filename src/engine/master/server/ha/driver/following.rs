@@ -31,7 +31,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let context = self.context.clone();
         self.begin_attempt(async move |attempt| {
             // The leader counts the changes in the hello as acknowledged.
-            let result = if context.has_stored(hello.applied).await {
+            let result = if context.wait_stored(hello.applied).await {
                 connect(&context.env, &at, &context.settings.secret, &hello).await
             } else {
                 Err(StreamError::NotStored.to_string())
@@ -169,11 +169,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.attempts += 1;
         let stream = LeaderStream::new(self.attempts, stream, welcome.history);
         followed.step = FollowStep::Streaming(Box::new(stream));
-        self.update(HaEvent::StreamOpened { leader });
+        self.events.push_back(HaEvent::StreamOpened { leader });
         if welcome.start == StreamStart::Changes {
-            // The changes of an earlier stream may not have been stored in time for it.
-            self.update(HaEvent::Applied { last: applied });
+            // An earlier stream may have ended before its last changes were stored, so the core does not count them yet.
+            self.events.push_back(HaEvent::Applied { last: applied });
         }
+        self.run_core();
     }
 
     /// The stream from the leader has ended. If the leader's process may have ended, its port is probed.

@@ -100,7 +100,7 @@ impl<E: Env> SnapshotStream<E> {
         true
     }
 
-    /// Sends a part. Returns false after the last one, or if it is not received any more.
+    /// Sends a part. Returns false after the last one, or if the stream to the standby has ended.
     fn send(&mut self, part: SnapshotPart, may_wait: bool) -> bool {
         let is_last = matches!(part, SnapshotPart::End { .. });
         let sent = if may_wait {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::AbortHandle;
 
 use crate::engine::ha::MemberId;
@@ -39,6 +40,13 @@ pub(in crate::engine::master::server::ha) struct StandbyStream<R> {
     task: Option<AbortHandle>,
     /// How long nothing was received.
     idle: Duration,
+}
+
+impl<R> StandbyStream<R> {
+    /// Queues a message. Returns true if too many wait. If the task has ended, it reports that with its error.
+    fn is_full_for(&self, message: StreamMessage) -> bool {
+        matches!(self.messages.try_send(message), Err(TrySendError::Full(_)))
+    }
 }
 
 impl<R> Drop for StandbyStream<R> {
@@ -79,13 +87,12 @@ impl<R> StandbyStreams<R> {
     /// Queues a message for this standby, if there is a stream to it. Returns the number of a stream that must be closed,
     /// because too many messages wait for it.
     pub fn send(&mut self, to: MemberId, message: StreamMessage) -> Option<u64> {
-        self.get(to).filter(|stream| stream.messages.try_send(message).is_err()).map(|stream| stream.number)
+        self.get(to).filter(|stream| stream.is_full_for(message)).map(|stream| stream.number)
     }
 
     /// Queues a message for all standbys. Returns the numbers of the streams that must be closed.
     pub fn send_all(&mut self, message: &StreamMessage) -> Vec<u64> {
-        let is_full = |stream: &&StandbyStream<R>| stream.messages.try_send(message.clone()).is_err();
-        self.streams.iter().filter(is_full).map(|stream| stream.number).collect()
+        self.streams.iter().filter(|stream| stream.is_full_for(message.clone())).map(|stream| stream.number).collect()
     }
 
     /// The standby to which this stream leads.

@@ -151,8 +151,8 @@ async fn changes_during_a_snapshot_are_stored_behind_it() {
     standby.has(0..keys).await;
 }
 
-/// The connection to the former leader ends while a slow disk stores changes. A standby that announces them to the next
-/// leader has acknowledged them.
+/// The connection to the former leader ends while a slow disk stores changes. The next leader counts the changes in the
+/// standby's hello as acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_announces_only_what_it_has_stored() {
     let election = MemoryElection::default();

@@ -61,7 +61,7 @@ impl SimEnv {
         SimEnv { fabric, net, node, incarnation, clock, times, rng: Arc::new(Mutex::new(rng)) }
     }
 
-    /// The kernel may stop a thread at any time, for others. It does so for one call in eight, for up to 0.26 s.
+    /// The kernel may stop a thread at any time, to run others. Here, it stops one call in eight, for up to 0.26 s.
     pub async fn preempt(&self) {
         if self.below(8) == 0 {
             let us = 1 << self.below(19);

@@ -50,14 +50,15 @@ impl World {
         let (a, b) = (self.rng.below(nodes), self.rng.below(nodes));
         // Half of the faults hit the leader.
         let a = self.leader().filter(|_| self.rng.below(2) == 0).unwrap_or(a);
+        let b = if a == b { (a + 1) % nodes } else { b };
         let fault = match self.rng.below(20) {
-            _ if self.plan.is_async => self.harmless_fault(a, if a == b { (a + 1) % nodes } else { b }),
+            _ if self.plan.is_async => self.harmless_fault(a, b),
             0..2 => Fault::Crash(a),
             2 => Fault::Leave(a),
             12..15 => Fault::CrashBusy,
             15.. => Fault::AtStage(HaStage::ALL[self.rng.below(HaStage::ALL.len())]),
             3..5 => Fault::Pause(a),
-            5..7 => Fault::CutNodes(a, if a == b { (a + 1) % nodes } else { b }),
+            5..7 => Fault::CutNodes(a, b),
             7..9 => Fault::CutEtcd(a),
             9 => Fault::EtcdDown,
             _ => Fault::StepDown,

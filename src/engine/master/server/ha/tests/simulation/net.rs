@@ -46,6 +46,15 @@ pub struct Direction {
     losses: u64,
 }
 
+impl Direction {
+    /// Drops what has not arrived.
+    fn lose(&mut self) {
+        self.packets.clear();
+        self.scheduled = 0;
+        self.losses += 1;
+    }
+}
+
 impl Connection {
     /// A connection without bytes.
     pub fn new(sides: [(usize, u64); 2], slow: usize, rng: Rng) -> Connection {
@@ -110,9 +119,7 @@ impl FabricState {
             for side in 0..2 {
                 if connection.sides[1 - side].0 == host {
                     let direction = &mut connection.towards[side];
-                    direction.packets.clear();
-                    direction.scheduled = 0;
-                    direction.losses += 1;
+                    direction.lose();
                     direction.is_closed |= is_silent;
                 }
             }
@@ -128,9 +135,7 @@ impl FabricState {
             for side in 0..2 {
                 let Some(connection) = self.connections.get_mut(&number) else { continue };
                 let direction = &mut connection.towards[side];
-                direction.packets.clear();
-                direction.scheduled = 0;
-                direction.losses += 1;
+                direction.lose();
                 direction.is_closed = false;
                 self.send(now, number, 1 - side, Vec::new());
             }

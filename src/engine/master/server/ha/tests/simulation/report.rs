@@ -22,7 +22,7 @@ pub struct Plan {
     pub has_data: bool,
     /// The time until a data directory has a change, up to this many microseconds.
     pub slow_disk: usize,
-    /// Responses wait for no standby. A failover may lose changes then, so the only faults are hand-overs.
+    /// Responses do not wait for standbys. A failover may lose changes, so no fault causes an election without a hand-over.
     pub is_async: bool,
 }
 
