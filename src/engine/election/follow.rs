@@ -99,7 +99,7 @@ impl<E: Env> LeaderFollower<E> {
     }
 }
 
-/// The address in the key; `None` for the placeholder of a master that gets ready.
+/// The address in the key. `None` if the key contains what a master writes before it is ready.
 fn address(value: &str) -> Option<HostPort> {
     if value.starts_with(LeaderKey::WARMING) { None } else { value.parse().ok() }
 }

@@ -196,8 +196,8 @@ impl HaDisk {
 
     /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last change is number
     /// `last`, and begins a log behind it. Waits for the disk. `slices` continues the snapshot. The log is not used if
-    /// the snapshot is cancelled, if the copy was discarded or another note was requested since (`number` is not the last one), or after an error of
-    /// the disk in this process.
+    /// the snapshot is cancelled, if the copy was discarded or another note was requested since (`number` is not the last
+    /// one), or after an error of the disk in this process.
     ///
     /// # Errors
     /// The disk reports an error.
