@@ -204,7 +204,8 @@ impl DataPlan {
             | MasterDataError::Change { .. }
             | MasterDataError::Chunk { .. }
             | MasterDataError::Digest { .. }
-            | MasterDataError::Restore(_) => {
+            | MasterDataError::Restore(_)
+            | MasterDataError::Tables(_) => {
                 Failure::host("the data directory is damaged, so the state cannot be restored")
                     .next("if the disk returns wrong data, correct it; otherwise add --discard-data once, to start with an empty store")
             }

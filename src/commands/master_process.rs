@@ -17,6 +17,7 @@ use crate::commands::metadata_directory::MetadataDataPlan;
 use crate::commands::runtime;
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, RealEnv, address_filter};
+use crate::engine::ha::HandOverProblem;
 use crate::engine::http::{HttpCredentials, HttpServer};
 use crate::engine::journal::JournalError;
 use crate::engine::master::admin::AdminApi;
@@ -187,15 +188,20 @@ impl MasterProcess {
     /// it is a standby, tells the leader not to wait for it.
     pub async fn leave_cluster(&self) {
         let Some(ha) = self.master.handle().ha() else { return };
-        if self.master.leave_cluster().await {
-            RealEnv::new().sleep(FORWARD_BEFORE_EXIT).await;
-        } else if ha.serving {
-            let state =
-                if self.data.is_some() { "stays in the data directory" } else { "is lost when this process ends" };
-            tracing::warn!(
+        let Err(problem) = self.master.leave_cluster().await else {
+            return RealEnv::new().sleep(FORWARD_BEFORE_EXIT).await;
+        };
+        let state = if self.data.is_some() { "stays in the data directory" } else { "is lost when this process ends" };
+        match problem {
+            HandOverProblem::NoStandby if ha.serving => tracing::warn!(
                 standbys = ha.standbys.len(),
                 "no standby is in sync: the state {state}. --when-not-in-sync decides which master leads next"
-            );
+            ),
+            problem if ha.serving => tracing::warn!(
+                %problem,
+                "no standby has taken over yet. The state of this process {state}. A standby in sync has it, too, and leads when it is ready"
+            ),
+            _ => {}
         }
     }
 

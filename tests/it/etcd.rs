@@ -10,7 +10,7 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::etcd::{
     EtcdClient, EtcdCompare, EtcdError, EtcdEvent, EtcdOp, EtcdOptions, EtcdTxn, EtcdTxnResult, EtcdUser,
 };
-use mcctl::engine::ha::{ElectionTxn, LeaderKey, MemberId, MemberInfo, SyncRecord, SyncTxn, TxnOutcome};
+use mcctl::engine::ha::{ElectionTxn, HandOverTxn, LeaderKey, MemberId, MemberInfo, SyncRecord, SyncTxn, TxnOutcome};
 use mcctl::engine::http::Fetcher;
 use mcctl::engine::http::tls::{PemIdentity, client_config};
 use mcctl::engine::metadata::{CallLimits, MetadataClient};
@@ -239,7 +239,15 @@ async fn an_election_is_decided_by_both_records() {
     let TxnOutcome::Done(written) = election.write_sync(&write(view, view)).await else { panic!("written") };
     assert_eq!(election.write_sync(&write(view, view)).await, TxnOutcome::Refused);
 
-    assert_eq!(election.delete_key(view, "host:2").await, TxnOutcome::Refused);
+    let handed_over = SyncRecord { handed_over: true, ..sync.clone() };
+    let delete = |view, nth, expected_sync| HandOverTxn {
+        view,
+        address: format!("host:{nth}"),
+        expected_sync,
+        sync: handed_over.clone(),
+    };
+    assert_eq!(election.delete_key(&delete(view, 2, written)).await, TxnOutcome::Refused);
+    assert_eq!(election.delete_key(&delete(view, 1, view)).await, TxnOutcome::Refused, "the record was changed");
     assert!(election.renew_lease(lease).await.unwrap());
     election.revoke_lease(lease).await.unwrap();
     assert!(!election.renew_lease(lease).await.unwrap());
@@ -247,10 +255,10 @@ async fn an_election_is_decided_by_both_records() {
     assert!(seen.leader.is_none() && seen.sync_revision() == written);
     let lease = election.grant_lease(LIMIT).await.unwrap();
     assert!(matches!(election.elect(&ElectionTxn { lease, ..stand(2, written) }).await, TxnOutcome::Done(_)));
-    assert!(matches!(
-        election.delete_key(election.observe().await.unwrap().leader.unwrap().view, "host:2").await,
-        TxnOutcome::Done(_)
-    ));
+    let view = election.observe().await.unwrap().leader.unwrap().view;
+    let TxnOutcome::Done(deleted) = election.delete_key(&delete(view, 2, view)).await else { panic!("deleted") };
+    let seen = election.observe().await.unwrap();
+    assert_eq!((seen.leader, seen.sync), (None, Some((handed_over, deleted))));
 }
 
 /// Prints how long it takes until a watch reports a put. Asserts no time.

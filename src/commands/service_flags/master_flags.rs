@@ -182,8 +182,8 @@ const HA_FLAGS: &[FlagSpec] = &[
         "ha_ack",
         ValueKind::Word(&["sync", "async"]),
         "sync",
-        "sync: a response to a change is sent when every standby in sync has the change, so a failover loses no key. async: it is sent at \
-         once, and a failover may lose the last changes",
+        "sync: a response to a change is sent when every standby in sync has the change, so a failover loses no key. async: the response to \
+         the end of a put is sent at once, and a failover drops all objects",
     ),
     own_flag(
         "ha_standby_timeout",
@@ -201,7 +201,8 @@ const HA_FLAGS: &[FlagSpec] = &[
         "when_not_in_sync",
         ValueKind::Text,
         "promote-after=90s",
-        "If no master leads and this one may lack acknowledged keys: wait for one that has them all, or promote-after=TIME",
+        "If no master leads and this one may lack acknowledged keys: wait for one that has them all, or promote-after=TIME, which drops all \
+         objects: their memory may belong to others",
     ),
     flag("pod_name", "Pod to label as leader").no_effect(ONLY_PODS),
     flag("pod_namespace", "Pod namespace").no_effect(ONLY_PODS),

@@ -22,6 +22,9 @@ const KEYS_PER_QUERY: usize = 64;
 /// Maximum total length of the escaped keys in a query, in bytes.
 const KEY_BYTES_PER_QUERY: usize = 4 << 10;
 
+/// Maximum duration of a hand-over. It goes on for as long as the standby comes closer to serving.
+const STEP_DOWN_MAX: Duration = Duration::from_secs(600);
+
 /// A client for a master's admin HTTP endpoint. Cheap to clone; clones share the connections.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
@@ -124,7 +127,7 @@ impl AdminClient {
     /// No response, or not from an mcctl master.
     pub async fn step_down(&self) -> Result<SteppedDown, AdminError> {
         let url = self.url(routes::STEP_DOWN);
-        let response = self.fetcher.post(&url, String::new()).await;
+        let response = self.fetcher.clone().with_limit(STEP_DOWN_MAX).post(&url, String::new()).await;
         let response = response.map_err(|error| self.failed(routes::STEP_DOWN, error.into()))?;
         let stepped = serde_json::from_str::<SteppedDown>(&response.body);
         stepped.map_err(|error| self.failed(routes::STEP_DOWN, AdminErrorKind::unexpected(&response, &error)))

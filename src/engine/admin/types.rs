@@ -79,6 +79,9 @@ pub struct HaStatusReport {
     /// that it does not have. Later ones may be missing, too.
     #[serde(default)]
     pub may_lack_records: Option<u64>,
+    /// Number of objects that this process has dropped at promotions, because changes may have been missing.
+    #[serde(default)]
+    pub dropped_objects: u64,
     /// The last error of etcd, until it answers again.
     pub etcd_error: Option<String>,
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::engine::ha::{ElectionTxn, Observation, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
 
 /// A request failed, and changed nothing that matters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,8 +32,8 @@ pub trait ElectionBackend: Clone + Send + Sync + 'static {
     fn elect(&self, txn: &ElectionTxn) -> impl Future<Output = TxnOutcome> + Send;
     /// Writes the sync record, if neither it nor the leader was changed.
     fn write_sync(&self, txn: &SyncTxn) -> impl Future<Output = TxnOutcome> + Send;
-    /// Deletes the leader's key, if it has this view and address.
-    fn delete_key(&self, view: u64, address: &str) -> impl Future<Output = TxnOutcome> + Send;
+    /// Deletes the leader's key and writes the sync record, if neither it nor the leader was changed.
+    fn delete_key(&self, txn: &HandOverTxn) -> impl Future<Output = TxnOutcome> + Send;
     /// Watches the leader's key, from now on.
     fn watch(&self) -> impl Future<Output = Result<Self::Watch, ElectionError>> + Send;
 }

@@ -6,7 +6,7 @@ use crate::engine::election::backend::{ElectionBackend, ElectionError, ElectionW
 use crate::engine::etcd::{
     EtcdClient, EtcdCompare, EtcdError, EtcdKeyValue, EtcdOp, EtcdTxn, EtcdTxnResult, EtcdWatch,
 };
-use crate::engine::ha::{ElectionTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HandOverTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
 
 /// The name of the cluster with this ID, which upstream calls `--cluster_id`. Upstream ignores one slash at its end.
 pub fn cluster_name(id: &str) -> &str {
@@ -117,9 +117,10 @@ impl ElectionBackend for EtcdElection {
         self.run(&EtcdTxn { compare, success, failure: Vec::new() }).await
     }
 
-    async fn delete_key(&self, view: u64, address: &str) -> TxnOutcome {
-        let compare = self.is_leader(view, address).to_vec();
-        let success = vec![EtcdOp::Delete(self.leader_key.clone())];
+    async fn delete_key(&self, txn: &HandOverTxn) -> TxnOutcome {
+        let mut compare = self.is_leader(txn.view, &txn.address).to_vec();
+        compare.push(self.is_sync(txn.expected_sync));
+        let success = vec![EtcdOp::Delete(self.leader_key.clone()), self.put_sync(&txn.sync)];
         self.run(&EtcdTxn { compare, success, failure: Vec::new() }).await
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::ha::member::{MemberId, MemberInfo};
-use crate::engine::ha::record::{ElectionTxn, SyncTxn};
+use crate::engine::ha::record::{ElectionTxn, HandOverTxn, SyncTxn};
 
 /// An action of the caller. Its result, if it has one, is the [`HaEvent`](super::HaEvent) that is named here. Results
 /// may come in any order.
@@ -21,13 +21,15 @@ pub enum HaAction {
     Elect(ElectionTxn),
     /// Perform this transaction: `SyncWritten`.
     WriteSync(SyncTxn),
-    /// Delete the leader's key, if it has this view and address: `KeyDeleted`.
-    DeleteKey { view: u64, address: String },
+    /// Perform this transaction: `KeyDeleted`.
+    DeleteKey(HandOverTxn),
     /// Follow this leader's changes, or none.
     Follow(Option<MemberInfo>),
     /// Send a message over the stream to this member.
     Send(MemberId, HaMessage),
-    /// Make the copy ready to serve, without answering: `Prepared`. If `lossy`, acknowledged changes may be missing.
+    /// Make the copy ready to serve, without answering: `Prepared`. If `lossy`, acknowledged changes may be missing, so the copy
+    /// keeps its segments and clients, and drops all objects: their memory may belong to other objects. It then gets a
+    /// new ID. A copy that is ready may have to be made ready again, with `lossy`.
     Prepare { lossy: bool },
     /// Discard the copy that was made ready, and take a new ID: `Reset`.
     Discard(DiscardReason),
@@ -39,6 +41,10 @@ pub enum HaAction {
     HoldChanges(bool),
     /// Forward all requests to this leader, which has taken over.
     Forward(MemberId),
+    /// The hand-over was not completed. Inform whoever has requested it.
+    ReportHandOver(HandOverProblem),
+    /// Follow again with the copy that is ready to serve, or is being made ready.
+    Resume,
 }
 
 /// Why a standby discards its copy.
@@ -61,16 +67,46 @@ pub enum StopReason {
     Superseded,
 }
 
+/// An acknowledgement of a standby.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StandbyAck {
+    /// It acknowledges all changes up to this one. It has applied them, or does so before it handles another event.
+    pub applied: u64,
+    /// The stamp of the last ping whose promise it keeps.
+    pub echo: Option<u64>,
+    /// At this time, on the leader's clock, or later, it found the leader's key in etcd.
+    pub key_seen: Option<u64>,
+    /// It makes its copy ready to serve, and comes closer to it.
+    pub is_preparing: bool,
+}
+
+/// Why a hand-over was not completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandOverProblem {
+    #[error("this master does not lead")]
+    NotLeading,
+    #[error("no standby is in sync")]
+    NoStandby,
+    #[error("the connection to the standby ended")]
+    StandbyGone,
+    #[error("the standby has made no progress for {} ms", .0.as_millis())]
+    NoProgress(Duration),
+    #[error("the leader's key was created again before the standby was elected")]
+    KeyCreatedAgain,
+    #[error("a third master was elected")]
+    OtherElected,
+    #[error("the process has begun to end")]
+    Ending,
+}
+
 /// A message between a leader and a standby, other than changes and snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HaMessage {
     /// Leader: sent at `stamp` on its clock. The standby must not stand for election for `promise`. `last` is the
     /// leader's last change.
     Ping { stamp: u64, promise: Duration, last: u64 },
-    /// Standby: acknowledges all changes up to `applied`. It has applied them, or does so before it handles another event.
-    /// `echo` is the stamp of the last ping whose promise it keeps.
-    /// At `key_seen`, on the leader's clock, or later, it found the leader's key in etcd.
-    Ack { applied: u64, echo: Option<u64>, key_seen: Option<u64> },
+    /// Standby: acknowledges changes, and answers pings.
+    Ack(StandbyAck),
     /// Leader: take over after you have applied change `last`, which is the last one.
     TakeOver { last: u64 },
     /// Standby: ready to serve.

@@ -5,10 +5,11 @@ use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage};
 use crate::engine::ha::config::NotInSyncPolicy;
 use crate::engine::ha::followership::CandidateStep;
 use crate::engine::ha::leadership::Leader;
+use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::{ElectionTxn, Observation, SyncRecord, TxnOutcome};
 use crate::engine::ha::state::{HaCore, OwnLease, REQUEST_TIMEOUT, RoleState};
-use crate::engine::ha::timers::{OWN_RECREATION, SAME_ID_MAX};
+use crate::engine::ha::timers::{NO_RECORD_PAUSE, OWN_RECREATION, SAME_ID_MAX};
 
 impl HaCore {
     pub(super) fn settle_follower(&mut self, now: Mono) {
@@ -25,10 +26,11 @@ impl HaCore {
             CandidateStep::Preparing { .. } => {}
             CandidateStep::Prepared { lossy, expected_sync } => {
                 let is_absent = follower.absent_since.is_some() || is_planted(HaMistake::KeyOverwritten);
-                if !self.is_permitted(lossy, expected_sync) {
-                    self.discard(DiscardReason::Outdated);
+                let is_led = !is_absent && follower.take_over.is_none() && follower.following.is_some();
+                if !self.is_permitted(lossy, expected_sync) || is_led {
+                    self.give_up();
                 } else if is_absent && now >= follower.promised_until {
-                    self.elect(now, lossy);
+                    self.stand(now, lossy);
                 }
             }
             CandidateStep::Electing { lossy, sent, expected_sync } => {
@@ -36,9 +38,9 @@ impl HaCore {
                     return;
                 }
                 if self.is_permitted(lossy, expected_sync) {
-                    self.elect(now, lossy);
+                    self.stand(now, lossy);
                 } else {
-                    self.discard(DiscardReason::Outdated);
+                    self.give_up();
                 }
             }
         }
@@ -52,19 +54,55 @@ impl HaCore {
         let is_led = follower.stream.is_some() && is_bound;
         let is_taking_over = follower.take_over.is_some_and(|last| follower.applied >= last);
         if is_taking_over && is_electable {
-            return self.prepare(false);
+            return self.prepare(now, false);
         }
         let is_overwriting = is_planted(HaMistake::KeyOverwritten) && follower.promised_until != Mono::ZERO;
         let Some(since) = follower.absent_since.or(is_overwriting.then_some(now)) else { return };
-        if is_electable && is_led {
+        let is_record_awaited = self.sync_record().is_none()
+            && now.since(since) < NO_RECORD_PAUSE
+            && !is_planted(HaMistake::KeyOverwritten);
+        let has_handed_over = self.sync_record().is_some_and(|sync| sync.handed_over);
+        if is_electable && is_led && !has_handed_over {
             self.recreate(now, since);
-        } else if is_electable && !is_bound {
-            self.prepare(false);
+        } else if is_electable && !is_bound && !is_record_awaited {
+            self.prepare(now, !self.is_complete());
         } else if let NotInSyncPolicy::PromoteAfter(pause) = self.not_in_sync_policy()
             && (now.since(since) >= pause || self.is_last_copy_gone())
             && !is_led
         {
-            self.prepare(true);
+            self.prepare(now, true);
+        }
+    }
+
+    /// Stands for election with a copy that is ready. If the leader ended before a hand-over was completed, or the records are
+    /// gone, the copy may lack changes by now.
+    fn stand(&mut self, now: Mono, lossy: bool) {
+        if lossy || self.is_complete() { self.elect(now, lossy) } else { self.prepare(now, true) }
+    }
+
+    /// Another master was elected, so this one follows it. A copy without its objects is of no use for that.
+    fn give_up(&mut self) {
+        let RoleState::Standby(follower) = &self.role else { return };
+        match follower.step {
+            CandidateStep::Prepared { lossy: true, .. } | CandidateStep::Electing { lossy: true, .. } => {
+                self.discard(DiscardReason::Outdated);
+            }
+            _ => self.resume(),
+        }
+    }
+
+    /// Goes on following with the copy that was to be made ready, if it has its objects.
+    pub(super) fn resume(&mut self) {
+        let RoleState::Standby(follower) = &mut self.role else { return };
+        let is_whole = match follower.step {
+            CandidateStep::None => false,
+            CandidateStep::Preparing { lossy }
+            | CandidateStep::Prepared { lossy, .. }
+            | CandidateStep::Electing { lossy, .. } => !lossy,
+        };
+        if is_whole {
+            follower.step = CandidateStep::None;
+            self.actions.push(HaAction::Resume);
         }
     }
 
@@ -74,20 +112,22 @@ impl HaCore {
         self.is_electable() || lossy && sync_revision == expected_sync
     }
 
-    fn prepare(&mut self, lossy: bool) {
+    fn prepare(&mut self, now: Mono, lossy: bool) {
         if let RoleState::Standby(follower) = &mut self.role {
             follower.step = CandidateStep::Preparing { lossy };
+            follower.progress_at = now;
             self.actions.push(HaAction::Prepare { lossy });
         }
     }
 
     /// The copy is ready to serve, or cannot be used.
-    pub(super) fn note_preparation(&mut self, ready: bool) {
+    pub(super) fn note_preparation(&mut self, ready: bool, id: MemberId) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let CandidateStep::Preparing { lossy } = follower.step else { return };
         if !ready {
             return self.discard(DiscardReason::Damaged);
         }
+        self.me.id = id;
         let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
         follower.step = CandidateStep::Prepared { lossy, expected_sync };
         if let (Some(_), Some(leader)) = (follower.take_over, follower.stream) {
@@ -101,7 +141,8 @@ impl HaCore {
         let RoleState::Standby(follower) = &mut self.role else { return };
         follower.step = CandidateStep::Electing { lossy, sent: now, expected_sync };
         let when_not_in_sync = Some(self.config.not_in_sync);
-        let mut sync = SyncRecord { when_not_in_sync, ..SyncRecord::alone(&self.me, follower.applied) };
+        let ack = Some(self.config.ack);
+        let mut sync = SyncRecord { when_not_in_sync, ack, ..SyncRecord::alone(&self.me, follower.applied) };
         if let Some((before, _)) = self.seen.as_ref().and_then(|seen| seen.sync.as_ref()).filter(|_| !lossy) {
             // The other standbys still have everything. Changes wait for them until they follow, or are removed from
             // the record.
@@ -124,8 +165,8 @@ impl HaCore {
         }
         follower.recreating = Some(now);
         let address = sync.rpc.clone();
-        let txn = ElectionTxn { address, lease, expected_sync: *revision, sync: sync.clone() };
-        self.actions.push(HaAction::Elect(txn));
+        let sync = SyncRecord { handed_over: false, ..sync.clone() };
+        self.actions.push(HaAction::Elect(ElectionTxn { address, lease, expected_sync: *revision, sync }));
     }
 
     /// Deletes the key that this standby has kept for a leader that is gone. If the leader has bound the key to its own

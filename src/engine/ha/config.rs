@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// When the response to a change is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AckMode {
     /// When all required standbys have the change.
     #[default]
     Sync,
-    /// Without waiting for a standby.
+    /// Without waiting for a standby, unless the change hands out or frees memory.
     Async,
 }
 

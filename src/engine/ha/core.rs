@@ -34,10 +34,11 @@ impl HaCore {
     }
 
     /// A master that has just started with the copy that it had before, whose last change is number `last`. An earlier
-    /// process may have promised not to stand for election.
-    pub fn with_copy(config: HaConfig, me: MemberInfo, now: Mono, last: u64) -> HaCore {
+    /// process may have promised not to stand for election. `is_original`: the copy was written by a master without a cluster,
+    /// so no other copy has later changes.
+    pub fn with_copy(config: HaConfig, me: MemberInfo, now: Mono, last: u64, is_original: bool) -> HaCore {
         let promised_until = now + config.promise;
-        let follower = Follower { applied: last, promised_until, ..Follower::default() };
+        let follower = Follower { applied: last, is_original, promised_until, ..Follower::default() };
         HaCore { role: RoleState::Standby(follower), ..HaCore::new(config, me) }
     }
 
@@ -46,6 +47,11 @@ impl HaCore {
     pub fn handle(&mut self, now: Mono, event: HaEvent, gate: &impl ResponseGate) -> Drain<'_, HaAction> {
         if let RoleState::Leader(leader) = &mut self.role {
             leader.appended = leader.appended.max(gate.appended());
+            // A leader with standbys sends pings, so this process did not run for longer than between two of them.
+            let gap = now.since(std::mem::replace(&mut leader.ran_at, now));
+            if gap >= 2 * self.config.ping_every && !is_planted(HaMistake::StallCounted) {
+                leader.replicas.postpone(gap);
+            }
         }
         self.apply(now, event);
         gate.publish(self.limits());
@@ -56,10 +62,8 @@ impl HaCore {
     fn apply(&mut self, now: Mono, event: HaEvent) {
         match event {
             // These come with each change. Only a hand-over whose successor is ready can become due with them.
-            HaEvent::Received { from, message: HaMessage::Ack { applied, echo, key_seen } } => {
-                self.note_ack(now, from, applied, echo, key_seen);
-            }
-            HaEvent::ChangesReceived { last } => self.acknowledge(last),
+            HaEvent::Received { from, message: HaMessage::Ack(ack) } => self.note_ack(now, from, ack),
+            HaEvent::ChangesReceived { last } => self.acknowledge(now, last),
             HaEvent::Applied { last } => self.note_applied(now, last),
             event => {
                 self.apply_rare(now, event);
@@ -88,11 +92,12 @@ impl HaCore {
             HaEvent::StreamOpened { leader } => self.open_stream(leader),
             HaEvent::StreamClosed { process_gone } => self.close_stream(now, process_gone),
             HaEvent::CopyDamaged => self.discard_damaged(now),
-            HaEvent::Prepared { ready } => self.note_preparation(ready),
+            HaEvent::Preparing => self.note_progress(now),
+            HaEvent::Prepared { ready, id } => self.note_preparation(ready, id),
             HaEvent::Leave => self.leave(),
             HaEvent::StandbyConnected { id, applied } => self.connect_standby(now, id, applied),
             HaEvent::StandbyDisconnected { id } => self.disconnect_standby(id),
-            HaEvent::StepDown => self.step_down(now),
+            HaEvent::StepDown { is_ending } => self.step_down(now, is_ending),
             HaEvent::ChangesHeld { last } => self.ask_to_take_over(now, last),
         }
     }
@@ -115,10 +120,11 @@ impl HaCore {
         let RoleState::Leader(leader) = &self.role else {
             // A former leader's term ends a little later. Until then it must not send a response to a change, whichever of
             // the two limits a thread reads first.
-            return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0) };
+            return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0), replicated: Some(0) };
         };
         let fence = (!leader.has_released()).then(|| self.fence());
-        ResponseLimits { fence, acked: leader.waits_for_standby().then(|| leader.acked()) }
+        let replicated = leader.has_required().then(|| leader.replicas.acked(leader.appended));
+        ResponseLimits { fence, acked: replicated.filter(|_| leader.waits_for_standby()), replicated }
     }
 
     /// The limits are published that make responses wait for the standbys that have begun to join. What may have been

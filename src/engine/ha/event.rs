@@ -45,8 +45,11 @@ pub enum HaEvent {
     Applied { last: u64 },
     /// Standby: the copy is damaged.
     CopyDamaged,
-    /// Standby: the copy is ready to serve, or cannot be used: the result of [`Prepare`](super::HaAction::Prepare).
-    Prepared { ready: bool },
+    /// Standby: the copy has come closer to being ready to serve.
+    Preparing,
+    /// Standby: the copy is ready to serve, or cannot be used: the result of [`Prepare`](super::HaAction::Prepare). It has this
+    /// ID, which is a new one if its objects were dropped.
+    Prepared { ready: bool, id: MemberId },
     /// Standby: this process is about to end. The leader need not wait for it.
     Leave,
 
@@ -54,8 +57,9 @@ pub enum HaEvent {
     StandbyConnected { id: MemberId, applied: u64 },
     /// Leader: the stream to a standby ended.
     StandbyDisconnected { id: MemberId },
-    /// Leader: hand over to a standby in sync, if there is one.
-    StepDown,
+    /// Leader: hand over to a standby in sync, if there is one. `is_ending`: this process is about to end. Ends with the action
+    /// [`Forward`](super::HaAction::Forward) or [`ReportHandOver`](super::HaAction::ReportHandOver).
+    StepDown { is_ending: bool },
     /// Leader: no request changes anything any more, and the last change is number `last`: the result of
     /// [`HoldChanges`](super::HaAction::HoldChanges).
     ChangesHeld { last: u64 },

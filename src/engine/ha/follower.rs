@@ -5,6 +5,7 @@ use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage};
 use crate::engine::ha::config::AckMode;
 use crate::engine::ha::followership::CandidateStep;
 use crate::engine::ha::member::MemberId;
+use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::SyncRecord;
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
 
@@ -12,6 +13,7 @@ impl HaCore {
     pub(super) fn open_stream(&mut self, leader: MemberId) {
         if let RoleState::Standby(follower) = &mut self.role {
             follower.stream = Some(leader);
+            follower.is_original = false;
             follower.take_over = None;
             follower.acknowledged = 0;
             // The stamps of another leader are times on another clock.
@@ -47,12 +49,19 @@ impl HaCore {
     }
 
     /// All changes up to `last` are applied before anything else happens.
-    pub(super) fn acknowledge(&mut self, last: u64) {
+    pub(super) fn acknowledge(&mut self, now: Mono, last: u64) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let Some(leader) = follower.stream else { return };
         follower.acknowledged = last;
-        let ack = HaMessage::Ack { applied: last, echo: follower.echo, key_seen: follower.key_seen_there };
+        let ack = follower.ack(now, last);
         self.actions.push(HaAction::Send(leader, ack));
+    }
+
+    /// The copy has come closer to being ready to serve.
+    pub(super) fn note_progress(&mut self, now: Mono) {
+        if let RoleState::Standby(follower) = &mut self.role {
+            follower.progress_at = now;
+        }
     }
 
     /// The copy contains all changes up to `last`.
@@ -61,7 +70,7 @@ impl HaCore {
         follower.applied = last;
         let is_taking_over = follower.take_over.is_some();
         if follower.acknowledged != last {
-            self.acknowledge(last);
+            self.acknowledge(now, last);
         }
         if is_taking_over {
             self.settle_follower(now);
@@ -98,8 +107,7 @@ impl HaCore {
                 // The ping was sent before now.
                 let age = |seen: Mono| u64::try_from(now.since(seen).as_nanos()).unwrap_or(u64::MAX);
                 follower.key_seen_there = follower.key_seen.map(|seen| stamp.saturating_sub(age(seen)));
-                let applied = follower.applied;
-                let ack = HaMessage::Ack { applied, echo: follower.echo, key_seen: follower.key_seen_there };
+                let ack = follower.ack(now, follower.applied);
                 self.actions.push(HaAction::Send(from, ack));
             }
             HaMessage::TakeOver { last } => follower.take_over = Some(last),
@@ -108,8 +116,11 @@ impl HaCore {
                 follower.promised_until = Mono::ZERO;
                 self.request_observation(now);
             }
-            HaMessage::Cancel => follower.take_over = None,
-            HaMessage::Ack { .. } | HaMessage::Ready | HaMessage::Recreated { .. } | HaMessage::Leave => {}
+            HaMessage::Cancel => {
+                follower.take_over = None;
+                self.resume();
+            }
+            HaMessage::Ack(_) | HaMessage::Ready | HaMessage::Recreated { .. } | HaMessage::Leave => {}
         }
     }
 
@@ -152,7 +163,13 @@ impl HaCore {
     /// Notes since when no master leads, and since when another one leads with this copy's ID.
     fn note_absence(&mut self, now: Mono) {
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
-        follower.absent_since = seen.leader.is_none().then(|| follower.absent_since.unwrap_or(now));
+        // Each creation of the key changes the sync record. So while the record is the same, the key did not exist.
+        let revision = seen.sync_revision();
+        let before = follower
+            .absent_since
+            .filter(|_| follower.absent_revision == revision || is_planted(HaMistake::AbsenceCountedOn));
+        follower.absent_since = seen.leader.is_none().then(|| before.unwrap_or(now));
+        follower.absent_revision = revision;
         let address = self.me.rpc.to_string();
         let has_same_id = seen.sync.as_ref().is_some_and(|(sync, _)| sync.leader == self.me.id)
             && seen.leader.as_ref().is_some_and(|key| key.names_a_master() && key.address != address);

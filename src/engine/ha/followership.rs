@@ -1,7 +1,14 @@
 //! The state of a standby: its leader, its promise and its own candidacy.
 
+use std::time::Duration;
+
 use crate::engine::base::Mono;
+use crate::engine::ha::action::{HaMessage, StandbyAck};
 use crate::engine::ha::member::{MemberId, MemberInfo};
+
+/// A copy that has not come closer to being ready for this long will not be ready. Sorting hundred million objects takes some
+/// ten seconds.
+const PREPARATION_STUCK: Duration = Duration::from_secs(30);
 
 /// The state of a standby.
 #[derive(Debug, Default)]
@@ -10,6 +17,8 @@ pub(super) struct Follower {
     pub stream: Option<MemberId>,
     /// The last change of the leader that the copy contains.
     pub applied: u64,
+    /// The copy was written by a master without a cluster, and has followed no leader.
+    pub is_original: bool,
     /// The last change that was acknowledged over this stream.
     pub acknowledged: u64,
     /// It does not stand for election before this time.
@@ -22,13 +31,16 @@ pub(super) struct Follower {
     pub key_seen_there: Option<u64>,
     /// Since when a master at another address leads with this copy's ID.
     pub same_id_since: Option<Mono>,
-    /// Since when no master leads.
+    /// Since when no master leads, and the mod revision of the sync record since then.
     pub absent_since: Option<Mono>,
+    pub absent_revision: u64,
     /// The leader requested that this standby takes over after this change. Ends with the stream, over which the leader can
     /// cancel it.
     pub take_over: Option<u64>,
     pub recreating: Option<Mono>,
     pub step: CandidateStep,
+    /// When the copy last came closer to being ready.
+    pub progress_at: Mono,
     /// The standbys in the record with which it stands for election.
     pub candidate_list: Vec<MemberId>,
 }
@@ -47,6 +59,17 @@ pub(super) enum CandidateStep {
 }
 
 impl Follower {
+    /// Acknowledges all changes up to `applied`.
+    pub fn ack(&self, now: Mono, applied: u64) -> HaMessage {
+        let is_preparing = matches!(self.step, CandidateStep::Preparing { .. });
+        HaMessage::Ack(StandbyAck {
+            applied,
+            echo: self.echo,
+            key_seen: self.key_seen_there,
+            is_preparing: is_preparing && now.since(self.progress_at) < PREPARATION_STUCK,
+        })
+    }
+
     /// Whether it stands for election.
     pub fn is_candidate(&self) -> bool {
         self.step != CandidateStep::None

@@ -4,26 +4,33 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::ha::action::{HaAction, HaMessage};
+use crate::engine::ha::action::{HaAction, HaMessage, HandOverProblem};
 use crate::engine::ha::config::AckMode;
 use crate::engine::ha::leadership::{HandOver, HandOverStep};
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::record::TxnOutcome;
+use crate::engine::ha::record::{HandOverTxn, SyncRecord, TxnOutcome};
 use crate::engine::ha::state::{HaCore, RoleState};
 
-/// A hand-over that makes no progress for this long is cancelled.
+/// A hand-over that makes no progress for this long is cancelled. A standby that makes its copy ready reports progress with each
+/// answer to a ping.
 pub(super) const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(1500);
 
 impl HaCore {
     /// Begins to hand over to a standby in sync, if there is one.
-    pub(super) fn step_down(&mut self, now: Mono) {
-        let RoleState::Leader(leader) = &mut self.role else { return };
-        if leader.hand_over.is_some() {
+    pub(super) fn step_down(&mut self, now: Mono, is_ending: bool) {
+        let RoleState::Leader(leader) = &mut self.role else {
+            return self.actions.push(HaAction::ReportHandOver(HandOverProblem::NotLeading));
+        };
+        if let Some(hand_over) = &mut leader.hand_over {
+            hand_over.is_final |= is_ending && !is_planted(HaMistake::CancelledAtEnd);
             return;
         }
-        let Some((to, _)) = leader.replicas.best() else { return };
-        leader.hand_over = Some(HandOver { to, last: 0, since: now, step: HandOverStep::Holding });
+        let Some(to) = leader.replicas.best() else {
+            return self.actions.push(HaAction::ReportHandOver(HandOverProblem::NoStandby));
+        };
+        let is_final = is_ending && !is_planted(HaMistake::CancelledAtEnd);
+        leader.hand_over = Some(HandOver { to, last: 0, since: now, step: HandOverStep::Holding, is_final });
         self.actions.push(HaAction::HoldChanges(true));
     }
 
@@ -60,22 +67,32 @@ impl HaCore {
         let Some(hand_over) = leader.hand_over.as_mut().filter(|it| it.step == HandOverStep::Ready) else { return };
         let lacks_changes =
             |id: &MemberId| leader.replicas.get(*id).is_none_or(|replica| replica.acked < hand_over.last);
-        let is_list_known = leader.writing.is_none() && !leader.must_write;
         let waits_for_others = leader.ack == AckMode::Async && !is_planted(HaMistake::ListedNotAwaited);
-        if waits_for_others && (!is_list_known || leader.listed.iter().any(lacks_changes)) {
+        let is_any_late = waits_for_others && (leader.must_write || leader.listed.iter().any(lacks_changes));
+        if leader.writing.is_some() || is_any_late {
             return;
         }
         hand_over.step = HandOverStep::Releasing;
         hand_over.since = now;
+        self.request_deletion();
+    }
+
+    /// The record states that the hand-over was completed, so a copy that it lists lacks nothing.
+    fn request_deletion(&mut self) {
+        let RoleState::Leader(leader) = &self.role else { return };
+        let sync = SyncRecord { handed_over: true, ..self.record(leader, leader.listed.clone()) };
         let address = self.me.rpc.to_string();
-        self.actions.push(HaAction::DeleteKey { view: leader.view, address });
+        let txn = HandOverTxn { view: leader.view, address, expected_sync: leader.sync_revision, sync };
+        self.actions.push(HaAction::DeleteKey(txn));
     }
 
     pub(super) fn note_key_deletion(&mut self, now: Mono, outcome: &TxnOutcome) {
         let RoleState::Leader(leader) = &mut self.role else { return self.request_observation(now) };
         let is_releasing = leader.hand_over.is_some_and(|hand_over| hand_over.step == HandOverStep::Releasing);
         match outcome {
-            TxnOutcome::Done(_) if is_releasing => {
+            TxnOutcome::Done(revision) if is_releasing => {
+                leader.sync_revision = *revision;
+                leader.written_at = now;
                 leader.key_lease = 0;
                 leader.is_key_gone = true;
                 self.release(now);
@@ -89,16 +106,16 @@ impl HaCore {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = leader.hand_over else { return };
         match hand_over.step {
+            HandOverStep::Released if leader.view > before && hand_over.is_final => {
+                // Another standby has created the key for this master.
+                self.request_deletion();
+            }
             HandOverStep::Released if leader.view > before => {
                 // The successor did not create the key, and this master has.
-                leader.hand_over = None;
-                self.cancel_hand_over(now, hand_over.to);
+                self.cancel_hand_over(now, HandOverProblem::KeyCreatedAgain);
             }
             HandOverStep::Releasing if leader.is_key_gone => self.release(now),
-            HandOverStep::Releasing => {
-                let address = self.me.rpc.to_string();
-                self.actions.push(HaAction::DeleteKey { view: leader.view, address });
-            }
+            HandOverStep::Releasing => self.request_deletion(),
             _ => {}
         }
     }
@@ -112,26 +129,41 @@ impl HaCore {
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::Released));
     }
 
-    /// Cancels a hand-over whose standby is gone, or takes too long.
+    /// Ends a hand-over whose standby is gone, or makes no progress.
     pub(super) fn advance_hand_over(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &mut self.role else { return };
-        let Some(hand_over) = leader.hand_over else { return };
+        let Some(hand_over) = &mut leader.hand_over else { return };
         let is_gone = !leader.replicas.get(hand_over.to).is_some_and(|replica| replica.is_connected);
         let is_late = now.since(hand_over.since) >= HAND_OVER_TIMEOUT;
-        if matches!(hand_over.step, HandOverStep::Preparing | HandOverStep::Ready) && (is_gone || is_late) {
-            leader.hand_over = None;
-            return self.cancel_hand_over(now, hand_over.to);
+        let is_waiting = matches!(hand_over.step, HandOverStep::Releasing | HandOverStep::Released);
+        if is_waiting && is_late && hand_over.is_final {
+            return self.actions.push(HaAction::ReportHandOver(HandOverProblem::NoProgress(HAND_OVER_TIMEOUT)));
         }
+        if !matches!(hand_over.step, HandOverStep::Preparing | HandOverStep::Ready) || !is_gone && !is_late {
+            return self.delete_key(now);
+        }
+        let problem =
+            if is_gone { HandOverProblem::StandbyGone } else { HandOverProblem::NoProgress(HAND_OVER_TIMEOUT) };
+        if !hand_over.is_final {
+            return self.cancel_hand_over(now, problem);
+        }
+        if is_gone && let Some(other) = leader.replicas.best().filter(|other| *other != hand_over.to) {
+            (hand_over.to, hand_over.since, hand_over.step) = (other, now, HandOverStep::Preparing);
+            let take_over = HaMessage::TakeOver { last: hand_over.last };
+            return self.actions.push(HaAction::Send(other, take_over));
+        }
+        self.actions.push(HaAction::ReportHandOver(problem));
         self.delete_key(now);
     }
 
-    /// The standby's copy may be ready to serve, and then follows no more changes.
-    pub(super) fn cancel_hand_over(&mut self, now: Mono, to: MemberId) {
-        if let RoleState::Leader(leader) = &mut self.role {
-            leader.replicas.leave(to);
-        }
+    /// This master keeps leading. The standby's copy may be ready to serve. It follows again when it has connected again.
+    pub(super) fn cancel_hand_over(&mut self, now: Mono, problem: HandOverProblem) {
+        let RoleState::Leader(leader) = &mut self.role else { return };
+        let Some(HandOver { to, .. }) = leader.hand_over.take() else { return };
+        leader.replicas.leave(to);
         self.actions.push(HaAction::Send(to, HaMessage::Cancel));
         self.actions.push(HaAction::HoldChanges(false));
+        self.actions.push(HaAction::ReportHandOver(problem));
         self.request_observation(now);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::ha::action::{HaAction, HaMessage, StopReason};
+use crate::engine::ha::action::{HaAction, HaMessage, HandOverProblem, StandbyAck, StopReason};
 use crate::engine::ha::leadership::HandOverStep;
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
@@ -26,7 +26,9 @@ impl HaCore {
     pub(super) fn settle_leader(&mut self, now: Mono) {
         self.ping_standbys(now);
         let RoleState::Leader(leader) = &mut self.role else { return };
-        leader.replicas.expire(now, self.config.standby_timeout);
+        // The copy of a standby that takes over does not change any more. A call that was admitted before may add a change.
+        let successor = leader.hand_over.map(|hand_over| hand_over.to);
+        leader.replicas.expire(now, self.config.standby_timeout, leader.appended, successor);
         if leader.writing.is_none() && !leader.must_write {
             leader.replicas.release_unlisted(&leader.listed);
         }
@@ -48,19 +50,21 @@ impl HaCore {
         self.actions.extend(connected.map(|(id, _)| HaAction::Send(id, ping)));
     }
 
-    /// A standby acknowledges all changes up to `applied`. `echo` and `key_seen`: see [`HaMessage::Ack`].
-    pub(super) fn note_ack(
-        &mut self,
-        now: Mono,
-        from: MemberId,
-        applied: u64,
-        echo: Option<u64>,
-        key_seen: Option<u64>,
-    ) {
+    /// A standby acknowledges changes.
+    pub(super) fn note_ack(&mut self, now: Mono, from: MemberId, ack: StandbyAck) {
         let RoleState::Leader(leader) = &mut self.role else { return };
-        leader.key_seen = leader.key_seen.max(Mono(key_seen.unwrap_or(0)).min(now));
-        leader.replicas.ack(now, from, applied.min(leader.appended), leader.appended);
-        if let Some(stamp) = echo {
+        leader.key_seen = leader.key_seen.max(Mono(ack.key_seen.unwrap_or(0)).min(now));
+        // No record without it is on its way.
+        let is_listed = leader.writing.is_none() && !leader.must_write && leader.listed.contains(&from);
+        leader.replicas.ack(now, from, ack.applied.min(leader.appended), leader.appended, is_listed);
+        if let Some(hand_over) = &mut leader.hand_over
+            && hand_over.to == from
+            && hand_over.step == HandOverStep::Preparing
+            && ack.is_preparing
+        {
+            hand_over.since = now;
+        }
+        if let Some(stamp) = ack.echo {
             let sent = if is_planted(HaMistake::MeasuredFromReceipt) { now } else { Mono(stamp).min(now) };
             leader.replicas.promise(from, sent + self.config.promise);
         }
@@ -86,7 +90,7 @@ impl HaCore {
             }
             HaMessage::Leave => leader.replicas.leave(from),
             HaMessage::Ready => self.note_ready(now, from),
-            HaMessage::Ack { .. }
+            HaMessage::Ack(_)
             | HaMessage::Ping { .. }
             | HaMessage::TakeOver { .. }
             | HaMessage::Released
@@ -104,7 +108,10 @@ impl HaCore {
                     self.actions.push(HaAction::Forward(successor));
                 }
             }
-            _ => {
+            (hand_over, _) => {
+                if hand_over.is_some() {
+                    self.actions.push(HaAction::ReportHandOver(HandOverProblem::OtherElected));
+                }
                 self.role = RoleState::Resetting;
                 self.actions.push(HaAction::StopServing(StopReason::Superseded));
             }

@@ -29,7 +29,10 @@ pub(super) struct Leader {
     pub must_write: bool,
     /// The last change of the state.
     pub appended: u64,
-    pub writing: Option<Mono>,
+    /// When the core last handled an event.
+    pub ran_at: Mono,
+    /// The write of the sync record whose result is awaited.
+    pub writing: Option<SyncWrite>,
     pub electing: Option<Mono>,
     /// When a request to etcd that failed at once may be repeated.
     pub retry_at: Mono,
@@ -53,6 +56,7 @@ impl Leader {
             alone_since: Some(appended),
             must_write: false,
             appended,
+            ran_at: now,
             writing: None,
             electing: None,
             retry_at: Mono::ZERO,
@@ -83,7 +87,12 @@ impl Leader {
     pub fn waits_for_standby(&self) -> bool {
         let is_awaited =
             self.ack == AckMode::Sync || self.is_handing_over() && !is_planted(HaMistake::HandOverNotAwaited);
-        is_awaited && self.replicas.iter().any(|(_, replica)| replica.is_required())
+        is_awaited && self.has_required()
+    }
+
+    /// Whether a standby is required.
+    pub fn has_required(&self) -> bool {
+        self.replicas.iter().any(|(_, replica)| replica.is_required())
     }
 
     /// Whether the sync record lists the standbys that it should list.
@@ -98,14 +107,26 @@ impl Leader {
     }
 }
 
+/// A write of the sync record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SyncWrite {
+    pub sent: Mono,
+    /// The revision that it compares.
+    pub expected_sync: u64,
+}
+
 /// A hand-over in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandOver {
     pub to: MemberId,
     /// The last change before the hand-over. 0 until changes are held.
     pub last: u64,
+    /// When the step began, or the standby last made progress.
     pub since: Mono,
     pub step: HandOverStep,
+    /// The process is about to end, so the hand-over is never cancelled: changes stay held, and a standby that is late still
+    /// has everything.
+    pub is_final: bool,
 }
 
 /// How far a hand-over has come.

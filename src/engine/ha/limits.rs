@@ -10,6 +10,9 @@ pub struct ResponseLimits {
     pub fence: Option<Mono>,
     /// Responses to changes up to this one may be sent. `None`: they wait for no standby.
     pub acked: Option<u64>,
+    /// The required standbys have all changes up to this one, and so has every master that is elected. Responses to changes that
+    /// hand out or free memory wait for this in every mode. `None`: no standby is required.
+    pub replicated: Option<u64>,
 }
 
 /// The changes of the state, and the threads that respond to requests.

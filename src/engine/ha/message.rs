@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut};
 
 use crate::engine::base::{ClientId, Unix};
-use crate::engine::ha::action::HaMessage;
+use crate::engine::ha::action::{HaMessage, StandbyAck};
 
 /// A payload is not what its frame says. The stream must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,10 +34,11 @@ impl HaMessage {
                 out.put_u64_le(u64::try_from(promise.as_millis()).unwrap_or(u64::MAX));
                 out.put_u64_le(last);
             }
-            HaMessage::Ack { applied, echo, key_seen } => {
+            HaMessage::Ack(StandbyAck { applied, echo, key_seen, is_preparing }) => {
                 out.put_u8(tag::ACK);
                 out.put_u64_le(applied);
-                out.put_u8(u8::from(echo.is_some()) | u8::from(key_seen.is_some()) << 1);
+                let flags = [echo.is_some(), key_seen.is_some(), is_preparing];
+                out.put_u8((0..).zip(flags).fold(0, |byte, (bit, flag)| byte | u8::from(flag) << bit));
                 out.put_u64_le(echo.unwrap_or(0));
                 out.put_u64_le(key_seen.unwrap_or(0));
             }
@@ -74,7 +75,8 @@ impl HaMessage {
                 let stamp = number(input)?;
                 let seen = number(input)?;
                 let given = |bit: u8, value: u64| (flags & bit != 0).then_some(value);
-                HaMessage::Ack { applied, echo: given(1, stamp), key_seen: given(2, seen) }
+                let (echo, key_seen) = (given(1, stamp), given(2, seen));
+                HaMessage::Ack(StandbyAck { applied, echo, key_seen, is_preparing: flags & 4 != 0 })
             }
             tag::TAKE_OVER => HaMessage::TakeOver { last: number(input)? },
             tag::READY => HaMessage::Ready,
@@ -242,8 +244,8 @@ mod tests {
     fn messages_round_trip_and_no_other_length_is_accepted() {
         for message in [
             HaMessage::Ping { stamp: 1, promise: Duration::from_millis(1500), last: 3 },
-            HaMessage::Ack { applied: 4, echo: Some(5), key_seen: None },
-            HaMessage::Ack { applied: 4, echo: None, key_seen: Some(6) },
+            HaMessage::Ack(StandbyAck { applied: 4, echo: Some(5), ..StandbyAck::default() }),
+            HaMessage::Ack(StandbyAck { applied: 4, key_seen: Some(6), is_preparing: true, ..StandbyAck::default() }),
             HaMessage::TakeOver { last: 6 },
             HaMessage::Ready,
             HaMessage::Released,

@@ -15,10 +15,18 @@ pub enum HaMistake {
     KeyOverwritten,
     /// A proof counts from the time at which its confirmation was received.
     MeasuredFromReceipt,
+    /// The time without a leader is counted on, although a master has led meanwhile.
+    AbsenceCountedOn,
     /// A standby that does not acknowledge is no longer waited for, but stays in the sync record.
     SyncFlagKept,
+    /// Time in which the leader did not run counts against its standbys.
+    StallCounted,
     /// A standby acknowledges changes that its data directory does not have yet.
     AcknowledgedBeforeStored,
+    /// A copy that may lack changes keeps its objects when it is promoted.
+    LossyObjectsKept,
+    /// A process that is about to end cancels a hand-over that takes long.
+    CancelledAtEnd,
     /// With asynchronous acknowledgements, a response to a change does not wait for the standby that takes over.
     HandOverNotAwaited,
     /// With asynchronous acknowledgements, a hand-over does not wait for the other standbys in the sync record.

@@ -97,7 +97,9 @@ impl HaCore {
         }
         let sync = self.sync_record()?;
         if sync.includes(self.me.id) {
-            return None;
+            let is_complete = sync.is_complete(self.me.id, self.config.ack);
+            return (!is_complete)
+                .then(|| "--ha-ack async: a failover drops all objects, a hand-over does not".to_owned());
         }
         let why = match sync.alone_since {
             Some(last) => format!("not in sync: the leader has answered without a standby since change {last}"),
@@ -106,7 +108,7 @@ impl HaCore {
         let then = match self.not_in_sync_policy() {
             NotInSyncPolicy::Wait => "without a leader, it waits for a master that is in sync".to_owned(),
             NotInSyncPolicy::PromoteAfter(pause) => {
-                format!("without a leader, it is promoted after {} s and may lose changes", pause.as_secs())
+                format!("without a leader, it is promoted after {} s and drops all objects", pause.as_secs())
             }
         };
         Some(format!("{why}; {then} (--when-not-in-sync)"))
@@ -125,9 +127,17 @@ impl HaCore {
         Some(sync)
     }
 
-    /// Whether the sync record, as last read, permits this master's election without loss.
+    /// Whether the sync record, as last read, permits this master's election at once.
     pub(super) fn is_electable(&self) -> bool {
         self.sync_record().is_none_or(|sync| sync.includes(self.me.id))
+    }
+
+    /// Whether this standby's copy certainly contains everything that was acknowledged. Without a record, only a copy lacks nothing
+    /// that is empty or that has been in no cluster.
+    pub(super) fn is_complete(&self) -> bool {
+        let RoleState::Standby(follower) = &self.role else { return false };
+        self.sync_record()
+            .map_or(follower.applied == 0 || follower.is_original, |sync| sync.is_complete(self.me.id, self.config.ack))
     }
 
     /// What this master does while it is not in sync: the later promotion of its own policy and the leader's.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::engine::base::HostPort;
-use crate::engine::ha::config::NotInSyncPolicy;
+use crate::engine::ha::config::{AckMode, NotInSyncPolicy};
 use crate::engine::ha::member::{MemberId, MemberInfo};
 
 /// The key that upstream's clients read.
@@ -33,7 +33,7 @@ impl LeaderKey {
     }
 }
 
-/// Which masters have everything that was acknowledged.
+/// Which masters have everything that was acknowledged, or can be elected at least.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncRecord {
     /// Version of this format: [`SyncRecord::FORMAT`].
@@ -52,6 +52,12 @@ pub struct SyncRecord {
     /// The policy of the leader, which counts on it for its fence. `None`: written by a release that does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_not_in_sync: Option<NotInSyncPolicy>,
+    /// When the leader sends responses. `None`: written by a release that does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack: Option<AckMode>,
+    /// The leader has handed over: it answers nothing any more, and all listed copies have its last change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub handed_over: bool,
 }
 
 impl SyncRecord {
@@ -68,12 +74,21 @@ impl SyncRecord {
             in_sync: Vec::new(),
             alone_since: Some(last),
             when_not_in_sync: None,
+            ack: None,
+            handed_over: false,
         }
     }
 
-    /// Whether this copy contains everything that was acknowledged.
+    /// Whether it lists this copy, which can be elected.
     pub fn includes(&self, id: MemberId) -> bool {
         self.leader == id || self.in_sync.contains(&id)
+    }
+
+    /// Whether this copy contains everything that was acknowledged. A copy of a leader that does not wait for its standbys
+    /// may lack changes, until the leader has handed over. `default` is the mode of a record without one.
+    pub fn is_complete(&self, id: MemberId, default: AckMode) -> bool {
+        let is_acknowledged = self.handed_over || self.ack.unwrap_or(default) == AckMode::Sync;
+        self.leader == id || self.in_sync.contains(&id) && is_acknowledged
     }
 
     /// The leader, if its addresses can be parsed.
@@ -122,6 +137,17 @@ pub struct SyncTxn {
     pub sync: SyncRecord,
     /// Also binds the leader's key, which keeps its value, to this lease.
     pub lease: Option<i64>,
+}
+
+/// Deletes the leader's key and writes the sync record, if neither it nor the leader was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandOverTxn {
+    /// Create revision of the leader's key.
+    pub view: u64,
+    /// Value of the leader's key.
+    pub address: String,
+    pub expected_sync: u64,
+    pub sync: SyncRecord,
 }
 
 /// The result of a transaction.

@@ -84,8 +84,9 @@ impl ReplicaSet {
         }
     }
 
-    /// A standby acknowledges all changes up to `applied`. `appended` is the leader's last change.
-    pub fn ack(&mut self, now: Mono, id: MemberId, applied: u64, appended: u64) {
+    /// A standby acknowledges all changes up to `applied`. `appended` is the leader's last change. `is_listed`: the sync record
+    /// lists it, and no record without it can still be written.
+    pub fn ack(&mut self, now: Mono, id: MemberId, applied: u64, appended: u64, is_listed: bool) {
         let Some(replica) = self.members.get_mut(&id) else { return };
         let is_progress = applied > replica.acked || applied >= appended;
         if is_progress {
@@ -95,6 +96,9 @@ impl ReplicaSet {
         match replica.phase {
             ReplicaPhase::Following if is_progress && !replica.is_leaving && replica.acked + LAG_MAX >= appended => {
                 replica.phase = ReplicaPhase::Joining { from: None };
+            }
+            ReplicaPhase::Leaving if is_progress && !replica.is_leaving && is_listed => {
+                replica.phase = ReplicaPhase::InSync;
             }
             _ => {}
         }
@@ -130,13 +134,22 @@ impl ReplicaSet {
         }
     }
 
-    /// Marks the required standbys that have not acknowledged for `timeout`.
-    pub fn expire(&mut self, now: Mono, timeout: Duration) {
-        for replica in self.members.values_mut() {
-            if replica.is_required() && now.since(replica.progress_at) >= timeout {
+    /// Marks the required standbys that have not acknowledged for `timeout`, although they lack changes: `appended` is the
+    /// leader's last one. A standby that has everything stays in the sync record, so that it can be elected. So does `successor`, which
+    /// takes over.
+    pub fn expire(&mut self, now: Mono, timeout: Duration, appended: u64, successor: Option<MemberId>) {
+        for (id, replica) in &mut self.members {
+            let lacks_changes = replica.acked < appended || matches!(replica.phase, ReplicaPhase::Joining { .. });
+            let is_late = now.since(replica.progress_at) >= timeout && Some(*id) != successor;
+            if replica.is_required() && lacks_changes && is_late {
                 replica.phase = ReplicaPhase::Leaving;
             }
         }
+    }
+
+    /// The leader did not run for `gap`, and could not receive acknowledgements.
+    pub fn postpone(&mut self, gap: Duration) {
+        self.members.values_mut().for_each(|replica| replica.progress_at = replica.progress_at + gap);
     }
 
     /// The sync record lists exactly these standbys, and no write of another one can still succeed. Responses need not
@@ -208,10 +221,10 @@ impl ReplicaSet {
     }
 
     /// The connected standby in sync that has acknowledged most.
-    pub fn best(&self) -> Option<(MemberId, Replica)> {
+    pub fn best(&self) -> Option<MemberId> {
         let ready = |replica: &Replica| replica.is_connected && replica.phase == ReplicaPhase::InSync;
         let members = self.members.iter().filter(|(_, replica)| ready(replica));
-        members.max_by_key(|(_, replica)| replica.acked).map(|(id, replica)| (*id, *replica))
+        members.max_by_key(|(_, replica)| replica.acked).map(|(id, _)| *id)
     }
 
     /// The standby with this ID, if it is connected or required.
@@ -231,11 +244,30 @@ mod tests {
 
     const ID: MemberId = MemberId(2);
 
+    #[test]
+    fn a_standby_that_is_late_stays_while_it_lacks_nothing_and_returns_if_it_acknowledges() {
+        let (mut set, timeout) = (in_sync(), Duration::from_secs(1));
+        let late = Mono::ZERO + timeout;
+        set.expire(late, timeout, 5, None);
+        assert!(set.wanted().eq([ID]), "no response waits for it");
+        set.postpone(timeout);
+        set.expire(late, timeout, 6, None);
+        assert!(set.wanted().eq([ID]), "the leader did not run");
+        set.expire(late + timeout, timeout, 6, Some(ID));
+        assert!(set.wanted().eq([ID]), "it takes over");
+        set.expire(late + timeout, timeout, 6, None);
+        assert_eq!(set.wanted().count(), 0);
+        set.ack(late + timeout, ID, 6, 6, false);
+        assert_eq!(set.wanted().count(), 0, "a record without it may have been written");
+        set.ack(late + timeout, ID, 6, 6, true);
+        assert!(set.wanted().eq([ID]));
+    }
+
     /// A standby in sync.
     fn in_sync() -> ReplicaSet {
         let mut set = ReplicaSet::default();
         set.connect(Mono::ZERO, ID, 0);
-        set.ack(Mono::ZERO, ID, 5, 5);
+        set.ack(Mono::ZERO, ID, 5, 5, false);
         set.require_from(5);
         assert!(set.wanted().eq([ID]));
         set.list(&[ID]);
@@ -249,12 +281,12 @@ mod tests {
         assert_eq!(set.wanted().count(), 0);
         set.list(&[]);
         // Its process goes on for a moment.
-        set.ack(Mono::ZERO, ID, 6, 6);
+        set.ack(Mono::ZERO, ID, 6, 6, true);
         set.require_from(6);
         assert!(set.wanted().count() == 0 && set.acked(9) == 9, "nothing waits for it");
         set.disconnect(ID);
         set.connect(Mono::ZERO, ID, 6);
-        set.ack(Mono::ZERO, ID, 6, 6);
+        set.ack(Mono::ZERO, ID, 6, 6, false);
         set.require_from(6);
         assert!(set.wanted().eq([ID]));
     }

@@ -1,28 +1,29 @@
 //! A leader's records in etcd: it keeps the sync record up to date, and creates its key again after it has expired.
 
 use crate::engine::base::Mono;
-use crate::engine::ha::action::HaAction;
+use crate::engine::ha::action::{HaAction, HandOverProblem};
 use crate::engine::ha::hand_over::HAND_OVER_TIMEOUT;
-use crate::engine::ha::leadership::{HandOverStep, Leader};
+use crate::engine::ha::leadership::{HandOverStep, Leader, SyncWrite};
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::record::{ElectionTxn, SyncRecord, SyncTxn, TxnOutcome};
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RETRY_PAUSE, RoleState};
 
 impl HaCore {
-    fn record(&self, leader: &Leader, in_sync: Vec<MemberId>) -> SyncRecord {
+    pub(super) fn record(&self, leader: &Leader, in_sync: Vec<MemberId>) -> SyncRecord {
         let alone_since = in_sync.is_empty().then(|| leader.alone_since.unwrap_or(leader.appended));
         let when_not_in_sync = Some(self.config.not_in_sync);
-        SyncRecord { in_sync, alone_since, when_not_in_sync, ..SyncRecord::alone(&self.me, 0) }
+        let ack = Some(self.config.ack);
+        SyncRecord { in_sync, alone_since, when_not_in_sync, ack, ..SyncRecord::alone(&self.me, 0) }
     }
 
     /// Writes the sync record, if it must change and can be written now.
     pub(super) fn write_sync_record(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &self.role else { return };
-        let is_writing = leader.writing.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
+        let is_writing = leader.writing.is_some_and(|write| now.since(write.sent) < REQUEST_TIMEOUT);
         // A standby has created the key again. If it leaves the record, its promises do not count any more.
         let lease = self.live_lease(now).filter(|id| leader.key_lease != 0 && leader.key_lease != *id);
         let is_needed = leader.must_write || !leader.lists_wanted() || lease.is_some();
-        if is_writing || !is_needed || now < leader.retry_at || leader.is_key_gone || leader.hand_over.is_some() {
+        if is_writing || !is_needed || now < leader.retry_at || leader.is_key_gone || leader.has_released() {
             return;
         }
         let txn = SyncTxn {
@@ -34,7 +35,7 @@ impl HaCore {
         };
         self.actions.push(HaAction::WriteSync(txn));
         if let RoleState::Leader(leader) = &mut self.role {
-            leader.writing = Some(now);
+            leader.writing = Some(SyncWrite { sent: now, expected_sync: leader.sync_revision });
         }
     }
 
@@ -45,10 +46,13 @@ impl HaCore {
 
     pub(super) fn note_sync_write(&mut self, now: Mono, txn: &SyncTxn, outcome: &TxnOutcome) {
         let RoleState::Leader(leader) = &mut self.role else { return };
+        if leader.writing.is_some_and(|write| write.expected_sync == txn.expected_sync) {
+            leader.writing = None;
+        }
         if txn.expected_sync != leader.sync_revision {
+            // The record was changed before it, or has been read since.
             return;
         }
-        leader.writing = None;
         if !matches!(outcome, TxnOutcome::Done(_)) {
             leader.retry_at = now + RETRY_PAUSE;
         }
@@ -77,7 +81,7 @@ impl HaCore {
         let is_electing = leader.electing.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
         let is_left = leader.hand_over.is_some_and(|hand_over| match hand_over.step {
             HandOverStep::Holding | HandOverStep::Preparing | HandOverStep::Ready => false,
-            HandOverStep::Released => now.since(hand_over.since) < HAND_OVER_TIMEOUT,
+            HandOverStep::Released => hand_over.is_final || now.since(hand_over.since) < HAND_OVER_TIMEOUT,
             HandOverStep::Releasing | HandOverStep::Done => true,
         });
         if !leader.is_key_gone || is_electing || is_left || now < leader.retry_at {
@@ -110,8 +114,8 @@ impl HaCore {
             leader.is_key_gone = false;
             leader.key_lease = txn.lease;
             leader.written_at = now;
-            if let Some(hand_over) = leader.hand_over.take() {
-                self.cancel_hand_over(now, hand_over.to);
+            if leader.hand_over.is_some_and(|hand_over| !hand_over.is_final) {
+                self.cancel_hand_over(now, HandOverProblem::KeyCreatedAgain);
             }
         }
         // Confirms which lease the key has.

@@ -68,7 +68,7 @@ impl Master {
 
     /// Makes its copy ready, and is elected in `view`.
     fn win(&mut self, view: u64) {
-        self.handle(at(410), HaEvent::Prepared { ready: true });
+        self.handle(at(410), HaEvent::Prepared { ready: true, id: MemberId(1) });
         let txn = self.take_elections().pop().expect("it stands for election");
         self.handle(at(420), HaEvent::Elected { txn, outcome: TxnOutcome::Done(view) });
     }
@@ -85,23 +85,194 @@ fn started(config: HaConfig, sync: Option<SyncRecord>, leader: Option<LeaderKey>
     master
 }
 
+/// A master whose earlier process led without a standby.
+fn restarted(config: HaConfig) -> Master {
+    started(config, Some(SyncRecord::alone(&member(1), 0)), None)
+}
+
+/// A master of a cluster without records, for long enough that it may stand for election.
+fn first(config: HaConfig) -> Master {
+    let mut master = started(config, None, None);
+    assert_eq!(master.take_actions(), [], "a leader may be alive, whose records are lost");
+    for ms in [900, 1400, 1900, 2400, 2900, 3399] {
+        master.handle(at(ms), HaEvent::LeaseRenewed { sent: at(ms), lease: 1, renewed: Some(true) });
+    }
+    master.take_actions();
+    master.handle(at(3400), HaEvent::Timeout);
+    master
+}
+
 #[test]
 fn the_first_master_leads_until_its_lease_counted_from_the_request_ends() {
-    let mut master = started(HaConfig::default(), None, None);
-    assert_eq!(master.take_actions(), [HaAction::Prepare { lossy: false }]);
-    master.handle(at(410), HaEvent::Prepared { ready: true });
-    let [HaAction::Elect(txn)] = &master.take_actions()[..] else { panic!("it stands for election") };
+    let mut master = first(HaConfig::default());
+    assert!(master.take_actions().contains(&HaAction::Prepare { lossy: false }));
+    master.handle(at(3410), HaEvent::Prepared { ready: true, id: MemberId(1) });
+    let txn = master.take_elections().pop().expect("it stands for election");
     assert_eq!((txn.expected_sync, &txn.address[..], txn.lease), (0, "host-1:1", 1));
     assert_eq!(master.core.fence(), Mono::ZERO);
-    let txn = txn.clone();
-    master.handle(at(420), HaEvent::Elected { txn, outcome: TxnOutcome::Done(6) });
+    master.handle(at(3420), HaEvent::Elected { txn, outcome: TxnOutcome::Done(6) });
     assert!(master.take_actions().contains(&HaAction::Serve { view: 6 }));
     let config = HaConfig::default();
-    assert_eq!(master.core.fence(), at(0) + config.lease_ttl - config.margin);
-    master.handle(at(1000), HaEvent::LeaseRenewed { sent: at(900), lease: 1, renewed: Some(true) });
-    assert_eq!(master.core.fence(), at(900) + config.lease_ttl - config.margin);
-    master.handle(at(1500), HaEvent::LeaseRenewed { sent: at(1400), lease: 1, renewed: Some(false) });
-    assert!(master.core.fence() <= at(1500));
+    assert_eq!(master.core.fence(), at(3399) + config.lease_ttl - config.margin);
+    master.handle(at(4000), HaEvent::LeaseRenewed { sent: at(3900), lease: 1, renewed: Some(true) });
+    assert_eq!(master.core.fence(), at(3900) + config.lease_ttl - config.margin);
+    master.handle(at(4500), HaEvent::LeaseRenewed { sent: at(4400), lease: 1, renewed: Some(false) });
+    assert!(master.core.fence() <= at(4500));
+}
+
+/// The first transaction of a leader since its actions were last taken that writes the sync record.
+fn sync_write(master: &mut Master) -> Option<SyncTxn> {
+    master.take_actions().into_iter().find_map(|action| match action {
+        HaAction::WriteSync(txn) => Some(txn),
+        _ => None,
+    })
+}
+
+/// A leader with the standbys 2 and 3 in sync, which have its last change, number 7.
+fn with_standbys(ack: AckMode) -> Master {
+    let mut master = restarted(HaConfig { ack, ..HaConfig::default() });
+    master.win(5);
+    for id in [2, 3] {
+        master.handle(at(430), HaEvent::StandbyConnected { id: MemberId(id), applied: 0 });
+        master.receive(id, HaMessage::Ack(StandbyAck::default()));
+        let txn = sync_write(&mut master).expect("the standby is added");
+        master.handle(at(440), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(5 + id) });
+    }
+    master.take_actions();
+    master
+}
+
+#[test]
+fn a_copy_that_may_lack_changes_drops_its_objects() {
+    let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
+    let of = |ack, handed_over| Some(SyncRecord { ack: Some(ack), handed_over, ..list.clone() });
+    let cases = [
+        (of(AckMode::Sync, false), false),
+        (of(AckMode::Async, false), true),
+        (of(AckMode::Async, true), false),
+        (Some(SyncRecord::alone(&member(1), 9)), false),
+    ];
+    for (sync, lossy) in cases {
+        let mut master = started(HaConfig::default(), sync.clone(), None);
+        assert!(master.take_actions().contains(&HaAction::Prepare { lossy }), "{sync:?}");
+    }
+}
+
+#[test]
+fn without_a_record_only_a_copy_lacks_nothing_that_was_in_no_cluster() {
+    for (last, is_original, lossy) in [(9, false, true), (9, true, false), (0, false, false)] {
+        let core = HaCore::with_copy(HaConfig::default(), member(1), at(0), last, is_original);
+        let mut master = Master { core, actions: Vec::new() };
+        master.handle(at(0), HaEvent::Observed { sent: at(0), seen: Observation::default() });
+        master.take_actions();
+        master.handle(at(3000), HaEvent::Timeout);
+        assert!(master.take_actions().contains(&HaAction::Prepare { lossy }), "{last} {is_original}");
+    }
+}
+
+#[test]
+fn a_copy_that_is_ready_drops_its_objects_if_the_hand_over_was_not_completed() {
+    let sync = SyncRecord { in_sync: vec![MemberId(1)], ack: Some(AckMode::Async), ..SyncRecord::alone(&member(2), 9) };
+    for handed_over in [true, false] {
+        let mut master = started(HaConfig::default(), Some(sync.clone()), key("host-2:1", 2));
+        master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2) });
+        master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 7 } });
+        master.handle(at(420), HaEvent::Applied { last: 7 });
+        assert!(master.take_actions().contains(&HaAction::Prepare { lossy: false }));
+        master.handle(at(430), HaEvent::Prepared { ready: true, id: MemberId(1) });
+        let sync = Some((SyncRecord { handed_over, ..sync.clone() }, 6));
+        master.handle(
+            at(440),
+            HaEvent::Observed { sent: at(435), seen: Observation { revision: 6, leader: None, sync } },
+        );
+        let actions = master.take_actions();
+        assert_eq!(actions.contains(&HaAction::Prepare { lossy: true }), !handed_over, "{actions:?}");
+        assert_eq!(actions.iter().any(|action| matches!(action, HaAction::Elect(_))), handed_over, "{actions:?}");
+    }
+}
+
+#[test]
+fn a_copy_whose_hand_over_is_cancelled_follows_again() {
+    for is_ready in [true, false] {
+        let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
+        let mut master = started(HaConfig::default(), Some(list), key("host-2:1", 2));
+        master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2) });
+        master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 0 } });
+        master.handle(at(415), HaEvent::Timeout);
+        if is_ready {
+            master.handle(at(420), HaEvent::Prepared { ready: true, id: MemberId(1) });
+        }
+        master.take_actions();
+        master.handle(at(430), HaEvent::Received { from: MemberId(2), message: HaMessage::Cancel });
+        assert!(master.take_actions().contains(&HaAction::Resume));
+        assert_eq!((master.core.role(), master.core.me().id), (HaRole::Standby, MemberId(1)));
+    }
+}
+
+#[test]
+fn a_hand_over_takes_as_long_as_the_standby_makes_progress_and_is_never_cancelled_at_the_end() {
+    for is_ending in [false, true] {
+        let mut master = with_standbys(AckMode::Sync);
+        master.handle(at(450), HaEvent::StepDown { is_ending });
+        master.handle(at(460), HaEvent::ChangesHeld { last: 7 });
+        for ms in (500..60_000).step_by(500) {
+            let ack = StandbyAck { applied: 7, is_preparing: true, ..StandbyAck::default() };
+            master.handle(at(ms), HaEvent::Received { from: MemberId(3), message: HaMessage::Ack(ack) });
+            master.handle(at(ms), HaEvent::Timeout);
+        }
+        let report = HaAction::ReportHandOver(HandOverProblem::NoProgress(Duration::from_millis(1500)));
+        let actions = master.take_actions();
+        assert!(!actions.contains(&HaAction::HoldChanges(false)) && !actions.contains(&report), "{actions:?}");
+        master.handle(at(61_500), HaEvent::Timeout);
+        let actions = master.take_actions();
+        assert!(actions.contains(&report), "{actions:?}");
+        assert_eq!(actions.contains(&HaAction::HoldChanges(false)), !is_ending, "{actions:?}");
+        let is_left_out = sync_write(&mut master).is_some_and(|txn| !txn.sync.in_sync.contains(&MemberId(3)));
+        assert!(!(is_ending && is_left_out), "a standby that has everything stays in the record");
+    }
+}
+
+#[test]
+fn a_standby_joins_although_a_write_was_overtaken_by_the_creation_of_the_key() {
+    let mut master = restarted(HaConfig::default());
+    master.win(5);
+    master.handle(at(430), HaEvent::StandbyConnected { id: MemberId(2), applied: 0 });
+    master.receive(2, HaMessage::Ack(StandbyAck::default()));
+    let overtaken = sync_write(&mut master).expect("the standby is added");
+    let gone = Observation { revision: 6, leader: None, sync: Some((SyncRecord::alone(&member(1), 0), 5)) };
+    master.handle(at(480), HaEvent::Observed { sent: at(475), seen: gone });
+    let txn = master.take_elections().pop().expect("it creates the key again");
+    master.handle(at(490), HaEvent::Elected { txn, outcome: TxnOutcome::Done(7) });
+    master.take_actions();
+    master.handle(at(500), HaEvent::SyncWritten { txn: overtaken, outcome: TxnOutcome::Unknown });
+    master.handle(at(510), HaEvent::Timeout);
+    let again = sync_write(&mut master).expect("the standby is added");
+    assert_eq!((again.expected_sync, again.sync.in_sync), (7, vec![MemberId(2)]));
+}
+
+#[test]
+fn a_process_that_ends_hands_over_to_another_standby_if_the_first_one_is_gone() {
+    let mut master = with_standbys(AckMode::Sync);
+    master.handle(at(450), HaEvent::StepDown { is_ending: true });
+    master.handle(at(460), HaEvent::ChangesHeld { last: 7 });
+    master.take_actions();
+    master.handle(at(470), HaEvent::StandbyDisconnected { id: MemberId(3) });
+    assert!(master.take_actions().contains(&HaAction::Send(MemberId(2), HaMessage::TakeOver { last: 7 })));
+}
+
+#[test]
+fn the_time_without_a_leader_begins_again_when_the_record_has_changed() {
+    let not_in_sync = NotInSyncPolicy::PromoteAfter(Duration::from_secs(10));
+    for revision in [5, 6] {
+        let sync = SyncRecord::alone(&member(2), 9);
+        let mut master = started(HaConfig { not_in_sync, ..HaConfig::default() }, Some(sync.clone()), None);
+        let seen = Observation { revision: 6, leader: None, sync: Some((sync, revision)) };
+        master.handle(at(9_000), HaEvent::Observed { sent: at(9_000), seen });
+        master.take_actions();
+        master.handle(at(10_400), HaEvent::Timeout);
+        let is_promoted = master.take_actions().contains(&HaAction::Prepare { lossy: true });
+        assert_eq!(is_promoted, revision == 5, "a master may have led until the record was changed");
+    }
 }
 
 #[test]
@@ -149,7 +320,7 @@ fn a_copy_whose_id_leads_elsewhere_is_discarded_after_a_while() {
 
 #[test]
 fn a_leader_creates_its_records_again_after_etcd_has_lost_its_data() {
-    let mut master = started(HaConfig::default(), None, None);
+    let mut master = restarted(HaConfig::default());
     master.win(400);
     master.take_actions();
     let empty = Observation { revision: 2, leader: None, sync: None };
@@ -163,7 +334,7 @@ fn a_leader_creates_its_records_again_after_etcd_has_lost_its_data() {
 
 #[test]
 fn a_leader_keeps_its_state_while_the_key_has_a_foreign_value() {
-    let mut master = started(HaConfig::default(), None, None);
+    let mut master = restarted(HaConfig::default());
     master.win(5);
     let sync = Some((SyncRecord::alone(&member(1), 0), 5));
     master.handle(
@@ -196,7 +367,7 @@ fn a_standby_that_keeps_the_key_for_a_leader_deletes_it_as_soon_as_the_process_h
 
 #[test]
 fn a_leader_binds_the_key_that_a_standby_created_again_to_its_own_lease() {
-    let mut master = started(HaConfig::default(), None, None);
+    let mut master = restarted(HaConfig::default());
     master.win(5);
     master.take_actions();
     let seen = |lease| Observation {
@@ -250,11 +421,11 @@ fn a_hand_over_ends_with_its_stream() {
 #[test]
 fn a_successor_needs_all_changes_and_with_async_all_that_can_be_elected() {
     for ack in [AckMode::Sync, AckMode::Async] {
-        let mut master = started(HaConfig { ack, ..HaConfig::default() }, None, None);
+        let mut master = restarted(HaConfig { ack, ..HaConfig::default() });
         master.win(5);
         for id in [2, 3] {
             master.handle(at(430), HaEvent::StandbyConnected { id: MemberId(id), applied: 0 });
-            master.receive(id, HaMessage::Ack { applied: 0, echo: None, key_seen: None });
+            master.receive(id, HaMessage::Ack(StandbyAck { applied: 0, ..StandbyAck::default() }));
             let written = master.take_actions().into_iter().find_map(|action| match action {
                 HaAction::WriteSync(txn) => Some(txn),
                 _ => None,
@@ -262,17 +433,17 @@ fn a_successor_needs_all_changes_and_with_async_all_that_can_be_elected() {
             let txn = written.expect("the standby is added");
             master.handle(at(440), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(5 + id) });
         }
-        master.handle(at(450), HaEvent::StepDown);
+        master.handle(at(450), HaEvent::StepDown { is_ending: false });
         master.handle(at(460), HaEvent::ChangesHeld { last: 7 });
         let take_over = HaAction::Send(MemberId(3), HaMessage::TakeOver { last: 7 });
         assert!(master.take_actions().contains(&take_over));
         // The answer to an earlier hand-over, which was cancelled.
         master.receive(3, HaMessage::Ready);
         assert!(!master.deletes_key());
-        master.receive(3, HaMessage::Ack { applied: 7, echo: None, key_seen: None });
+        master.receive(3, HaMessage::Ack(StandbyAck { applied: 7, ..StandbyAck::default() }));
         master.receive(3, HaMessage::Ready);
         assert_eq!(master.deletes_key(), ack == AckMode::Sync, "a response may have left for what standby 2 lacks");
-        master.receive(2, HaMessage::Ack { applied: 7, echo: None, key_seen: None });
+        master.receive(2, HaMessage::Ack(StandbyAck { applied: 7, ..StandbyAck::default() }));
         assert_eq!(master.deletes_key(), ack == AckMode::Async);
     }
 }
@@ -291,7 +462,7 @@ fn a_leader_with_wait_is_not_replaced_by_a_copy_that_is_not_in_sync() {
 fn a_key_that_was_created_for_another_leader_elects_nobody() {
     let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
     let mut master = started(HaConfig::default(), Some(list.clone()), None);
-    master.handle(at(410), HaEvent::Prepared { ready: true });
+    master.handle(at(410), HaEvent::Prepared { ready: true, id: MemberId(1) });
     assert!(master.take_actions().iter().any(|action| matches!(action, HaAction::Elect(_))));
     let created = ElectionTxn { address: "host-2:1".to_owned(), lease: 1, expected_sync: 5, sync: list };
     master.handle(at(420), HaEvent::Elected { txn: created, outcome: TxnOutcome::Done(6) });
@@ -320,7 +491,7 @@ impl ResponseGate for NotingGate {
 
 #[test]
 fn a_joining_standby_needs_what_was_appended_before_responses_wait_for_it() {
-    let mut master = started(HaConfig::default(), None, None);
+    let mut master = restarted(HaConfig::default());
     master.win(5);
     let gate = NotingGate::default();
     let mut handle = |event: HaEvent| {
@@ -329,7 +500,7 @@ fn a_joining_standby_needs_what_was_appended_before_responses_wait_for_it() {
     };
     handle(HaEvent::StandbyConnected { id: MemberId(2), applied: 0 });
     let mut ack = |applied: u64| {
-        let message = HaMessage::Ack { applied, echo: None, key_seen: None };
+        let message = HaMessage::Ack(StandbyAck { applied, ..StandbyAck::default() });
         let (actions, calls) = handle(HaEvent::Received { from: MemberId(2), message });
         (actions.iter().any(|action| matches!(action, HaAction::WriteSync(_))), calls)
     };

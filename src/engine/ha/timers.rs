@@ -11,6 +11,9 @@ use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
 
 /// A leader may create its own expired key again in this time, before its standby does.
 pub(super) const OWN_RECREATION: Duration = Duration::from_millis(100);
+/// Without a sync record, a master does not stand for election before this time has passed without a leader. A leader that is
+/// alive, whose records etcd has lost, creates them again in this time: it reads etcd once a second, and may need a new lease.
+pub(super) const NO_RECORD_PAUSE: Duration = Duration::from_secs(3);
 /// The key of an earlier process with this copy's ID, at another address, expires within this time. After it, another
 /// process has that ID.
 pub(super) const SAME_ID_MAX: Duration = Duration::from_secs(5);
@@ -44,6 +47,8 @@ pub enum HaTimer {
     SameId,
     /// Standby: the leader has not created its expired key again.
     Recreation,
+    /// Standby: there is no sync record, and no leader has created one.
+    NoRecord,
     /// Standby: no master has led for so long that a copy is promoted that may lack changes.
     Promotion,
     /// Standby: its election, without a result, is repeated.
@@ -89,8 +94,8 @@ impl HaCore {
         if let Some(progress) = leader.replicas.least_progress() {
             visit(HaTimer::Standby, progress + self.config.standby_timeout);
         }
-        if let Some(sent) = leader.writing {
-            visit(HaTimer::SyncRequest, sent + REQUEST_TIMEOUT);
+        if let Some(write) = leader.writing {
+            visit(HaTimer::SyncRequest, write.sent + REQUEST_TIMEOUT);
         }
         visit(HaTimer::Retry, leader.retry_at);
         if let Some(sent) = leader.electing {
@@ -111,6 +116,7 @@ impl HaCore {
         }
         if let Some(since) = follower.absent_since {
             visit(HaTimer::Recreation, since + OWN_RECREATION);
+            visit(HaTimer::NoRecord, since + NO_RECORD_PAUSE);
             if let NotInSyncPolicy::PromoteAfter(pause) = self.not_in_sync_policy() {
                 visit(HaTimer::Promotion, since + pause);
             }

@@ -124,6 +124,12 @@ impl Fetcher {
         Fetcher { headers, ..self }
     }
 
+    /// Changes the time limit of requests.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Fetcher {
+        Fetcher { limit, ..self }
+    }
+
     /// Sends a GET request to `url`.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::engine::admin::types::{
 };
 use crate::engine::base::{ClientId, ErrorCode, HostPort};
 use crate::engine::env::Env;
-use crate::engine::ha::HaRole;
+use crate::engine::ha::HandOverProblem;
 use crate::engine::http::{BindError, HttpAccess, HttpServer, Requests, ResponseBody};
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::data_metrics::data_exposition;
@@ -150,21 +150,19 @@ impl<E: Env> AdminService for AdminApi<E> {
     }
 
     async fn step_down(&self) -> SteppedDown {
-        if self.view.step_down().await {
-            return SteppedDown { success: true, error_message: None };
-        }
-        let why = match self.view.ha() {
-            None => "high availability is off",
-            Some(ha) if ha.role == HaRole::HandingOver => {
-                "the hand-over has not finished after 5 s; run `mcctl status`"
+        let why = match self.view.step_down().await {
+            Ok(()) => return SteppedDown { success: true, error_message: None },
+            Err(_) if self.view.ha().is_none() => "high availability is off".to_owned(),
+            Err(
+                problem @ (HandOverProblem::StandbyGone
+                | HandOverProblem::NoProgress(_)
+                | HandOverProblem::KeyCreatedAgain),
+            ) => {
+                format!("{problem}; this master keeps leading")
             }
-            Some(ha) if !ha.serving => "this master does not lead",
-            Some(ha) if ha.standbys.iter().any(|standby| standby.in_sync && standby.connected) => {
-                "the standby did not take over in time; this master keeps leading"
-            }
-            Some(_) => "no standby is in sync",
+            Err(problem) => problem.to_string(),
         };
-        SteppedDown { success: false, error_message: Some(why.to_owned()) }
+        SteppedDown { success: false, error_message: Some(why) }
     }
 
     fn leader(&self) -> MasterLeader {

@@ -3,20 +3,24 @@
 //! Such a state serves no calls. It has no allocators, no eviction order and no list of free slots; `restore` builds them at the end, from
 //! the objects alone. It checks each record against the state, because a record that does not fit means that the data is damaged.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::client::CLIENTS_MAX;
 use crate::engine::master::config::StorePolicy;
+use crate::engine::master::eviction::index::EvictionIndex;
 use crate::engine::master::mount::check_segment;
 use crate::engine::master::object::{OBJECTS_MAX, ReplicaRecord};
 use crate::engine::master::object_records::RecordRole;
 use crate::engine::master::record::clock::RecordClock;
 use crate::engine::master::record::codec::{RecordError, RecordProblem};
-use crate::engine::master::record::{DataFormat, MasterRecord, SegmentContent, read_payload};
+use crate::engine::master::record::{DATA_FORMAT_NEWEST, DataFormat, MasterRecord, SegmentContent, read_payload};
 use crate::engine::master::segment::SEGMENTS_MAX;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::snapshot::SnapshotStep;
+use crate::engine::master::snapshot_walk::SnapshotWalk;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::SegmentStatus;
 
@@ -78,12 +82,14 @@ pub struct StandbyState {
     pub(super) state: MasterState,
     /// The clients that the last payload registered.
     registered: Vec<ClientId>,
+    /// Counts the steps of [`activate`](Self::activate).
+    pub(super) progress: Arc<AtomicU64>,
 }
 
 impl StandbyState {
     /// Creates the state of an empty store.
     pub fn new(policy: StorePolicy) -> StandbyState {
-        StandbyState { state: MasterState::new(policy), registered: Vec::new() }
+        StandbyState { state: MasterState::new(policy), registered: Vec::new(), progress: Arc::default() }
     }
 
     /// Applies the records of a payload or of a snapshot's chunk, which was written `age` before `now`. Returns their number.
@@ -128,6 +134,44 @@ impl StandbyState {
     /// How long the leases may last that the recording process has granted.
     pub fn earlier_lease(&self) -> Duration {
         self.state.earlier_lease
+    }
+
+    /// A copy with the same segments and clients, and without objects and quarantined memory. Returns it with the number of
+    /// dropped objects. Activate it with a hold that is at least as long as a write or a lease may last, because clients may still use
+    /// the memory.
+    ///
+    /// # Errors
+    /// The copy is damaged.
+    pub fn without_objects(mut self: Box<Self>, now: Mono) -> Result<(Box<StandbyState>, u64), ApplyError> {
+        // The former leader may have granted leases until now.
+        self.state.earlier_leases_until = Mono(u64::MAX);
+        let mut tables = SnapshotWalk::new(DATA_FORMAT_NEWEST, now, 0);
+        self.state.save_tables(now, 0, &mut tables);
+        let mut emptied = Box::new(StandbyState::new(self.state.policy.clone()));
+        while let Some(chunk) = tables.pop_chunk(true) {
+            emptied.apply_payload(now, Duration::ZERO, &chunk)?;
+        }
+        Ok((emptied, self.objects()))
+    }
+
+    /// The state of a copy that was made ready to serve, and has not served. It can apply records again.
+    pub(super) fn of(mut state: MasterState) -> StandbyState {
+        state.order = EvictionIndex::new(state.policy.eviction_policy);
+        for at in (0..state.objects.slots()).map(ObjectSlot) {
+            if state.objects.get(at).is_some() {
+                let eviction = &mut state.objects[at].eviction;
+                eviction.set_applied(eviction.is_writing(), eviction.lease_until());
+            }
+        }
+        state.condemned.clear();
+        (state.sweep_left, state.sweep_at) = (0, 0);
+        state.confirm_until = None;
+        StandbyState { state, registered: Vec::new(), progress: Arc::default() }
+    }
+
+    /// Counts the steps of [`activate`](Self::activate) in `progress`, so that another thread sees that it goes on.
+    pub fn report_progress(&mut self, progress: Arc<AtomicU64>) {
+        self.progress = progress;
     }
 
     /// Number of objects, including unfinished writes.

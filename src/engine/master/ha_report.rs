@@ -34,6 +34,7 @@ pub(super) fn ha_status(ha: HaView) -> HaStatusReport {
         standbys: standbys.collect(),
         digests_compared: ha.digests,
         may_lack_records: ha.may_lack,
+        dropped_objects: ha.dropped_objects,
         etcd_error: ha.backend_error,
     }
 }
@@ -63,6 +64,11 @@ pub(super) fn ha_exposition(ha: &HaView) -> String {
     );
     out.counter("mcctl_ha_digests_total", "Digests of the leader that agreed with this standby's copy", ha.digests);
     out.counter("mcctl_ha_promotions_total", "Times that this process began to lead", ha.promotions);
+    out.counter(
+        "mcctl_ha_dropped_objects_total",
+        "Objects that this process dropped when it began to lead with a copy that may have lacked changes",
+        ha.dropped_objects,
+    );
     out.counter(
         "mcctl_ha_demotions_total",
         "Times that this process stopped serving because another master was elected",

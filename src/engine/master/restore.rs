@@ -1,5 +1,6 @@
 //! Turns a state that was read from disk into one that serves calls: builds allocators, eviction order and lists of free slots.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::alloc::{OffsetAllocator, RangeError, UsedRange};
@@ -71,14 +72,17 @@ impl StandbyState {
         stale: Duration,
     ) -> Result<(MasterState, RestoreReport), RestoreError> {
         let condemned = self.condemned();
-        let mut state = self.state;
+        let StandbyState { mut state, progress, .. } = self;
+        let step = || {
+            progress.fetch_add(1, Ordering::Relaxed);
+        };
         state.condemned = condemned.into();
-        rebuild_memory(&mut state)?;
+        rebuild_memory(&mut state, step)?;
         state.earlier_lease = state.earlier_lease.max(state.policy.lease_ttl);
         let lease = now + state.earlier_lease + stale;
         state.earlier_leases_until = lease;
         let lease = if is_planted(PlantedMistake::LeaseAssumedEnded) { now } else { lease };
-        let writing = rebuild_order(&mut state, now, lease);
+        let writing = rebuild_order(&mut state, now, lease, step);
         state.objects.relink_free_slots();
         let deadline = now + state.policy.client_ttl;
         state.clients.restore_all(deadline);
@@ -97,6 +101,9 @@ impl StandbyState {
         Ok((state, report))
     }
 }
+
+/// Number of objects between two reports of progress.
+const SLOTS_PER_STEP: u32 = 1 << 16;
 
 /// Number of restored writes that are discarded per change.
 const WRITES_PER_CHANGE: usize = 4096;
@@ -133,13 +140,18 @@ impl MasterState {
 }
 
 /// Builds the allocators of all segments from the objects and the quarantined replicas.
-fn rebuild_memory(state: &mut MasterState) -> Result<(), RestoreError> {
+///
+/// Calls `step` from time to time.
+fn rebuild_memory(state: &mut MasterState, step: impl Fn()) -> Result<(), RestoreError> {
     let mut by_segment: Vec<Vec<RestoredRange>> = Vec::new();
     by_segment.resize_with(state.segments.slots() as usize, Vec::new);
     let mut add = |segment: SegmentSlot, offset: u64, bytes: u64, holder: RangeHolder| {
         by_segment[segment.index()].push(RestoredRange { range: UsedRange { offset, bytes }, holder });
     };
     for at in (0..state.objects.slots()).map(ObjectSlot) {
+        if at.0 % SLOTS_PER_STEP == 0 {
+            step();
+        }
         let Some(object) = state.objects.get(at) else { continue };
         for (nth, replica) in (0..).zip(object.replicas()) {
             add(replica.segment, replica.offset, object.size, RangeHolder::Object(at, nth));
@@ -151,6 +163,7 @@ fn rebuild_memory(state: &mut MasterState) -> Result<(), RestoreError> {
     }
     let MasterState { segments, objects, discards, .. } = &mut *state;
     let rebuilt = segments.rebuild(|slot, size| -> Result<OffsetAllocator, (SegmentSlot, RangeError)> {
+        step();
         let mut ranges = std::mem::take(&mut by_segment[slot.index()]);
         ranges.sort_unstable_by_key(|range| range.range.offset);
         let used: Vec<UsedRange> = ranges.iter().map(|range| range.range).collect();
@@ -174,7 +187,8 @@ fn rebuild_memory(state: &mut MasterState) -> Result<(), RestoreError> {
 }
 
 /// Inserts all objects into the eviction order: those that were used last are evicted last. Returns the number of unfinished writes.
-fn rebuild_order(state: &mut MasterState, now: Mono, lease: Mono) -> u64 {
+/// Calls `step` from time to time.
+fn rebuild_order(state: &mut MasterState, now: Mono, lease: Mono, step: impl Fn()) -> u64 {
     let mut by_use: Vec<(Mono, ObjectSlot)> = Vec::with_capacity(state.objects.len() as usize);
     for at in (0..state.objects.slots()).map(ObjectSlot) {
         let Some(object) = state.objects.get(at) else { continue };
@@ -182,7 +196,10 @@ fn rebuild_order(state: &mut MasterState, now: Mono, lease: Mono) -> u64 {
     }
     by_use.sort_unstable();
     let mut writing = 0;
-    for (_, at) in by_use {
+    for (nth, (_, at)) in by_use.into_iter().enumerate() {
+        if nth % SLOTS_PER_STEP as usize == 0 {
+            step();
+        }
         state.order.restore(&mut state.objects, at, now, lease);
         if state.objects[at].eviction.is_writing() {
             writing += 1;

@@ -56,7 +56,7 @@ impl MasterState {
             return None;
         }
         let mut walk = SnapshotWalk::new(format, now, self.objects.slots());
-        self.save_tables(now, &mut walk);
+        self.save_tables(now, self.objects.slots(), &mut walk);
         walk.discards = self.discards.iter().copied().collect();
         self.walk = Some(Box::new(walk));
         Some(self.records.as_ref().map_or(0, |records| records.sequence() - 1))
@@ -158,9 +158,10 @@ impl MasterState {
         }
     }
 
-    fn save_tables(&self, now: Mono, walk: &mut SnapshotWalk) {
+    /// Adds the segments and clients, and a table of objects with `objects` slots.
+    pub(super) fn save_tables(&self, now: Mono, objects: u32, walk: &mut SnapshotWalk) {
         walk.add(&MasterRecord::TableSizes {
-            objects: self.objects.slots(),
+            objects,
             segments: self.segments.slots(),
             next_replica: self.segments.next_replica(),
         });

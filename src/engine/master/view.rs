@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, ErrorCode, SegmentId};
-use crate::engine::ha::{HaRole, MemberId};
+use crate::engine::ha::{HaRole, HandOverProblem, MemberId};
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
 use crate::engine::rpc::{CommitWait, Receipt};
@@ -51,9 +51,12 @@ pub trait AdminView: Send + Sync + 'static {
         None
     }
 
-    /// Hands over to a standby. Returns false if there is none, or if this master does not lead.
-    fn step_down(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
-        Box::pin(std::future::ready(false))
+    /// Hands over to a standby, which leads afterwards.
+    ///
+    /// # Errors
+    /// No standby leads.
+    fn step_down(&self) -> Pin<Box<dyn Future<Output = Result<(), HandOverProblem>> + Send + '_>> {
+        Box::pin(std::future::ready(Err(HandOverProblem::NotLeading)))
     }
 
     /// Stores the changes of a receipt. For use before a response that reports them. See
@@ -141,6 +144,8 @@ pub struct HaView {
     /// Set if this leader was promoted without having been in sync: number of the former leader's announced changes that it does not have.
     /// Later ones may be missing, too.
     pub may_lack: Option<u64>,
+    /// Number of objects that this process has dropped at promotions, because changes may have been missing.
+    pub dropped_objects: u64,
     /// Number of times that this process began to lead, or stopped because another master was elected.
     pub promotions: u64,
     pub demotions: u64,

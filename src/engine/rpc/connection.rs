@@ -421,7 +421,7 @@ mod tests {
     impl RpcService for NumberedChanges {
         fn answer(&self, _: &str, _: Method, body: &[u8], _: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
             let last = body.first().copied().map(u64::from).ok_or(DecodeFault::Short { needed: 1, left: 0 })?;
-            Ok(Receipt { term: 1, last, needs_sync: 0 })
+            Ok(Receipt { term: 1, last, ..Receipt::default() })
         }
 
         fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
@@ -443,7 +443,7 @@ mod tests {
         let mut input: BytesMut = bodies.iter().flat_map(|body| request(Method::PutEnd, body)).collect();
         let (mut output, mut errors) = (Vec::new(), DecodeErrorThrottle::default());
         let mut answer = || answer_buffered(&shared, &mut input, &mut output, &mut errors, "a:1").unwrap().1;
-        assert_eq!(answer(), Receipt { term: 1, last: 5, needs_sync: 0 });
+        assert_eq!(answer(), Receipt { term: 1, last: 5, ..Receipt::default() });
         assert_eq!(answer(), Receipt::default(), "a receipt covers its own requests only");
     }
 
@@ -456,7 +456,7 @@ mod tests {
             assert!(run_long_call(&shared, call, String::new(), None).await.is_some());
         }
         let committed = shared.service.committed.lock().unwrap();
-        assert_eq!(*committed, [Receipt { term: 1, last: 7, needs_sync: 0 }, Receipt::default()]);
+        assert_eq!(*committed, [Receipt { term: 1, last: 7, ..Receipt::default() }, Receipt::default()]);
     }
 
     #[tokio::test]

@@ -15,6 +15,9 @@ pub struct Receipt {
     pub last: u64,
     /// Number of the last of these changes that must be durable before the responses are sent, or 0.
     pub needs_sync: u64,
+    /// In a cluster: number of the last of these changes that hands out or frees memory, or 0. It waits for the required
+    /// standbys in every mode.
+    pub needs_standby: u64,
 }
 
 impl Receipt {
@@ -32,6 +35,7 @@ impl Receipt {
         };
         self.last = self.last.max(other.last);
         self.needs_sync = self.needs_sync.max(other.needs_sync);
+        self.needs_standby = self.needs_standby.max(other.needs_standby);
     }
 }
 
@@ -47,12 +51,12 @@ mod tests {
 
     #[test]
     fn a_merged_receipt_waits_for_the_changes_of_all_calls() {
-        let durable = Receipt { term: 3, last: 7, needs_sync: 7 };
-        let read = Receipt { term: 3, last: 0, needs_sync: 0 };
-        let later = Receipt { term: 3, last: 9, needs_sync: 0 };
+        let durable = Receipt { term: 3, last: 7, needs_sync: 7, needs_standby: 7 };
+        let read = Receipt { term: 3, last: 0, ..Receipt::default() };
+        let later = Receipt { term: 3, last: 9, ..Receipt::default() };
         assert_eq!(merged(&[durable, read]), durable);
         assert_eq!(merged(&[Receipt::default(), durable, Receipt::default()]), durable);
-        assert_eq!(merged(&[read, durable, later]), Receipt { term: 3, last: 9, needs_sync: 7 });
+        assert_eq!(merged(&[read, durable, later]), Receipt { term: 3, last: 9, needs_sync: 7, needs_standby: 7 });
     }
 
     #[test]

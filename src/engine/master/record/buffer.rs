@@ -14,6 +14,7 @@ pub struct RecordBuffer {
     /// The number of the change in progress.
     sequence: u64,
     needs_sync: bool,
+    needs_standby: bool,
     repeated: Option<RepeatedCall>,
 }
 
@@ -37,13 +38,17 @@ pub struct ClosedChange<'a> {
     /// reuses the memory of a segment once the master has unmounted it. An upsert in place overwrites the memory of a complete object.
     /// The first change of a process states how long its leases last, and the last one that the records are complete.
     pub needs_sync: bool,
+    /// In a cluster: the required standbys must have the change, in every mode, before its caller gets a response. It hands out or
+    /// frees memory, so a master that is elected without it could give the same memory to another object.
+    pub needs_standby: bool,
 }
 
 impl RecordBuffer {
     /// Creates an empty buffer that writes `format`. `sequence` is the number of the next change: one more than the last change that the
     /// state contains.
     pub fn new(format: DataFormat, sequence: u64) -> RecordBuffer {
-        RecordBuffer { payload: PayloadWriter::new(format), sequence, needs_sync: false, repeated: None }
+        let payload = PayloadWriter::new(format);
+        RecordBuffer { payload, sequence, needs_sync: false, needs_standby: false, repeated: None }
     }
 
     /// Adds a record to the change in progress.
@@ -56,6 +61,13 @@ impl RecordBuffer {
                 | MasterRecord::SegmentRetired { .. }
                 | MasterRecord::ObjectRewritten { .. }
                 | MasterRecord::ProcessTerms { .. }
+        );
+        self.needs_standby |= !matches!(
+            record,
+            MasterRecord::ObjectCompleted { .. }
+                | MasterRecord::ClientMarked { .. }
+                | MasterRecord::SegmentHoldEnded { .. }
+                | MasterRecord::HoldEnded
         );
         self.payload.add(record);
     }
@@ -98,12 +110,16 @@ impl RecordBuffer {
         if self.is_empty() {
             return None;
         }
-        let change =
-            ClosedChange { sequence: self.sequence, payload: self.payload.bytes(), needs_sync: self.needs_sync };
+        let change = ClosedChange {
+            sequence: self.sequence,
+            payload: self.payload.bytes(),
+            needs_sync: self.needs_sync,
+            needs_standby: self.needs_standby,
+        };
         let result = write(change);
         // A batch may have made the buffer large.
         self.payload.clear(PAYLOAD_KEPT);
-        self.needs_sync = false;
+        (self.needs_sync, self.needs_standby) = (false, false);
         self.sequence += 1;
         Some(result)
     }

@@ -63,6 +63,9 @@ pub enum MasterDataError {
     Digest { file: String, expected: u64, found: u64 },
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// The copy cannot be used without its objects.
+    #[error("the segments and clients of the copy do not fit together: {0}")]
+    Tables(#[from] ApplyError),
 }
 
 /// A state read from a data directory, and the log that continues it.

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 
 use crate::engine::base::{ClientId, ErrorCode, Mono};
 use crate::engine::env::Env;
-use crate::engine::ha::HaRole;
+use crate::engine::ha::{HaRole, HandOverProblem};
 use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::effect::StateEffect;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
@@ -24,10 +24,6 @@ use crate::engine::wire::MasterApi;
 /// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
 /// second apart, and no call on a worker takes as long as a second.
 pub const WORKER_STUCK_AFTER: Duration = Duration::from_secs(5);
-
-/// Maximum duration of a hand-over, and the time between two looks at it.
-const HAND_OVER_MAX: Duration = Duration::from_secs(5);
-const HAND_OVER_POLL: Duration = Duration::from_millis(5);
 
 /// Access to a running master's state. Cheap to clone.
 pub struct MasterHandle<E> {
@@ -47,24 +43,16 @@ impl<E: Env> MasterHandle<E> {
         self.shared.unmount_events.subscribe()
     }
 
-    /// Hands over to a standby in sync. Returns true if it leads afterwards.
-    pub async fn hand_over(&self) -> bool {
-        let Some(ha) = &self.shared.ha else { return false };
-        if !ha.step_down().await {
-            return false;
+    /// Hands over to a standby in sync, which leads afterwards. `is_ending`: this process is about to end, so the hand-over is not
+    /// cancelled if it takes long.
+    ///
+    /// # Errors
+    /// No standby leads.
+    pub async fn hand_over(&self, is_ending: bool) -> Result<(), HandOverProblem> {
+        match &self.shared.ha {
+            Some(ha) => ha.step_down(is_ending).await,
+            None => Err(HandOverProblem::NotLeading),
         }
-        let mut waited = Duration::ZERO;
-        while waited < HAND_OVER_MAX {
-            if ha.gate.is_forwarding() {
-                return true;
-            }
-            self.shared.env.sleep(HAND_OVER_POLL).await;
-            waited += HAND_OVER_POLL;
-            if ha.gate.is_open() && waited > HAND_OVER_POLL {
-                return false;
-            }
-        }
-        false
     }
 
     /// Returns true if a segment with this name is mounted.
@@ -144,8 +132,8 @@ impl<E: Env> AdminView for MasterHandle<E> {
         self.shared.ha.as_ref().map(|ha| ha.view(self.shared.env.boottime()))
     }
 
-    fn step_down(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
-        Box::pin(self.hand_over())
+    fn step_down(&self) -> Pin<Box<dyn Future<Output = Result<(), HandOverProblem>> + Send + '_>> {
+        Box::pin(self.hand_over(false))
     }
 
     fn data(&self) -> Option<DataView> {

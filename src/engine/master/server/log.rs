@@ -132,12 +132,12 @@ impl MasterLog {
     pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) -> Receipt {
         let closed = state.close_change(|change| {
             let needs_sync = self.append_own(&change, now);
-            Receipt { term: 0, last: change.sequence, needs_sync }
+            Receipt { last: change.sequence, needs_sync, ..Receipt::default() }
         });
         let mut receipt = closed.unwrap_or_default();
         if let Some(repeated) = state.take_repeated() {
             let needs_sync = self.sync_of_repeated(repeated);
-            receipt.merge(Receipt { term: 0, last: self.writer.appended(), needs_sync });
+            receipt.merge(Receipt { last: self.writer.appended(), needs_sync, ..Receipt::default() });
         }
         receipt
     }

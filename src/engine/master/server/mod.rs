@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::engine::base::HostPort;
 use crate::engine::election::{ElectionBackend, EtcdElection};
 use crate::engine::env::{Env, Net, RealEnv};
-use crate::engine::ha::MemberId;
+use crate::engine::ha::{HandOverProblem, MemberId};
 use crate::engine::journal::JournalError;
 use crate::engine::master::config::MasterConfig;
 use crate::engine::master::server::ha::{HaDisk, HaDriver, HaHub};
@@ -235,16 +235,19 @@ impl<E: Env> MasterServer<E> {
         self.handle.clone()
     }
 
-    /// Prepares the end of the process. A leader hands over to a standby in sync; returns true when that one leads. A standby tells its
-    /// leader that it leaves. Returns false, after a few seconds at most, if there is nothing to hand over, or no master to take over.
-    pub async fn leave_cluster(&self) -> bool {
-        let Some(ha) = &self.handle.shared.ha else { return false };
+    /// Prepares the end of the process. A leader hands over to a standby in sync, for as long as that one makes progress. From then on, it
+    /// answers nothing that changes something. A standby tells its leader that it leaves.
+    ///
+    /// # Errors
+    /// There was nothing to hand over, or no master has taken over.
+    pub async fn leave_cluster(&self) -> Result<(), HandOverProblem> {
+        let Some(ha) = &self.handle.shared.ha else { return Err(HandOverProblem::NotLeading) };
         if ha.leave().await {
             // The message is on its way when this has passed.
             self.handle.shared.env.sleep(LEAVE_PAUSE).await;
-            return false;
+            return Err(HandOverProblem::NotLeading);
         }
-        self.handle.hand_over().await
+        self.handle.hand_over(true).await
     }
 
     /// Waits until the master cannot continue, and returns the error of the disk that ends it. If a panic has made the state unusable,

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::base::{HostPort, Mono, Unix};
 use crate::engine::env::Env;
-use crate::engine::ha::HaConfig;
+use crate::engine::ha::{HaConfig, HandOverProblem};
 use crate::engine::master::record::DataFormat;
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::state::MasterState;
@@ -72,8 +72,8 @@ pub(in crate::engine::master::server) struct HaHub {
 /// A request of another thread to the driver.
 #[derive(Debug)]
 pub(super) enum HaCommand {
-    /// Hand over to a standby in sync. The response is true if there is one.
-    StepDown(oneshot::Sender<bool>),
+    /// Hand over to a standby in sync. `is_ending`: this process is about to end. The response comes when the standby leads.
+    StepDown { is_ending: bool, answer: oneshot::Sender<Result<(), HandOverProblem>> },
     /// Notify the leader that this standby leaves. The response is true if it followed a leader.
     Leave(oneshot::Sender<bool>),
 }
@@ -105,10 +105,16 @@ impl HaHub {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
 
-    /// Requests a hand-over from the driver. Returns false if there is no standby in sync, or this master does not lead.
-    pub async fn step_down(&self) -> bool {
+    /// Requests a hand-over from the driver, and waits until the standby leads. `is_ending`: this process is about to end.
+    ///
+    /// # Errors
+    /// The hand-over was not completed.
+    pub async fn step_down(&self, is_ending: bool) -> Result<(), HandOverProblem> {
         let (answer, answered) = oneshot::channel();
-        self.commands.send(HaCommand::StepDown(answer)).await.is_ok() && answered.await.unwrap_or(false)
+        match self.commands.send(HaCommand::StepDown { is_ending, answer }).await {
+            Ok(()) => answered.await.unwrap_or(Err(HandOverProblem::Ending)),
+            Err(_) => Err(HandOverProblem::Ending),
+        }
     }
 
     /// From now on, this process does not follow a leader. If it does now, it notifies the leader.
@@ -137,12 +143,15 @@ impl HaHub {
         let closed = state.close_change(|change| {
             self.tail.append(change.sequence, change.payload);
             let needs_sync = log.map_or(0, |log| log.append_own(&change, now));
-            Receipt { term, last: change.sequence, needs_sync }
+            let needs_standby = if change.needs_standby { change.sequence } else { 0 };
+            Receipt { term, last: change.sequence, needs_sync, needs_standby }
         });
-        let mut receipt = closed.unwrap_or(Receipt { term, last: 0, needs_sync: 0 });
+        let mut receipt = closed.unwrap_or(Receipt { term, ..Receipt::default() });
         if let Some(repeated) = state.take_repeated() {
             let needs_sync = log.map_or(0, |log| log.sync_of_repeated(repeated));
-            receipt.merge(Receipt { term, last: self.tail.appended(), needs_sync });
+            let last = self.tail.appended();
+            let needs_standby = if repeated.needs_sync { last } else { 0 };
+            receipt.merge(Receipt { term, last, needs_sync, needs_standby });
         }
         receipt
     }

@@ -14,7 +14,8 @@ use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::{Env, Net, RealEnv};
 use crate::engine::ha::stage::HaStage;
 use crate::engine::ha::{
-    ElectionTxn, HaConfig, HaCore, HaRole, MemberId, NotInSyncPolicy, Observation, SyncTxn, TxnOutcome,
+    ElectionTxn, HaConfig, HaCore, HaRole, HandOverProblem, HandOverTxn, MemberId, NotInSyncPolicy, Observation,
+    SyncTxn, TxnOutcome,
 };
 use crate::engine::master::server::MasterData;
 use crate::engine::master::server::ha::{HaHub, HaSecret, HaSettings};
@@ -36,6 +37,8 @@ pub(in crate::engine::master::server::ha) struct HaProbe {
     pub stage: HaStage,
     /// The last change that this copy has acknowledged, over any stream.
     pub acknowledged: u64,
+    /// Number of times that it began to lead with a copy that may have lacked changes.
+    pub lossy_promotions: u64,
     /// The stages since they were last taken.
     stages: Vec<HaStage>,
 }
@@ -53,6 +56,11 @@ impl HaHub {
         if std::mem::replace(&mut probe.stage, stage) != stage {
             probe.stages.push(stage);
         }
+    }
+
+    /// It leads with a copy that may lack changes.
+    pub(in crate::engine::master::server::ha) fn note_lossy_promotion(&self) {
+        self.probe.lock().unwrap().lossy_promotions += 1;
     }
 
     fn probe(&self) -> HaProbe {
@@ -146,8 +154,8 @@ impl ElectionBackend for MemoryElection {
         self.with(|etcd, _| etcd.write_sync(txn))
     }
 
-    async fn delete_key(&self, view: u64, address: &str) -> TxnOutcome {
-        self.with(|etcd, _| etcd.delete_key(view, address))
+    async fn delete_key(&self, txn: &HandOverTxn) -> TxnOutcome {
+        self.with(|etcd, _| etcd.delete_key(txn))
     }
 
     async fn watch(&self) -> Result<MemoryWatch, ElectionError> {
@@ -200,7 +208,7 @@ async fn wait(master: &MasterServer<RealEnv>, what: &str, is_so: impl Fn(&HaView
 async fn hand_over(leader: &MasterServer<RealEnv>) {
     let is_ready = |view: &HaView| view.standbys.iter().any(|standby| standby.in_sync && standby.connected);
     wait(leader, "a standby that can take over", is_ready).await;
-    assert!(leader.handle().hand_over().await);
+    assert_eq!(leader.handle().hand_over(false).await, Ok(()));
 }
 
 /// A leader and a standby in sync.
@@ -330,7 +338,7 @@ async fn a_master_with_another_secret_cannot_follow() {
     assert_eq!(leader.handle().ha().unwrap().standbys, []);
     let view = other.handle().ha().unwrap();
     assert!(!view.in_sync && view.not_promotable.is_some(), "{view:?}");
-    assert!(!leader.handle().hand_over().await, "there is no standby in sync");
+    assert_eq!(leader.handle().hand_over(false).await, Err(HandOverProblem::NoStandby));
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.is_view_old = true;
         self.watch_streams();
         self.report_not_promoted(now);
+        self.report_progress();
         self.start_log_threads();
         self.report_replicated();
         self.context.hub.tail.notify();

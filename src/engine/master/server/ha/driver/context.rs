@@ -78,7 +78,7 @@ impl<E: Env> ResponseGate for HaContext<E> {
 
     fn publish(&self, limits: ResponseLimits) {
         let gate = &self.hub.gate;
-        gate.publish(&self.env, limits.fence, limits.acked.unwrap_or(u64::MAX));
+        gate.publish(&self.env, limits);
         if limits.fence.is_none() && matches!(gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
             gate.set_phase(GatePhase::Released);
             // A thread may have been stopped between the gate and the state, for longer than the successor's election.

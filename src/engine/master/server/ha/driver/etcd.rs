@@ -6,7 +6,7 @@ use crate::engine::base::Mono;
 use crate::engine::base::text::escaped;
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::Env;
-use crate::engine::ha::{ElectionTxn, HaEvent, Observation, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HaEvent, HandOverTxn, Observation, SyncTxn, TxnOutcome};
 use crate::engine::master::server::ha::driver::context::HaContext;
 use crate::engine::master::server::ha::driver::etcd_errors::EtcdEvent;
 use crate::engine::master::server::ha::driver::event::DriverEvent;
@@ -92,9 +92,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.update(HaEvent::SyncWritten { txn, outcome });
     }
 
-    pub(super) fn delete_key(&mut self, view: u64, address: String) {
+    pub(super) fn delete_key(&mut self, txn: HandOverTxn) {
         self.request(async move |backend, _| {
-            let outcome = backend.delete_key(view, &address).await;
+            let outcome = backend.delete_key(&txn).await;
             DriverEvent::Core(HaEvent::KeyDeleted { outcome })
         });
     }

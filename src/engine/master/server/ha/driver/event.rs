@@ -7,6 +7,7 @@ use crate::engine::election::ElectionError;
 use crate::engine::env::{Env, Net};
 use crate::engine::ha::{ElectionTxn, HaEvent, Observation, SyncTxn, TxnOutcome};
 use crate::engine::journal::JournalError;
+use crate::engine::master::StandbyState;
 use crate::engine::master::server::ha::handshake::{HandshakeError, Hello, Welcome};
 use crate::engine::master::server::ha::leader::replication::StreamSource;
 use crate::engine::master::server::ha::standby::connection::Opening;
@@ -72,6 +73,11 @@ pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
     },
     /// The copy was made ready to serve, or cannot be used.
     CopyPrepared(Box<PreparedCopy>),
+    /// The copy with this number can follow again.
+    CopyResumed {
+        generation: u64,
+        standby: Box<StandbyState>,
+    },
     /// Work of another thread on the copy, which must be short.
     UseCopy(Box<dyn FnOnce(&mut StandbyCopy) + Send>),
 

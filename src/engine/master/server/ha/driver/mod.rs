@@ -22,15 +22,16 @@ mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tokio::io::ReadHalf;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Net};
-use crate::engine::ha::{HaAction, HaCore, HaEvent, HaMessage, MemberId, MemberInfo};
+use crate::engine::ha::{HaAction, HaCore, HaEvent, HaMessage, HandOverProblem, MemberId, MemberInfo};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::ha::disk::FoundCopy;
 use crate::engine::master::server::ha::driver::context::HaContext;
@@ -45,6 +46,15 @@ use crate::engine::master::server::shared::MasterShared;
 
 /// The type of a connection.
 type StreamOf<E> = <<E as Env>::Net as Net>::Stream;
+
+/// What happens to a copy when a thread has returned it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopyStep {
+    /// It is made ready to serve. `lossy`: changes may be missing.
+    Prepare { lossy: bool },
+    /// It follows a leader again.
+    Resume,
+}
 
 /// Runs the core of one master, and performs its actions.
 pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
@@ -61,8 +71,12 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     followed: Option<FollowedLeader<StreamOf<E>>>,
     /// Counts the attempts to connect to a leader, and what follows from them.
     attempts: u64,
-    /// The copy is being stored, and must be made ready afterwards; whether changes may be missing.
-    prepare_next: Option<bool>,
+    /// What to do with the copy when a thread has returned it.
+    copy_next: Option<CopyStep>,
+    /// How far the copy that is being made ready has come, and how far it had come at the last look.
+    progress: (Arc<AtomicU64>, u64),
+    /// Those who have requested the hand-over in progress.
+    hand_over_requests: Vec<oneshot::Sender<Result<(), HandOverProblem>>>,
     /// The streams to this leader's standbys, and their RPC addresses.
     standbys: StandbyStreams<ReadHalf<StreamOf<E>>>,
     addresses: BTreeMap<MemberId, String>,
@@ -82,6 +96,8 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     /// This master leads, or is about to, without having been in sync: number of the former leader's announced changes
     /// that it does not have.
     may_lack: Option<u64>,
+    /// Number of objects that this process has dropped for that reason.
+    dropped_objects: u64,
     promotions: u64,
     demotions: u64,
     /// What is shown of this master may have changed.
@@ -106,7 +122,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let (core, copy) = match found {
             Some(found) => {
                 hub.tail.restart(found.last + 1);
-                let core = HaCore::with_copy(settings.config, me, env.boottime(), found.last);
+                let is_original = found.note.history.is_none() && !found.is_uncertain;
+                let core = HaCore::with_copy(settings.config, me, env.boottime(), found.last, is_original);
                 (core, StandbyCopy::found(policy, found))
             }
             None => (HaCore::new(settings.config, me), StandbyCopy::new(policy)),
@@ -123,7 +140,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             copy,
             followed: None,
             attempts: 0,
-            prepare_next: None,
+            copy_next: None,
+            progress: Default::default(),
+            hand_over_requests: Vec::new(),
             standbys: StandbyStreams::default(),
             addresses: BTreeMap::new(),
             observing: None,
@@ -135,6 +154,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             etcd_errors: EtcdErrors::default(),
             repeated_messages: RepeatedMessages::default(),
             may_lack: None,
+            dropped_objects: 0,
             promotions: 0,
             demotions: 0,
             is_view_old: true,
@@ -176,7 +196,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
 fn comes_with_changes(event: &HaEvent) -> bool {
     match event {
         HaEvent::ChangesReceived { .. } | HaEvent::Applied { .. } => true,
-        HaEvent::Received { message, .. } => matches!(message, HaMessage::Ack { .. }),
+        HaEvent::Received { message, .. } => matches!(message, HaMessage::Ack(_)),
         _ => false,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
-use crate::engine::ha::{HaAction, HaEvent, HaMessage, MemberId, MemberInfo, StopReason};
+use crate::engine::ha::{HaAction, HaEvent, HaMessage, HandOverProblem, MemberId, MemberInfo, StopReason};
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::leader::gate::{GatePhase, NOT_SERVING};
 use crate::engine::master::server::ha::standby::leader_stream::FollowedLeader;
@@ -24,7 +24,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             HaAction::Observe => self.observe(),
             HaAction::Elect(txn) => self.elect(txn),
             HaAction::WriteSync(txn) => self.write_sync(txn),
-            HaAction::DeleteKey { view, address } => self.delete_key(view, address),
+            HaAction::DeleteKey(txn) => self.delete_key(txn),
             HaAction::Follow(leader) => self.follow(leader),
             HaAction::Send(to, message) => self.send(to, message),
             HaAction::Prepare { lossy } => self.prepare(lossy),
@@ -43,11 +43,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             HaAction::Serve { view } => self.serve(view),
             HaAction::HoldChanges(true) => self.hold_changes(),
             HaAction::HoldChanges(false) => {
-                tracing::warn!("the hand-over was cancelled: this master keeps leading");
                 self.context.shared.with_guarded(|guarded, _, _| guarded.is_released = false);
                 self.context.hub.gate.set_phase(GatePhase::Open);
             }
             HaAction::Forward(successor) => self.forward(successor),
+            HaAction::ReportHandOver(problem) => self.end_hand_over(Err(problem)),
+            HaAction::Resume => self.resume(),
         }
     }
 
@@ -83,9 +84,23 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.events.push_back(HaEvent::ChangesHeld { last });
     }
 
+    /// Informs those who have requested the hand-over.
+    fn end_hand_over(&mut self, result: Result<(), HandOverProblem>) {
+        if let Err(problem) = &result
+            && !self.hand_over_requests.is_empty()
+        {
+            tracing::warn!(%problem, "this master has not handed over");
+        }
+        for request in self.hand_over_requests.drain(..) {
+            // An error means that nobody waits any more.
+            let _ = request.send(result);
+        }
+    }
+
     fn forward(&mut self, successor: MemberId) {
         let address = self.core.leader_address();
         tracing::info!(%successor, ?address, "handed over: the successor leads");
+        self.end_hand_over(Ok(()));
         match address {
             Some(address) => {
                 let until = self.context.env.boottime() + FORWARD_FOR;
@@ -120,7 +135,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.context.drop_elsewhere(before);
         hub.tail.restart(1);
         hub.tail.notify_always();
-        self.prepare_next = None;
+        self.copy_next = None;
         self.standbys.clear();
         self.addresses.clear();
         self.followed = None;

@@ -1,24 +1,24 @@
 //! A standby becomes the leader: its copy is made ready, and then serves.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
-use crate::engine::ha::{HaEvent, HistoryId};
-use crate::engine::master::RecordBuffer;
-use crate::engine::master::restore::RestoreReport;
+use crate::engine::ha::{HaEvent, HistoryId, MemberId};
 use crate::engine::master::server::data::MasterDataError;
 use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::{EndedLog, HaDisk};
-use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::driver::context::HaContext;
 use crate::engine::master::server::ha::driver::event::DriverEvent;
+use crate::engine::master::server::ha::driver::{CopyStep, HaDriver};
 use crate::engine::master::server::ha::leader::gate::GatePhase;
-use crate::engine::master::server::ha::standby::preparation::{Preparation, PreparedCopy, ServedCopy};
-use crate::engine::master::state::MasterState;
+use crate::engine::master::server::ha::standby::leader_stream::FollowedLeader;
+use crate::engine::master::server::ha::standby::preparation::{
+    Preparation, PreparationReport, PreparedCopy, ServedCopy,
+};
+use crate::engine::master::{RecordBuffer, StandbyState};
 
-/// Minimum time for which restored segments accept no new objects if acknowledged changes may be missing.
-const LOSSY_HOLD: Duration = Duration::from_secs(30);
 /// How long a call of upstream's client may hang at a leader that does not answer (its default request timeout), and
 /// then retry.
 pub(in crate::engine::master::server) const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
@@ -27,54 +27,61 @@ pub(in crate::engine::master::server) const CLIENT_CALL_MAX: Duration = Duration
 const READY_SLACK: Duration = Duration::from_secs(1);
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Makes the copy ready to serve. If it is being stored, this ends first.
+    /// Makes the copy ready to serve. If it is being stored, this ends first. `lossy`: its objects are dropped.
     pub(super) fn prepare(&mut self, lossy: bool) {
-        if self.copy.cancel_store() {
-            self.prepare_next = Some(lossy);
+        if self.copy.cancel_store() || self.copy.is_elsewhere() {
+            self.copy_next = Some(CopyStep::Prepare { lossy });
             return;
         }
-        let Some(preparation) = self.copy.begin_prepare() else {
+        let Some(mut preparation) = self.copy.begin_prepare(lossy) else {
             // It is ready already.
-            return self.events.push_back(HaEvent::Prepared { ready: true });
+            let id = self.core.me().id;
+            return self.events.push_back(HaEvent::Prepared { ready: true, id });
         };
-        let lossy = lossy || preparation.is_uncertain;
+        self.progress = Default::default();
+        preparation.standby.report_progress(self.progress.0.clone());
+        let Preparation { lossy, applied, parent, generation, .. } = preparation;
+        // A copy without its objects must not be taken for the one in the sync record.
+        let id = if lossy { MemberId(self.context.env.rng()) } else { self.core.me().id };
         let history = HistoryId(self.context.env.rng());
         let announced = self.leader_last.max(self.core.alone_since().unwrap_or(0));
-        self.may_lack = lossy.then(|| announced.saturating_sub(preparation.applied));
-        let note = CopyNote::new(self.core.me().id, Some(history), preparation.parent, CopyStored::OnDisk);
+        self.may_lack = lossy.then(|| announced.saturating_sub(applied));
+        let note = CopyNote::new(id, Some(history), parent, CopyStored::OnDisk);
         let number = self.context.number_note();
         let context = self.context.clone();
         let began = context.env.now();
         self.spawn(async move {
-            let generation = preparation.generation;
             let ended = match &context.hub.disk {
-                // The copy was discarded before, so the directory does not have it.
-                Some(disk) if disk.log().is_none() => Some(disk.end_log().await),
+                // The directory does not have this copy: its objects are dropped, or it was discarded before.
+                Some(disk) if lossy || disk.log().is_none() => Some(disk.end_log().await),
                 _ => None,
             };
             let preparing = context.clone();
             let prepare = move || {
+                let (preparation, dropped) = preparation.drop_objects(preparing.env.now())?;
                 let stored = store_before_serving(&preparing, preparation, note, number, ended)?;
-                activate(&preparing, stored, lossy)
+                let stale = preparing.settings.config.stale_answers() + READY_SLACK;
+                let (state, restored) = stored.run(preparing.env.now(), stale)?;
+                Ok((state, PreparationReport { restored, dropped }))
             };
             let result = context.env.run_blocking(prepare).await;
-            let prepared = PreparedCopy { generation, began, lossy, history, result };
+            let prepared = PreparedCopy { generation, began, id, history, result };
             let _ = context.events.send(DriverEvent::CopyPrepared(Box::new(prepared)));
         });
     }
 
     /// The copy is ready, or cannot be used.
     pub(super) fn end_prepare(&mut self, prepared: PreparedCopy) {
-        let PreparedCopy { generation, began, lossy, history, result } = prepared;
+        let PreparedCopy { generation, began, id, history, result } = prepared;
         if !self.copy.is_preparing(generation) {
             return self.context.drop_elsewhere(result);
         }
         let now = self.context.env.now();
         let ready = match result {
-            Ok((state, report)) => {
+            Ok((state, PreparationReport { restored, dropped })) => {
                 let took = now.since(began);
-                tracing::info!(objects = report.objects, lossy, ?took, "the copy is ready to serve");
-                self.copy.keep_ready(now, state, history);
+                tracing::info!(objects = restored.objects, dropped, ?took, "the copy is ready to serve");
+                self.copy.keep_ready(now, state, history, dropped);
                 true
             }
             Err(error) => {
@@ -82,19 +89,70 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 false
             }
         };
-        self.update(HaEvent::Prepared { ready });
+        match self.copy_next.take() {
+            Some(_) if !ready => self.update(HaEvent::CopyDamaged),
+            Some(CopyStep::Resume) => self.resume(),
+            Some(CopyStep::Prepare { lossy }) => {
+                self.prepare(lossy);
+                self.run_core();
+            }
+            None => self.update(HaEvent::Prepared { ready, id }),
+        }
+    }
+
+    /// Reports to the core whether the copy has come closer to being ready to serve.
+    pub(super) fn report_progress(&mut self) {
+        let reached = self.progress.0.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.progress.1, reached) != reached {
+            self.update(HaEvent::Preparing);
+        }
+    }
+
+    /// Follows again with the copy, which another master's election has made useless for this one's. If a thread has it, this
+    /// waits. The stream is opened again, because it may have had changes that were not applied.
+    pub(super) fn resume(&mut self) {
+        if let Some(followed) = &mut self.followed {
+            let leader = followed.leader.clone();
+            *followed = FollowedLeader::new(leader, self.context.env.now());
+            self.events.push_back(HaEvent::StreamClosed { process_gone: false });
+        }
+        let Some(ready) = self.copy.begin_resume() else {
+            self.copy_next = self.copy.is_elsewhere().then_some(CopyStep::Resume);
+            return;
+        };
+        tracing::info!(change = self.copy.applied, "this copy follows again: another master leads");
+        let note = self.copy.note(self.core.me().id);
+        let number = self.context.number_note();
+        let generation = self.copy.generation();
+        let context = self.context.clone();
+        self.spawn(async move {
+            // An error ends the process. The note states the history that the copy belongs to, before changes of another follow.
+            let _ = context.use_disk(move |disk| disk.store_note(note, true, number)).await;
+            let standby = context.env.run_blocking(move || Box::new(StandbyState::of(*ready))).await;
+            let _ = context.events.send(DriverEvent::CopyResumed { generation, standby });
+        });
+    }
+
+    /// The copy can follow again.
+    pub(super) fn end_resume(&mut self, generation: u64, standby: Box<StandbyState>) {
+        if let Err(discarded) = self.copy.end_resume(generation, standby) {
+            return self.context.drop_elsewhere(discarded);
+        }
+        if let Some(CopyStep::Prepare { lossy }) = self.copy_next.take() {
+            self.prepare(lossy);
+            self.run_core();
+        }
     }
 
     /// Serves as the leader of this view.
     pub(super) fn serve(&mut self, view: u64) {
-        let Some(ServedCopy { mut state, since, calls }) = self.copy.take() else {
+        let Some(ServedCopy { mut state, since, calls, dropped }) = self.copy.take() else {
             // The core elects only copies that are ready.
             tracing::error!("elected without a copy of the state");
             return self.discard(GatePhase::Closed);
         };
         let applied = self.copy.applied;
         let keys = state.gauges().keys;
-        let is_lossy = self.may_lack.is_some();
         let hub = self.context.hub.clone();
         let settings = self.context.settings.clone();
         let term = hub.gate.next_term();
@@ -110,7 +168,6 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 state.confirm_recent(now, client, last);
             }
             state.start_recording(now, RecordBuffer::new(settings.format, applied + 1), false);
-            while is_lossy && state.discard_restored_writes(now) {}
             guarded.term = term;
             guarded.log = hub.disk.as_ref().and_then(HaDisk::log);
             std::mem::replace(&mut guarded.state, *state)
@@ -123,9 +180,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         hub.tail.notify();
         self.context.shared.wake.notify_one();
         if let Some(known) = self.may_lack {
+            self.dropped_objects += dropped;
+            #[cfg(test)]
+            hub.note_lossy_promotion();
             tracing::warn!(
+                dropped_objects = dropped,
                 changes_known_to_be_missing = known,
-                "this master was not in sync: acknowledged keys may be lost, also of later changes"
+                "this master may lack changes, so it has dropped all objects: their memory may belong to others. Segments and clients are kept"
             );
         }
         tracing::info!(view, keys, change = applied, "this master leads and serves clients");
@@ -168,14 +229,4 @@ fn store_before_serving<E: Env>(
     };
     stored.or_else(|error| disk.fail(error))?;
     Ok(preparation)
-}
-
-/// Makes the copy ready to serve.
-fn activate<E: Env>(
-    context: &HaContext<E>,
-    preparation: Preparation,
-    lossy: bool,
-) -> Result<(MasterState, RestoreReport), MasterDataError> {
-    let stale = context.settings.config.stale_answers() + READY_SLACK;
-    Ok(preparation.run(context.env.now(), lossy.then_some(LOSSY_HOLD), stale)?)
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinError;
 use crate::engine::base::Mono;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::{Env, Listener, Net};
-use crate::engine::ha::{HaEvent, HaRole};
+use crate::engine::ha::HaEvent;
 use crate::engine::master::server::ha::HaCommand;
 use crate::engine::master::server::ha::driver::acceptor::accept_standbys;
 use crate::engine::master::server::ha::driver::etcd::watch_records;
@@ -86,9 +86,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Does what another thread has requested.
     fn obey(&mut self, command: HaCommand) {
         match command {
-            HaCommand::StepDown(answer) => {
-                self.update(HaEvent::StepDown);
-                let _ = answer.send(self.core.role() == HaRole::HandingOver);
+            HaCommand::StepDown { is_ending, answer } => {
+                self.hand_over_requests.push(answer);
+                self.update(HaEvent::StepDown { is_ending });
             }
             HaCommand::Leave(answer) => {
                 let is_following = self.core.is_following();
@@ -115,6 +115,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             DriverEvent::SnapshotChecked(checked) => self.use_snapshot(checked),
             DriverEvent::CopyStored { copy, result } => self.end_store(copy, result),
             DriverEvent::CopyPrepared(prepared) => self.end_prepare(*prepared),
+            DriverEvent::CopyResumed { generation, standby } => self.end_resume(generation, standby),
             DriverEvent::UseCopy(work) => work(&mut self.copy),
             DriverEvent::HandshakeFailed { peer, error } => self.report_handshake(&peer, &error),
             DriverEvent::StandbyAsked { peer, hello, answer } => {

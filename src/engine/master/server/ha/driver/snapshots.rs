@@ -1,6 +1,7 @@
 //! What a standby stores in its data directory: changes, and the copies that have replaced others.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 
@@ -10,8 +11,8 @@ use crate::engine::ha::HaEvent;
 use crate::engine::ha::message::SnapshotEnd;
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::journal::JournalError;
-use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::driver::event::DriverEvent;
+use crate::engine::master::server::ha::driver::{CopyStep, HaDriver};
 use crate::engine::master::server::ha::standby::copy_to_store::CopyToStore;
 use crate::engine::master::server::ha::standby::load::{CheckedSnapshot, check_snapshot};
 use crate::engine::master::server::ha::stream::StreamError;
@@ -103,6 +104,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// A copy that has replaced another one is stored, or cannot be, or need not be any more.
     pub(super) fn end_store(&mut self, copy: CopyToStore, result: Result<(), JournalError>) {
         let last = copy.applied;
+        let is_cancelled = copy.is_cancelled.load(Ordering::Relaxed);
         if result.is_err() {
             // The process ends.
             self.context.drop_elsewhere(copy);
@@ -114,8 +116,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if let Err(discarded) = self.copy.end_store(copy) {
             return self.context.drop_elsewhere(discarded);
         }
+        if is_cancelled && self.copy_next.is_none() {
+            // It was to be made ready to serve, but another master leads.
+            return self.store_copy(last);
+        }
         self.end_load(last);
-        if let Some(lossy) = self.prepare_next.take() {
+        if let Some(CopyStep::Prepare { lossy }) = self.copy_next.take() {
             self.prepare(lossy);
             self.run_core();
         }

@@ -46,6 +46,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             digests: self.digests,
             backend_error: self.etcd_errors.last().map(ToString::to_string),
             may_lack: self.may_lack.filter(|_| serving),
+            dropped_objects: self.dropped_objects,
             promotions: self.promotions,
             demotions: self.demotions,
         }

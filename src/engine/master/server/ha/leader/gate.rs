@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::Env;
+use crate::engine::ha::ResponseLimits;
 use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, Receipt};
 use crate::engine::wire::Method;
@@ -53,6 +54,8 @@ pub(in crate::engine::master::server) struct HaGate {
     fence: AtomicU64,
     /// Responses to changes up to this one may be sent.
     acked: AtomicU64,
+    /// The same for responses to changes that hand out or free memory.
+    replicated: AtomicU64,
     /// Counts the moves of the gate, for tasks that wait.
     moved: watch::Sender<u64>,
     /// To which master connections are forwarded, and until when new ones are.
@@ -66,6 +69,7 @@ impl HaGate {
             term: AtomicU64::new(0),
             fence: AtomicU64::new(0),
             acked: AtomicU64::new(0),
+            replicated: AtomicU64::new(0),
             moved: watch::Sender::new(0),
             forward: Mutex::new(None),
         }
@@ -86,14 +90,18 @@ impl HaGate {
         self.is_open() && now.0 < self.fence.load(Ordering::Acquire)
     }
 
+    /// Whether a read could be processed and answered at `now`. A master that has handed over may still send responses that were
+    /// processed before.
+    #[cfg(test)]
+    pub(in crate::engine::master::server::ha) fn could_answer(&self, now: Mono) -> bool {
+        self.term() % 2 == 1
+            && matches!(self.phase(), GatePhase::Open | GatePhase::ChangesHeld)
+            && now.0 < self.fence.load(Ordering::Acquire)
+    }
+
     /// Whether this master leads, but cannot prove it at `now`, so that its responses wait.
     pub fn is_fenced(&self, now: Mono) -> bool {
         self.is_open() && !self.is_serving(now)
-    }
-
-    /// Whether a successor leads, to which connections are forwarded.
-    pub fn is_forwarding(&self) -> bool {
-        self.phase() == GatePhase::Forwarding
     }
 
     /// The current term.
@@ -128,10 +136,14 @@ impl HaGate {
         self.set_phase(GatePhase::Forwarding);
     }
 
-    /// Publishes what the core has decided. `fence`: `None` if it stays, because a hand-over has begun.
-    pub(in crate::engine::master::server::ha) fn publish(&self, env: &impl Env, fence: Option<Mono>, acked: u64) {
-        let mut has_moved = self.acked.swap(acked, Ordering::AcqRel) != acked;
-        if let Some(fence) = fence {
+    /// Publishes what the core has decided.
+    pub(in crate::engine::master::server::ha) fn publish(&self, env: &impl Env, limits: ResponseLimits) {
+        let moves = |last: &AtomicU64, to: Option<u64>| {
+            let to = to.unwrap_or(u64::MAX);
+            last.swap(to, Ordering::AcqRel) != to
+        };
+        let mut has_moved = moves(&self.acked, limits.acked) | moves(&self.replicated, limits.replicated);
+        if let Some(fence) = limits.fence {
             let before = self.fence.swap(fence.0, Ordering::AcqRel);
             // A response may have begun to wait until the fence was moved.
             has_moved |= before != fence.0 && before <= env.boottime().0;
@@ -184,8 +196,9 @@ impl HaGate {
         if receipt.term == 0 {
             return Some(true);
         }
-        let is_acked =
-            receipt.last <= self.acked.load(Ordering::Acquire) || is_planted(HaMistake::AcknowledgementNotAwaited);
+        let has_all = |last: u64, limit: &AtomicU64| last <= limit.load(Ordering::Acquire);
+        let is_acked = has_all(receipt.last, &self.acked) && has_all(receipt.needs_standby, &self.replicated)
+            || is_planted(HaMistake::AcknowledgementNotAwaited);
         let is_before_fence =
             || env.boottime().0 < self.fence.load(Ordering::Acquire) || is_planted(HaMistake::FenceNotChecked);
         let may_send = is_acked && is_before_fence();
@@ -269,13 +282,18 @@ mod tests {
     fn serving() -> (HaGate, u64) {
         let gate = HaGate::new();
         let term = gate.next_term();
-        gate.publish(&RealEnv::new(), Some(SOON), 0);
+        publish(&gate, Some(SOON), 0);
         gate.set_phase(GatePhase::Open);
         (gate, term)
     }
 
+    fn publish(gate: &HaGate, fence: Option<Mono>, acked: u64) {
+        let limits = ResponseLimits { fence, acked: Some(acked), replicated: Some(acked) };
+        gate.publish(&RealEnv::new(), limits);
+    }
+
     fn receipt(term: u64, last: u64) -> Receipt {
-        Receipt { term, last, needs_sync: 0 }
+        Receipt { term, last, ..Receipt::default() }
     }
 
     /// What `commit` returns at once: `None` if it waits.
@@ -291,17 +309,28 @@ mod tests {
         let mut changed = receipt(term, 7);
         changed.merge(receipt(term, 0));
         assert_eq!(commit(&gate, changed), None);
-        gate.publish(&RealEnv::new(), None, 7);
+        publish(&gate, None, 7);
         assert_eq!(commit(&gate, changed), Some(true));
         assert_eq!(commit(&gate, Receipt::default()), Some(true), "nothing was processed");
     }
 
     #[test]
+    fn a_change_of_memory_waits_for_the_standbys_although_others_do_not() {
+        let (gate, term) = serving();
+        gate.publish(&RealEnv::new(), ResponseLimits { fence: None, acked: None, replicated: Some(6) });
+        let end = receipt(term, 7);
+        let start = Receipt { needs_standby: 7, ..end };
+        assert_eq!((commit(&gate, end), commit(&gate, start)), (Some(true), None));
+        gate.publish(&RealEnv::new(), ResponseLimits { fence: None, acked: None, replicated: None });
+        assert_eq!(commit(&gate, start), Some(true), "no standby is required");
+    }
+
+    #[test]
     fn no_response_is_sent_after_the_fence_or_in_another_term() {
         let (gate, term) = serving();
-        gate.publish(&RealEnv::new(), Some(Mono(1)), 0);
+        publish(&gate, Some(Mono(1)), 0);
         assert_eq!(commit(&gate, receipt(term, 0)), None, "the fence may still move");
-        gate.publish(&RealEnv::new(), Some(SOON), 0);
+        publish(&gate, Some(SOON), 0);
         gate.next_term();
         assert_eq!(commit(&gate, receipt(term, 0)), Some(false));
         let later = gate.next_term();

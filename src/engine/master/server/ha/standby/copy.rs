@@ -46,12 +46,24 @@ enum CopyContent {
         objects: u64,
         is_cancelled: Arc<AtomicBool>,
     },
-    /// It is being made ready.
+    /// A thread makes it ready.
     Preparing,
-    /// Ready to serve since this time. Its changes will belong to this history.
-    Ready(Box<MasterState>, Mono, HistoryId),
+    /// A thread makes it follow again.
+    Resuming,
+    Ready(ReadyCopy),
     /// It has become the state of the leader.
     Serving,
+}
+
+/// A copy that is ready to serve.
+#[derive(Debug)]
+struct ReadyCopy {
+    state: Box<MasterState>,
+    since: Mono,
+    /// Its changes will belong to this history.
+    history: HistoryId,
+    /// Number of objects that were dropped.
+    dropped: u64,
 }
 
 impl StandbyCopy {
@@ -124,6 +136,35 @@ impl StandbyCopy {
         matches!(self.content, CopyContent::Following(_))
     }
 
+    /// Whether a thread has it, to make it ready or follow again.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.content, CopyContent::Preparing | CopyContent::Resuming)
+    }
+
+    /// Takes the copy that is ready to serve, to follow again with it; `None` if it is not ready. Its objects must not have been
+    /// dropped.
+    pub fn begin_resume(&mut self) -> Option<Box<MasterState>> {
+        match std::mem::replace(&mut self.content, CopyContent::Resuming) {
+            CopyContent::Ready(ready) => Some(ready.state),
+            other => {
+                self.content = other;
+                None
+            }
+        }
+    }
+
+    /// Follows again.
+    ///
+    /// # Errors
+    /// The copy was discarded since. Drop it on another thread, because that may take long.
+    pub fn end_resume(&mut self, generation: u64, standby: Box<StandbyState>) -> Result<(), Box<StandbyState>> {
+        if generation != self.generation || !matches!(self.content, CopyContent::Resuming) {
+            return Err(standby);
+        }
+        self.content = CopyContent::Following(standby);
+        Ok(())
+    }
+
     /// Whether a leader's snapshot may replace it as it is: no other master can take it for a copy with a known
     /// history.
     pub fn is_replaceable(&self) -> bool {
@@ -135,8 +176,8 @@ impl StandbyCopy {
         match &self.content {
             CopyContent::Following(standby) => standby.objects(),
             CopyContent::Storing { objects, .. } => *objects,
-            CopyContent::Ready(state, ..) => state.gauges().keys,
-            CopyContent::Preparing | CopyContent::Serving => 0,
+            CopyContent::Ready(ready) => ready.state.gauges().keys,
+            CopyContent::Preparing | CopyContent::Resuming | CopyContent::Serving => 0,
         }
     }
 
@@ -244,24 +285,25 @@ impl StandbyCopy {
         self.calls.retain(|_, at| *at >= since);
     }
 
-    /// Begins to make the copy ready to serve; `None` if it is ready already, or in use.
-    pub fn begin_prepare(&mut self) -> Option<Preparation> {
-        match std::mem::replace(&mut self.content, CopyContent::Preparing) {
-            CopyContent::Following(mut standby) => {
-                standby.cancel_snapshot();
-                Some(Preparation {
-                    standby,
-                    generation: self.generation,
-                    applied: self.applied,
-                    parent: self.parent_of_next(),
-                    is_uncertain: self.is_uncertain,
-                })
-            }
+    /// Begins to make the copy ready to serve; `None` if it is ready already, or in use. `lossy`: changes may be missing that
+    /// were acknowledged, so the objects are dropped. This may also be known after the copy is ready.
+    pub fn begin_prepare(&mut self, lossy: bool) -> Option<Preparation> {
+        let mut standby = match std::mem::replace(&mut self.content, CopyContent::Preparing) {
+            CopyContent::Following(standby) => standby,
+            CopyContent::Ready(ready) if lossy => Box::new(StandbyState::of(*ready.state)),
             other => {
                 self.content = other;
-                None
+                return None;
             }
+        };
+        standby.cancel_snapshot();
+        let lossy = lossy || self.is_uncertain;
+        if lossy {
+            // No other copy that has the same changes is equal to this one.
+            (self.history, self.parent) = (None, None);
         }
+        let parent = self.parent_of_next();
+        Some(Preparation { standby, lossy, generation: self.generation, applied: self.applied, parent })
     }
 
     /// Whether this is the copy that is being made ready, and not a former one.
@@ -269,19 +311,19 @@ impl StandbyCopy {
         generation == self.generation && matches!(self.content, CopyContent::Preparing)
     }
 
-    /// The copy is ready. Its changes will belong to `history`.
-    pub fn keep_ready(&mut self, now: Mono, state: MasterState, history: HistoryId) {
+    /// The copy is ready. Its changes will belong to `history`. `dropped`: number of objects that were dropped.
+    pub fn keep_ready(&mut self, now: Mono, state: MasterState, history: HistoryId, dropped: u64) {
         if matches!(self.content, CopyContent::Preparing) {
-            self.content = CopyContent::Ready(Box::new(state), now, history);
+            self.content = CopyContent::Ready(ReadyCopy { state: Box::new(state), since: now, history, dropped });
         }
     }
 
     /// Takes the state that is ready, to serve it.
     pub fn take(&mut self) -> Option<ServedCopy> {
         match std::mem::replace(&mut self.content, CopyContent::Serving) {
-            CopyContent::Ready(state, since, history) => {
+            CopyContent::Ready(ReadyCopy { state, since, history, dropped }) => {
                 self.continue_history(history);
-                Some(ServedCopy { state, since, calls: std::mem::take(&mut self.calls) })
+                Some(ServedCopy { state, since, calls: std::mem::take(&mut self.calls), dropped })
             }
             other => {
                 self.content = other;
@@ -305,11 +347,11 @@ mod tests {
     #[test]
     fn a_preparation_of_a_discarded_copy_has_no_effect() {
         let mut copy = StandbyCopy::new(StorePolicy::default());
-        let former = copy.begin_prepare().unwrap().generation;
+        let former = copy.begin_prepare(false).unwrap().generation;
         assert!(copy.is_preparing(former));
         drop(copy.discard());
         assert!(!copy.is_preparing(former));
-        let current = copy.begin_prepare().unwrap().generation;
+        let current = copy.begin_prepare(false).unwrap().generation;
         assert!(!copy.is_preparing(former) && copy.is_preparing(current));
     }
 
@@ -325,10 +367,10 @@ mod tests {
     #[test]
     fn a_copy_is_not_used_while_it_is_stored() {
         let (mut copy, stored) = storing();
-        assert!(!copy.is_following() && copy.begin_prepare().is_none() && copy.begin_store(MemberId(1)).is_none());
+        assert!(!copy.is_following() && copy.begin_prepare(true).is_none() && copy.begin_store(MemberId(1)).is_none());
         assert_eq!((stored.applied, stored.is_cancelled.load(Ordering::Relaxed)), (7, false));
         assert!(copy.end_store(stored).is_ok());
-        assert!(copy.is_following() && !copy.cancel_store() && copy.begin_prepare().is_some());
+        assert!(copy.is_following() && !copy.cancel_store() && copy.begin_prepare(false).is_some());
     }
 
     #[test]

@@ -4,22 +4,27 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::base::{ClientId, Mono};
-use crate::engine::ha::HistoryId;
-use crate::engine::master::apply::StandbyState;
+use crate::engine::ha::planted::{HaMistake, is_planted};
+use crate::engine::ha::{HistoryId, MemberId};
+use crate::engine::master::apply::{ApplyError, StandbyState};
 use crate::engine::master::restore::{RestoreError, RestoreReport};
 use crate::engine::master::server::data::MasterDataError;
 use crate::engine::master::state::MasterState;
 
+/// Minimum time for which segments accept no new objects if acknowledged changes may be missing.
+const LOSSY_HOLD: Duration = Duration::from_secs(30);
+
 /// A copy that is being made ready to serve.
 pub(in crate::engine::master::server::ha) struct Preparation {
     pub standby: Box<StandbyState>,
+    /// Acknowledged changes may be missing: the objects are dropped.
+    pub lossy: bool,
     /// The number of the copy.
     pub generation: u64,
     /// The last change that it contains.
     pub applied: u64,
-    /// The last change that it contains, and its history.
+    /// The last change that it contains, and its history. `None`: its objects are dropped, so it continues no history.
     pub parent: Option<(HistoryId, u64)>,
-    pub is_uncertain: bool,
 }
 
 /// A copy that was made ready to serve, or cannot be used.
@@ -28,11 +33,19 @@ pub(in crate::engine::master::server::ha) struct PreparedCopy {
     pub generation: u64,
     /// When the preparation began.
     pub began: Mono,
-    /// Acknowledged changes may be missing.
-    pub lossy: bool,
+    /// Its ID, which is a new one if its objects were dropped.
+    pub id: MemberId,
     /// Its changes will belong to this history.
     pub history: HistoryId,
-    pub result: Result<(MasterState, RestoreReport), MasterDataError>,
+    pub result: Result<(MasterState, PreparationReport), MasterDataError>,
+}
+
+/// What a copy contains that is ready to serve.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine::master::server::ha) struct PreparationReport {
+    pub restored: RestoreReport,
+    /// Number of objects that were dropped, because acknowledged changes may be missing.
+    pub dropped: u64,
 }
 
 /// A copy that serves from now on.
@@ -42,23 +55,31 @@ pub(in crate::engine::master::server::ha) struct ServedCopy {
     pub since: Mono,
     /// When each client last called the former leader.
     pub calls: BTreeMap<ClientId, Mono>,
+    /// Number of objects that were dropped.
+    pub dropped: u64,
 }
 
 impl Preparation {
+    /// Drops the objects, if acknowledged changes may be missing: their memory may belong to other objects. Returns their number.
+    ///
+    /// # Errors
+    /// The copy is damaged.
+    pub fn drop_objects(self, now: Mono) -> Result<(Preparation, u64), ApplyError> {
+        if !self.lossy || is_planted(HaMistake::LossyObjectsKept) {
+            return Ok((self, 0));
+        }
+        let (standby, dropped) = self.standby.without_objects(now)?;
+        Ok((Preparation { standby, ..self }, dropped))
+    }
+
     /// Makes it ready. `stale`: how long another master may still grant leases.
     ///
     /// # Errors
     /// The copy is damaged.
-    pub fn run(
-        self,
-        now: Mono,
-        hold: Option<Duration>,
-        stale: Duration,
-    ) -> Result<(MasterState, RestoreReport), RestoreError> {
+    pub fn run(self, now: Mono, stale: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
         let policy = self.standby.policy();
-        let hold = hold.map_or(Duration::ZERO, |least| {
-            least.max(policy.put_release_after).max(policy.lease_ttl).max(self.standby.earlier_lease())
-        });
+        let longest = LOSSY_HOLD.max(policy.put_release_after).max(policy.lease_ttl).max(self.standby.earlier_lease());
+        let hold = if self.lossy { longest } else { Duration::ZERO };
         self.standby.activate_behind(now, hold, stale)
     }
 }

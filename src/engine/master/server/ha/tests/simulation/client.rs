@@ -126,6 +126,10 @@ impl World {
     }
 
     fn some_key(&mut self) -> Option<String> {
+        if !self.dropped.is_empty() && self.rng.below(4) == 0 {
+            let nth = self.rng.below(self.dropped.len());
+            return self.dropped.get(nth).cloned();
+        }
         let count = self.acked.len();
         if count == 0 {
             return None;
@@ -193,8 +197,13 @@ impl World {
                 if let Some(put) = client.put.take() {
                     self.totals.puts += 1;
                     self.last_put = self.now;
+                    let sent = client.sent;
                     self.trace(|| format!("acknowledged {key}"));
-                    self.acked.insert(key, AckedPut { at: put.at, since: self.now });
+                    if sent <= self.lost_before {
+                        self.junk.push(key);
+                    } else {
+                        self.acked.insert(key, AckedPut { at: put.at, since: self.now });
+                    }
                 }
             }
             (Request::End(_, key), Reply::Failed(_)) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::event::{EtcdReply, EtcdRequest, Event};
 use super::fabric::{Answer, Fabric};
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
-use crate::engine::ha::{ElectionTxn, Observation, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
 
 /// etcd, as one process reaches it.
 #[derive(Clone)]
@@ -78,8 +78,8 @@ impl ElectionBackend for SimElection {
         self.request(EtcdRequest::WriteSync(txn.clone())).await.outcome
     }
 
-    async fn delete_key(&self, view: u64, address: &str) -> TxnOutcome {
-        self.request(EtcdRequest::DeleteKey { view, address: address.to_owned() }).await.outcome
+    async fn delete_key(&self, txn: &HandOverTxn) -> TxnOutcome {
+        self.request(EtcdRequest::DeleteKey(txn.clone())).await.outcome
     }
 
     async fn watch(&self) -> Result<SimWatch, ElectionError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::{ElectionTxn, LeaderKey, MemberId, Observation, SyncRecord, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HandOverTxn, LeaderKey, MemberId, Observation, SyncRecord, SyncTxn, TxnOutcome};
 
 /// Times are those of the simulation, in microseconds.
 #[derive(Default)]
@@ -101,14 +101,16 @@ impl SimEtcd {
         TxnOutcome::Done(self.revision)
     }
 
-    /// Deletes the key, if view and address match.
-    pub fn delete_key(&mut self, view: u64, address: &str) -> TxnOutcome {
-        if !self.key.as_ref().is_some_and(|key| key.view == view && key.address == address) {
+    /// Deletes the key and writes the sync record, if the key is that of the transaction and the record is unchanged.
+    pub fn delete_key(&mut self, txn: &HandOverTxn) -> TxnOutcome {
+        let is_leader = self.key.as_ref().is_some_and(|key| (key.view, &key.address) == (txn.view, &txn.address));
+        if !is_leader || self.observation().sync_revision() != txn.expected_sync {
             return TxnOutcome::Refused;
         }
         self.writes += 1;
         self.revision += 1;
         self.key = None;
+        self.sync = Some((txn.sync.clone(), self.revision));
         TxnOutcome::Done(self.revision)
     }
 }

@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::request::{Reply, Request};
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{ElectionTxn, Observation, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HandOverProblem, HandOverTxn, Observation, SyncTxn, TxnOutcome};
 
 /// A request of a master to etcd.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub enum EtcdRequest {
     Observe,
     Elect(ElectionTxn),
     WriteSync(SyncTxn),
-    DeleteKey { view: u64, address: String },
+    DeleteKey(HandOverTxn),
 }
 
 /// A reply of etcd, or the end of the time limit.
@@ -149,10 +149,19 @@ pub enum Event {
         stage: HaStage,
         fault: Fault,
     },
-    /// A hand-over was asked for. Whether there was a standby for it.
+    /// A hand-over was requested, and ended. `is_ending`: its process ends now.
     SteppedDown {
-        has_begun: bool,
+        node: usize,
+        is_ending: bool,
+        result: Result<(), HandOverProblem>,
     },
+    /// A process that was asked to end does so.
+    EndProcess {
+        node: usize,
+        incarnation: u64,
+    },
+    /// A hand-over is requested after a time without faults. It must succeed.
+    LastHandOver,
     Heal(Fault),
     /// A fault that belongs to an earlier one.
     FollowUp(Fault),

@@ -2,6 +2,7 @@
 
 use super::event::Event;
 use super::world::World;
+use crate::engine::ha::NotInSyncPolicy;
 use crate::engine::ha::stage::HaStage;
 use crate::engine::journal::Crash;
 
@@ -21,6 +22,8 @@ pub enum Fault {
     CutEtcd(usize),
     EtcdDown,
     StepDown,
+    /// The leader's process is asked to end: it hands over, and ends.
+    End,
     /// A crash, a pause or a cut when a master next reaches this stage.
     AtStage(HaStage),
 }
@@ -52,7 +55,7 @@ impl World {
         let a = self.leader().filter(|_| self.rng.below(2) == 0).unwrap_or(a);
         let b = if a == b { (a + 1) % nodes } else { b };
         let fault = match self.rng.below(20) {
-            _ if self.plan.is_async => self.harmless_fault(a, b),
+            _ if self.plan.is_async && self.rng.below(2) == 0 => self.harmless_fault(a, b),
             0..2 => Fault::Crash(a),
             2 => Fault::Leave(a),
             12..15 => Fault::CrashBusy,
@@ -61,6 +64,7 @@ impl World {
             5..7 => Fault::CutNodes(a, b),
             7..9 => Fault::CutEtcd(a),
             9 => Fault::EtcdDown,
+            10 => Fault::End,
             _ => Fault::StepDown,
         };
         *self.totals.faults.entry(fault.name()).or_default() += 1;
@@ -97,7 +101,7 @@ impl World {
                     self.run_node(nth);
                 }
                 let (wait, incarnation) = (self.rng.below(20_000) as u64, self.nodes[nth].incarnation);
-                self.after(wait, Event::CrashBusy { node: nth, incarnation });
+                self.after(wait, Event::EndProcess { node: nth, incarnation });
             }
             Fault::CrashBusy => self.is_crash_planned = true,
             Fault::Pause(nth) => {
@@ -134,7 +138,15 @@ impl World {
                 if let Some(nth) = self.leader()
                     && let Some(process) = &self.nodes[nth].process
                 {
-                    process.step_down();
+                    process.step_down(false);
+                    self.run_node(nth);
+                }
+            }
+            Fault::End => {
+                if let Some(nth) = self.leader()
+                    && let Some(process) = &self.nodes[nth].process
+                {
+                    process.step_down(true);
                     self.run_node(nth);
                 }
             }
@@ -143,7 +155,7 @@ impl World {
     }
 
     /// The node that serves as the leader.
-    fn leader(&self) -> Option<usize> {
+    pub(super) fn leader(&self) -> Option<usize> {
         (0..self.nodes.len()).find(|nth| self.nodes[*nth].is_leader())
     }
 
@@ -203,6 +215,21 @@ impl World {
         }
     }
 
+    /// A process that was asked to end does so, and another one starts later. If its copy is the last one, it takes longer to end.
+    pub(super) fn end_process(&mut self, nth: usize, has_handed_over: bool) {
+        if !has_handed_over && !self.may_crash(nth) {
+            let incarnation = self.nodes[nth].incarnation;
+            return self.after(500_000, Event::EndProcess { node: nth, incarnation });
+        }
+        if self.nodes[nth].is_up() {
+            self.totals.effective += 1;
+            self.nodes[nth].crash(Crash::Kill);
+            self.take_posted();
+            let away = 50_000 + self.rng.below(5_000_000) as u64;
+            self.after(away, Event::Start(nth));
+        }
+    }
+
     /// A process may crash only if another copy has everything, because an acknowledged change cannot survive the loss
     /// of all copies.
     fn may_crash(&self, nth: usize) -> bool {
@@ -212,7 +239,10 @@ impl World {
             *other != nth && node.is_up() && sync.includes(node.probe().0)
         };
         // A write on its way may remove the other copy from the record.
-        self.nodes[nth].is_up() && self.sync_writes == 0 && (0..self.nodes.len()).any(|other| has_all(&other))
+        let is_other_left = self.sync_writes == 0 && (0..self.nodes.len()).any(|other| has_all(&other));
+        // If copies are promoted that may lack changes, the last one may be lost.
+        let may_lose = self.plan.not_in_sync != NotInSyncPolicy::Wait && nth % 2 == 0;
+        self.nodes[nth].is_up() && (is_other_left || may_lose)
     }
 
     /// Ends a fault that lasts for a time.
@@ -238,6 +268,7 @@ impl World {
             | Fault::Pause(_)
             | Fault::Reset(..)
             | Fault::StepDown
+            | Fault::End
             | Fault::AtStage(_) => {}
         }
     }

@@ -2,6 +2,7 @@
 
 use super::report::Plan;
 use super::run;
+use crate::engine::ha::NotInSyncPolicy;
 use crate::engine::ha::planted::{HaMistake, plant};
 
 /// Maximum number of seeds until a mistake must be detected.
@@ -12,6 +13,9 @@ fn may_detect(mistake: HaMistake, plan: &Plan) -> bool {
     match mistake {
         HaMistake::AcknowledgedBeforeStored => plan.slow_disk > 1 && !plan.is_async,
         HaMistake::HandOverNotAwaited | HaMistake::ListedNotAwaited => plan.is_async,
+        HaMistake::AbsenceCountedOn => !plan.is_async && plan.not_in_sync != NotInSyncPolicy::Wait && plan.nodes > 2,
+        HaMistake::LossyObjectsKept => plan.not_in_sync != NotInSyncPolicy::Wait,
+        HaMistake::CancelledAtEnd => plan.work > 1_500_000,
         _ => !plan.is_async,
     }
 }
@@ -26,7 +30,7 @@ fn detect(mistake: HaMistake, first: u64) -> Option<u64> {
 }
 
 /// Each with a seed that detects it. If a change of the code moves that to a later seed, the test takes longer.
-const MISTAKES: [(HaMistake, u64); 10] = [
+const MISTAKES: [(HaMistake, u64); 14] = [
     (HaMistake::FenceNotChecked, 9),
     (HaMistake::AcknowledgementNotAwaited, 25),
     (HaMistake::StartAnsweredEarly, 240),
@@ -37,6 +41,10 @@ const MISTAKES: [(HaMistake, u64); 10] = [
     (HaMistake::AcknowledgedBeforeStored, 456),
     (HaMistake::HandOverNotAwaited, 291),
     (HaMistake::ListedNotAwaited, 1352),
+    (HaMistake::LossyObjectsKept, 1),
+    (HaMistake::CancelledAtEnd, 1),
+    (HaMistake::AbsenceCountedOn, 1),
+    (HaMistake::StallCounted, 1),
 ];
 
 #[test]

@@ -129,8 +129,8 @@ impl World {
                 self.totals.recreations += u64::from(is_other && matches!(outcome, TxnOutcome::Done(_)));
             }
             EtcdRequest::WriteSync(txn) => outcome = self.etcd.write_sync(txn),
-            EtcdRequest::DeleteKey { view, address } => {
-                outcome = self.etcd.delete_key(*view, address);
+            EtcdRequest::DeleteKey(txn) => {
+                outcome = self.etcd.delete_key(txn);
                 self.totals.hand_overs += u64::from(matches!(outcome, TxnOutcome::Done(_)));
             }
         }

@@ -6,7 +6,7 @@ use super::env::{HostClock, SimEnv, ThreadTimes};
 use super::fabric::Fabric;
 use super::process::Process;
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{AckMode, HaRole, MemberId};
+use crate::engine::ha::{HaConfig, HaRole, MemberId};
 use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 use crate::engine::master::StorePolicy;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk, open};
@@ -28,7 +28,9 @@ pub struct Node {
     clock: HostClock,
     times: ThreadTimes,
     policy: StorePolicy,
-    ack: AckMode,
+    config: HaConfig,
+    /// Number of its lossy promotions that are known to the world.
+    pub lossy_promotions: u64,
     fabric: Arc<Fabric>,
 }
 
@@ -37,7 +39,7 @@ impl Node {
         nth: usize,
         fabric: Arc<Fabric>,
         policy: StorePolicy,
-        ack: AckMode,
+        config: HaConfig,
         clock: HostClock,
         times: ThreadTimes,
         disk: Option<(SimulatedStorage, DataOptions)>,
@@ -53,7 +55,8 @@ impl Node {
             clock,
             times,
             policy,
-            ack,
+            config,
+            lossy_promotions: 0,
             fabric,
         }
     }
@@ -64,7 +67,7 @@ impl Node {
         self.fabric.state().accepting[self.nth] = Default::default();
         let data = self.open_data(&env);
         let found = data.as_ref().map(|(_, found)| (found.note.member, found.last));
-        self.process = Some(Process::start(&env, self.policy.clone(), self.ack, data));
+        self.process = Some(Process::start(&env, self.policy.clone(), self.config, data));
         found
     }
 
@@ -88,6 +91,7 @@ impl Node {
         self.acknowledged = (copy.0, copy.1.max(before));
         self.disk = self.disk.take().map(|(storage, settings)| (storage.crash(crash), settings));
         self.process = None;
+        self.lossy_promotions = 0;
         self.incarnation += 1;
     }
 
@@ -100,6 +104,17 @@ impl Node {
         let Some(process) = &self.process else { return (MemberId(0), HaRole::Resetting, HaStage::Ended) };
         let probe = process.hub.probe();
         (probe.member, probe.role, probe.stage)
+    }
+
+    /// Whether it could send a response at `now`, if it ran.
+    pub(super) fn could_answer(&self, now: u64) -> bool {
+        self.process.as_ref().is_some_and(|process| process.hub.gate.could_answer(self.clock.at(now)))
+    }
+
+    /// Number of promotions of copies that may have lacked changes since the last call.
+    pub(super) fn take_lossy_promotions(&mut self) -> u64 {
+        let count = self.process.as_ref().map_or(0, |process| process.hub.probe().lossy_promotions);
+        count - std::mem::replace(&mut self.lossy_promotions, count)
     }
 
     /// Whether it serves clients as the leader.

@@ -16,7 +16,7 @@ use super::event::Event;
 use super::net::RPC_PORT;
 use super::request::{Request, ServeOutcome, serve};
 use crate::engine::base::HostPort;
-use crate::engine::ha::{AckMode, HaConfig};
+use crate::engine::ha::HaConfig;
 use crate::engine::master::server::MasterHandle;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
 use crate::engine::master::server::ha::driver::HaDriver;
@@ -90,14 +90,14 @@ impl Idle {
 
 impl Process {
     /// Starts a process on the host `node`, with the copy in its data directory if it has one.
-    pub fn start(env: &SimEnv, policy: StorePolicy, ack: AckMode, data: Option<(HaDisk, FoundCopy)>) -> Process {
+    pub fn start(env: &SimEnv, policy: StorePolicy, config: HaConfig, data: Option<(HaDisk, FoundCopy)>) -> Process {
         let idle = Arc::new(Idle::default());
         let parked = idle.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || parked.set()).build();
         let runtime = runtime.expect("a runtime needs no system resources without its drivers");
         let host = format!("node-{}", env.node);
         let settings = HaSettings {
-            config: HaConfig { ack, ..HaConfig::default() },
+            config,
             cluster: "c".to_owned(),
             host: host.clone(),
             listen: HostPort::new(host, 0),
@@ -152,11 +152,11 @@ impl Process {
     }
 
     /// An operator asks for a hand-over.
-    pub fn step_down(&self) {
-        let (hub, fabric) = (self.hub.clone(), self.shared.env.fabric.clone());
+    pub fn step_down(&self, is_ending: bool) {
+        let (hub, env) = (self.hub.clone(), self.shared.env.clone());
         self.runtime.spawn(async move {
-            let has_begun = hub.step_down().await;
-            fabric.post(0, Event::SteppedDown { has_begun });
+            let result = hub.step_down(is_ending).await;
+            env.fabric.post(0, Event::SteppedDown { node: env.node, is_ending, result });
         });
     }
 

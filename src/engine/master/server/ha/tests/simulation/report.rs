@@ -1,10 +1,11 @@
 //! What a run is given, and what it returns.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::engine::base::rng::Rng;
-use crate::engine::ha::MemberId;
 use crate::engine::ha::stage::HaStage;
+use crate::engine::ha::{HandOverProblem, MemberId, NotInSyncPolicy};
 
 /// What a seed decides beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +23,23 @@ pub struct Plan {
     pub has_data: bool,
     /// The time until a data directory has a change, up to this many microseconds.
     pub slow_disk: usize,
-    /// Responses do not wait for standbys. A failover may lose changes, so no fault causes an election without a hand-over.
+    /// Responses do not wait for standbys.
     pub is_async: bool,
+    /// What a standby does that is not in sync.
+    pub not_in_sync: NotInSyncPolicy,
+    /// Work that is awaited, such as making a copy ready, takes up to this many microseconds.
+    pub work: usize,
 }
 
 impl Plan {
+    /// The mode of acknowledgement, the policy and where copies are kept.
+    pub(super) fn name(&self) -> String {
+        let ack = if self.is_async { "async" } else { "sync" };
+        let policy = if self.not_in_sync == NotInSyncPolicy::Wait { "wait" } else { "promote-after" };
+        let copies = if self.has_data { "data directories" } else { "memory" };
+        format!("{ack}, {policy}, {copies}")
+    }
+
     pub(super) fn of(seed: u64) -> Plan {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let has_data = rng.below(2) == 0;
@@ -39,10 +52,15 @@ impl Plan {
             slow_etcd: if rng.below(3) == 0 { 1 + rng.below(250_000) } else { 1 },
             has_data,
             slow_disk: if has_data && rng.below(3) == 0 { 1 + rng.below(200_000) } else { 1 },
-            is_async: false,
+            is_async: rng.below(4) == 0,
+            not_in_sync: NotInSyncPolicy::Wait,
+            // With many keys, it takes long.
+            work: if rng.below(3) == 0 { 6_000_000 } else { 150_000 },
         };
-        // A standby with a slow disk would lag behind, and a hand-over to it would be cancelled.
-        plan.is_async = plan.slow_disk == 1 && rng.below(12) == 0;
+        if rng.below(2) == 0 {
+            let after = Duration::from_millis(4_000 + rng.below(8_000) as u64);
+            plan.not_in_sync = NotInSyncPolicy::PromoteAfter(after);
+        }
         plan
     }
 }
@@ -56,6 +74,18 @@ pub enum Violation {
     /// A read within its lease found another key's bytes.
     #[error("a read of key {key} found the bytes of {found:?}")]
     OtherBytes { key: String, found: Option<String> },
+    /// A copy that may lack changes was promoted, although the policy forbids it.
+    #[error("master {node} leads with a copy that may lack changes")]
+    LossyPromotion { node: usize },
+    /// At one moment, two masters could have sent a response.
+    #[error("masters {0} and {1} could both send responses")]
+    TwoLeaders(usize, usize),
+    /// A planned hand-over failed although no fault was present.
+    #[error("a hand-over without a fault failed: {problem}: {roles:#?}")]
+    HandOverFailed { problem: HandOverProblem, roles: Vec<String> },
+    /// A standby is not in the sync record although no fault was present for a long time.
+    #[error("a healthy standby is not in sync: {roles:#?}")]
+    NotInSync { roles: Vec<String> },
     /// A master answered after one that was elected later.
     #[error("master {node} answered after one that was elected later")]
     StaleAnswer { node: usize },
@@ -81,6 +111,12 @@ pub struct Totals {
     pub etcd_writes: u64,
     pub snapshots: u64,
     pub hand_overs: u64,
+    /// Hand-overs that were requested and not completed.
+    pub failed_hand_overs: BTreeMap<String, u64>,
+    /// Elections of a copy that may have lacked changes.
+    pub lossy_promotions: u64,
+    /// Runs by mode of acknowledgement, policy and where copies are kept.
+    pub plans: BTreeMap<String, u64>,
     pub recreations: u64,
     pub fast_paths: u64,
     pub reopened: u64,
@@ -105,6 +141,11 @@ impl Totals {
         self.etcd_writes += other.etcd_writes;
         self.snapshots += other.snapshots;
         self.hand_overs += other.hand_overs;
+        self.lossy_promotions += other.lossy_promotions;
+        for (sums, counts) in [(&mut self.failed_hand_overs, &other.failed_hand_overs), (&mut self.plans, &other.plans)]
+        {
+            counts.iter().for_each(|(name, count)| *sums.entry(name.clone()).or_default() += count);
+        }
         self.recreations += other.recreations;
         self.fast_paths += other.fast_paths;
         self.reopened += other.reopened;

@@ -97,7 +97,7 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
         shared.env.fabric.post(0, Event::Changed { node: shared.env.node });
     }
     if request.is_answered_early() {
-        receipt = Receipt { last: 0, needs_sync: 0, ..receipt };
+        receipt = Receipt { term: receipt.term, ..Receipt::default() };
     }
     if let Some(wait) = shared.commit(receipt)
         && !wait.await

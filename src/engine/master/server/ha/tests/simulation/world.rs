@@ -15,8 +15,9 @@ use super::node::Node;
 use super::report::{Plan, Totals, Violation};
 use crate::engine::base::rng::Rng;
 use crate::engine::env::Env;
-use crate::engine::ha::AckMode;
+use crate::engine::ha::HandOverProblem;
 use crate::engine::ha::stage::HaStage;
+use crate::engine::ha::{AckMode, HaConfig, NotInSyncPolicy};
 use crate::engine::journal::{LogConfig, SimulatedStorage, SyncMode};
 use crate::engine::master::StorePolicy;
 use crate::engine::master::server::DataOptions;
@@ -37,6 +38,8 @@ pub struct World {
     pub memory: BTreeMap<u64, String>,
     /// Acknowledged keys that no client has tried to remove.
     pub acked: BTreeMap<String, AckedPut>,
+    /// Keys that were acknowledged, and may be lost because a copy was promoted that may have lacked changes.
+    pub dropped: Vec<String>,
     /// Keys to be removed, because the outcome of a call is unknown.
     pub junk: Vec<String>,
     /// The latest election whose winner has answered.
@@ -47,6 +50,10 @@ pub struct World {
     pub(super) violation: Option<Violation>,
     is_traced: bool,
     pub is_crash_planned: bool,
+    /// The hand-over after all faults was requested.
+    is_last_hand_over: bool,
+    /// Keys that were acknowledged before may be lost, because a copy was promoted that may have lacked changes.
+    pub(super) lost_before: u64,
     /// A fault happens when a node next reaches this stage.
     pub(super) planned_stage: Option<HaStage>,
     /// Writes of the sync record, also by elections, that have not arrived at etcd.
@@ -89,6 +96,10 @@ impl Ord for ScheduledEvent {
 }
 
 const RECOVERY: u64 = 40_000_000;
+/// After a lossy promotion, segments accept no new objects for this time.
+const LOSSY_HOLD: u64 = 30_000_000;
+/// After this time without faults, all standbys are in sync, and a hand-over succeeds.
+const SETTLED: u64 = 20_000_000;
 /// Each run has at least this many faults that had an effect.
 pub(super) const FAULTS_MIN: u64 = 5;
 /// Each run has at least this many acknowledged puts and reads.
@@ -108,8 +119,9 @@ impl World {
             ..StorePolicy::default()
         };
         let fabric = Fabric::new(plan.nodes, seed);
-        let times = ThreadTimes { work: 150_000, step: plan.slow_disk.max(40_000) };
+        let times = ThreadTimes { work: plan.work, step: plan.slow_disk.max(40_000) };
         let ack = if plan.is_async { AckMode::Async } else { AckMode::Sync };
+        let config = HaConfig { ack, not_in_sync: plan.not_in_sync, ..HaConfig::default() };
         let nodes = (0..plan.nodes).map(|nth| {
             // Each clock is up to 1 % too fast or too slow.
             let offset = 1_000_000_000 * (1 + rng.below(10_000) as u64);
@@ -127,7 +139,7 @@ impl World {
                 let options = DataOptions { sync, log, snapshot_interval, ..DataOptions::default() };
                 (SimulatedStorage::new(rng.next()), options)
             });
-            Node::new(nth, fabric.clone(), policy.clone(), ack, clock, times, disk)
+            Node::new(nth, fabric.clone(), policy.clone(), config, clock, times, disk)
         });
         let nodes: Vec<Node> = nodes.collect();
         let clients = (0..plan.clients).map(|_| Client::new(Rng::new(rng.next()))).collect();
@@ -144,13 +156,20 @@ impl World {
             next_event: 0,
             memory: BTreeMap::new(),
             acked: BTreeMap::new(),
+            dropped: Vec::new(),
             junk: Vec::new(),
             answered: 0,
             last_put: 0,
             plan,
-            totals: Totals { slow_disks: u64::from(plan.slow_disk > 1), ..Totals::default() },
+            totals: Totals {
+                slow_disks: u64::from(plan.slow_disk > 1),
+                plans: BTreeMap::from([(plan.name(), 1)]),
+                ..Totals::default()
+            },
             violation: None,
             is_crash_planned: false,
+            is_last_hand_over: false,
+            lost_before: 0,
             planned_stage: None,
             sync_writes: 0,
             trail: (0, 0),
@@ -207,7 +226,9 @@ impl World {
             if matches!(event, Event::Fault) {
                 if faults == 0 {
                     let resumed = self.nodes.iter().map(|node| node.paused_until).max().unwrap_or(0);
-                    end = resumed.max(self.now) + RECOVERY;
+                    let calm = resumed.max(self.now) + LOSSY_HOLD;
+                    end = calm + RECOVERY;
+                    self.after(calm + SETTLED - self.now, Event::LastHandOver);
                     self.heal_all();
                     continue;
                 }
@@ -239,6 +260,7 @@ impl World {
             self.heal(Fault::CutNodes(a, b));
         }
         self.cut_etcd.clear();
+        (self.planned_stage, self.is_crash_planned) = (None, false);
         self.heal(Fault::EtcdDown);
         for nth in 0..self.nodes.len() {
             if !self.nodes[nth].is_up() {
@@ -269,6 +291,13 @@ impl World {
         let Some(leader) = self.nodes.iter().find(leads).and_then(|node| node.process.as_ref()) else {
             return Err(Violation::NoService { roles: self.roles() });
         };
+        for key in &self.dropped {
+            let replicas = leader.shared.with_guarded(|guarded, _, _| guarded.state.peek(key.as_bytes()));
+            let found = replicas.ok().and_then(|replicas| self.memory.get(&replicas.first()?.address));
+            if found.is_some_and(|found| found != key) {
+                return Err(Violation::OtherBytes { key: key.clone(), found: found.cloned() });
+            }
+        }
         for (key, put) in &self.acked {
             let found = leader.shared.with_guarded(|guarded, _, _| guarded.state.peek(key.as_bytes()).is_ok());
             if !found {
@@ -363,12 +392,18 @@ impl World {
             }
             Event::Copy { .. } | Event::Fault => {}
             Event::StageFault { node, stage, fault } => self.inject_at_stage(node, stage, fault),
-            Event::SteppedDown { has_begun } => self.totals.effective += u64::from(has_begun),
+            Event::SteppedDown { node, is_ending, result } => self.end_hand_over(node, is_ending, result)?,
+            Event::LastHandOver => self.request_last_hand_over()?,
             Event::Heal(fault) => self.heal(fault),
             Event::FollowUp(fault) => self.apply_fault(fault),
             Event::CrashBusy { node, incarnation } => {
                 if incarnation == self.nodes[node].incarnation {
                     self.crash_for_a_while(node);
+                }
+            }
+            Event::EndProcess { node, incarnation } => {
+                if incarnation == self.nodes[node].incarnation {
+                    self.end_process(node, false);
                 }
             }
             Event::Start(nth) => self.start(nth),
@@ -386,6 +421,18 @@ impl World {
         let Some(process) = &node.process else { return };
         process.run();
         let stages = process.hub.take_stages();
+        let lossy = self.nodes[nth].take_lossy_promotions();
+        if lossy > 0 {
+            // Keys may be lost by this rule. What can still be read must be right.
+            self.trace(|| format!("node {nth} leads and has dropped its objects"));
+            self.totals.lossy_promotions += lossy;
+            if self.plan.not_in_sync == NotInSyncPolicy::Wait && !self.plan.is_async {
+                self.violation = Some(Violation::LossyPromotion { node: nth });
+            }
+            self.dropped.extend(std::mem::take(&mut self.acked).into_keys());
+            self.lost_before = self.now;
+        }
+        self.check_leaders();
         self.take_posted();
         for stage in stages {
             self.note_stage(nth, stage);
@@ -398,6 +445,50 @@ impl World {
         for (at, event) in posted {
             self.at(at, event);
         }
+    }
+
+    /// At most one master can send responses.
+    fn check_leaders(&mut self) {
+        let mut answering = (0..self.nodes.len()).filter(|nth| self.nodes[*nth].could_answer(self.now));
+        if let (Some(one), Some(two)) = (answering.next(), answering.next()) {
+            self.violation = Some(Violation::TwoLeaders(one, two));
+        }
+    }
+
+    /// A hand-over has ended. If its process was asked to end, it does.
+    fn end_hand_over(
+        &mut self,
+        node: usize,
+        is_ending: bool,
+        result: Result<(), HandOverProblem>,
+    ) -> Result<(), Violation> {
+        self.trace(|| format!("node {node}: end of a hand-over: {result:?}"));
+        let has_handed_over = result.is_ok();
+        match result {
+            Ok(()) => self.totals.effective += 1,
+            Err(problem) if self.is_last_hand_over => {
+                return Err(Violation::HandOverFailed { problem, roles: self.roles() });
+            }
+            Err(problem) => *self.totals.failed_hand_overs.entry(format!("{problem:?}")).or_default() += 1,
+        }
+        if is_ending {
+            self.end_process(node, has_handed_over);
+        }
+        Ok(())
+    }
+
+    /// All standbys must be in sync by now. The leader is asked to hand over.
+    fn request_last_hand_over(&mut self) -> Result<(), Violation> {
+        let listed = self.etcd.observation().sync.map_or(0, |(sync, _)| sync.in_sync.len());
+        let Some(leader) = self.leader().filter(|_| listed + 1 == self.nodes.len()) else {
+            return Err(Violation::NotInSync { roles: self.roles() });
+        };
+        self.is_last_hand_over = true;
+        if let Some(process) = &self.nodes[leader].process {
+            process.step_down(false);
+        }
+        self.run_node(leader);
+        Ok(())
     }
 
     /// The master that has sent a response was the last one that has been elected and has answered.
