@@ -91,11 +91,12 @@ impl HaCore {
         }
     }
 
-    /// Goes on following with the copy that was to be made ready, if it has its objects.
+    /// Goes on following with the copy that was to be made ready, if it has its objects. Connects to the leader again, which does not
+    /// wait for a standby whose hand-over it has cancelled until then.
     pub(super) fn resume(&mut self) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let is_whole = match follower.step {
-            CandidateStep::None => false,
+            CandidateStep::None => true,
             CandidateStep::Preparing { lossy }
             | CandidateStep::Prepared { lossy, .. }
             | CandidateStep::Electing { lossy, .. } => !lossy,

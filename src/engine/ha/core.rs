@@ -89,7 +89,8 @@ impl HaCore {
                 RoleState::Leader(_) => self.take_standbys_message(now, from, message),
                 RoleState::Resetting => {}
             },
-            HaEvent::StreamOpened { leader } => self.open_stream(leader),
+            HaEvent::StreamOpened { leader, is_replacing } => self.open_stream(leader, is_replacing),
+            HaEvent::Replaced { id } => self.replace_copy(id),
             HaEvent::StreamClosed { process_gone } => self.close_stream(now, process_gone),
             HaEvent::CopyDamaged => self.discard_damaged(now),
             HaEvent::Preparing => self.note_progress(now),

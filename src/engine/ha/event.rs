@@ -32,8 +32,11 @@ pub enum HaEvent {
     /// A message came over the stream to `from`.
     Received { from: MemberId, message: HaMessage },
 
-    /// Standby: the stream from this leader opened.
-    StreamOpened { leader: MemberId },
+    /// Standby: the stream from this leader opened. `is_replacing`: it is for a new copy with another ID, and this copy is kept until
+    /// that one is complete: `Replaced`.
+    StreamOpened { leader: MemberId, is_replacing: bool },
+    /// Standby: a snapshot of the leader has replaced the copy. The new copy has this ID.
+    Replaced { id: MemberId },
     /// Standby: the stream from the leader ended. `process_gone`: it was reset, and the leader's RPC port refuses
     /// connections, so its process has ended.
     StreamClosed { process_gone: bool },

@@ -10,9 +10,10 @@ use crate::engine::ha::record::SyncRecord;
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
 
 impl HaCore {
-    pub(super) fn open_stream(&mut self, leader: MemberId) {
+    pub(super) fn open_stream(&mut self, leader: MemberId, is_replacing: bool) {
         if let RoleState::Standby(follower) = &mut self.role {
             follower.stream = Some(leader);
+            follower.is_replacing = is_replacing;
             follower.is_original = false;
             follower.take_over = None;
             follower.acknowledged = 0;
@@ -22,10 +23,20 @@ impl HaCore {
         }
     }
 
+    /// A snapshot has replaced the copy. What it contains is acknowledged once it is stored.
+    pub(super) fn replace_copy(&mut self, id: MemberId) {
+        if let RoleState::Standby(follower) = &mut self.role {
+            self.me.id = id;
+            follower.applied = 0;
+            follower.is_replacing = false;
+        }
+    }
+
     pub(super) fn close_stream(&mut self, now: Mono, process_gone: bool) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let Some(leader) = follower.stream.take() else { return };
         follower.take_over = None;
+        follower.is_replacing = false;
         if process_gone && self.config.ack == AckMode::Sync && self.is_electable() {
             self.revoke_ended_leader(leader);
         }
@@ -150,6 +161,7 @@ impl HaCore {
         if leader != follower.following {
             follower.following.clone_from(&leader);
             follower.stream = None;
+            follower.is_replacing = false;
             follower.take_over = None;
             follower.key_seen = None;
             follower.key_seen_there = None;

@@ -17,6 +17,8 @@ pub(super) struct Follower {
     pub stream: Option<MemberId>,
     /// The last change of the leader that the copy contains.
     pub applied: u64,
+    /// The stream is for another copy, which will replace this one. This one's changes are not acknowledged over it.
+    pub is_replacing: bool,
     /// The copy was written by a master without a cluster, and has followed no leader.
     pub is_original: bool,
     /// The last change that was acknowledged over this stream.
@@ -63,7 +65,7 @@ impl Follower {
     pub fn ack(&self, now: Mono, applied: u64) -> HaMessage {
         let is_preparing = matches!(self.step, CandidateStep::Preparing { .. });
         HaMessage::Ack(StandbyAck {
-            applied,
+            applied: if self.is_replacing { 0 } else { applied },
             echo: self.echo,
             key_seen: self.key_seen_there,
             is_preparing: is_preparing && now.since(self.progress_at) < PREPARATION_STUCK,

@@ -175,7 +175,7 @@ fn a_copy_that_is_ready_drops_its_objects_if_the_hand_over_was_not_completed() {
     let sync = SyncRecord { in_sync: vec![MemberId(1)], ack: Some(AckMode::Async), ..SyncRecord::alone(&member(2), 9) };
     for handed_over in [true, false] {
         let mut master = started(HaConfig::default(), Some(sync.clone()), key("host-2:1", 2));
-        master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2) });
+        master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
         master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 7 } });
         master.handle(at(420), HaEvent::Applied { last: 7 });
         assert!(master.take_actions().contains(&HaAction::Prepare { lossy: false }));
@@ -193,11 +193,12 @@ fn a_copy_that_is_ready_drops_its_objects_if_the_hand_over_was_not_completed() {
 
 #[test]
 fn a_copy_whose_hand_over_is_cancelled_follows_again() {
-    for is_ready in [true, false] {
+    // The last one has not begun to get ready: it lacks a change.
+    for (last, is_ready) in [(0, true), (0, false), (1, false)] {
         let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
         let mut master = started(HaConfig::default(), Some(list), key("host-2:1", 2));
-        master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2) });
-        master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 0 } });
+        master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
+        master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last } });
         master.handle(at(415), HaEvent::Timeout);
         if is_ready {
             master.handle(at(420), HaEvent::Prepared { ready: true, id: MemberId(1) });
@@ -258,6 +259,33 @@ fn a_process_that_ends_hands_over_to_another_standby_if_the_first_one_is_gone() 
     master.take_actions();
     master.handle(at(470), HaEvent::StandbyDisconnected { id: MemberId(3) });
     assert!(master.take_actions().contains(&HaAction::Send(MemberId(2), HaMessage::TakeOver { last: 7 })));
+}
+
+#[test]
+fn a_copy_that_is_replaced_can_be_elected_until_the_new_one_is_complete() {
+    let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
+    let acknowledged = |master: &mut Master| {
+        let message = HaMessage::Ping { stamp: 0, promise: Duration::ZERO, last: 9 };
+        master.receive(2, message);
+        master.take_actions().into_iter().find_map(|action| match action {
+            HaAction::Send(_, HaMessage::Ack(ack)) => Some(ack.applied),
+            _ => None,
+        })
+    };
+    for is_complete in [false, true] {
+        let mut master = started(HaConfig::default(), Some(list.clone()), key("host-2:1", 2));
+        master.handle(at(405), HaEvent::Applied { last: 5 });
+        master.handle(at(410), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: true });
+        assert_eq!(acknowledged(&mut master), Some(0), "change 5 belongs to the copy that is replaced");
+        if is_complete {
+            master.handle(at(420), HaEvent::Replaced { id: MemberId(7) });
+            master.handle(at(430), HaEvent::Applied { last: 9 });
+            assert_eq!(acknowledged(&mut master), Some(9));
+        }
+        let seen = Observation { revision: 6, leader: None, sync: Some((list.clone(), 5)) };
+        master.handle(at(2_500), HaEvent::Observed { sent: at(2_500), seen });
+        assert_eq!(master.take_actions().contains(&HaAction::Prepare { lossy: false }), !is_complete);
+    }
 }
 
 #[test]
@@ -349,7 +377,7 @@ fn a_leader_keeps_its_state_while_the_key_has_a_foreign_value() {
 fn a_standby_that_keeps_the_key_for_a_leader_deletes_it_as_soon_as_the_process_has_ended() {
     let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
     let mut master = started(HaConfig::default(), Some(list.clone()), key("host-2:1", 2));
-    master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2) });
+    master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
     let promise = Duration::from_secs(2);
     let message = HaMessage::Ping { stamp: 0, promise, last: 0 };
     master.handle(at(5_000), HaEvent::Received { from: MemberId(2), message });
@@ -393,7 +421,7 @@ fn a_standby_that_left_the_sync_record_does_not_take_over() {
         let in_sync = if is_listed { vec![MemberId(1)] } else { vec![MemberId(3)] };
         let list = SyncRecord { in_sync, ..SyncRecord::alone(&member(2), 9) };
         let mut master = started(HaConfig::default(), Some(list), key("host-2:1", 2));
-        master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2) });
+        master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
         master.take_actions();
         let message = HaMessage::TakeOver { last: 7 };
         master.handle(at(500), HaEvent::Received { from: MemberId(2), message });
@@ -408,10 +436,10 @@ fn a_standby_that_left_the_sync_record_does_not_take_over() {
 fn a_hand_over_ends_with_its_stream() {
     let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
     let mut master = started(HaConfig::default(), Some(list), key("host-2:1", 2));
-    master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2) });
+    master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
     master.handle(at(500), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 7 } });
     master.handle(at(510), HaEvent::StreamClosed { process_gone: false });
-    master.handle(at(600), HaEvent::StreamOpened { leader: MemberId(2) });
+    master.handle(at(600), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
     master.take_actions();
     master.handle(at(610), HaEvent::Applied { last: 8 });
     master.handle(at(620), HaEvent::Timeout);

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
-use crate::engine::ha::HaEvent;
+use crate::engine::ha::{HaEvent, MemberId};
 use crate::engine::journal::JournalError;
 use crate::engine::master::record::DATA_FORMAT_NEWEST;
 use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::driver::event::DriverEvent;
 use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
 use crate::engine::master::server::ha::handshake::{ContinuedSettings, Hello, StreamStart};
-use crate::engine::master::server::ha::leader::gate::GatePhase;
 use crate::engine::master::server::ha::standby::connection::{Opening, connect, refuses};
 use crate::engine::master::server::ha::standby::leader_stream::{FollowStep, FollowedLeader, LeaderStream};
 use crate::engine::master::server::ha::stream::StreamError;
@@ -40,14 +39,18 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    /// This standby and its copy, for the leader.
+    /// This standby and its copy, for the leader. A copy that is to be replaced does not count.
     fn hello(&self) -> Hello {
         let me = self.core.me();
+        let (standby, history, applied) = match self.replacement {
+            Some(id) => (id, None, 0),
+            None => (me.id, self.copy.history, self.copy.applied),
+        };
         Hello {
             cluster: self.context.settings.cluster.clone(),
-            standby: me.id,
-            history: self.copy.history,
-            applied: self.copy.applied,
+            standby,
+            history,
+            applied,
             format: DATA_FORMAT_NEWEST.number(),
             release: env!("CARGO_PKG_VERSION").to_owned(),
             rpc: Some(me.rpc.to_string()),
@@ -111,19 +114,20 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             _ if opening.welcome.leader != followed.leader.id => {
                 self.retry("the leader has restarted with a new copy".to_owned());
             }
-            StreamStart::Snapshot if !self.copy.is_replaceable() => self.give_up_copy(),
+            StreamStart::Snapshot if !self.copy.is_replaceable() && self.replacement.is_none() => {
+                self.begin_replacement()
+            }
             StreamStart::Snapshot => self.open_stream(opening),
             StreamStart::Changes => self.continue_history(opening),
         }
     }
 
-    /// The leader's snapshot must replace the copy. A copy that is replaced must not be taken for the one in the sync
-    /// record, so it gets a new ID first.
-    fn give_up_copy(&mut self) {
-        tracing::info!("this copy has another history than the leader's, or is too old: it is replaced");
-        self.retry("the copy is replaced".to_owned());
-        self.discard(GatePhase::Closed);
-        self.run_core();
+    /// The leader's snapshot must replace the copy. The new copy must not be taken for the one in the sync record, so it has a new
+    /// ID. Until it is complete, the copy is kept under its own: no other copy may have what it has.
+    fn begin_replacement(&mut self) {
+        tracing::info!("this copy has another history than the leader's, or is too old: a snapshot replaces it");
+        self.replacement = Some(MemberId(self.context.env.rng()));
+        self.wait_to_connect();
     }
 
     /// The changes that follow belong to this history. The data directory notes it before it contains them.
@@ -169,7 +173,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.attempts += 1;
         let stream = LeaderStream::new(self.attempts, stream, welcome.history);
         followed.step = FollowStep::Streaming(Box::new(stream));
-        self.events.push_back(HaEvent::StreamOpened { leader });
+        let is_replacing = self.replacement.is_some();
+        self.events.push_back(HaEvent::StreamOpened { leader, is_replacing });
         if welcome.start == StreamStart::Changes {
             // An earlier stream may have ended before its last changes were stored, so the core does not count them yet.
             self.events.push_back(HaEvent::Applied { last: applied });

@@ -71,6 +71,8 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     followed: Option<FollowedLeader<StreamOf<E>>>,
     /// Counts the attempts to connect to a leader, and what follows from them.
     attempts: u64,
+    /// The ID of the copy that a snapshot of the leader will be. Until then, the present copy is kept under its own.
+    replacement: Option<MemberId>,
     /// What to do with the copy when a thread has returned it.
     copy_next: Option<CopyStep>,
     /// How far the copy that is being made ready has come, and how far it had come at the last look.
@@ -140,6 +142,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             copy,
             followed: None,
             attempts: 0,
+            replacement: None,
             copy_next: None,
             progress: Default::default(),
             hand_over_requests: Vec::new(),

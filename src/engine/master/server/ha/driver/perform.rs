@@ -57,6 +57,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let load = self.copy.cancel_load();
         self.context.drop_elsewhere(load);
         let leader = leader.filter(|_| !self.context.hub.is_ending());
+        self.replacement = None;
         self.followed = leader.map(|leader| FollowedLeader::new(leader, self.context.env.now()));
     }
 
@@ -136,6 +137,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         hub.tail.restart(1);
         hub.tail.notify_always();
         self.copy_next = None;
+        self.replacement = None;
         self.standbys.clear();
         self.addresses.clear();
         self.followed = None;

@@ -73,6 +73,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let history = stream.history;
         let before = self.copy.replace(snapshot, history, last);
         self.context.drop_elsewhere(before);
+        if let Some(id) = self.replacement.take() {
+            self.update(HaEvent::Replaced { id });
+        }
         self.context.hub.tail.restart(last + 1);
         tracing::info!(objects, change = last, "snapshot received from the leader");
         self.store_copy(last);
