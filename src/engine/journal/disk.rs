@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 
 use crate::engine::journal::error::JournalError;
+use crate::engine::journal::modes;
 use crate::engine::journal::names;
 use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
 
@@ -25,13 +26,15 @@ pub struct DiskStorage {
 }
 
 impl DiskStorage {
-    /// Opens a directory, and creates it if it does not exist.
+    /// Opens a directory, and creates it if it does not exist. Only this user can use it and its files afterwards. If an existing directory
+    /// cannot be restricted, a warning is logged.
     ///
     /// # Errors
     /// The directory cannot be created, or `root` is not a directory.
     pub fn open(root: &Path) -> Result<DiskStorage, JournalError> {
         let failed = JournalError::storage(StorageOperation::CreateDirectory, &root.display().to_string(), None);
         create_directory(root).map_err(failed)?;
+        modes::tighten(root);
         Ok(DiskStorage { root: root.to_owned(), lock: Mutex::new(None) })
     }
 
@@ -50,10 +53,11 @@ impl JournalStorage for DiskStorage {
         if lock.is_some() {
             return Ok(true);
         }
-        let mut options = OpenOptions::new();
+        let mut options = modes::create_options();
         // A named pipe must not block.
-        options.create(true).truncate(false).write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        options.truncate(false).write(true).custom_flags(OFlag::O_NONBLOCK.bits());
         let file = options.open(self.at(names::LOCK))?;
+        modes::restrict(&file);
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(false),
@@ -85,7 +89,8 @@ impl JournalStorage for DiskStorage {
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn JournalFile>> {
-        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(self.at(name))?;
+        let file = modes::create_options().truncate(true).read(true).write(true).open(self.at(name))?;
+        modes::restrict(&file);
         if size > 0 {
             preallocate(&file, size)?;
         }
@@ -106,7 +111,7 @@ impl JournalStorage for DiskStorage {
     }
 
     fn create_directory(&self, name: &str) -> io::Result<()> {
-        fs::create_dir(self.at(name))
+        modes::create_directory(&self.at(name))
     }
 
     fn sync_directory(&self, name: &str) -> io::Result<()> {
@@ -125,7 +130,14 @@ fn create_directory(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let missing = path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).count();
-    fs::create_dir_all(path)?;
+    if let Some(parent) = path.parent() {
+        // Other programs may use the directories above.
+        fs::create_dir_all(parent)?;
+    }
+    match modes::create_directory(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        created => created?,
+    }
     for parent in path.canonicalize()?.ancestors().skip(1).take(missing) {
         File::open(parent)?.sync_all()?;
     }

@@ -17,6 +17,7 @@ mod log_end;
 mod log_file;
 mod log_reader;
 mod marker;
+mod modes;
 mod names;
 mod note;
 mod options;

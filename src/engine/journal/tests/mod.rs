@@ -23,7 +23,7 @@ const SMALL: LogConfig = LogConfig { file_bytes: 2048, buffer_bytes: 64 << 10 };
 /// What the tests append: a payload and its time.
 type Entry = (Vec<u8>, Unix);
 
-fn options(boot_id: Uuid) -> DataDirOptions<'static> {
+pub(super) fn options(boot_id: Uuid) -> DataDirOptions<'static> {
     DataDirOptions { cluster_id: "cluster", boot_id, new_uuid: Uuid(77), existing: ExistingData::Keep }
 }
 
