@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::engine::base::Unix;
 use crate::engine::journal::emptying::{self, list};
 use crate::engine::journal::error::{Corruption, JournalError};
+use crate::engine::journal::flushed_mark::FlushedMark;
 use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader, FileKind, writer_of};
 use crate::engine::journal::identity::DirectoryIdentity;
 use crate::engine::journal::log_end::UnprovedRange;
@@ -147,6 +148,17 @@ impl DataDir {
         let report = source.recover(visit)?;
         if self.identity.started && report.log.newest == 0 {
             return Err(JournalError::corrupt(&self.storage.path(), 0, Corruption::NoLog).into());
+        }
+        let last = report.last_sequence;
+        let flushed = FlushedMark::load(&*self.storage, self.directory, self.boot)?;
+        if let Some(flushed) = flushed.filter(|flushed| *flushed > last) {
+            let what = Corruption::LostEnd { last, flushed };
+            let (number, offset) = report.log.position;
+            return Err(match &report.torn {
+                Some(torn) => JournalError::corrupt(&torn.file, torn.offset, what),
+                None => JournalError::corrupt(&names::log_name(number), offset, what),
+            }
+            .into());
         }
         Ok(report)
     }

@@ -78,6 +78,12 @@ pub enum Corruption {
     /// The log ends before a sequence number that was durable.
     #[error("the log ends with change {last}, although change {durable} was durable")]
     LogEnd { last: u64, durable: u64 },
+    /// The log ends before a change that the running kernel had accepted, so bytes at its end are lost or damaged.
+    #[error(
+        "changes {} to {flushed} are damaged or missing, although they were written completely since this host started",
+        last + 1
+    )]
+    LostEnd { last: u64, flushed: u64 },
     /// The directory was used before, and has no log file.
     #[error("the log files are missing, although the directory was used before")]
     NoLog,

@@ -22,6 +22,8 @@ pub(super) struct LogEnd {
     /// Number of frames that were delivered.
     pub frames: u64,
     pub torn: Option<TornTail>,
+    /// Where the next frame would be: the number of a file, and an offset in it.
+    pub position: (u64, u64),
     /// The files of the log, in order.
     pub files: Vec<KnownLogFile>,
     /// The numbers of files that are not part of the log: an earlier process had no use for them.

@@ -117,6 +117,7 @@ impl<'a> LogReader<'a> {
             last: needed - 1,
             frames: 0,
             torn: None,
+            position: (self.files.get(read_from).map_or(0, |(number, _)| *number), FILE_HEADER_BYTES as u64),
             same_boot: true,
             files: self.files.iter().map(|(number, _)| KnownLogFile { number: *number, first: None }).collect(),
             foreign: self.foreign.clone(),
@@ -147,6 +148,7 @@ impl<'a> LogReader<'a> {
                 end.files[at.index].first.get_or_insert(frame.sequence);
                 end.kept = at.index + 1;
                 (at.offset, at.expected) = (at.offset + frame.bytes(), Some(frame.sequence + 1));
+                end.position = (self.files[at.index].0, at.offset as u64);
             } else if is_over || frame::used_bytes(&at.file.bytes[at.offset..]) == 0 {
                 let index = at.index + 1;
                 if is_over {

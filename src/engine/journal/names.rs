@@ -8,6 +8,8 @@ pub(super) const VALIDITY: &str = "validity";
 pub(super) const LOCK: &str = "lock";
 /// The file with what the directory's user notes about it.
 pub(super) const NOTE: &str = "note";
+/// The file with the last change that the kernel has accepted.
+pub(super) const FLUSHED: &str = "flushed";
 /// The end of the name of a file that is not complete.
 pub(super) const TEMPORARY: &str = ".tmp";
 /// The begin of the name of the marker of a directory that is being emptied. The rest names the subdirectory that receives the files.
@@ -49,7 +51,7 @@ pub(super) fn temporary(name: &str) -> String {
 /// Whether the name is that of a file that contains the journal's data. The lock and markers are not.
 pub(super) fn is_of_journal(name: &str) -> bool {
     let complete = name.strip_suffix(TEMPORARY).unwrap_or(name);
-    is_data(complete) || [IDENTITY, VALIDITY, NOTE].contains(&complete)
+    is_data(complete) || [IDENTITY, VALIDITY, NOTE, FLUSHED].contains(&complete)
 }
 
 /// Whether the name is that of a log file or a snapshot.
@@ -70,7 +72,7 @@ mod tests {
         for other in ["log-7", "log-+000000007", "log-0000000007.tmp", "snapshot-0000000007", "lock"] {
             assert_eq!((log_number(other), snapshot_sequence(other)), (None, None), "{other}");
         }
-        assert!(["log-0000000007.tmp", "identity.json", "validity"].iter().all(|name| is_of_journal(name)));
+        assert!(["log-0000000007.tmp", "identity.json", "validity", "flushed"].iter().all(|name| is_of_journal(name)));
         assert!(!["lock", "notes.txt", "emptying-to-"].iter().any(|name| is_of_journal(name)));
     }
 }

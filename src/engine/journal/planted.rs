@@ -14,6 +14,8 @@ pub enum JournalMistake {
     LogTrimmedBeforeSnapshot,
     /// The log is removed up to the first frame that is needed, instead of the one before it.
     LogCutOneRecordLate,
+    /// The mark of the last change in the kernel is written before the change.
+    MarkWrittenBeforeFrames,
 }
 
 #[cfg(any(test, debug_assertions))]

@@ -6,19 +6,20 @@
 //!
 //! After an error of the disk, all functions return that error. What a failed sync did not write may be lost even if a later sync succeeds.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use crate::engine::base::Unix;
 use crate::engine::journal::error::JournalError;
+use crate::engine::journal::flushed_mark::FlushedMark;
 use crate::engine::journal::frame::{self, FRAME_HEADER_BYTES};
 use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader};
 use crate::engine::journal::log_file::{KnownLogFile, LogFile, files_up_to};
+use crate::engine::journal::log_files::LogFiles;
 use crate::engine::journal::names;
 use crate::engine::journal::planted::{JournalMistake, is_planted};
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
+use crate::engine::journal::storage::{JournalStorage, StorageOperation};
 
 /// Minimum and maximum size of a log file.
 pub const LOG_FILE_BYTES: std::ops::RangeInclusive<u64> = 1024..=1 << 30;
@@ -44,30 +45,6 @@ impl Default for LogConfig {
 struct AppendBuffer {
     bytes: Vec<u8>,
     next: u64,
-}
-
-/// The files, and what the next write begins with.
-struct LogFiles {
-    current: LogFile,
-    /// Created ahead of need by [`LogWriter::prepare_next`].
-    next: Option<LogFile>,
-    /// Full files with bytes that are not known to be durable.
-    unsynced: Vec<(String, Arc<dyn JournalFile>)>,
-    /// All files before `current`.
-    older: VecDeque<KnownLogFile>,
-    /// Frames that did not fit into `current` while `next` was missing.
-    pending: Vec<u8>,
-}
-
-impl LogFiles {
-    /// Continues in the next file. `false`: it does not exist yet.
-    fn rotate(&mut self) -> bool {
-        let Some(next) = self.next.take() else { return false };
-        let full = mem::replace(&mut self.current, next);
-        self.older.push_back(KnownLogFile { number: full.number, first: full.first });
-        self.unsynced.push((full.name, full.file));
-        true
-    }
 }
 
 /// Appends frames to the log.
@@ -104,8 +81,9 @@ impl LogWriter {
     ) -> Result<LogWriter, JournalError> {
         assert!(LOG_FILE_BYTES.contains(&config.file_bytes), "log files of {} bytes", config.file_bytes);
         let (last, current) = (header.durable, LogFile::create(&*storage, &header)?);
-        let older = older.iter().copied().collect();
-        let files = LogFiles { current, next: None, unsynced: Vec::new(), older, pending: Vec::new() };
+        // The header states that the frames up to `last` are durable, so the mark of an earlier process is not needed any more.
+        let mark = FlushedMark::create(&*storage, header.directory, header.boot)?;
+        let files = LogFiles::new(current, older, mark);
         Ok(LogWriter {
             storage,
             config,
@@ -170,6 +148,9 @@ impl LogWriter {
         if self.flushed() < sequence {
             let mut pending = mem::take(&mut files.pending);
             self.take_appended(&mut pending);
+            if is_planted(JournalMistake::MarkWrittenBeforeFrames) {
+                files.mark.write(self.appended()).map_err(|error| self.fail(error))?;
+            }
             let written = self.write(&mut files, &mut pending)?;
             self.buffered.fetch_sub(written, Ordering::Relaxed);
             pending.drain(..written);
@@ -177,8 +158,7 @@ impl LogWriter {
                 pending = Vec::new();
             }
             files.pending = pending;
-            let is_half_full = files.current.offset >= files.current.size / 2;
-            self.needs_next.store(is_half_full && files.next.is_none(), Ordering::Relaxed);
+            self.note_files(&files);
         }
         Ok(self.flushed())
     }
@@ -193,9 +173,10 @@ impl LogWriter {
         }
     }
 
-    /// Writes as many frames as the current file and the next one have room for. Returns the number of bytes written.
+    /// Writes as many frames as the current file and the next one have room for, and then the mark of the last one. Returns the number of
+    /// bytes written.
     fn write(&self, files: &mut LogFiles, frames: &mut [u8]) -> Result<usize, JournalError> {
-        let mut written = 0;
+        let (mut written, mut last) = (0, None);
         while written < frames.len() {
             let rest = &mut frames[written..];
             let Some(run) = frame::seal_run(rest, files.current.room(), files.current.seed, self.durable()) else {
@@ -206,7 +187,11 @@ impl LogWriter {
             };
             files.current.write(&rest[..run.bytes], run).map_err(|error| self.fail(error))?;
             written += run.bytes;
-            self.flushed.store(run.last, Ordering::Release);
+            last = Some(run.last);
+        }
+        if let Some(last) = last {
+            files.mark.write(last).map_err(|error| self.fail(error))?;
+            self.flushed.store(last, Ordering::Release);
         }
         Ok(written)
     }
@@ -268,8 +253,13 @@ impl LogWriter {
         let next = LogFile::create(&*self.storage, &header)?;
         let mut files = lock(&self.files);
         files.next = Some(next);
-        self.needs_next.store(false, Ordering::Relaxed);
+        self.note_files(&files);
         Ok(())
+    }
+
+    /// Publishes whether the next file is needed.
+    fn note_files(&self, files: &LogFiles) {
+        self.needs_next.store(files.needs_next(), Ordering::Relaxed);
     }
 
     /// Removes the files that contain only frames up to `sequence`. Waits for the disk.

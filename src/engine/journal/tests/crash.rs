@@ -86,13 +86,16 @@ pub(super) struct CrashRun<'a> {
     /// The number of entries that survive a killed process, and a power loss.
     flushed: u64,
     durable: u64,
+    /// The number of entries that the running kernel or a log file states to be stored. If the end of the log is damaged, they are recovered,
+    /// or the directory is refused.
+    stated: u64,
     counts: &'a mut CrashCounts,
 }
 
 /// Runs processes until `lives` of them have crashed, and then damages the disk.
 pub(super) fn run(seed: u64, lives: u32, counts: &mut CrashCounts) -> Result<(), BrokenPromise> {
     let (rng, storage) = (Rng::new(!seed), SimulatedStorage::new(seed));
-    let mut run = CrashRun { rng, storage, history: Vec::new(), flushed: 0, durable: 0, counts };
+    let mut run = CrashRun { rng, storage, history: Vec::new(), flushed: 0, durable: 0, stated: 0, counts };
     for _ in 0..lives {
         let count: u64 = run.storage.operations().values().sum();
         run.storage.stop_at(count + 1 + run.rng.below(150) as u64);
@@ -125,7 +128,7 @@ impl CrashRun<'_> {
             Crash::Kill => self.counts.kills += 1,
             Crash::Power => {
                 self.counts.power_losses += 1;
-                self.flushed = self.durable;
+                (self.flushed, self.stated) = (self.durable, 0);
             }
         }
     }
@@ -153,7 +156,7 @@ impl CrashRun<'_> {
         self.flushed = self.history.len() as u64;
         let file_bytes = 1024 + 512 * self.rng.below(6) as u64;
         let log = dir.start_log(report, LogConfig { file_bytes, ..SMALL })?;
-        self.durable = self.flushed;
+        (self.durable, self.stated) = (self.flushed, self.flushed);
         for _ in 0..self.rng.below(120) {
             self.step(&dir, &log)?;
         }
@@ -191,13 +194,14 @@ impl CrashRun<'_> {
     fn flush(&mut self, log: &LogWriter) -> Result<(), End> {
         let flushed = log.flush(log.appended())?;
         assert!(flushed >= self.flushed && flushed <= log.appended());
-        self.flushed = flushed;
+        (self.flushed, self.stated) = (flushed, flushed);
         Ok(())
     }
 
     fn sync(&mut self, log: &LogWriter) -> Result<(), End> {
         self.durable = log.sync(log.appended())?;
         self.flushed = log.flushed();
+        self.stated = self.flushed;
         assert_eq!(self.durable, self.history.len() as u64);
         Ok(())
     }
@@ -228,6 +232,7 @@ impl CrashRun<'_> {
         dir.publish_snapshot(snapshot, summary(&entries), log)?;
         self.durable = self.durable.max(entries.len() as u64);
         self.flushed = self.flushed.max(self.durable);
+        self.stated = self.flushed;
         Ok(())
     }
 
@@ -257,7 +262,8 @@ impl CrashRun<'_> {
     }
 
     /// Damages one file. If it is a snapshot, everything is recovered. Otherwise everything is recovered, or an error names the file and the
-    /// offset. Only the end of the log may be missing if a log file was damaged, because damage there looks like a torn write.
+    /// offset. Only the end of the log may be missing if a log file was damaged, because damage there looks like a torn write. It contains
+    /// nothing that is stated to be stored.
     fn damage(&mut self) -> Result<(), BrokenPromise> {
         let before = open(&self.storage).and_then(|dir| recover(&dir)).map_err(BrokenPromise::Refused)?;
         self.check(&before, self.flushed)?;
@@ -271,7 +277,13 @@ impl CrashRun<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        match self.rng.below(4) {
+        let kind = self.rng.below(5);
+        match kind {
+            4 => {
+                let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+                let count = self.rng.below(end.min(300) + 1);
+                bytes[end - count..end].fill(0);
+            }
             0 => bytes.truncate(self.rng.below(bytes.len())),
             1 if name.starts_with("snapshot-") => {
                 let ends = chunk_ends(&bytes);
@@ -290,7 +302,8 @@ impl CrashRun<'_> {
         match open(&self.storage).and_then(|dir| recover(&dir)) {
             Ok(found) => {
                 let is_log = name.starts_with("log-");
-                let promised = if is_log && found.report.torn.is_some() { 0 } else { before.entries.len() as u64 };
+                let may_be_cut = is_log && (kind == 4 || found.report.torn.is_some());
+                let promised = if may_be_cut { self.stated } else { before.entries.len() as u64 };
                 self.counts.damaged_recovered += 1;
                 self.check(&found, promised)
             }

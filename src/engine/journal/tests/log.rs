@@ -25,19 +25,19 @@ fn writes(storage: &SimulatedStorage) -> u64 {
 }
 
 #[test]
-fn one_write_flushes_everything_that_was_appended() {
+fn one_write_and_its_mark_flush_everything_that_was_appended() {
     let (storage, _dir, log) = new(SMALL);
     let before = writes(&storage);
     append(&log, 5);
     assert_eq!((log.appended(), log.flushed(), log.durable()), (5, 0, 0));
     assert_eq!(log.flush(1).unwrap(), 5);
     assert_eq!(log.flush(5).unwrap(), 5);
-    assert_eq!(writes(&storage) - before, 1);
+    assert_eq!(writes(&storage) - before, 2, "the frames and the mark");
     assert_eq!((log.appended(), log.flushed(), log.durable()), (5, 5, 0));
     assert_eq!(log.sync(3).unwrap(), 5);
     let syncs = storage.operations()[&StorageOperation::Sync];
     assert_eq!(log.sync(u64::MAX).unwrap(), 5, "nothing is left to sync");
-    assert_eq!((storage.operations()[&StorageOperation::Sync], writes(&storage) - before), (syncs, 1));
+    assert_eq!((storage.operations()[&StorageOperation::Sync], writes(&storage) - before), (syncs, 2));
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn every_planted_mistake_is_detected() {
         JournalMistake::TrailerNotChecked,
         JournalMistake::LogTrimmedBeforeSnapshot,
         JournalMistake::LogCutOneRecordLate,
+        JournalMistake::MarkWrittenBeforeFrames,
     ] {
         assert!(seed_that_detects(Some(mistake)).is_some(), "{mistake:?}");
     }

@@ -5,6 +5,7 @@ mod damage;
 mod directory;
 mod disk;
 mod log;
+mod log_end;
 mod mistakes;
 mod snapshots;
 mod threads;
