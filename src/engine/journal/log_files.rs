@@ -38,6 +38,11 @@ impl LogFiles {
         true
     }
 
+    /// Number of bytes that fit into the files that exist.
+    pub(super) fn room(&self) -> u64 {
+        self.current.room() + self.next.as_ref().map_or(0, LogFile::room)
+    }
+
     /// Whether the next file should be created soon.
     pub(super) fn needs_next(&self) -> bool {
         self.next.is_none() && self.current.offset >= self.current.size / 2

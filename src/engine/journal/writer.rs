@@ -6,6 +6,8 @@
 //!
 //! After an error of the disk, all functions return that error. What a failed sync did not write may be lost even if a later sync succeeds.
 
+mod room;
+
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -31,7 +33,8 @@ const BUFFER_BYTES_KEPT: usize = 4 << 20;
 pub struct LogConfig {
     /// Size of a log file in bytes, within [`LOG_FILE_BYTES`].
     pub file_bytes: u64,
-    /// Maximum number of appended bytes that are not written.
+    /// Maximum number of appended bytes that are not written, for [`LogWriter::append`]. No more changes should be made if half of them are
+    /// used.
     pub buffer_bytes: usize,
 }
 
@@ -64,6 +67,8 @@ pub struct LogWriter {
     durable: AtomicU64,
     /// Bytes that are appended and not written.
     buffered: AtomicUsize,
+    /// Bytes that fit into the files that exist, as of the last flush.
+    room: AtomicU64,
     needs_next: AtomicBool,
     failure: OnceLock<JournalError>,
 }
@@ -84,6 +89,7 @@ impl LogWriter {
         // The header states that the frames up to `last` are durable, so the mark of an earlier process is not needed any more.
         let mark = FlushedMark::create(&*storage, header.directory, header.boot)?;
         let files = LogFiles::new(current, older, mark);
+        let room = AtomicU64::new(files.room());
         Ok(LogWriter {
             storage,
             config,
@@ -96,6 +102,7 @@ impl LogWriter {
             flushed: AtomicU64::new(last),
             durable: AtomicU64::new(last),
             buffered: AtomicUsize::new(0),
+            room,
             needs_next: AtomicBool::new(false),
             failure: OnceLock::new(),
         })
@@ -106,6 +113,19 @@ impl LogWriter {
     /// # Errors
     /// `LogFull` and `PayloadTooLarge`: the frame is not in the log. An earlier error of the disk.
     pub fn append(&self, payload: &[u8], at: Unix) -> Result<u64, JournalError> {
+        self.append_within(payload, at, self.config.buffer_bytes)
+    }
+
+    /// Like [`append`](LogWriter::append), without a limit of the buffer. The caller makes few changes while the log has no room
+    /// ([`has_room`](LogWriter::has_room)).
+    ///
+    /// # Errors
+    /// `PayloadTooLarge`: the frame is not in the log. An earlier error of the disk.
+    pub fn append_admitted(&self, payload: &[u8], at: Unix) -> Result<u64, JournalError> {
+        self.append_within(payload, at, usize::MAX)
+    }
+
+    fn append_within(&self, payload: &[u8], at: Unix, buffer_bytes: usize) -> Result<u64, JournalError> {
         self.check()?;
         let bytes = FRAME_HEADER_BYTES + payload.len();
         let limit = self.payload_bytes_max();
@@ -114,9 +134,9 @@ impl LogWriter {
         }
         let mut append = lock(&self.append);
         let buffered = self.buffered.fetch_add(bytes, Ordering::Relaxed);
-        if buffered + bytes > self.config.buffer_bytes {
+        if buffered + bytes > buffer_bytes {
             self.buffered.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(JournalError::LogFull { buffered, limit: self.config.buffer_bytes });
+            return Err(JournalError::LogFull { buffered, limit: buffer_bytes });
         }
         let sequence = append.next;
         append.next += 1;
@@ -257,8 +277,9 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Publishes whether the next file is needed.
+    /// Publishes what the files have room for.
     fn note_files(&self, files: &LogFiles) {
+        self.room.store(files.room(), Ordering::Release);
         self.needs_next.store(files.needs_next(), Ordering::Relaxed);
     }
 

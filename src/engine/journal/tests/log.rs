@@ -108,6 +108,32 @@ fn a_full_buffer_refuses_frames_and_loses_none() {
 }
 
 #[test]
+fn a_log_has_room_while_its_files_and_its_buffer_have() {
+    let (_storage, _dir, log) = new(SMALL);
+    // 1536 bytes fit into the file, and 128 of them are reserved.
+    append(&log, FRAMES_PER_FILE - 2);
+    assert!(log.has_room());
+    append(&log, 1);
+    assert!(!log.has_room(), "before and after the flush");
+    log.flush(15).unwrap();
+    assert!(!log.has_room());
+    log.prepare_next().unwrap();
+    assert!(log.has_room() && !log.is_overfull());
+
+    let (_storage, _dir, log) = new(LogConfig { buffer_bytes: 1000, ..SMALL });
+    append(&log, 5);
+    assert!(log.has_room());
+    append(&log, 1);
+    assert_eq!((log.has_room(), log.unflushed_bytes()), (false, 564));
+    for _ in 0..5 {
+        log.append_admitted(&[1; 66], Unix(1)).unwrap();
+    }
+    assert!(log.is_overfull(), "what is admitted is never refused");
+    assert_eq!(log.flush(11).unwrap(), 11);
+    assert!(log.has_room() && log.unflushed_bytes() == 0);
+}
+
+#[test]
 fn a_payload_that_does_not_fit_into_a_file_is_refused() {
     let (_storage, _dir, log) = new(SMALL);
     let limit = log.payload_bytes_max();
