@@ -137,7 +137,13 @@ impl<E: Env> AdminService for AdminApi<E> {
         let state = self.view.service().state;
         match self.view.stuck_for() {
             Some(stuck) => Some(format!("an RPC worker thread has been stuck for {} s", stuck.as_secs())),
-            None if state.is_serving() => None,
+            None if state.is_serving() => {
+                let stalled = self.view.data()?.stalled_for?;
+                Some(format!(
+                    "the disk of the data directory has not completed an operation for {} s, and changes wait for it",
+                    stalled.as_secs()
+                ))
+            }
             None => {
                 let why = self.view.ha().and_then(|ha| ha.not_promotable);
                 Some(format!("the master is {}{}", state.name(), why.map_or(String::new(), |why| format!("; {why}"))))

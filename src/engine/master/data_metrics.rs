@@ -28,6 +28,16 @@ pub fn data_exposition(data: &DataView) -> String {
         "1 if the master continues without its data directory after an error of the disk",
         u64::from(data.memory_only),
     );
+    out.gauge(
+        "mcctl_master_log_unflushed_bytes",
+        "Bytes of changes that are not passed to the kernel; requests that change something wait if there are too many",
+        data.unflushed_bytes,
+    );
+    out.gauge(
+        "mcctl_master_log_stalled",
+        "1 if an operation of the disk has not ended for 2 s, and changes wait for it",
+        u64::from(data.stalled_for.is_some()),
+    );
     out.0
 }
 
@@ -40,6 +50,10 @@ mod tests {
     #[test]
     fn times_are_in_seconds_and_the_mode_is_a_number() {
         let data = DataView { sync_time: Duration::from_millis(1_500), memory_only: true, ..DataView::default() };
+        let stalled = DataView { stalled_for: Some(Duration::from_secs(3)), unflushed_bytes: 7, ..DataView::default() };
+        for line in ["mcctl_master_log_stalled 1", "mcctl_master_log_unflushed_bytes 7"] {
+            assert!(data_exposition(&stalled).lines().any(|found| found == line), "{line}");
+        }
         let text = data_exposition(&data);
         for line in ["mcctl_master_log_sync_seconds_total 1.5", "mcctl_master_memory_only 1"] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

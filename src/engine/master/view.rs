@@ -109,6 +109,10 @@ pub struct DataView {
     pub snapshot_objects: u64,
     /// The master continues without the log after an error of the disk.
     pub memory_only: bool,
+    /// Size of the changes that are not passed to the kernel, in bytes.
+    pub unflushed_bytes: u64,
+    /// For how long an operation of the disk has not ended, if it is too long and changes wait for it.
+    pub stalled_for: Option<Duration>,
 }
 
 /// The part of a master in its cluster, as `/ha_status` and the metrics show it.

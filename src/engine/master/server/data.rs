@@ -156,7 +156,7 @@ pub(super) fn restore<E: Env>(
     state.start_recording(now, buffer, data.options.sync == SyncMode::Always);
     loop {
         let more = !hold.is_zero() && state.discard_restored_writes(now);
-        state.close_change(|change| writer.append(change.payload, env.unix())).transpose()?;
+        state.close_change(|change| writer.append_admitted(change.payload, env.unix())).transpose()?;
         if !more {
             break;
         }

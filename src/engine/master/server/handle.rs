@@ -137,8 +137,8 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn data(&self) -> Option<DataView> {
-        let log = self.shared.log.clone().or_else(|| self.shared.disk()?.log())?;
-        Some(log.view())
+        let log = self.shared.current_log()?;
+        Some(DataView { stalled_for: log.stalled_for(self.shared.env.now()), ..log.view() })
     }
 
     fn replicas(&self, key: &[u8]) -> Result<Vec<ReplicaView>, ErrorCode> {

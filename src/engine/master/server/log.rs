@@ -23,6 +23,7 @@ use crate::engine::journal::{DataDir, JournalError, LogWriter, SyncMode};
 use crate::engine::master::planted::{PlantedMistake, is_planted};
 use crate::engine::master::record::buffer::{ClosedChange, RepeatedCall};
 use crate::engine::master::server::data::{DataOptions, MasterData};
+use crate::engine::master::server::log_room::LogRoom;
 use crate::engine::master::server::snapshot_mark::SnapshotMark;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::DataView;
@@ -37,7 +38,11 @@ pub(super) struct MasterLog {
     failed: AtomicBool,
     /// The master continues without the log.
     memory_only: AtomicBool,
+    /// The requests that wait for room.
+    pub room: LogRoom,
     requests: Mutex<LogRequests>,
+    /// The log thread was asked to create the next file.
+    is_next_requested: AtomicBool,
     /// Wakes the log thread.
     log_wake: Condvar,
     /// Wakes the snapshot thread.
@@ -70,6 +75,10 @@ struct LogRequests {
     sync: u64,
     /// A response waits until the progress shows that this change is in the kernel. No log file had room for it.
     flush: u64,
+    /// A request waits until the log has room for changes.
+    room: bool,
+    /// The next file should be created.
+    next_file: bool,
     failure: Option<JournalError>,
     stopping: bool,
 }
@@ -96,7 +105,7 @@ pub(super) enum LogOutcome {
 pub(super) enum LogWork {
     /// Sync up to this change, because responses wait for it.
     Sync(u64),
-    /// Responses wait for a log file with room.
+    /// Responses wait for a log file with room, or requests for room in the log.
     MakeRoom,
     /// No request came within the period.
     Periodic,
@@ -115,7 +124,9 @@ impl MasterLog {
             options,
             failed: AtomicBool::new(false),
             memory_only: AtomicBool::new(false),
+            room: LogRoom::default(),
             requests: Mutex::default(),
+            is_next_requested: AtomicBool::new(false),
             log_wake: Condvar::new(),
             snapshot_wake: Condvar::new(),
             progress: watch::Sender::new(LogProgress { flushed, durable, outcome }),
@@ -160,7 +171,7 @@ impl MasterLog {
         // The state is locked, so no other thread writes the number.
         let bytes = self.appended_bytes.load(Ordering::Relaxed) + payload.len() as u64;
         self.appended_bytes.store(bytes, Ordering::Relaxed);
-        match self.writer.append(payload, now) {
+        match self.writer.append_admitted(payload, now) {
             Ok(number) => debug_assert_eq!(number, sequence, "changes are numbered in order"),
             // The state contains a change that the log does not.
             Err(error) => self.fail(error),
@@ -243,7 +254,10 @@ impl MasterLog {
             return false;
         }
         match self.writer.flush(last) {
-            Ok(flushed) => flushed >= last && self.writer.durable() >= sync,
+            Ok(flushed) => {
+                self.request_next_file();
+                flushed >= last && self.writer.durable() >= sync
+            }
             Err(error) => {
                 self.fail(error);
                 false
@@ -269,6 +283,36 @@ impl MasterLog {
         stored.is_ok_and(|progress| !matches!(progress.outcome, LogOutcome::Failed(_)))
     }
 
+    /// Has the log thread create the next file if it will be needed soon. The thread otherwise notices this at its next period.
+    fn request_next_file(&self) {
+        if self.writer.needs_next() {
+            if !self.is_next_requested.swap(true, Ordering::Relaxed) {
+                self.requests().next_file = true;
+                self.log_wake.notify_one();
+            }
+        } else if self.is_next_requested.load(Ordering::Relaxed) {
+            self.is_next_requested.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the log thread make room for changes.
+    pub fn request_room(&self) {
+        self.requests().room = true;
+        self.log_wake.notify_one();
+    }
+
+    /// What has been stored, and its changes. They include that the log has room again.
+    pub fn subscribe(&self) -> watch::Receiver<LogProgress> {
+        self.progress.subscribe()
+    }
+
+    /// Whether responses wait for the log thread.
+    pub fn has_waiting_responses(&self) -> bool {
+        let requests = self.requests();
+        let (flushed, durable) = self.published();
+        requests.sync > durable || requests.flush > flushed
+    }
+
     /// Reports an error after which the log is unusable.
     #[cold]
     pub fn fail(&self, error: JournalError) {
@@ -287,6 +331,9 @@ impl MasterLog {
             }
             // A snapshot, or the commit of another thread, may have stored the changes. The responses still wait for the progress.
             let (flushed, durable) = self.published();
+            if std::mem::take(&mut requests.room) {
+                return LogWork::MakeRoom;
+            }
             if requests.sync > durable {
                 return LogWork::Sync(requests.sync);
             }
@@ -296,7 +343,7 @@ impl MasterLog {
             if requests.stopping {
                 return LogWork::Stop;
             }
-            if is_over {
+            if is_over || std::mem::take(&mut requests.next_file) {
                 return LogWork::Periodic;
             }
             let (guard, result) = self.log_wake.wait_timeout(requests, period).expect(NO_PANIC);
@@ -381,7 +428,7 @@ impl MasterLog {
         self.found_bytes + self.appended_bytes()
     }
 
-    /// The numbers for the metrics.
+    /// The numbers for the metrics, without [`stalled_for`](Self::stalled_for).
     pub fn view(&self) -> DataView {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let time = |count: &AtomicU64| Duration::from_micros(read(count));
@@ -397,6 +444,8 @@ impl MasterLog {
             snapshot_time: time(&counts.snapshot_us),
             snapshot_objects: read(&counts.snapshot_objects),
             memory_only: self.memory_only(),
+            unflushed_bytes: self.writer.unflushed_bytes() as u64,
+            stalled_for: None,
         }
     }
 

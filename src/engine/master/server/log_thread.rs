@@ -59,6 +59,7 @@ where
 
     /// Does this work. Returns false if it was the last: the master stops, or the log is unusable.
     pub(super) fn run(&mut self, work: LogWork) -> bool {
+        self.log.room.begin_work(self.shared.env.now());
         let done = match work {
             LogWork::Sync(sequence) => self.sync(sequence),
             LogWork::MakeRoom => self.make_room(),
@@ -66,8 +67,14 @@ where
             LogWork::Fail(error) => Err(error),
             LogWork::Stop => return false,
         };
+        self.log.room.end_work();
         match done {
-            Ok(()) => true,
+            Ok(()) => {
+                if self.log.has_room() {
+                    self.log.room.end_waits(self.shared.env.now());
+                }
+                true
+            }
             Err(error) => {
                 handle_disk_error(&self.shared, &self.log, error);
                 false
@@ -104,10 +111,8 @@ where
     }
 
     fn make_room(&mut self) -> Result<(), JournalError> {
-        let last = self.log.writer.appended();
-        while self.log.writer.flush(last)? < last {
-            self.log.writer.prepare_next()?;
-        }
+        self.log.writer.make_room()?;
+        self.log.room.end_waits(self.shared.env.now());
         self.log.publish_progress();
         Ok(())
     }

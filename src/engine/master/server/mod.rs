@@ -1,10 +1,12 @@
 //! Runs a [`MasterState`]: the lock, the clock, the RPC server, the ticker, the log and the snapshots.
 
+mod admission;
 mod data;
 mod effect_log;
 mod ha;
 mod handle;
 mod log;
+mod log_room;
 mod log_thread;
 mod shared;
 mod snapshot_mark;
@@ -310,6 +312,7 @@ async fn resume_panics(background: &mut JoinSet<()>) {
 
 #[cfg(test)]
 mod tests {
+    mod back_pressure;
     mod crash;
     mod log;
 

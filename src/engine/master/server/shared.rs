@@ -24,7 +24,7 @@ use crate::engine::master::server::ha::{HaDisk, HaHub, NOT_SERVING};
 use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::stall::StallDetector;
 use crate::engine::master::state::MasterState;
-use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, Receipt, RpcService};
+use crate::engine::rpc::{AdmissionWait, CommitWait, Receipt, RpcService};
 use crate::engine::wire::method::dispatch;
 use crate::engine::wire::{DecodeError, Method};
 
@@ -244,14 +244,11 @@ impl<E: Env> RpcService for MasterShared<E> {
     }
 
     fn admits(&self, method: Method) -> bool {
-        self.ha.as_ref().is_none_or(|ha| ha.gate.admits(method))
+        self.admits_request(method)
     }
 
     fn admission(&self, method: Method) -> AdmissionWait<'_> {
-        match &self.ha {
-            Some(ha) => ha.gate.admission(&self.env, method),
-            None => Box::pin(std::future::ready(Admitted::Proceed)),
-        }
+        self.request_admission(method)
     }
 
     fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
@@ -286,6 +283,7 @@ impl<E: Env> StateAccess for LockedAccess<'_, E> {
     }
 
     fn yield_to_waiters(&mut self) {
+        self.shared.limit_log_buffer();
         if self.shared.waiting.load(Ordering::Relaxed) > 0 {
             // This synchronous code runs on a worker thread and cannot await. The waiting callers are on other threads.
             self.shared.env.pause_thread(YIELD_PAUSE);

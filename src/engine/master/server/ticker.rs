@@ -12,8 +12,10 @@ use crate::engine::master::server::handle::MasterHandle;
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 use crate::engine::master::stall::StallReport;
 
-/// Time between two looks at the fence of a leader that cannot prove that it leads.
+/// Time between two looks at the fence of a leader that cannot prove that it leads, or at a log without room.
 const FENCED_PAUSE: Duration = Duration::from_millis(50);
+/// A client may have given up a call that waited for longer than this. Shorter waits end no call.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 
 /// Notices when a leader cannot prove that it leads, and when it can again.
 #[derive(Default)]
@@ -52,6 +54,20 @@ impl FenceObserver {
     }
 }
 
+/// Whether the log permits background work. While requests waited for room in the log, clients could not see that their calls were received,
+/// and their pings may have waited behind a request. So they get more time.
+pub(super) fn log_permits_tick<E: Env>(shared: &MasterShared<E>) -> bool {
+    if !shared.log_permits_tick() {
+        return false;
+    }
+    let waited = shared.take_log_wait();
+    if !waited.is_zero() {
+        let for_calls = if waited >= GIVEN_UP_AFTER { CLIENT_CALL_MAX } else { Duration::ZERO };
+        shared.with_guarded(|guarded, _, _| guarded.state.extend_client_deadlines(waited + for_calls));
+    }
+    true
+}
+
 /// Runs the state's background work until `stopping` is true.
 pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiver<bool>) {
     let MasterHandle { shared, polls } = master;
@@ -65,7 +81,7 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
                 guarded.state.tick(now, answered_until.unwrap_or(now), effects)
             })
         };
-        while fence.may_tick(&shared) && slice() {
+        while fence.may_tick(&shared) && log_permits_tick(&shared) && slice() {
             if shared.waiting.load(Ordering::Relaxed) > 0 {
                 shared.env.sleep(YIELD_PAUSE).await;
             } else {
@@ -84,7 +100,8 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
             guard.planned = next;
             // A wakeup time in the past with no work to do would make the ticker spin. The shortest regular pause is the one between
             // eviction rounds.
-            let pause = next.since(now).max(if fence.is_fenced() { FENCED_PAUSE } else { Duration::from_millis(1) });
+            let is_held = fence.is_fenced() || !shared.log_permits_tick();
+            let pause = next.since(now).max(if is_held { FENCED_PAUSE } else { Duration::from_millis(1) });
             guard.stalls.expect_by(now + pause);
             (pause, guard.stalls.take_report())
         };

@@ -30,7 +30,11 @@ fn start(disk: &SimulatedStorage, options: DataOptions) -> (MasterShared<RealEnv
     start_in(RealEnv::new(), disk, options)
 }
 
-fn start_in<E: Env>(env: E, disk: &SimulatedStorage, options: DataOptions) -> (MasterShared<E>, Arc<MasterLog>) {
+pub(super) fn start_in<E: Env>(
+    env: E,
+    disk: &SimulatedStorage,
+    options: DataOptions,
+) -> (MasterShared<E>, Arc<MasterLog>) {
     let mut data = MasterData { dir: open(disk), options };
     let restored = data::restore(&mut data, StorePolicy::default(), &env).unwrap();
     let mark = snapshot_mark::restored_mark(&restored.found, env.now());
@@ -38,7 +42,7 @@ fn start_in<E: Env>(env: E, disk: &SimulatedStorage, options: DataOptions) -> (M
     (MasterShared::new(restored.state, Some(log.clone()), None, env), log)
 }
 
-fn open(disk: &SimulatedStorage) -> DataDir {
+pub(super) fn open(disk: &SimulatedStorage) -> DataDir {
     let (boot_id, existing) = (disk.boot_id(), ExistingData::Keep);
     let open = DataDirOptions { cluster_id: "cluster", boot_id, new_uuid: Uuid(7), existing };
     DataDir::open(Arc::new(disk.clone()), &open).unwrap()

@@ -134,6 +134,12 @@ impl HaDisk {
         self.current.read().unwrap_or_else(PoisonError::into_inner).log.clone()
     }
 
+    /// Whether the log in use, if there is one, has room for changes.
+    pub fn log_has_room(&self) -> bool {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.log.as_ref().is_none_or(|log| log.has_room())
+    }
+
     /// The number of a new note, for [`store_note`](Self::store_note) and [`begin`](Self::begin). It cancels those with an
     /// earlier number that have not ended: their notes are not stored, and a log that `begin` has written is not used. So
     /// request none while a copy is being stored.

@@ -4,13 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{MemoryElection, committed, hand_over, is_readable, mount, mount_and_put, put, start_at, wait};
+use super::{MemoryElection, T, committed, hand_over, is_readable, mount, mount_and_put, put, start_at, wait};
 use crate::engine::env::{Env, RealEnv};
-use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, SyncMode, Uuid};
+use crate::engine::journal::{
+    Crash, DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, SyncMode, Uuid,
+};
 use crate::engine::master::MasterServer;
 use crate::engine::master::server::ha::HaSecret;
 use crate::engine::master::server::{DataOptions, MasterData};
 use crate::engine::master::view::{AdminView, HaView};
+use crate::engine::rpc::{Admitted, RpcService};
+use crate::engine::wire::Method;
 
 /// A master, its disk and its port, which the next process of this host uses as well.
 struct Host {
@@ -311,4 +315,39 @@ async fn a_master_without_a_cluster_and_one_with_it_take_over_the_directory() {
     host.run(&MemoryElection::default()).await;
     host.leads().await;
     host.has(0..11).await;
+}
+
+/// A leader whose disk completes no sync delays changes before they are processed, and answers reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_on_a_stalled_disk_delays_changes_and_loses_none() {
+    let election = MemoryElection::default();
+    let log = LogConfig { file_bytes: 16 << 10, buffer_bytes: 1 << 20 };
+    let mut host =
+        Host::start_with(&election, DataOptions { sync: SyncMode::Never, log, ..DataOptions::default() }).await;
+    host.leads().await;
+    host.puts(0..10).await;
+    host.disk.hold_syncs(true);
+    let handle = host.master().handle();
+    let shared = handle.shared.clone();
+    let mut count = 10;
+    while shared.admits(Method::PutEnd) {
+        let receipt = put(&handle, &format!("k{count}"));
+        assert!(committed(&handle, receipt).await);
+        count += 1;
+    }
+    assert!(shared.admits(Method::ExistKey));
+    let waiting = tokio::spawn(async move { shared.admission(Method::PutEnd).await });
+    while !handle.shared.current_log().is_some_and(|log| log.room.has_waiting()) {
+        tokio::task::yield_now().await;
+    }
+    let (found, receipt) = handle.call(|call| call.exist_key("k0".into(), T));
+    assert!(found == Ok(true) && committed(&handle, receipt).await);
+    assert!(!waiting.is_finished());
+    host.disk.hold_syncs(false);
+    assert_eq!(waiting.await.unwrap(), Admitted::Proceed);
+    election.are_leases_long.store(true, Ordering::Relaxed);
+    host.ends(Crash::Kill).await;
+    host.run(&election).await;
+    host.leads().await;
+    host.has(0..count).await;
 }

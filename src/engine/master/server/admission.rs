@@ -1,0 +1,86 @@
+//! Which requests are processed now: in a cluster, the gate decides, and the log of a slow disk delays those that change something.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::env::Env;
+use crate::engine::master::server::ha::HaDisk;
+use crate::engine::master::server::log::MasterLog;
+use crate::engine::master::server::shared::MasterShared;
+use crate::engine::rpc::{AdmissionWait, Admitted};
+use crate::engine::wire::Method;
+
+impl<E: Env> MasterShared<E> {
+    /// The log of this master's changes, if it has one now.
+    pub(super) fn current_log(&self) -> Option<Arc<MasterLog>> {
+        self.log.clone().or_else(|| self.disk()?.log())
+    }
+
+    /// Whether the log, if there is one, has room for changes.
+    #[inline]
+    fn log_has_room(&self) -> bool {
+        match &self.log {
+            Some(log) => log.has_room(),
+            None => self.disk().is_none_or(HaDisk::log_has_room),
+        }
+    }
+
+    /// Whether the log permits background work that changes the state.
+    pub(super) fn log_permits_tick(&self) -> bool {
+        self.current_log().is_none_or(|log| log.permits_tick())
+    }
+
+    /// For how long requests have waited for room in the log since the last call.
+    pub(super) fn take_log_wait(&self) -> Duration {
+        self.current_log().map_or(Duration::ZERO, |log| log.room.take_waited())
+    }
+
+    /// See [`RpcService::admits`](crate::engine::rpc::RpcService::admits).
+    #[inline]
+    pub(super) fn admits_request(&self, method: Method) -> bool {
+        let is_open = self.ha.as_ref().is_none_or(|ha| ha.gate.admits(method));
+        is_open && (is_read(method) || self.log_has_room())
+    }
+
+    /// See [`RpcService::admission`](crate::engine::rpc::RpcService::admission).
+    pub(super) fn request_admission(&self, method: Method) -> AdmissionWait<'_> {
+        Box::pin(async move {
+            loop {
+                if let Some(ha) = &self.ha {
+                    match ha.gate.admission(&self.env, method).await {
+                        Admitted::Proceed => {}
+                        other => return other,
+                    }
+                }
+                match self.current_log().filter(|log| !is_read(method) && !log.has_room()) {
+                    // A log that ends, because this master does not lead any more, ends the wait as well.
+                    Some(log) => log.wait_for_room(&self.env).await,
+                    None => return Admitted::Proceed,
+                }
+            }
+        })
+    }
+
+    /// Waits for the disk if the log's buffer has grown too large, because one call has made many changes.
+    pub(super) fn limit_log_buffer(&self) {
+        if let Some(log) = self.current_log().filter(|log| log.writer.is_overfull()) {
+            log.make_room();
+        }
+    }
+}
+
+/// Whether a method changes nothing that is recorded. In a cluster, the same ones are processed during a hand-over.
+fn is_read(method: Method) -> bool {
+    matches!(
+        method,
+        Method::ServiceReady
+            | Method::Ping
+            | Method::GetFsdir
+            | Method::GetStorageConfig
+            | Method::ExistKey
+            | Method::BatchExistKey
+            | Method::GetReplicaList
+            | Method::BatchGetReplicaList
+            | Method::GetReplicaListByRegex
+    )
+}

@@ -1,0 +1,178 @@
+//! What waits while the disk of the log is slow: requests that change something, and the ticker.
+//!
+//! [`LogWriter::has_room`](crate::engine::journal::LogWriter::has_room) decides. Requests wait before they are processed, so nothing of them
+//! is lost. The log thread makes room for them, and reports it with the log's progress.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::engine::base::Mono;
+use crate::engine::env::Env;
+use crate::engine::master::server::log::MasterLog;
+
+/// An operation of the disk that lasts longer than this counts as a stall if changes wait for it.
+pub(super) const DISK_STALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// No time.
+const NEVER: u64 = u64::MAX;
+
+/// The waits for the log, in nanoseconds of the monotonic clock.
+#[derive(Debug)]
+pub(super) struct LogRoom {
+    /// Number of requests that wait for room.
+    waiting: AtomicUsize,
+    /// Since when requests have waited for room, or [`NEVER`]. Only the log thread resets it.
+    since: AtomicU64,
+    /// For how long requests have waited, without those that wait now and what was taken.
+    waited: AtomicU64,
+    /// When the log thread began what it does with the disk, or [`NEVER`].
+    busy_since: AtomicU64,
+}
+
+impl Default for LogRoom {
+    fn default() -> LogRoom {
+        LogRoom {
+            waiting: AtomicUsize::new(0),
+            since: AtomicU64::new(NEVER),
+            waited: AtomicU64::new(0),
+            busy_since: AtomicU64::new(NEVER),
+        }
+    }
+}
+
+/// A request that waits.
+pub(super) struct RoomWait<'a>(&'a AtomicUsize);
+
+impl Drop for RoomWait<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl LogRoom {
+    /// Counts a request as waiting until the result is dropped.
+    pub fn enter(&self) -> RoomWait<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        RoomWait(&self.waiting)
+    }
+
+    /// A request has found no room.
+    pub fn note_wait(&self, now: Mono) {
+        let _ = self.since.compare_exchange(NEVER, now.0, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The log has room again. Only for the log thread.
+    pub fn end_waits(&self, now: Mono) {
+        let since = self.since.load(Ordering::Acquire);
+        if since != NEVER {
+            // Added first, so that the ticker does not run without it.
+            self.waited.fetch_add(now.0.saturating_sub(since), Ordering::AcqRel);
+            self.since.store(NEVER, Ordering::Release);
+        }
+    }
+
+    /// Whether the log thread has not made room yet for a request that found none.
+    pub fn is_awaited(&self) -> bool {
+        self.since.load(Ordering::Acquire) != NEVER
+    }
+
+    /// For how long requests have waited since the last call.
+    pub fn take_waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.swap(0, Ordering::AcqRel))
+    }
+
+    /// Whether requests wait for room.
+    pub fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// The log thread begins to use the disk.
+    pub fn begin_work(&self, now: Mono) {
+        self.busy_since.store(now.0, Ordering::Release);
+    }
+
+    /// The log thread does not use the disk any more.
+    pub fn end_work(&self) {
+        self.busy_since.store(NEVER, Ordering::Release);
+    }
+
+    /// For how long the disk has not completed what the log thread does, if this is a stall.
+    pub fn stalled_for(&self, now: Mono) -> Option<Duration> {
+        let since = self.busy_since.load(Ordering::Acquire);
+        let busy = Duration::from_nanos(now.0.saturating_sub(since));
+        (since != NEVER && busy >= DISK_STALL_TIMEOUT).then_some(busy)
+    }
+}
+
+impl MasterLog {
+    /// Whether more requests may change the state now. Also true after an error of the disk, so that its outcome is seen.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.writer.has_room() || self.has_failed()
+    }
+
+    /// Whether background work may change the state now.
+    pub fn permits_tick(&self) -> bool {
+        self.has_failed() || self.writer.has_room() && !self.room.is_awaited()
+    }
+
+    /// Waits until more requests may change the state.
+    pub async fn wait_for_room(&self, env: &impl Env) {
+        let _waiting = self.room.enter();
+        let mut progress = self.subscribe();
+        while !self.has_room() {
+            self.room.note_wait(env.now());
+            self.request_room();
+            if progress.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Passes all changes to the kernel, and creates the files that they need. Waits for the disk.
+    pub fn make_room(&self) {
+        if !self.has_failed()
+            && let Err(error) = self.writer.make_room()
+        {
+            self.fail(error);
+        }
+    }
+
+    /// For how long the disk has stalled, while changes wait for it. `None`: it works, or nothing waits.
+    pub fn stalled_for(&self, now: Mono) -> Option<Duration> {
+        let stalled = self.room.stalled_for(now)?;
+        let is_awaited = self.room.has_waiting() || self.has_waiting_responses();
+        (!self.has_failed() && is_awaited).then_some(stalled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_wait_is_taken_once_after_it_has_ended() {
+        let room = LogRoom::default();
+        room.end_waits(Mono::from_ms(5));
+        assert_eq!((room.is_awaited(), room.take_waited()), (false, Duration::ZERO));
+        let waiting = [room.enter(), room.enter()];
+        room.note_wait(Mono::from_ms(10));
+        room.note_wait(Mono::from_ms(20));
+        assert_eq!((room.is_awaited(), room.has_waiting(), room.take_waited()), (true, true, Duration::ZERO));
+        room.end_waits(Mono::from_ms(50));
+        drop(waiting);
+        assert_eq!((room.is_awaited(), room.has_waiting()), (false, false));
+        assert_eq!([room.take_waited(), room.take_waited()], [Duration::from_millis(40), Duration::ZERO]);
+    }
+
+    #[test]
+    fn only_a_long_operation_is_a_stall() {
+        let room = LogRoom::default();
+        assert_eq!(room.stalled_for(Mono::from_ms(9_000)), None);
+        room.begin_work(Mono::from_ms(1_000));
+        assert_eq!(room.stalled_for(Mono::from_ms(2_999)), None);
+        assert_eq!(room.stalled_for(Mono::from_ms(3_000)), Some(DISK_STALL_TIMEOUT));
+        room.end_work();
+        assert_eq!(room.stalled_for(Mono::from_ms(3_000)), None);
+    }
+}
