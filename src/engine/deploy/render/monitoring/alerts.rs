@@ -285,6 +285,16 @@ fn disk_rules(scope: &MonitoringScope) -> Vec<AlertRule> {
             runbook,
         },
         AlertRule {
+            name: "McctlDiskStalled",
+            severity: AlertSeverity::Critical,
+            query: "mcctl_master_log_stalled{$master} == 1".to_owned(),
+            hold: "30s",
+            summary: "The disk of the master on {{ $labels.instance }} does not respond",
+            description: "Puts and removals wait, and lookups continue. The master continues when the disk responds."
+                .to_owned(),
+            runbook,
+        },
+        AlertRule {
             name: "McctlSnapshotsFail",
             severity: AlertSeverity::Warning,
             query: "increase(mcctl_master_snapshot_failures_total{$master}[1h]) > 0".to_owned(),

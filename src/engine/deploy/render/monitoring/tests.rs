@@ -79,7 +79,9 @@ fn rules_fit_the_deployment() {
     {
         assert!(elected.contains(name) && !single.contains(name), "{name}");
     }
-    for name in ["McctlMemoryOnly", "McctlSnapshotsFail", "McctlLogNotSynced", "McctlReleasesDiffer"] {
+    for name in
+        ["McctlMemoryOnly", "McctlDiskStalled", "McctlSnapshotsFail", "McctlLogNotSynced", "McctlReleasesDiffer"]
+    {
         assert!(elected.contains(name) && single.contains(name) && !upstream.contains(name), "{name}");
     }
     let in_memory = spec("mcctl", &["[master]\nhosts = [\"10.0.0.1\"]\ndata_dir = \"\"\n"]);
