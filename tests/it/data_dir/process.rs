@@ -1,6 +1,7 @@
 //! Through the command line, on a real disk.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
@@ -46,6 +47,7 @@ fn keys_survive_sigkill_and_sigterm() {
     let root = tempfile::tempdir().unwrap();
     let dir = data_dir(&root.path().join("data"));
     let (mut first, rpc, _) = master(&[&dir]);
+    assert_eq!(fs::metadata(root.path().join("data")).unwrap().permissions().mode() & 0o777, 0o700);
     let mut node = node(rpc);
     let place = format!("--master=127.0.0.1:{rpc}");
     let store = |args: &[&str]| mcctl(&[&["store"], args, &[&*place]].concat());
@@ -89,7 +91,17 @@ fn a_damaged_log_is_refused_with_file_and_offset_and_can_be_discarded() {
     first.stop(Signal::SIGKILL);
     assert_eq!(node.stop(Signal::SIGKILL), -1);
     let log = root.path().join("log-0000000001");
-    let mut bytes = fs::read(&log).unwrap();
+    let whole = fs::read(&log).unwrap();
+    // The kernel has not restarted, so the last change must be complete.
+    let mut bytes = whole.clone();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[end - 20..=end].fill(0);
+    fs::write(&log, bytes).unwrap();
+    let message = refused(&[&dir], 4);
+    for part in ["log-0000000001", "offset", "since this host started", "--discard-data"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let mut bytes = whole;
     bytes[600] ^= 1;
     fs::write(&log, bytes).unwrap();
     let message = refused(&[&dir], 4);
