@@ -70,7 +70,7 @@ impl<E: Env> MasterShared<E> {
 }
 
 /// Whether a method changes nothing that is recorded. In a cluster, the same ones are processed during a hand-over.
-fn is_read(method: Method) -> bool {
+pub(super) fn is_read(method: Method) -> bool {
     matches!(
         method,
         Method::ServiceReady

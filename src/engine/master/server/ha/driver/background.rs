@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
-use crate::engine::ha::HaRole;
 use crate::engine::ha::message::{ClientPings, StateDigest};
+use crate::engine::ha::{HaEvent, HaRole};
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::disk::threads::log_threads;
 use crate::engine::master::server::ha::driver::HaDriver;
@@ -18,6 +18,8 @@ use crate::engine::master::server::ha::stream::{StreamError, StreamMessage};
 const TICK: Duration = Duration::from_millis(20);
 /// Time between two messages with the clients' last calls, and between two digests.
 const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two hand-overs because of a disk that has stalled. The first one may be cancelled.
+const STALL_RETRY: Duration = Duration::from_secs(10);
 /// Number of clients that are visited while the state is locked once.
 const CLIENTS_PER_SLICE: usize = 1024;
 /// Number of object slots per digest. Computing it takes some hundred microseconds.
@@ -34,6 +36,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.watch_streams();
         self.report_not_promoted(now);
         self.report_progress();
+        self.leave_stalled_disk(now);
         self.start_log_threads();
         self.report_replicated();
         self.context.hub.tail.notify();
@@ -70,6 +73,18 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             && self.repeated_messages.is_due(now, "", &why)
         {
             tracing::warn!(why, "no master leads, and this standby is not promoted");
+        }
+    }
+
+    /// Hands over to a standby in sync, if there is one and the disk of this leader's log has stalled while changes wait for it.
+    fn leave_stalled_disk(&mut self, now: Mono) {
+        let log = self.context.hub.disk.as_ref().and_then(HaDisk::log);
+        let Some(stalled) = log.and_then(|log| log.stalled_for(now)) else { return };
+        let has_standby = self.core.standbys().any(|(_, standby)| standby.is_connected && standby.is_in_sync());
+        if self.core.role() == HaRole::Leader && has_standby && now >= self.leave_disk_at {
+            self.leave_disk_at = now + STALL_RETRY;
+            tracing::warn!(?stalled, "the disk of the log has stalled: this leader hands over to a standby");
+            self.update(HaEvent::StepDown { is_ending: false });
         }
     }
 

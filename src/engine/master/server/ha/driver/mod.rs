@@ -85,6 +85,8 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     /// A read of the records is in progress, and whether another one must follow.
     observing: Option<bool>,
     next_tick: Mono,
+    /// When this leader may hand over again because its disk has stalled.
+    leave_disk_at: Mono,
     clients_at: Mono,
     /// The first object slot of the next digest.
     digest_from: u32,
@@ -150,6 +152,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             addresses: BTreeMap::new(),
             observing: None,
             next_tick: Mono::ZERO,
+            leave_disk_at: Mono::ZERO,
             clients_at: Mono::ZERO,
             digest_from: 0,
             digests: 0,

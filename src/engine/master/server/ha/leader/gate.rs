@@ -13,6 +13,7 @@ use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::Env;
 use crate::engine::ha::ResponseLimits;
 use crate::engine::ha::planted::{HaMistake, is_planted};
+use crate::engine::master::server::admission::is_read;
 use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, Receipt};
 use crate::engine::wire::Method;
 
@@ -244,22 +245,6 @@ impl HaGate {
             _ => Admitted::Close,
         }
     }
-}
-
-/// Whether a method changes nothing that is recorded.
-fn is_read(method: Method) -> bool {
-    matches!(
-        method,
-        Method::ServiceReady
-            | Method::Ping
-            | Method::GetFsdir
-            | Method::GetStorageConfig
-            | Method::ExistKey
-            | Method::BatchExistKey
-            | Method::GetReplicaList
-            | Method::BatchGetReplicaList
-            | Method::GetReplicaListByRegex
-    )
 }
 
 #[cfg(test)]

@@ -193,6 +193,25 @@ async fn a_standby_announces_only_what_it_has_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_disk_stalls_hands_over() {
+    let election = MemoryElection::default();
+    let options = DataOptions { sync: SyncMode::Always, ..DataOptions::default() };
+    let leader = Host::start_with(&election, options).await;
+    leader.leads().await;
+    let standby = Host::start_with(&election, options).await;
+    leader.puts(0..5).await;
+    wait(leader.master(), "a standby in sync", |view| view.standbys.iter().any(|standby| standby.in_sync)).await;
+    leader.disk.hold_syncs(true);
+    let handle = leader.master().handle();
+    let receipt = put(&handle, "k5");
+    let response = tokio::spawn(async move { committed(&handle, receipt).await });
+    standby.leads().await;
+    standby.has(0..6).await;
+    leader.disk.hold_syncs(false);
+    assert!(!response.await.unwrap(), "the former leader sends no response");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_masters_may_end_at_once() {
     let election = MemoryElection::default();
     let mut hosts = [Host::start(&election).await, Host::start(&election).await];
