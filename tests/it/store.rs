@@ -230,10 +230,14 @@ async fn one_write_of_a_client_at_a_time_has_a_key() {
     upsert.await.unwrap().unwrap();
     assert_eq!(client.get(&keys[0]).await.unwrap(), value);
     let other = [key("s")];
-    let session = client.allocate(WriteMethod::Put, &other, vec![100], &config, KeyHold::Session).await.unwrap();
-    assert_eq!(client.put(&other[0], slice(bytes(10, 0)), &config).await.unwrap(), PutOutcome::AlreadyExists);
-    let refused = client.upsert(&other[0], slice(bytes(10, 0)), &config).await.unwrap_err();
-    assert_eq!(refused.code(), ErrorCode::REPLICA_IS_NOT_READY);
+    let hold = KeyHold::Session { limit: HOUR };
+    let session = client.allocate(WriteMethod::Put, &other, vec![100], &config, hold).await.unwrap();
+    let put = client.put(&other[0], slice(bytes(10, 0)), &config).await.unwrap_err();
+    let upsert = client.upsert(&other[0], slice(bytes(10, 0)), &config).await.unwrap_err();
+    assert_eq!([put.code(), upsert.code()], [ErrorCode::REPLICA_IS_NOT_READY; 2], "nothing is stored");
+    let second = client.allocate(WriteMethod::Put, &other, vec![100], &config, hold).await.unwrap();
+    let second = second.replicas[0].as_ref().unwrap_err();
+    assert_eq!(second.code(), ErrorCode::OBJECT_ALREADY_EXISTS);
     client.revoke(WriteMethod::Put, &other).await;
     drop(session);
     client.put(&other[0], slice(bytes(10, 0)), &config).await.unwrap();

@@ -32,7 +32,7 @@ from mcctl_mooncake.store import MooncakeDistributedStore, MooncakeHostMemAlloca
 PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(mcctl_mooncake.__file__)))
 
 PROGRAM = os.environ["MCCTL"]
-NO_SPACE, INVALID, NOT_FOUND, EXISTS, LEASED, NO_TRANSFER = -200, -600, -704, -705, -706, -800
+NO_SPACE, INVALID, NOT_READY, NOT_FOUND, EXISTS, LEASED, NO_TRANSFER = -200, -600, -703, -704, -705, -706, -800
 
 
 def value(size):
@@ -171,6 +171,62 @@ class Client(unittest.TestCase):
         self.assertEqual(self.store.batch_put_session_start(["r"], [10]), [0])
         self.assertEqual(self.store.batch_put_session_revoke(["r"]), [0])
         self.assertEqual(self.store.is_exist("r"), 0)
+
+    def test_a_put_of_a_key_with_a_write_session_fails_and_stores_nothing(self):
+        payload = value(100)
+        buffer, address = self.memory(100, payload)
+        self.assertEqual(self.store.batch_put_session_start(["s"], [100]), [0])
+        self.assertEqual(self.store.put("s", b"other"), NOT_READY)
+        self.assertEqual(self.store.put_batch(["s", "t"], [b"other", b"t"]), NOT_READY)
+        self.assertEqual(self.store.batch_put_session_start(["s"], [100]), [EXISTS])
+        self.assertEqual(self.store.is_exist("s"), 0)
+        write = self.store.batch_put_from_multi_buffer_ranges
+        self.assertEqual(write(["s"], [[address]], [[100]], [[0]]), [100])
+        self.assertEqual(self.store.batch_put_session_end(["s"]), [0])
+        self.assertEqual(self.store.get("s"), payload)
+        self.assertEqual(self.store.put("s", b"other"), 0, "an object that exists")
+
+    def test_threads_write_to_one_session(self):
+        size, count = 4096, 8
+        payload = value(size * count)
+        buffer, address = self.memory(size * count, payload)
+        self.assertEqual(self.store.batch_put_session_start(["s"], [size * count]), [0])
+        write, results = self.store.batch_put_from_multi_buffer_ranges, []
+
+        def part(index):
+            at = index * size
+            results.append(write(["s"], [[address + at]], [[size]], [[at]]))
+
+        threads = [threading.Thread(target=part, args=(index,)) for index in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(results, [[size]] * count)
+        self.assertEqual(self.store.batch_put_session_end(["s"]), [0])
+        self.assertEqual(self.store.get("s"), payload)
+
+    def test_threads_have_sessions_of_their_own(self):
+        payload, wrong = value(20_000), []
+        buffer, address = self.memory(len(payload), payload)
+
+        def work(index):
+            for call in range(10):
+                key = f"{index}-{call}"
+                codes = [
+                    self.store.batch_put_session_start([key], [20_000]),
+                    self.store.batch_put_from_multi_buffer_ranges([key], [[address]], [[20_000]], [[0]]),
+                    self.store.batch_put_session_end([key]),
+                ]
+                if codes != [[0], [20_000], [0]] or self.store.get(key) != payload:
+                    wrong.append((key, codes))
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
 
     def test_groups_of_a_batch_belong_to_their_keys(self):
         config = ReplicateConfig()

@@ -39,6 +39,12 @@ impl Allocation {
         };
         replicas.into_iter().zip(held.into_single(keys)).map(single).collect()
     }
+
+    fn lose(&mut self, keys: &[ObjectKey]) {
+        for (replicas, key) in self.replicas.iter_mut().zip(keys).filter(|(replicas, _)| replicas.is_ok()) {
+            *replicas = Err(StoreError::AllocationLost { key: key.clone() });
+        }
+    }
 }
 
 impl<E: Env> StoreClient<E> {
@@ -46,7 +52,8 @@ impl<E: Env> StoreClient<E> {
     /// writes the objects with [`write_allocated`](StoreClient::write_allocated), or in pieces.
     ///
     /// # Errors
-    /// Outer error: the master did not respond. Inner error: no memory was allocated for this object.
+    /// Outer error: the master did not respond. Inner error: no memory was allocated for this object. The code is REPLICA_IS_NOT_READY if a
+    /// session of this client writes its key, and OBJECT_ALREADY_EXISTS if this request begins a session, too.
     pub async fn allocate(
         &self,
         method: WriteMethod,
@@ -55,7 +62,7 @@ impl<E: Env> StoreClient<E> {
         config: &ReplicateConfig,
         hold: KeyHold,
     ) -> Result<Allocation, StoreError> {
-        let (held, in_sessions) = self.inner.shared.writing.take(keys, hold).await;
+        let (held, in_sessions) = self.inner.shared.writing.take(keys, hold, || self.inner.env.now()).await;
         if in_sessions.is_empty() {
             return self.allocate_held(method, keys, sizes, config.clone(), held).await;
         }
@@ -67,10 +74,11 @@ impl<E: Env> StoreClient<E> {
         let (free, sizes) =
             (others.iter().map(|at| keys[*at].clone()).collect::<Vec<_>>(), others.iter().map(|at| sizes[*at]));
         let mut allocation = self.allocate_held(method, &free, sizes.collect(), config, held).await?;
-        // The master would respond the same, as long as the session's object is not old.
-        let code = match method {
-            WriteMethod::Put => ErrorCode::OBJECT_ALREADY_EXISTS,
-            WriteMethod::Upsert => ErrorCode::REPLICA_IS_NOT_READY,
+        // The master would respond OBJECT_ALREADY_EXISTS to each put. But a call returns success for that code, although nothing is stored, and
+        // the session's object may never be complete.
+        let code = match (method, hold) {
+            (WriteMethod::Put, KeyHold::Session { .. }) => ErrorCode::OBJECT_ALREADY_EXISTS,
+            (WriteMethod::Put, KeyHold::Call) | (WriteMethod::Upsert, _) => ErrorCode::REPLICA_IS_NOT_READY,
         };
         for at in in_sessions {
             allocation
@@ -117,14 +125,27 @@ impl<E: Env> StoreClient<E> {
     /// The master may have assigned it to other objects: a master without its records at once, others when the release
     /// timeout for unfinished puts has ended (600 s by default). Returns the time left.
     pub fn check(&self, keys: &[ObjectKey], allocation: &mut Allocation, age_max: Duration) -> Duration {
-        let left = (allocation.started + age_max).since(self.inner.env.now());
+        let left = self.time_left(allocation, age_max);
         if self.fence() == allocation.fence && !left.is_zero() {
             return left;
         }
-        for (replicas, key) in allocation.replicas.iter_mut().zip(keys).filter(|(replicas, _)| replicas.is_ok()) {
-            *replicas = Err(StoreError::AllocationLost { key: key.clone() });
-        }
+        allocation.lose(keys);
         left
+    }
+
+    /// Returns the time until `allocation` is older than `age_max`.
+    pub fn time_left(&self, allocation: &Allocation, age_max: Duration) -> Duration {
+        (allocation.started + age_max).since(self.inner.env.now())
+    }
+
+    /// The same as [`check`](StoreClient::check) for a write in several calls that ends now. Its keys are then held until the allocation is
+    /// dropped, which the caller does after it has completed or revoked the objects. Also replaces the memory by errors if another write has
+    /// one of the keys, because the session has ended: the master would complete the object of that write.
+    pub fn check_last(&self, keys: &[ObjectKey], allocation: &mut Allocation, age_max: Duration) {
+        if !allocation.held.keep() {
+            allocation.lose(keys);
+        }
+        self.check(keys, allocation, age_max);
     }
 }
 

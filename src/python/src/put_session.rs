@@ -1,12 +1,13 @@
 //! Write sessions: objects that are allocated, written in several calls, and then completed or revoked.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mcctl_store::engine::base::ObjectKey;
+use mcctl_store::engine::env::RealEnv;
 use mcctl_store::engine::store::{
-    Allocation, KeyHold, ObjectPart, PartialWrite, ReplicateConfig, StoreError, WriteMethod, is_revocable,
+    Allocation, KeyHold, ObjectPart, PartialWrite, ReplicateConfig, StoreClient, StoreError, WriteMethod, is_revocable,
 };
 use mcctl_store::engine::sys::caller_memory::MemoryUse;
 use pyo3::prelude::*;
@@ -19,14 +20,23 @@ use crate::session::{Session, SessionError, Worker};
 use crate::store::MooncakeDistributedStore;
 
 /// An allocation is written to for at most this long after the request for it. The master assigns its memory to other objects when its
-/// release timeout for unfinished puts has ended, which is 600 s by default.
+/// release timeout for unfinished puts has ended, which is 600 s by default. A session that is not ended by then blocks its key no longer.
 const SESSION_MAX: Duration = Duration::from_secs(300);
 
 /// The open write sessions. They share one connection to the master, because an allocation holds only until that is lost.
+///
+/// The state is not locked during calls of the network, so that a node that does not respond delays only the calls that use it.
 #[derive(Default)]
 pub struct PutSessions {
-    worker: Option<Worker>,
-    open: HashMap<ObjectKey, OpenPut>,
+    state: Mutex<OpenPuts>,
+    /// Signals that a call has ended its writes.
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct OpenPuts {
+    worker: Option<Arc<Worker>>,
+    of: HashMap<ObjectKey, OpenPut>,
 }
 
 /// An object that is being written.
@@ -36,98 +46,158 @@ struct OpenPut {
     allocation: Allocation,
     /// The first error. The object is then revoked instead of completed.
     error: Option<StoreError>,
+    /// Each call that writes to the object has a clone.
+    writes: Arc<()>,
+}
+
+impl OpenPut {
+    fn is_being_written(&self) -> bool {
+        Arc::strong_count(&self.writes) > 1
+    }
+}
+
+/// The objects to which a call is writing, until the value is dropped.
+struct RunningWrites<'a> {
+    sessions: &'a PutSessions,
+    of: Vec<Arc<()>>,
+}
+
+impl Drop for RunningWrites<'_> {
+    fn drop(&mut self) {
+        // Under the lock, so that a call that waits for the end of the writes does not miss it.
+        let state = self.sessions.state();
+        self.of.clear();
+        drop(state);
+        self.sessions.written.notify_all();
+    }
 }
 
 impl PutSessions {
     /// Drops all sessions. The master drops their objects later.
-    pub fn clear(&mut self) {
-        self.open.clear();
-        self.worker = None;
+    pub fn clear(&self) {
+        *self.state() = OpenPuts::default();
     }
 
-    fn worker<'a>(worker: &'a mut Option<Worker>, session: &Session) -> Result<&'a Worker, SessionError> {
-        match worker {
-            Some(worker) => {
-                worker.check_connection();
-                Ok(worker)
+    fn state(&self) -> MutexGuard<'_, OpenPuts> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn worker(&self, session: &Session) -> Result<Arc<Worker>, SessionError> {
+        let found = self.state().worker.clone();
+        let worker = match found {
+            Some(worker) => worker,
+            None => {
+                let new = Arc::new(session.connect()?);
+                Arc::clone(self.state().worker.get_or_insert(new))
             }
-            None => Ok(worker.insert(session.connect()?)),
+        };
+        worker.check_connection();
+        Ok(worker)
+    }
+
+    /// Drops sessions that were not ended in time. Their keys may belong to other writes.
+    fn drop_old(&self, client: &StoreClient<RealEnv>) {
+        let mut old = 0;
+        self.state().of.retain(|_, put| {
+            let is_old = client.time_left(&put.allocation, SESSION_MAX).is_zero() && !put.is_being_written();
+            old += usize::from(is_old);
+            !is_old
+        });
+        if old > 0 {
+            let limit = SESSION_MAX.as_secs();
+            tracing::warn!(
+                sessions = old,
+                "write sessions were not ended within {limit} s; their objects are not stored. Call batch_put_session_end or \
+                 batch_put_session_revoke for each started session, also after an exception"
+            );
         }
     }
 
-    fn start(&mut self, session: &Session, keys: &[ObjectKey], sizes: Vec<u64>, config: &ReplicateConfig) -> Vec<i32> {
-        let worker = match PutSessions::worker(&mut self.worker, session) {
+    fn start(&self, session: &Session, keys: &[ObjectKey], sizes: Vec<u64>, config: &ReplicateConfig) -> Vec<i32> {
+        let worker = match self.worker(session) {
             Ok(worker) => worker,
             Err(error) => {
                 return each(keys.len(), Err::<Result<Vec<_>, _>, _>(error)).into_iter().map(code::<()>).collect();
             }
         };
-        let allocated = worker
-            .run(async |client| client.allocate(WriteMethod::Put, keys, sizes.clone(), config, KeyHold::Session).await);
+        self.drop_old(worker.client());
+        let hold = KeyHold::Session { limit: SESSION_MAX };
+        let allocated =
+            worker.run(async |client| client.allocate(WriteMethod::Put, keys, sizes.clone(), config, hold).await);
+        if let Ok(allocation) = &allocated {
+            // No other write of this client has the keys yet.
+            let is_unusable = |replicas: &Result<_, StoreError>| replicas.as_ref().is_err_and(is_revocable);
+            let unusable = keys.iter().zip(&allocation.replicas).filter(|(_, replicas)| is_unusable(replicas));
+            let unusable: Vec<ObjectKey> = unusable.map(|(key, _)| key.clone()).collect();
+            if !unusable.is_empty() {
+                worker.run(async |client| client.revoke(WriteMethod::Put, &unusable).await);
+            }
+        }
         let allocated = each(keys.len(), Ok(allocated.map(|allocation| allocation.into_single(keys))));
-        let (mut codes, mut unusable) = (Vec::with_capacity(keys.len()), Vec::new());
-        for ((key, size), result) in keys.iter().zip(sizes).zip(allocated) {
-            codes.push(match result {
-                Ok(allocation) => {
-                    self.open.insert(key.clone(), OpenPut { size, allocation, error: None });
-                    0
-                }
-                Err(error) => {
-                    if is_revocable(&error) {
-                        unusable.push(key.clone());
-                    }
-                    error_code(&error)
-                }
-            });
-        }
-        if !unusable.is_empty() {
-            worker.run(async |client| client.revoke(WriteMethod::Put, &unusable).await);
-        }
-        codes
+        let mut state = self.state();
+        let started = keys.iter().zip(sizes).zip(allocated).map(|((key, size), result)| match result {
+            Ok(allocation) => {
+                let put = OpenPut { size, allocation, error: None, writes: Arc::default() };
+                state.of.insert(key.clone(), put);
+                0
+            }
+            Err(error) => error_code(&error),
+        });
+        started.collect()
     }
 
     /// Writes parts of objects. Returns the number of bytes or a negative code for each.
-    fn write(&mut self, session: &Session, keys: &[ObjectKey], parts: Vec<Option<Vec<ObjectPart>>>) -> Vec<i64> {
-        let PutSessions { worker, open } = self;
+    fn write(&self, session: &Session, keys: &[ObjectKey], parts: Vec<Option<Vec<ObjectPart>>>) -> Vec<i64> {
         let mut results = vec![i64::from(INVALID_PARAMS); keys.len()];
-        let Ok(worker) = PutSessions::worker(worker, session) else { return results };
+        let Ok(worker) = self.worker(session) else { return results };
         let (mut wanted, mut limit) = (Vec::new(), SESSION_MAX);
-        for (index, (key, parts)) in keys.iter().zip(parts).enumerate() {
-            let (Some(put), Some(parts)) = (open.get_mut(key), parts) else { continue };
-            if !ObjectPart::all_within(&parts, put.size) {
-                continue;
+        let mut running = RunningWrites { sessions: self, of: Vec::new() };
+        {
+            let mut state = self.state();
+            for (index, (key, parts)) in keys.iter().zip(parts).enumerate() {
+                let (Some(put), Some(parts)) = (state.of.get_mut(key), parts) else { continue };
+                if !ObjectPart::all_within(&parts, put.size) {
+                    continue;
+                }
+                let left = worker.client().check(std::slice::from_ref(key), &mut put.allocation, SESSION_MAX);
+                match &put.allocation.replicas[0] {
+                    Ok(replicas) => {
+                        wanted.push((index, replicas.clone(), parts));
+                        running.of.push(Arc::clone(&put.writes));
+                        limit = limit.min(left);
+                    }
+                    Err(error) => {
+                        results[index] = i64::from(error_code(error));
+                        put.error = Some(error.clone());
+                    }
+                }
             }
-            let left =
-                worker.run(async |client| client.check(std::slice::from_ref(key), &mut put.allocation, SESSION_MAX));
-            if let Err(error) = &put.allocation.replicas[0] {
-                results[index] = i64::from(error_code(error));
-                put.error = Some(error.clone());
-                continue;
-            }
-            limit = limit.min(left);
-            wanted.push((index, key, parts));
         }
-        let writes: Vec<_> = wanted
-            .into_iter()
-            .filter_map(|(index, key, parts)| {
-                let replicas = open.get(key)?.allocation.replicas[0].as_ref().ok()?;
-                Some((index, PartialWrite { key, replicas, parts }))
-            })
-            .collect();
-        let (indices, writes): (Vec<_>, Vec<_>) = writes.into_iter().unzip();
-        let written = worker.run(async |client| {
+        let bytes: Vec<usize> = wanted.iter().map(|(_, _, parts)| ObjectPart::total(parts)).collect();
+        let indices: Vec<usize> = wanted.iter().map(|(index, _, _)| *index).collect();
+        let writes = wanted.iter_mut().map(|(index, replicas, parts)| PartialWrite {
+            key: &keys[*index],
+            replicas,
+            parts: std::mem::take(parts),
+        });
+        let writes: Vec<_> = writes.collect();
+        // The thread that writes also runs its runtime, which must not be the one of the other sessions' calls to the master.
+        let own = session.worker();
+        let mover = own.as_deref().unwrap_or(&worker);
+        let written = mover.run(async |client| {
             let limit = limit.min(client.transfer_deadline());
             client.write_parts(&writes, limit).await
         });
-        let bytes: Vec<usize> = writes.iter().map(|write| ObjectPart::total(&write.parts)).collect();
-        drop(writes);
-        for ((index, bytes), result) in indices.into_iter().zip(bytes).zip(written) {
+        let mut state = self.state();
+        let ended = indices.into_iter().zip(bytes).zip(written).zip(&running.of);
+        for (((index, bytes), result), of) in ended {
             results[index] = match result {
                 Ok(()) => i64::try_from(bytes).unwrap_or(i64::MAX),
                 Err(error) => {
                     let code = error_code(&error);
+                    let put = state.of.get_mut(&keys[index]).filter(|put| Arc::ptr_eq(&put.writes, of));
                     // An error that forbids revoking the object is kept.
-                    if let Some(put) = open.get_mut(&keys[index])
+                    if let Some(put) = put
                         && put.error.as_ref().is_none_or(|first| !first.may_still_land())
                     {
                         put.error = Some(error);
@@ -136,27 +206,34 @@ impl PutSessions {
                 }
             };
         }
+        drop(state);
         results
     }
 
-    /// Completes objects, or revokes those with an error.
-    fn end(&mut self, session: &Session, keys: &[ObjectKey], revoke: bool) -> Vec<i32> {
+    /// Completes objects, or revokes those with an error. Waits for the calls that write to them.
+    fn end(&self, session: &Session, keys: &[ObjectKey], revoke: bool) -> Vec<i32> {
         let mut codes = vec![INVALID_PARAMS; keys.len()];
-        let Ok(worker) = PutSessions::worker(&mut self.worker, session) else { return codes };
+        let Ok(worker) = self.worker(session) else { return codes };
         let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for (index, key) in keys.iter().enumerate() {
-            let Some(mut put) = self.open.remove(key) else { continue };
-            worker.run(async |client| client.check(std::slice::from_ref(key), &mut put.allocation, SESSION_MAX));
-            if let Err(error) = &put.allocation.replicas[0] {
-                // The key may belong to another put by now, so it is neither completed nor revoked. The master drops an unfinished put.
-                codes[index] = error_code(error);
-                continue;
-            }
-            match put.error {
-                // The bytes of a write may still arrive, so the master must not assign the memory to another object yet.
-                Some(error) if error.may_still_land() => codes[index] = error_code(&error),
-                None if !revoke => good.push(index),
-                _ => bad.push(index),
+        // The keys are held until the objects are complete or revoked.
+        let mut ending = Vec::with_capacity(keys.len());
+        {
+            let is_written =
+                |state: &mut OpenPuts| keys.iter().any(|key| state.of.get(key).is_some_and(OpenPut::is_being_written));
+            let state = self.written.wait_while(self.state(), is_written);
+            let mut state = state.unwrap_or_else(PoisonError::into_inner);
+            for (index, key) in keys.iter().enumerate() {
+                let Some(mut put) = state.of.remove(key) else { continue };
+                worker.client().check_last(std::slice::from_ref(key), &mut put.allocation, SESSION_MAX);
+                match (&put.allocation.replicas[0], &put.error) {
+                    // The key may belong to another put by now, so it is neither completed nor revoked. The master drops an unfinished put.
+                    (Err(error), _) => codes[index] = error_code(error),
+                    // The bytes of a write may still arrive, so the master must not assign the memory to another object yet.
+                    (_, Some(error)) if error.may_still_land() => codes[index] = error_code(error),
+                    (_, None) if !revoke => good.push(index),
+                    _ => bad.push(index),
+                }
+                ending.push(put);
             }
         }
         let at = |indices: &[usize]| -> Vec<ObjectKey> { indices.iter().map(|index| keys[*index].clone()).collect() };
@@ -170,6 +247,7 @@ impl PutSessions {
                 bad.iter().zip(revoked).for_each(|(index, result)| codes[*index] = code(result));
             }
         }
+        drop(ending);
         codes
     }
 }
@@ -195,10 +273,7 @@ impl MooncakeDistributedStore {
         }
         let config = options(config);
         let sizes = sizes.into_iter().map(|size| size.0).collect();
-        detached(py, || {
-            let mut puts = session.puts.lock().unwrap_or_else(PoisonError::into_inner);
-            puts.start(&session, &keys, sizes, &config)
-        })
+        detached(py, || session.puts.start(&session, &keys, sizes, &config))
     }
 
     /// Writes parts of the objects of open write sessions. Returns the number of bytes or a negative code for each object.
@@ -217,12 +292,11 @@ impl MooncakeDistributedStore {
             return vec![i64::from(INVALID_PARAMS); keys.len()];
         }
         detached(py, || {
-            let mut puts = session.puts.lock().unwrap_or_else(PoisonError::into_inner);
             let parts = (0..keys.len()).map(|index| {
                 let (addresses, sizes) = (&all_buffer_ptrs[index], &all_sizes[index]);
                 session.parts_at(addresses, sizes, &all_dst_offsets[index], MemoryUse::Read)
             });
-            puts.write(&session, &keys, parts.collect())
+            session.puts.write(&session, &keys, parts.collect())
         })
     }
 
@@ -241,6 +315,6 @@ impl MooncakeDistributedStore {
     fn end_puts(&self, py: Python<'_>, keys: Vec<Key>, revoke: bool) -> Vec<i32> {
         let keys = self::keys(keys);
         let Some(session) = self.session() else { return Vec::new() };
-        detached(py, || session.puts.lock().unwrap_or_else(PoisonError::into_inner).end(&session, &keys, revoke))
+        detached(py, || session.puts.end(&session, &keys, revoke))
     }
 }

@@ -33,7 +33,7 @@ pub struct Session {
     pub metrics: Option<Arc<ClientMetrics>>,
     /// The memory that the caller has registered.
     pub buffers: RwLock<CallerBuffers>,
-    pub puts: Mutex<PutSessions>,
+    pub puts: PutSessions,
     pub reads: Mutex<ReadSessions>,
     idle: Mutex<Vec<Worker>>,
     running: Mutex<Option<RunningNode>>,
@@ -92,6 +92,11 @@ impl Worker {
         self.runtime.block_on(operation(&self.client))
     }
 
+    /// Returns the client, for what needs no runtime.
+    pub fn client(&self) -> &StoreClient<RealEnv> {
+        &self.client
+    }
+
     /// Makes the next call open a new connection if the master has closed this worker's while its runtime was idle.
     pub fn check_connection(&self) {
         self.client.check_connection();
@@ -120,7 +125,7 @@ impl Session {
             node: Arc::new(running.node.store()),
             metrics,
             buffers: RwLock::default(),
-            puts: Mutex::default(),
+            puts: PutSessions::default(),
             reads: Mutex::default(),
             idle: Mutex::default(),
             running: Mutex::new(Some(running)),
@@ -195,7 +200,7 @@ impl Session {
         });
         drop(leader);
         self.idle().clear();
-        self.puts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.puts.clear();
         self.reads.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.buffers.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
