@@ -192,14 +192,22 @@ pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The time since `stream` last transferred a byte in either direction.
+/// Returns the number of bytes that `stream` has received, and that its peer has acknowledged.
 ///
 /// # Errors
-/// Fails with the error from `getsockopt`.
-pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
+/// Fails with the error from `getsockopt`. A kernel before Linux 4.1 does not count the bytes; the result is then 0.
+pub fn bytes_moved(stream: &TcpStream) -> io::Result<u64> {
     let info = tcp_info(stream)?;
-    Ok(Duration::from_millis(u64::from(info.tcpi_last_data_recv.min(info.tcpi_last_data_sent))))
+    Ok(number(&info, BYTES_ACKED) + number(&info, BYTES_RECEIVED))
 }
+
+/// The number of bytes of the kernel's `struct tcp_info` up to its 64-bit numbers of bytes (linux/tcp.h). The type in libc may end earlier.
+const TCP_INFO_BYTES: usize = 136;
+/// Offset of tcpi_last_data_sent (32 bits).
+const LAST_DATA_SENT: usize = 44;
+/// Offsets of tcpi_bytes_acked and tcpi_bytes_received (64 bits).
+const BYTES_ACKED: usize = 120;
+const BYTES_RECEIVED: usize = 128;
 
 /// The time since the kernel established `stream`, which a listener has accepted, and on which nothing has been sent. The kernel measures it
 /// in ticks of up to 10 ms.
@@ -208,16 +216,27 @@ pub fn silent_for(stream: &TcpStream) -> io::Result<Duration> {
 /// Fails with the error from `getsockopt`.
 pub fn established_for(stream: &TcpStream) -> io::Result<Duration> {
     // The kernel initializes this time when it establishes the connection (`tcp_create_openreq_child`).
-    Ok(Duration::from_millis(u64::from(tcp_info(stream)?.tcpi_last_data_sent)))
+    let info = tcp_info(stream)?;
+    let millis = info[LAST_DATA_SENT..].first_chunk().copied().map_or(0, u32::from_ne_bytes);
+    Ok(Duration::from_millis(u64::from(millis)))
 }
 
-fn tcp_info(stream: &TcpStream) -> io::Result<libc::tcp_info> {
-    // SAFETY: an all-zero tcp_info is valid, because it contains only integers.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
-    // SAFETY: the kernel writes at most `length` bytes into `info`, which has that size.
+fn number(info: &[u8; TCP_INFO_BYTES], offset: usize) -> u64 {
+    info[offset..].first_chunk().copied().map_or(0, u64::from_ne_bytes)
+}
+
+fn tcp_info(stream: &TcpStream) -> io::Result<[u8; TCP_INFO_BYTES]> {
+    let mut info = [0; TCP_INFO_BYTES];
+    let mut length = TCP_INFO_BYTES as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `info`, which has that size. An older kernel writes fewer.
     let failed = unsafe {
-        libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
     };
     if failed != 0 {
         return Err(io::Error::last_os_error());
@@ -298,6 +317,19 @@ mod tests {
 
     fn out<'a>(head: &'a [u8], body: &'a Slice) -> impl Iterator<Item = SendPart<'a>> {
         [SendPart::Bytes(head), SendPart::Memory(body)].into_iter()
+    }
+
+    #[test]
+    fn the_kernel_counts_the_bytes_of_a_connection() {
+        let (mut a, mut b) = pair();
+        let before = [bytes_moved(&a).unwrap(), bytes_moved(&b).unwrap()];
+        a.write_all(&[1; 1000]).unwrap();
+        b.read_exact(&mut [0; 1000]).unwrap();
+        assert_eq!(bytes_moved(&b).unwrap() - before[1], 1000);
+        b.write_all(&[1; 10]).unwrap();
+        a.read_exact(&mut [0; 10]).unwrap();
+        // The response acknowledges the request.
+        assert_eq!(bytes_moved(&a).unwrap() - before[0], 1010);
     }
 
     #[test]

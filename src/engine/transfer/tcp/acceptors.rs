@@ -6,9 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::engine::sys::socket;
+use crate::engine::transfer::tcp::displacement::ConnectionActivity;
 
 /// The kernel measures the age of a connection in ticks of up to this length.
 const KERNEL_TICK: Duration = Duration::from_millis(10);
+
+/// A connection of a peer.
+pub(super) struct OpenConnection {
+    pub(super) stream: TcpStream,
+    pub(super) activity: ConnectionActivity,
+}
 
 /// The serving threads and their connections.
 #[derive(Default)]
@@ -16,7 +23,7 @@ pub(super) struct AcceptorPool {
     pub(super) threads: usize,
     pub(super) accepting: usize,
     pub(super) stopping: bool,
-    open: HashMap<u64, Arc<TcpStream>>,
+    open: HashMap<u64, Arc<OpenConnection>>,
     /// Connections that this process has closed, but whose threads have not ended.
     closed: BTreeSet<u64>,
     /// Connections that were established before this time are not served.
@@ -40,12 +47,13 @@ impl AcceptorPool {
     }
 
     /// Adds a connection. Returns false if it must not be served.
-    pub(super) fn enter(&mut self, id: u64, stream: &Arc<TcpStream>) -> bool {
+    pub(super) fn enter(&mut self, id: u64, connection: &Arc<OpenConnection>) -> bool {
+        let stream = &connection.stream;
         if self.stopping || self.served_since.is_some_and(|since| !is_established_since(stream, since)) {
             self.closed.insert(id);
             return false;
         }
-        self.open.insert(id, Arc::clone(stream));
+        self.open.insert(id, Arc::clone(connection));
         true
     }
 
@@ -58,9 +66,9 @@ impl AcceptorPool {
 
     /// Closes a connection. Its thread ends soon. Does nothing if the connection has ended.
     pub(super) fn close(&mut self, id: u64) {
-        if let Some(stream) = self.open.remove(&id) {
+        if let Some(connection) = self.open.remove(&id) {
             // Fails only if the connection is already closed.
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = connection.stream.shutdown(Shutdown::Both);
             self.closed.insert(id);
         }
     }
@@ -85,8 +93,8 @@ impl AcceptorPool {
     }
 
     /// The connections that are served.
-    pub(super) fn streams(&self) -> Vec<(u64, Arc<TcpStream>)> {
-        self.open.iter().map(|(id, stream)| (*id, Arc::clone(stream))).collect()
+    pub(super) fn connections(&self) -> Vec<(u64, Arc<OpenConnection>)> {
+        self.open.iter().map(|(id, connection)| (*id, Arc::clone(connection))).collect()
     }
 }
 
@@ -101,6 +109,7 @@ fn is_established_since(stream: &TcpStream, since: Instant) -> bool {
 #[expect(clippy::disallowed_methods, reason = "data plane sockets and clocks do not use Env")]
 mod tests {
     use super::*;
+    use crate::engine::base::Mono;
     use std::net::TcpListener;
     use std::thread;
 
@@ -108,7 +117,10 @@ mod tests {
     fn connections_that_wait_to_be_accepted_are_refused_too() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let accept = || Arc::new(listener.accept().unwrap().0);
+        let accept = || {
+            let (stream, from) = listener.accept().unwrap();
+            Arc::new(OpenConnection { stream, activity: ConnectionActivity::new(from.ip(), Mono(1)) })
+        };
         let mut pool = AcceptorPool::with_one_thread();
         let _peers = [connect(), connect()];
         assert!(pool.enter(5, &accept()));

@@ -16,6 +16,7 @@ mod batch_requests;
 mod codec;
 mod connect;
 mod connection;
+mod displacement;
 mod peer;
 mod pool;
 mod progress;

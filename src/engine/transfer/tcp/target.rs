@@ -21,20 +21,20 @@ use crate::engine::sys::{Slice, socket};
 use crate::engine::transfer::counters::{FlowMeter, TargetCounters};
 use crate::engine::transfer::ports::{draw, no_port};
 use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::tcp::acceptors::AcceptorPool;
-use crate::engine::transfer::tcp::codec::{DONE, FramingVersion, REFUSED, RequestFrame, STATUS_BYTES, encode_status};
+use crate::engine::transfer::tcp::acceptors::{AcceptorPool, OpenConnection};
+use crate::engine::transfer::tcp::codec::{
+    DONE, FramingVersion, HEADER_BYTES, REFUSED, RequestFrame, STATUS_BYTES, encode_status,
+};
 use crate::engine::transfer::tcp::connection::RUN_MAX;
+use crate::engine::transfer::tcp::displacement::{ConnectionActivity, to_displace};
 use crate::engine::transfer::tcp::receive_buffer::ReceiveBuffer;
 use crate::engine::transfer::types::OpKind;
 use crate::engine::transfer::{MonoClock, TransferError};
 
-/// Maximum number of data connections: four from each of about a thousand peers. To admit another connection, the one
-/// that has been silent longest is closed, if it has been silent for at least [`SILENT_MIN`]. Otherwise the new one is
-/// closed.
+/// Maximum number of data connections: four from each of about a thousand peers. To admit another connection, one is
+/// closed that has not completed a request for some time, if there is any (see [`displacement`](super::displacement)).
+/// Otherwise the new one is closed.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// A connection that has moved no byte for this long may be closed to admit another. A 0.3.13 initiator then fails its
-/// next request.
-pub const SILENT_MIN: Duration = Duration::from_secs(60);
 /// Maximum number of threads waiting to accept a connection.
 const ACCEPTING_MAX: usize = 8;
 /// Listen backlog. The kernel limits it to net.core.somaxconn.
@@ -50,7 +50,7 @@ const ANSWER_BYTES: u64 = 256 << 10;
 /// Pause after a failed accept (when out of file descriptors, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Decides which peers may connect. The clock is for its log lines.
+/// Decides which peers may connect. The clock is also for the times of requests.
 pub struct TargetGate {
     pub filter: AddressFilter,
     pub clock: MonoClock,
@@ -78,13 +78,12 @@ struct TargetState {
     /// Connections closed to admit others.
     displaced: AtomicU64,
     connections_max: usize,
-    silent_min: Duration,
 }
 
 impl TcpTarget {
     /// Listens on a free port in `ports`, on the first of `addresses` that is available. `gate` decides which peers may
     /// connect. A peer that moves no byte for `progress` in the middle of a request is
-    /// disconnected. Between requests, a peer may stay silent indefinitely.
+    /// disconnected. Between requests, a peer may stay silent indefinitely, unless the number of connections is at its limit.
     ///
     /// # Errors
     /// Fails if no port is free or no thread can be started.
@@ -97,7 +96,7 @@ impl TcpTarget {
         gate: TargetGate,
     ) -> Result<TcpTarget, TransferError> {
         let listener = listen(addresses, ports, rng)?;
-        TcpTarget::start_with(listener, ports, regions, progress, gate, CONNECTIONS_MAX, SILENT_MIN)
+        TcpTarget::start_with(listener, ports, regions, progress, gate, CONNECTIONS_MAX)
     }
 
     fn start_with(
@@ -107,7 +106,6 @@ impl TcpTarget {
         progress: Duration,
         gate: TargetGate,
         connections_max: usize,
-        silent_min: Duration,
     ) -> Result<TcpTarget, TransferError> {
         let unusable = |source| no_port("data plane", ports, 1, source);
         let port = listener.local_addr().map_err(unusable)?.port();
@@ -127,7 +125,6 @@ impl TcpTarget {
             refused: AtomicU64::new(0),
             displaced: AtomicU64::new(0),
             connections_max,
-            silent_min,
         });
         spawn(&shared).map_err(unusable)?;
         Ok(TcpTarget { shared })
@@ -253,8 +250,8 @@ impl TargetState {
                         continue;
                     }
                     let Some(accepted) = self.enter(stream, from) else { continue };
-                    let AcceptedConnection { id, stream, is_served } = accepted;
-                    if is_served && let Err(end) = self.serve(&stream) {
+                    let AcceptedConnection { id, connection, is_served } = accepted;
+                    if is_served && let Err(end) = self.serve(&connection.stream, &connection.activity) {
                         tracing::debug!(peer = %from, %end, "data connection closed");
                     }
                     if !self.leave(id) {
@@ -295,7 +292,7 @@ impl TargetState {
         let alone = acceptors.accepting == 1;
         if alone && acceptors.busy_threads() >= self.connections_max {
             drop(acceptors);
-            if !self.displace_silent(from) {
+            if !self.displace(from) {
                 self.refuse(from, &"connection limit reached");
                 return None;
             }
@@ -314,17 +311,21 @@ impl TargetState {
         } else {
             acceptors.accepting -= 1;
         }
-        let stream = Arc::new(stream);
-        let is_served = acceptors.enter(id, &stream);
-        Some(AcceptedConnection { id, stream, is_served })
+        let activity = ConnectionActivity::new(from.ip(), (self.gate.clock)());
+        let connection = Arc::new(OpenConnection { stream, activity });
+        let is_served = acceptors.enter(id, &connection);
+        Some(AcceptedConnection { id, connection, is_served })
     }
 
-    /// Closes the connection that has been silent longest, if it has been silent long enough. The kernel records the
-    /// times, so the connections need no bookkeeping.
-    fn displace_silent(&self, from: SocketAddr) -> bool {
-        let open = self.acceptors().streams();
-        let silent = open.into_iter().filter_map(|(id, stream)| Some((socket::silent_for(&stream).ok()?, id)));
-        let Some((silent, id)) = silent.max().filter(|(silent, _)| *silent >= self.silent_min) else { return false };
+    /// Closes a connection that has completed no request for some time, if there is one. The kernel counts the bytes of
+    /// requests in progress.
+    fn displace(&self, from: SocketAddr) -> bool {
+        let (open, now) = (self.acceptors().connections(), (self.gate.clock)());
+        let usage = |(id, connection): (u64, Arc<OpenConnection>)| {
+            connection.activity.usage(id, now, || socket::bytes_moved(&connection.stream).unwrap_or(0))
+        };
+        let open: Vec<_> = open.into_iter().map(usage).collect();
+        let Some((id, since)) = to_displace(&open, from.ip(), self.connections_max, now) else { return false };
         self.acceptors().close(id);
         let displaced = self.displaced.fetch_add(1, Ordering::Relaxed) + 1;
         if displaced.is_power_of_two() {
@@ -332,8 +333,8 @@ impl TargetState {
                 peer = %from,
                 displaced,
                 limit = self.connections_max,
-                silent_seconds = silent.as_secs(),
-                "data connection limit reached; closed the connection that was silent longest"
+                seconds_without_request = now.since(since).as_secs(),
+                "data connection limit reached; closed a connection without complete requests for another one"
             );
         }
         true
@@ -363,17 +364,20 @@ impl TargetState {
     }
 
     /// Serves one connection until its peer closes it. Responses to requests that arrived together are sent together.
-    fn serve(&self, stream: &TcpStream) -> Result<(), ServeError> {
+    fn serve(&self, stream: &TcpStream, activity: &ConnectionActivity) -> Result<(), ServeError> {
         let mut inbox = ReceiveBuffer::new();
         let mut answers = ResponseBatch::default();
+        let now = || (self.gate.clock)();
         while wait_for_request(stream, &mut inbox)? {
+            activity.begins(now());
             while let Some(header) = inbox.header() {
+                activity.moved(HEADER_BYTES as u64);
                 let reached =
                     self.regions.read().unwrap_or_else(PoisonError::into_inner).reach(header.address, header.size);
                 let Some(slice) = reached else {
                     self.rejected.fetch_add(1, Ordering::Relaxed);
                     answers.add(&header, REFUSED, None);
-                    self.answer(stream, &mut answers)?;
+                    self.answer(stream, &mut answers, activity)?;
                     if header.version == FramingVersion::V1 && header.kind == OpKind::Write {
                         // Version 1 has no status: the writer detects the rejection only if the connection is reset, so
                         // force a reset on close.
@@ -386,27 +390,38 @@ impl TargetState {
                     OpKind::Write => {
                         if answers.bytes > 0 {
                             // Responses to pending reads must be sent before this write changes their bytes.
-                            self.answer(stream, &mut answers)?;
+                            self.answer(stream, &mut answers, activity)?;
                         }
                         receive_all(stream, &mut inbox, &slice)?;
                         self.meter.wrote(1, header.size);
+                        activity.moved(header.size);
+                        activity.completes(now());
                         answers.add(&header, DONE, None);
                     }
                 }
                 if answers.list.len() == RUN_MAX || answers.bytes >= ANSWER_BYTES {
-                    self.answer(stream, &mut answers)?;
+                    self.answer(stream, &mut answers, activity)?;
                 }
             }
-            self.answer(stream, &mut answers)?;
+            self.answer(stream, &mut answers, activity)?;
+            activity.rests();
         }
         Ok(())
     }
 
-    fn answer(&self, stream: &TcpStream, answers: &mut ResponseBatch) -> Result<(), ServeError> {
+    fn answer(
+        &self,
+        stream: &TcpStream,
+        answers: &mut ResponseBatch,
+        activity: &ConnectionActivity,
+    ) -> Result<(), ServeError> {
         let length = |one: &TargetResponse| {
             one.status.map_or(0, |status| status.len()) + one.body.as_ref().map_or(0, Slice::len)
         };
         let total = answers.list.iter().map(length).sum();
+        if answers.list.is_empty() {
+            return Ok(());
+        }
         let mut done = 0;
         while done < total {
             let parts = answers.list.iter().flat_map(|one| {
@@ -419,6 +434,8 @@ impl TargetState {
         if reads > 0 {
             self.meter.read(reads, answers.bytes);
         }
+        activity.moved(total as u64);
+        activity.completes((self.gate.clock)());
         answers.list.clear();
         answers.bytes = 0;
         Ok(())
@@ -428,7 +445,7 @@ impl TargetState {
 /// A connection that the calling thread has accepted.
 struct AcceptedConnection {
     id: u64,
-    stream: Arc<TcpStream>,
+    connection: Arc<OpenConnection>,
     is_served: bool,
 }
 
@@ -511,24 +528,60 @@ fn receive_all(stream: &TcpStream, inbox: &mut ReceiveBuffer, body: &Slice) -> R
 mod tests {
     use super::*;
     use crate::engine::base::Mono;
-    use std::io::Read;
+    use crate::engine::sys::Memory;
+    use crate::engine::transfer::types::{Access, RegionKeys};
+    use std::io::{Read, Write};
     use std::time::Instant;
 
-    fn target(connections_max: usize, silent_min: Duration) -> TcpTarget {
-        let gate = TargetGate { filter: AddressFilter::default(), clock: Arc::new(|| Mono(1)) };
-        gated(gate, connections_max, silent_min)
+    /// A clock that tests advance.
+    #[derive(Clone)]
+    struct TestClock(Arc<AtomicU64>);
+
+    impl TestClock {
+        fn new() -> TestClock {
+            TestClock(Arc::new(AtomicU64::new(1)))
+        }
+
+        fn advance(&self, seconds: u64) {
+            self.0.fetch_add(seconds * 1_000_000_000, Ordering::Relaxed);
+        }
     }
 
-    fn gated(gate: TargetGate, connections_max: usize, silent_min: Duration) -> TcpTarget {
+    /// A target for a number of threads: one of them waits to accept, each of the others has a connection.
+    fn target(threads_max: usize, clock: &TestClock) -> TcpTarget {
+        let clock = clock.clone();
+        let clock: MonoClock = Arc::new(move || Mono(clock.0.load(Ordering::Relaxed)));
+        gated(TargetGate { filter: AddressFilter::default(), clock }, threads_max)
+    }
+
+    fn gated(gate: TargetGate, connections_max: usize) -> TcpTarget {
         let listener = listen(&addresses_to_bind(None, "127.0.0.1"), &(0..=0), &|| 0).unwrap();
         let limit = Duration::from_secs(5);
-        TcpTarget::start_with(listener, &(0..=0), Arc::default(), limit, gate, connections_max, silent_min).unwrap()
+        TcpTarget::start_with(listener, &(0..=0), Arc::default(), limit, gate, connections_max).unwrap()
+    }
+
+    /// A target that serves some memory, and its address.
+    fn serving(threads_max: usize, clock: &TestClock) -> (TcpTarget, u64) {
+        let (target, memory) = (target(threads_max, clock), Arc::new(Memory::from_vec(vec![7; 8])));
+        let address = memory.address();
+        target.shared.regions.write().unwrap().insert(memory, Access::Remote, RegionKeys::default()).unwrap();
+        (target, address)
+    }
+
+    /// Reads a byte of the target's memory, and waits until all connections are between two requests.
+    fn read(target: &TcpTarget, connection: &mut TcpStream, address: u64) {
+        let request = RequestFrame { kind: OpKind::Read, version: FramingVersion::V1, address, size: 1 };
+        connection.write_all(&request.encode()).unwrap();
+        let mut byte = [0];
+        connection.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [7]);
+        until(|| target.shared.acceptors().connections().iter().all(|(_, connection)| connection.activity.is_idle()));
     }
 
     #[test]
     fn connections_from_other_addresses_are_closed_at_accept() {
         let filter = AddressFilter::only("10.0.0.0/8".parse().unwrap());
-        let target = gated(TargetGate { filter, clock: Arc::new(|| Mono(1)) }, 3, Duration::from_secs(3600));
+        let target = gated(TargetGate { filter, clock: Arc::new(|| Mono(1)) }, 3);
         for _ in 0..2 {
             assert!(matches!(connect(&target).read(&mut [0]), Ok(0) | Err(_)));
         }
@@ -550,15 +603,35 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_the_longest_silent_connection_is_closed() {
-        // In addition to the two connections' threads, one thread waits to accept.
-        let target = target(3, Duration::from_millis(100));
-        let mut first = connect(&target);
-        until(|| target.counters().open == 1);
-        thread::sleep(Duration::from_millis(50));
-        let second = connect(&target);
+    fn connections_that_send_no_request_do_not_lock_out_others() {
+        let clock = TestClock::new();
+        let target = target(3, &clock);
+        let mut strangers = [connect(&target), connect(&target)];
         until(|| target.counters().open == 2);
-        thread::sleep(Duration::from_millis(300));
+        // Any number of bytes below a header.
+        strangers.iter_mut().for_each(|stranger| stranger.write_all(b"x").unwrap());
+        clock.advance(6);
+        let honest = connect(&target);
+        until(|| target.counters().accepted == 3 && target.counters().open == 2);
+        assert_eq!(target.counters().refused, 0);
+        let is_open = |stranger: &mut TcpStream| {
+            stranger.set_nonblocking(true).unwrap();
+            stranger.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        };
+        until(|| strangers.iter_mut().map(is_open).filter(|is_open| *is_open).count() == 1);
+        drop(honest);
+    }
+
+    #[test]
+    fn at_the_limit_the_connection_is_closed_whose_last_request_is_oldest() {
+        let clock = TestClock::new();
+        let (target, memory) = serving(3, &clock);
+        let mut first = connect(&target);
+        read(&target, &mut first, memory);
+        clock.advance(10);
+        let mut second = connect(&target);
+        read(&target, &mut second, memory);
+        clock.advance(59);
         let third = connect(&target);
         assert_eq!(first.read(&mut [0]).unwrap(), 0, "closed");
         until(|| target.counters().open == 2);
@@ -568,9 +641,14 @@ mod tests {
 
     #[test]
     fn recently_used_connections_are_kept_at_the_limit() {
-        let target = target(3, Duration::from_secs(3600));
-        let kept = [connect(&target), connect(&target)];
-        until(|| target.counters().open == 2);
+        let clock = TestClock::new();
+        let (target, memory) = serving(3, &clock);
+        let kept = [(); 2].map(|()| {
+            let mut connection = connect(&target);
+            read(&target, &mut connection, memory);
+            connection
+        });
+        clock.advance(59);
         assert!(matches!(connect(&target).read(&mut [0]), Ok(0) | Err(_)));
         assert_eq!((target.counters().open, target.counters().refused), (2, 1));
         drop(kept);
