@@ -265,7 +265,7 @@ impl ObjectTable {
         debug_assert!(self.find(key).is_none(), "a key is inserted only once");
         ObjectRecord {
             hash: key.hash,
-            key_len: u32::try_from(key.key.len()).expect("keys are at most KEY_BYTES_MAX"),
+            key_len: u32::try_from(key.key.len()).expect("keys are at most RECORDED_KEY_BYTES_MAX"),
             key: self.encode_key(key.key),
             replica: new.replica,
             size: new.size,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::base::id::KEY_BYTES_MAX;
+use crate::engine::base::id::RECORDED_KEY_BYTES_MAX;
 use crate::engine::master::apply::{ApplyError, StandbyState};
 use crate::engine::master::object::{OBJECTS_MAX, ObjectRecord, ReplicaRecord};
 use crate::engine::master::record::{ObjectContent, ReplicaList};
@@ -25,7 +25,7 @@ impl StandbyState {
         if slot.0 > objects.slots() || slot.0 >= OBJECTS_MAX {
             return Err(ApplyError::ObjectSlotTooHigh(slot.0));
         }
-        if key.is_empty() || key.len() > KEY_BYTES_MAX || objects.find(objects.hash(key)).is_some() {
+        if key.is_empty() || key.len() > RECORDED_KEY_BYTES_MAX || objects.find(objects.hash(key)).is_some() {
             return Err(ApplyError::BadKey(slot.0));
         }
         self.check_replicas(slot, size, replicas)

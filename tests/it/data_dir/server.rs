@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mcctl::engine::base::id::KEY_BYTES_MAX;
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::journal::{
@@ -201,18 +202,23 @@ async fn a_batch_with_the_longest_keys_fits_into_the_log() {
     let large = DataOptions { log: LogConfig::default(), ..options(SyncMode::default()) };
     let master = on(&disk, large).await;
     master.mount().await;
-    let names: Vec<String> = (10..50).map(|n| format!("{}{n}", "k".repeat((1 << 20) - 2))).collect();
+    let count = (40 << 20) / KEY_BYTES_MAX;
+    let names: Vec<String> = (0..count).map(|n| format!("{}{n:04}", "k".repeat(KEY_BYTES_MAX - 4))).collect();
     let keys: Vec<Text<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     let config = ReplicateConfig::default();
-    let started = master.server.handle().call(|call| call.batch_put_start(NODE, keys, vec![100; 40], config, T)).0;
+    let started = master.server.handle().call(|call| call.batch_put_start(NODE, keys, vec![100; count], config, T)).0;
     assert!(started.iter().all(Result::is_ok));
     assert!(in_time("a put", master.put("k")).await.is_ok());
     let disk = disk.crash(Crash::Kill);
     drop(master);
     let master = on(&disk, large).await;
     assert_eq!(master.ping().await, ClientStatus::OK);
-    assert_eq!(master.calls.exist_key(names[39].as_str().into(), T).await.unwrap(), Ok(false), "it is not complete");
-    assert_eq!(master.server.handle().metrics().1.keys, 41);
+    assert_eq!(
+        master.calls.exist_key(names[count - 1].as_str().into(), T).await.unwrap(),
+        Ok(false),
+        "it is not complete"
+    );
+    assert_eq!(master.server.handle().metrics().1.keys, count as u64 + 1);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::follow::Followed;
 use super::*;
+use crate::engine::base::id::RECORDED_KEY_BYTES_MAX;
 use crate::engine::master::ApplyError;
 use crate::engine::master::eviction::index::PendingPin;
 use crate::engine::master::object::ReplicaRecord;
@@ -202,9 +203,13 @@ fn records_that_do_not_fit_the_state_are_refused() {
 
 /// The record of a new object with two replicas.
 fn two_replicas<'a>(size: u64, replicas: &'a [ReplicaRecord; 2]) -> MasterRecord<'a> {
+    two_replicas_of(b"k", size, replicas)
+}
+
+fn two_replicas_of<'a>(key: &'a [u8], size: u64, replicas: &'a [ReplicaRecord; 2]) -> MasterRecord<'a> {
     MasterRecord::ObjectStarted(ObjectContent {
         slot: ObjectSlot(0),
-        key: b"k",
+        key,
         client: A,
         size,
         replicas: ReplicaList::Records { first: &replicas[0], rest: &replicas[1..] },
@@ -213,6 +218,19 @@ fn two_replicas<'a>(size: u64, replicas: &'a [ReplicaRecord; 2]) -> MasterRecord
         pin_ms: None,
         pending: PendingPin::Keep,
     })
+}
+
+#[test]
+fn records_of_earlier_builds_may_have_longer_keys() {
+    let mut f = Followed::of(1_000);
+    let first = ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 1 };
+    let replicas = [first, ReplicaRecord { offset: 400, id: 2, ..first }];
+    let key = vec![b'k'; RECORDED_KEY_BYTES_MAX + 1];
+    let mut apply =
+        |bytes| f.standby.apply(f.master.now, Duration::ZERO, &two_replicas_of(&key[..bytes], 1, &replicas));
+    assert_eq!(apply(RECORDED_KEY_BYTES_MAX + 1), Err(ApplyError::BadKey(0)));
+    assert_eq!(apply(RECORDED_KEY_BYTES_MAX), Ok(()));
+    assert_eq!(f.standby.objects(), 1);
 }
 
 #[test]

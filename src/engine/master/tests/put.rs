@@ -1,6 +1,7 @@
 //! Puts and upserts: validation, completion, displacement and placement.
 
 use super::*;
+use crate::engine::base::id::KEY_BYTES_MAX;
 
 #[test]
 fn put_start_refuses_contradictory_options() {
@@ -29,6 +30,15 @@ fn put_start_refuses_contradictory_options() {
     let dfs = m.start_with(A, "k", 1, with(|c| c.dfs_replica_num = 1));
     assert_eq!(dfs, Err(ErrorCode::DFS_SERVICE_UNAVAILABLE));
     assert!(!m.exists("k"));
+}
+
+#[test]
+fn put_start_refuses_keys_and_groups_above_the_limit() {
+    let mut m = Master::of(MIB);
+    let (longest, longer) = ("k".repeat(KEY_BYTES_MAX), "k".repeat(KEY_BYTES_MAX + 1));
+    assert_eq!(m.start(A, &longer, 1), Err(BAD));
+    assert_eq!(m.start_with(A, "k", 1, grouped(&longer)), Err(BAD));
+    assert!(m.start_with(A, &longest, 1, grouped(&longest)).is_ok());
 }
 
 #[test]
