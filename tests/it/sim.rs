@@ -91,16 +91,22 @@ impl Listener for SimListener {
     }
 }
 
-/// The real environment with a clock that can be advanced.
+/// The real environment with clocks that can be advanced.
 #[derive(Clone, Default)]
 pub struct AdjustableClock {
     real: RealEnv,
     ms: Arc<AtomicU64>,
+    suspended_ms: Arc<AtomicU64>,
 }
 
 impl AdjustableClock {
     pub fn advance(&self, by: Duration) {
         self.ms.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Advances only the clock that counts while the host is suspended.
+    pub fn suspend(&self, time: Duration) {
+        self.suspended_ms.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
     }
 }
 
@@ -111,6 +117,9 @@ impl Env for AdjustableClock {
     }
     fn now(&self) -> Mono {
         self.real.now() + Duration::from_millis(self.ms.load(Ordering::Relaxed))
+    }
+    fn boottime(&self) -> Mono {
+        self.now() + Duration::from_millis(self.suspended_ms.load(Ordering::Relaxed))
     }
     fn unix(&self) -> Unix {
         self.real.unix()

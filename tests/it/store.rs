@@ -21,6 +21,7 @@ use mcctl::engine::transfer::{TransferConfig, TransferEngine};
 use mcctl::engine::wire::types::{ReplicateConfig, Segment};
 
 use crate::peer::process::{PATIENCE, free_port, in_time, wait_until_async};
+use crate::sim::AdjustableClock;
 
 const MIB: usize = 1 << 20;
 /// A limit that no test reaches.
@@ -208,6 +209,42 @@ async fn memory_that_was_allocated_long_ago_is_not_written() {
     assert!(client.check(&keys, &mut allocation, HOUR) > HOUR / 2 && allocation.replicas[0].is_ok());
     assert_eq!(client.check(&keys, &mut allocation, Duration::ZERO), Duration::ZERO);
     assert!(matches!(allocation.replicas[0], Err(StoreError::AllocationLost { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_was_suspended_returns_no_bytes_under_an_old_lease() {
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 32).await;
+    node.client().put(&key("k"), slice(bytes(100, 1)), &ReplicateConfig::default()).await.unwrap();
+    let env = AdjustableClock::default();
+    let client = Node::start(config(master.rpc_port(), 0), env.clone()).await.unwrap();
+    let keys = [key("k")];
+    let read = async |suspended: Duration| {
+        let lookup = client.client().look_up(&keys).await.unwrap();
+        env.suspend(suspended);
+        let parts = vec![Ok(vec![ObjectPart { offset: 0, local: slice(vec![0; 100]) }])];
+        client.client().read_parts(&keys, &lookup, parts).await.pop().unwrap()
+    };
+    assert_eq!(read(Duration::ZERO).await.unwrap(), 100);
+    assert!(read(Duration::from_secs(61)).await.is_err());
+    // The lease of the master's clock has not ended, but the margin is not left.
+    assert!(read(Duration::from_millis(59_500)).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_was_suspended_does_not_write_to_memory_allocated_before() {
+    let master = master(0).await;
+    let node = node(master.rpc_port(), 32).await;
+    let env = AdjustableClock::default();
+    let client = Node::start(config(master.rpc_port(), 0), env.clone()).await.unwrap();
+    let (client, keys) = (client.client(), [key("k")]);
+    let config = ReplicateConfig::default();
+    let mut allocation = client.allocate(WriteMethod::Put, &keys, vec![100], &config, KeyHold::Call).await.unwrap();
+    assert!(!client.check(&keys, &mut allocation, client.transfer_deadline()).is_zero());
+    env.suspend(client.transfer_deadline());
+    assert!(client.check(&keys, &mut allocation, client.transfer_deadline()).is_zero());
+    assert!(matches!(allocation.replicas[0], Err(StoreError::AllocationLost { .. })));
+    drop(node);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -48,8 +48,7 @@ impl Env for RealEnv {
     }
 
     fn boottime(&self) -> Mono {
-        let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
-        time.map_or_else(|_| self.now(), |time| Mono::ZERO + time)
+        boottime()
     }
 
     fn unix(&self) -> Unix {
@@ -77,6 +76,11 @@ impl Env for RealEnv {
         // Not getrusage: its value lags by up to a timer tick while the thread runs.
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
     }
+}
+
+fn boottime() -> Mono {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+    time.map_or_else(|_| now(), |time| Mono::ZERO + time)
 }
 
 fn now() -> Mono {
@@ -209,7 +213,8 @@ impl Listener for RealListener {
     async fn accept(&mut self) -> io::Result<(TcpStream, String)> {
         loop {
             let (stream, peer) = self.listener.accept().await?;
-            if self.filter.admits(peer, self.port, now()) {
+            // The data plane uses the same clock for its listeners.
+            if self.filter.admits(peer, self.port, boottime()) {
                 stream.set_nodelay(true)?;
                 return Ok((stream, peer.to_string()));
             }

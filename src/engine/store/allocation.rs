@@ -22,7 +22,7 @@ pub enum WriteMethod {
 /// Memory that the master has allocated for objects. No other write of this client has their keys meanwhile.
 #[derive(Debug)]
 pub struct Allocation {
-    /// When the request was sent.
+    /// When the request was sent, on the clock that counts while the host is suspended.
     pub(in crate::engine::store) started: Mono,
     fence: MasterFence,
     /// The memory replicas to write, one list per object; [`StoreError::Refused`] with OBJECT_ALREADY_EXISTS for a put of an existing key.
@@ -62,7 +62,7 @@ impl<E: Env> StoreClient<E> {
         config: &ReplicateConfig,
         hold: KeyHold,
     ) -> Result<Allocation, StoreError> {
-        let (held, in_sessions) = self.inner.shared.writing.take(keys, hold, || self.inner.env.now()).await;
+        let (held, in_sessions) = self.inner.shared.writing.take(keys, hold, || self.inner.env.boottime()).await;
         if in_sessions.is_empty() {
             return self.allocate_held(method, keys, sizes, config.clone(), held).await;
         }
@@ -100,7 +100,7 @@ impl<E: Env> StoreClient<E> {
         if config.host_id.is_empty() {
             config.host_id = self.inner.config.host_id.as_str().into();
         }
-        let (started, fence) = (self.inner.env.now(), self.fence());
+        let (started, fence) = (self.inner.env.boottime(), self.fence());
         let (what, answers) = match method {
             WriteMethod::Put => (
                 "BatchPutStart",
@@ -135,7 +135,7 @@ impl<E: Env> StoreClient<E> {
 
     /// Returns the time until `allocation` is older than `age_max`.
     pub fn time_left(&self, allocation: &Allocation, age_max: Duration) -> Duration {
-        (allocation.started + age_max).since(self.inner.env.now())
+        (allocation.started + age_max).since(self.inner.env.boottime())
     }
 
     /// The same as [`check`](StoreClient::check) for a write in several calls that ends now. Its keys are then held until the allocation is

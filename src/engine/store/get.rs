@@ -100,7 +100,7 @@ impl<E: Env> StoreClient<E> {
             }
             let size = one(lookup.stats.clone())?.size;
             let admitted = admit(size).await;
-            if lookup.age(self.inner.env.now()) < LEASE_REUSED_FOR {
+            if lookup.age(self.inner.env.boottime()) < LEASE_REUSED_FOR {
                 break (lookup, size, admitted);
             }
             // The lease may have expired. The granted memory still fits if the object's size has not changed.

@@ -20,11 +20,16 @@ use crate::engine::wire::types::BufferDescriptor;
 
 /// Minimum time limit for reading from a node.
 const READ_LIMIT_MIN: Duration = Duration::from_millis(100);
+/// A lease ends earlier for the client than for the master: by a fraction, because the two clocks may run at different rates, and by some
+/// milliseconds, because each is read some time before or after it is used. Clocks that NTP adjusts differ by at most 0.1 % (500 ppm each);
+/// a hundredth is ten times as much.
+const LEASE_DRIFT: u32 = 100;
+const LEASE_MARGIN: Duration = Duration::from_millis(10);
 
 /// What the master has reported about objects, to read them.
 #[derive(Clone, Debug)]
 pub struct ObjectLookup {
-    /// When the request was sent. The leases begin then at the earliest.
+    /// When the request was sent, on the clock that counts while the host is suspended. The leases begin then at the earliest.
     started: Mono,
     fence: MasterFence,
     /// What was found, one entry per key.
@@ -32,9 +37,14 @@ pub struct ObjectLookup {
 }
 
 impl ObjectLookup {
-    /// Returns the age of the lookup at `now`.
+    /// Returns the age of the lookup at `now`, a time on the clock [`boottime`](Env::boottime).
     pub fn age(&self, now: Mono) -> Duration {
         now.since(self.started)
+    }
+
+    /// Returns when bytes of an object with this lease may no longer be used.
+    fn end_of(&self, lease: Duration) -> Mono {
+        self.started + lease.saturating_sub(lease / LEASE_DRIFT + LEASE_MARGIN)
     }
 }
 
@@ -56,7 +66,7 @@ impl<E: Env> StoreClient<E> {
     /// # Errors
     /// The master did not respond.
     pub async fn look_up(&self, keys: &[ObjectKey]) -> Result<ObjectLookup, StoreError> {
-        let (started, fence) = (self.inner.env.now(), self.fence());
+        let (started, fence) = (self.inner.env.boottime(), self.fence());
         Ok(ObjectLookup { started, fence, stats: self.batch_stat(keys).await? })
     }
 
@@ -71,7 +81,7 @@ impl<E: Env> StoreClient<E> {
         lookup: &ObjectLookup,
         parts: Vec<Result<Vec<ObjectPart>, StoreError>>,
     ) -> Vec<Result<usize, StoreError>> {
-        let ObjectLookup { started, fence, stats } = lookup;
+        let ObjectLookup { fence, stats, .. } = lookup;
         let inner = &*self.inner;
         let mut results: Vec<Result<usize, StoreError>> = Vec::with_capacity(keys.len());
         let mut reads = Vec::with_capacity(keys.len());
@@ -92,14 +102,14 @@ impl<E: Env> StoreClient<E> {
         // Bytes that arrive after the lease are of no use.
         let leases =
             reads.iter().filter_map(|read| stats[read.index].as_ref().ok()).map(|stat| stat.found.lease_ttl_ms);
-        let until = *started + Duration::from_millis(leases.min().unwrap_or(0));
+        let until = lookup.end_of(Duration::from_millis(leases.min().unwrap_or(0)));
         for (index, result) in self.read_from_nodes(keys, reads, until, true).await {
             if let Err(error) = result {
                 results[index] = Err(error);
             }
         }
         self.check_connection();
-        let now = inner.env.now();
+        let (now, boottime) = (inner.env.now(), inner.env.boottime());
         let is_lost = self.fence() != *fence;
         if let Some(metrics) = &inner.config.metrics {
             let bytes: usize = results.iter().flatten().sum();
@@ -114,7 +124,7 @@ impl<E: Env> StoreClient<E> {
                 *result = Err(StoreError::LookupLost { key: key.clone() });
             } else if result.is_ok() {
                 let lease = Duration::from_millis(stat.found.lease_ttl_ms);
-                if now > *started + lease {
+                if boottime >= lookup.end_of(lease) {
                     *result = Err(StoreError::LeaseExpired { key: key.clone(), lease });
                 }
             }
@@ -125,7 +135,7 @@ impl<E: Env> StoreClient<E> {
         results
     }
 
-    /// Reads each object from its next replica, and from the others after a failure, until the time `until`. `is_alone`: no other transfer of
+    /// Reads each object from its next replica, and from the others after a failure, until the boot time `until`. `is_alone`: no other transfer of
     /// the same batch is waiting.
     async fn read_from_nodes(
         &self,
@@ -156,7 +166,7 @@ impl<E: Env> StoreClient<E> {
         until: Mono,
         is_alone: bool,
     ) -> Vec<ReadResult> {
-        let mut limit = until.since(self.inner.env.now()).max(READ_LIMIT_MIN);
+        let mut limit = until.since(self.inner.env.boottime()).max(READ_LIMIT_MIN);
         if batch.items.iter().all(|(read, _)| !read.left.is_empty()) {
             // The other half is for the next replica.
             limit /= 2;

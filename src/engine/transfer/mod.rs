@@ -54,7 +54,7 @@ pub use transports::{TransferProtocol, TransportSettings};
 pub use types::{Access, Op, OpKind, RemoteAddr, WriteRetry};
 pub use variables::VariableReader;
 
-/// The `Env`'s monotonic clock, for blocking code.
+/// The `Env`'s [`boottime`](crate::engine::env::Env::boottime), for blocking code.
 pub type MonoClock = Arc<dyn Fn() -> Mono + Send + Sync>;
 
 /// A source of random numbers.

@@ -93,9 +93,11 @@ fn engine_names(config: &TransferConfig, handshake: HostPort) -> EngineNames {
     EngineNames { segment, endpoint, handshake }
 }
 
+/// The clock also counts while the host is suspended: a transfer that continues after its deadline could write to memory that belongs to
+/// another object by then.
 fn clock<E: Env>(env: &E) -> MonoClock {
     let env = env.clone();
-    Arc::new(move || env.now())
+    Arc::new(move || env.boottime())
 }
 
 fn random<E: Env>(env: &E) -> RandomSource {
