@@ -4,7 +4,6 @@
 //! the mark. A child process made with `fork` does not inherit it, unlike the owner's sockets, so those would not show the owner's end.
 
 use std::io;
-use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr;
@@ -48,8 +47,8 @@ struct RobustList {
 #[derive(Debug)]
 pub struct CounterOwner<'a> {
     counter: &'a SharedCounter,
-    /// The kernel's list belongs to the thread that made it.
-    of_this_thread: PhantomData<*const ()>,
+    /// The kernel's list, which belongs to the thread that made it. It is never freed.
+    list: *mut RobustList,
 }
 
 impl SharedCounter {
@@ -106,7 +105,7 @@ impl SharedCounter {
             return Err(io::Error::last_os_error());
         }
         mark.store(u32::try_from(thread).map_err(io::Error::other)?, Ordering::SeqCst);
-        Ok(CounterOwner { counter: self, of_this_thread: PhantomData })
+        Ok(CounterOwner { counter: self, list })
     }
 
     fn mark(&self) -> &AtomicU32 {
@@ -126,6 +125,9 @@ impl Drop for CounterOwner<'_> {
     fn drop(&mut self) {
         // The kernel leaves a mark alone that is not this thread's number.
         self.counter.mark().store(0, Ordering::SeqCst);
+        // SAFETY: the list is never freed. The type is not `Send`, so this is the thread that owns the list, and the kernel reads it only
+        // when this thread ends. The list is then empty: the kernel does not read the mark, whose memory may be unmapped by then.
+        unsafe { (*self.list).head.next = &raw const (*self.list).head };
     }
 }
 
@@ -198,5 +200,23 @@ mod tests {
         });
         // The kernel changes the mark before the thread counts as ended.
         assert_eq!(view.current(), None);
+    }
+
+    #[test]
+    fn the_kernels_list_is_empty_after_the_end_of_the_ownership() {
+        std::thread::spawn(|| {
+            let counter = SharedCounter::new().unwrap();
+            let owner = counter.own().unwrap();
+            let list = owner.list;
+            // SAFETY: the list is never freed, and belongs to this thread.
+            let is_empty = || unsafe { std::ptr::eq((*list).head.next, &raw const (*list).head) };
+            assert!(!is_empty());
+            drop(owner);
+            assert!(is_empty());
+            // The kernel reads the list when the thread ends, after the counter was unmapped.
+            drop(counter);
+        })
+        .join()
+        .unwrap();
     }
 }
