@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use procfs_core::FromBufRead;
 use procfs_core::process::{MMPermissions, MemoryMaps};
 
-use crate::engine::sys::memory::{Memory, MemoryBacking, Slice};
+use crate::engine::sys::memory::{Memory, MemoryBacking};
 
 /// Bytes checked per system call.
 const STEP: usize = 1 << 30;
@@ -25,6 +25,8 @@ pub enum MemoryUse {
     Write,
     /// It is not known yet.
     Later,
+    /// It is not known yet, and is not examined again. All pages must permit both. They may be populated later.
+    Both,
 }
 
 impl std::fmt::Display for MemoryUse {
@@ -33,6 +35,7 @@ impl std::fmt::Display for MemoryUse {
             MemoryUse::Read => "read it",
             MemoryUse::Write => "write to it",
             MemoryUse::Later => "access it",
+            MemoryUse::Both => "read and write all of it",
         })
     }
 }
@@ -40,6 +43,7 @@ impl std::fmt::Display for MemoryUse {
 /// Returns the memory at an address that the caller of this process's API has passed. The caller has promised that the memory remains valid
 /// until the value is dropped, as for the same functions upstream. A range that cannot be used now is refused, so that a wrong address or a
 /// read-only mapping causes an error, as far as that can be detected. With [`MemoryUse::Later`], only unmapped ranges are refused.
+/// [`MemoryUse::Both`] reads the list of this process's mappings, and is for memory that is registered once and used often.
 ///
 /// # Errors
 /// The range is not mapped, or its pages do not permit the use.
@@ -53,11 +57,6 @@ pub fn caller_memory(address: u64, len: usize, usage: MemoryUse) -> Result<Memor
     Ok(unsafe { Memory::from_parts(base, len, MemoryBacking::Caller) })
 }
 
-/// Whether a slice of [`caller_memory`] that was accepted for a later use permits `usage` now.
-pub fn permits(slice: &Slice, usage: MemoryUse) -> bool {
-    is_usable(slice.pointer(0).addr().get() as u64, slice.len(), usage)
-}
-
 /// Whether all pages of the range are mapped, and permit the use.
 fn is_usable(address: u64, len: usize, usage: MemoryUse) -> bool {
     let page = page_size();
@@ -69,6 +68,7 @@ fn is_usable(address: u64, len: usize, usage: MemoryUse) -> bool {
         MemoryUse::Read => libc::MADV_POPULATE_READ,
         MemoryUse::Write => libc::MADV_POPULATE_WRITE,
         MemoryUse::Later => return is_mapped(start, end, page),
+        MemoryUse::Both => return has_permission(start as u64, end as u64, MMPermissions::READ | MMPermissions::WRITE),
     };
     loop {
         // SAFETY: the call touches the pages of the range as the copy does later, and changes no byte. It fails where a copy would raise a
@@ -80,15 +80,17 @@ fn is_usable(address: u64, len: usize, usage: MemoryUse) -> bool {
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
             // No permission, memory of a device, or Linux before 5.14.
-            Some(libc::EINVAL) => return has_permission(start as u64, end as u64, usage),
+            Some(libc::EINVAL) => {
+                let wanted = if usage == MemoryUse::Write { MMPermissions::WRITE } else { MMPermissions::READ };
+                return has_permission(start as u64, end as u64, wanted);
+            }
             _ => return false,
         }
     }
 }
 
-/// Whether the mappings of this process contain the whole range, with the permission.
-fn has_permission(start: u64, end: u64, usage: MemoryUse) -> bool {
-    let wanted = if usage == MemoryUse::Write { MMPermissions::WRITE } else { MMPermissions::READ };
+/// Whether the mappings of this process contain the whole range, with the permissions.
+fn has_permission(start: u64, end: u64, wanted: MMPermissions) -> bool {
     let Ok(maps) = std::fs::File::open("/proc/self/maps").map(std::io::BufReader::new) else { return false };
     let Ok(maps) = MemoryMaps::from_buf_read(maps) else { return false };
     let mut at = start;
@@ -139,7 +141,7 @@ mod tests {
         let owner = [1u8; 16];
         let address = owner.as_ptr() as u64;
         for (address, len) in [(0, 10), (8, 10), (u64::MAX, 2), (address, 1 << 46), (1 << 60, 1)] {
-            for usage in [MemoryUse::Read, MemoryUse::Write, MemoryUse::Later] {
+            for usage in [MemoryUse::Read, MemoryUse::Write, MemoryUse::Later, MemoryUse::Both] {
                 assert!(caller_memory(address, len, usage).is_err(), "{address:#x} {len} {usage:?}");
             }
         }
@@ -147,23 +149,40 @@ mod tests {
 
     #[test]
     fn memory_without_the_permission_is_refused() {
-        use MemoryUse::{Later, Read, Write};
+        use MemoryUse::{Both, Later, Read, Write};
         for (protection, allowed) in [
             (libc::PROT_NONE, &[Later][..]),
             (libc::PROT_READ, &[Later, Read]),
-            (libc::PROT_READ | libc::PROT_WRITE, &[Later, Read, Write]),
+            (libc::PROT_READ | libc::PROT_WRITE, &[Later, Read, Write, Both]),
         ] {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             // SAFETY: a new anonymous mapping of one page, which nothing accesses, and which is removed below.
             let page = unsafe { libc::mmap(std::ptr::null_mut(), page_size(), protection, flags, -1, 0) };
-            for usage in [Later, Read, Write] {
+            for usage in [Later, Read, Write, Both] {
                 let accepted = caller_memory(page as u64, 100, usage).is_ok();
                 assert_eq!(accepted, allowed.contains(&usage), "{protection} {usage:?}");
             }
-            let later = caller_memory(page as u64, 100, Later).unwrap();
-            assert_eq!(permits(&std::sync::Arc::new(later).whole(), Write), allowed.contains(&Write));
             // SAFETY: the mapping from above, to which nothing refers any more.
             unsafe { libc::munmap(page, page_size()) };
         }
+    }
+
+    #[test]
+    fn each_page_of_memory_for_both_uses_must_permit_them() {
+        let (page, flags) = (page_size(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping of three pages, which nothing accesses, and which is removed below.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), 3 * page, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let is_accepted = |from: usize, pages: usize| {
+            caller_memory((start as usize + from * page) as u64, pages * page, MemoryUse::Both).is_ok()
+        };
+        assert!(is_accepted(0, 3));
+        for protection in [libc::PROT_READ, libc::PROT_WRITE, libc::PROT_NONE] {
+            // SAFETY: the page in the middle of the mapping from above, to whose bytes nothing refers.
+            assert_eq!(unsafe { libc::mprotect(start.byte_add(page), page, protection) }, 0);
+            assert_eq!([is_accepted(0, 3), is_accepted(0, 1), is_accepted(2, 1)], [false, true, true], "{protection}");
+        }
+        // SAFETY: the mapping from above, to which nothing refers any more.
+        unsafe { libc::munmap(start, 3 * page) };
     }
 }

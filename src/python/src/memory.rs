@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mcctl_store::engine::sys::caller_memory::{CallerMemoryError, MemoryUse, caller_memory, permits};
+use mcctl_store::engine::sys::caller_memory::{CallerMemoryError, MemoryUse, caller_memory};
 use mcctl_store::engine::sys::{Memory, Slice};
 use mcctl_store::engine::transfer::Registration;
 
@@ -18,16 +18,12 @@ pub struct CallerBuffers {
 struct RegisteredBuffer {
     memory: Arc<Memory>,
     registration: Registration,
-    /// Whether the first and the last byte permitted reads and writes. Otherwise, each slice is examined.
-    is_permitted: bool,
 }
 
 impl CallerBuffers {
-    /// Adds a registered buffer.
+    /// Adds a registered buffer. Its memory permits reads and writes, and is not examined again.
     pub fn insert(&mut self, memory: Arc<Memory>, registration: Registration) {
-        let ends = [0, memory.len().saturating_sub(1)];
-        let is_permitted = ends.iter().all(|at| memory.slice(*at, 1).is_ok_and(|end| permits(&end, MemoryUse::Write)));
-        self.by_address.insert(memory.address(), RegisteredBuffer { memory, registration, is_permitted });
+        self.by_address.insert(memory.address(), RegisteredBuffer { memory, registration });
     }
 
     /// Removes the buffer that begins at `address`.
@@ -52,10 +48,7 @@ impl CallerBuffers {
             && let Ok(offset) = usize::try_from(address - start)
             && let Ok(slice) = buffer.memory.slice(offset, len)
         {
-            return match buffer.is_permitted || permits(&slice, usage) {
-                true => Ok(slice),
-                false => Err(CallerMemoryError::NotUsable { address, len, usage }),
-            };
+            return Ok(slice);
         }
         unregistered(address, len, usage)
     }

@@ -211,9 +211,9 @@ impl Session {
         metrics.exposition() + &self.node.metrics().transport.metrics()
     }
 
-    /// Registers the caller's memory. Returns 0 or a negative code.
+    /// Registers the caller's memory, all of which it must be able to read and write. Returns 0 or a negative code.
     pub fn register(&self, address: u64, size: usize) -> i32 {
-        let memory = match caller_memory(address, size, MemoryUse::Later) {
+        let memory = match caller_memory(address, size, MemoryUse::Both) {
             Ok(memory) if size > 0 => Arc::new(memory),
             Ok(_) => return INVALID_PARAMS,
             Err(error) => {
