@@ -109,6 +109,29 @@ impl StoreError {
         }
     }
 
+    /// Returns the error with `KEY` instead of the key, for logs: keys may be confidential.
+    #[must_use]
+    pub fn without_key(&self) -> StoreError {
+        let mut error = self.clone();
+        match &mut error {
+            StoreError::Empty { key }
+            | StoreError::NoReplica { key, .. }
+            | StoreError::TooSmall { key, .. }
+            | StoreError::Transfer { key, .. }
+            | StoreError::LeaseExpired { key, .. }
+            | StoreError::LookupLost { key }
+            | StoreError::AllocationLost { key }
+            | StoreError::NoMemory { key, .. } => *key = ObjectKey::from("KEY"),
+            StoreError::Call(_)
+            | StoreError::Refused { .. }
+            | StoreError::Version { .. }
+            | StoreError::Name(_)
+            | StoreError::StillInUse(_)
+            | StoreError::BatchLength { .. } => {}
+        }
+        error
+    }
+
     /// Returns true if a write failed but its bytes may still arrive. See [`TransferError::may_still_land`].
     pub fn may_still_land(&self) -> bool {
         matches!(self, StoreError::Transfer { writing: true, source, .. } if source.may_still_land())
@@ -122,5 +145,27 @@ impl StoreError {
     /// Returns true if the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == ErrorCode::OBJECT_NOT_FOUND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logged_errors_contain_the_cause_and_no_key() {
+        let key = ObjectKey::from("secret");
+        let errors = [
+            StoreError::NoReplica { key: key.clone(), replicas: 3 },
+            StoreError::NoMemory { key: key.clone(), size: 7, why: "cause".to_owned() },
+            StoreError::LookupLost { key },
+        ];
+        let texts = errors.map(|error| (error.to_string(), error.without_key().to_string()));
+        for (with, without) in &texts {
+            assert_eq!(&with.replace("secret", "KEY"), without);
+            assert_ne!(with, without);
+        }
+        let refused = StoreError::Refused { what: "Ping", code: ErrorCode::INTERNAL_ERROR };
+        assert_eq!(refused.to_string(), refused.without_key().to_string());
     }
 }

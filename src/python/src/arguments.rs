@@ -1,6 +1,11 @@
 //! Conversion of arguments and results.
 
-use mcctl_store::engine::base::{ErrorCode, ObjectKey};
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mcctl_store::engine::base::{ErrorCode, Mono, ObjectKey};
+use mcctl_store::engine::env::{Env, RealEnv};
 use mcctl_store::engine::store::StoreError;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
@@ -118,12 +123,39 @@ pub fn flat<T>(result: Result<Result<T, StoreError>, SessionError>) -> Result<T,
     }
 }
 
-/// The code of upstream's client for this error. The error is logged, unless it only says that an object does not exist or already exists.
+/// The code of upstream's client for this error. The error is logged without its key, unless it only says that an object does not exist or
+/// already exists. If the master cannot be reached, the log contains a warning per second: a client without segments sends no heartbeat, so
+/// nothing else reports it.
 pub fn error_code(error: &StoreError) -> i32 {
     let code = error.code();
     match code {
         ErrorCode::OBJECT_NOT_FOUND | ErrorCode::OBJECT_ALREADY_EXISTS => {}
-        _ => tracing::debug!(code = code.0, "an operation failed"),
+        _ if matches!(error, StoreError::Call(_)) && may_warn(RealEnv::new().now()) => {
+            tracing::warn!(code = code.0, "an operation failed: {}", with_causes(error));
+        }
+        _ => tracing::debug!(code = code.0, "an operation failed: {}", with_causes(&error.without_key())),
     }
     code.0
+}
+
+/// Limits warnings to one per second.
+fn may_warn(now: Mono) -> bool {
+    // The time of the last one in ns, or 0.
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let last = LAST.load(Ordering::Relaxed);
+    (last == 0 || now.since(Mono(last)) >= Duration::from_secs(1))
+        && LAST.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+/// Returns the text of an error and of its causes.
+pub fn with_causes(error: &dyn Error) -> String {
+    let (mut text, mut source) = (error.to_string(), error.source());
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = cause.source();
+    }
+    text
 }

@@ -1,6 +1,5 @@
 //! `setup`: starts the client.
 
-use std::error::Error;
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use mcctl_store::engine::transfer::{TransferProtocol, TransportOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::arguments::with_causes;
 use crate::interpreter::detached;
 use crate::objects::INVALID_PARAMS;
 use crate::session::{RunningNode, Session, background};
@@ -201,19 +201,6 @@ async fn start_http(
     }
     let why = last.map(|error| with_causes(&error)).unwrap_or_default();
     Err(SetupError::Start(format!("{what}: {why}")))
-}
-
-/// Returns the text of an error and of its causes.
-fn with_causes(error: &dyn Error) -> String {
-    let (mut text, mut source) = (error.to_string(), error.source());
-    while let Some(cause) = source {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Returns the master's address, and the subscription to the leader if there are several masters.
