@@ -1,14 +1,19 @@
 //! Work without the interpreter's lock, and what threads do while the interpreter exits.
 
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use pyo3::Python;
+use mcctl_store::engine::env::{Env, deadline};
+use pyo3::{PyResult, Python};
 
 /// How long a thread waits for the end of the process while the interpreter exits. It waits no longer, because a function that runs at exit
 /// may join the thread.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
+
+/// How often a long wait runs the handlers of signals.
+const SIGNAL_CHECK: Duration = Duration::from_millis(200);
 
 /// The thread in which the interpreter exits, once it does.
 static EXITING: OnceLock<ThreadId> = OnceLock::new();
@@ -21,11 +26,33 @@ static EXITING: OnceLock<ThreadId> = OnceLock::new();
 pub fn detached<T: Send>(py: Python<'_>, operation: impl Send + FnOnce() -> T) -> T {
     py.detach(|| {
         let result = operation();
-        if EXITING.get().is_some_and(|exiting| *exiting != thread::current().id()) {
+        if exits_elsewhere() {
             thread::sleep(EXIT_WAIT);
         }
         result
     })
+}
+
+/// Waits for a long `operation` without the interpreter's lock. Takes it from time to time to run the handlers of signals, which Python does
+/// only in its main thread.
+///
+/// # Errors
+/// A handler has raised an exception, such as `KeyboardInterrupt`. The operation is then dropped.
+pub async fn interruptible<T>(env: &impl Env, operation: impl Future<Output = T>) -> PyResult<T> {
+    let mut operation = pin!(operation);
+    loop {
+        if let Ok(done) = deadline(env, SIGNAL_CHECK, operation.as_mut()).await {
+            return Ok(done);
+        }
+        if !exits_elsewhere() {
+            Python::attach(|py| py.check_signals())?;
+        }
+    }
+}
+
+/// Whether the interpreter exits in another thread.
+fn exits_elsewhere() -> bool {
+    EXITING.get().is_some_and(|exiting| *exiting != thread::current().id())
 }
 
 /// Call it in the thread in which the interpreter exits.

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arguments::with_causes;
-use crate::interpreter::detached;
+use crate::interpreter::{detached, interruptible};
 use crate::objects::INVALID_PARAMS;
 use crate::session::{RunningNode, Session, background};
 use crate::setup_arguments::{SetupArguments, arguments_of};
@@ -35,7 +35,7 @@ const HTTP_PORTS: u16 = 64;
 #[pymethods]
 impl MooncakeDistributedStore {
     /// Connects to the master, and contributes `global_segment_size` bytes of memory to the store; 0 for none. Returns 0 or a negative code.
-    /// The reason for a failure is logged.
+    /// The reason for a failure is logged. A signal whose handler raises an exception, such as Ctrl-C, ends the wait for the master.
     ///
     /// The arguments are those of `mooncake.store`: local_hostname, metadata_server (a URL, or P2PHANDSHAKE), global_segment_size and
     /// local_buffer_size in bytes, protocol (tcp or rdma), rdma_devices (names separated by commas; empty for all), master_server_addr
@@ -65,6 +65,7 @@ impl MooncakeDistributedStore {
                 end(py, self.replace(Some(session)));
                 0
             }
+            Err(SetupError::Interrupted(exception)) => return Err(exception),
             Err(error) => {
                 tracing::error!(code = error.code().0, "setup failed: {error}");
                 error.code().0
@@ -80,6 +81,8 @@ enum SetupError {
     Argument(String),
     /// The master, etcd or this host does not allow it.
     Start(String),
+    /// The handler of a signal raised an exception.
+    Interrupted(PyErr),
 }
 
 impl SetupError {
@@ -90,15 +93,17 @@ impl SetupError {
     fn code(&self) -> ErrorCode {
         match self {
             SetupError::Argument(_) => ErrorCode::INVALID_PARAMS,
-            SetupError::Start(_) => ErrorCode::INTERNAL_ERROR,
+            SetupError::Start(_) | SetupError::Interrupted(_) => ErrorCode::INTERNAL_ERROR,
         }
     }
 }
 
 impl Display for SetupError {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let (SetupError::Argument(why) | SetupError::Start(why)) = self;
-        f.write_str(why)
+        match self {
+            SetupError::Argument(why) | SetupError::Start(why) => f.write_str(why),
+            SetupError::Interrupted(exception) => exception.fmt(f),
+        }
     }
 }
 
@@ -114,8 +119,15 @@ fn start(arguments: SetupArguments) -> Result<Session, SetupError> {
     let (variables, warnings) = SetupVariables::read(&|name| std::env::var(name).ok());
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let metrics = variables.has_metrics.then(|| Arc::new(ClientMetrics::new(variables.cluster.as_deref())));
-    let running = runtime.block_on(start_node(&arguments, &variables, metrics.clone()))?;
-    Ok(Session::new(runtime, running, metrics))
+    let started = start_node(&arguments, &variables, metrics.clone());
+    match runtime.block_on(interruptible(&RealEnv::new(), started)) {
+        Ok(running) => Ok(Session::new(runtime, running?, metrics)),
+        Err(exception) => {
+            // Dropping the runtime would wait for its blocking work.
+            runtime.shutdown_background();
+            Err(SetupError::Interrupted(exception))
+        }
+    }
 }
 
 async fn start_node(
