@@ -7,6 +7,7 @@ The package mcctl_mooncake must be built (tests/python/run builds it). Each test
 
 import ctypes
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -334,6 +335,44 @@ class Client(unittest.TestCase):
                 with self.subTest(protection=protection, registered=registered):
                     self.assertEqual(self.store.get_into("k", address, 65536), INVALID)
                     self.assertEqual(self.store.put_from(f"p{protection}{registered}", address, 4096), put)
+
+    def test_memory_with_a_page_that_may_not_be_written_is_not_registered(self):
+        self.assertEqual(self.store.put("k", bytes(65536)), 0)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        address = libc.mmap(None, 65536, 3, 0x22, -1, 0)
+        self.assertEqual(self.store.register_buffer(address, 65536), 0)
+        self.assertEqual(self.store.get_into("k", address, 65536), 65536)
+        self.assertEqual(self.store.unregister_buffer(address), 0)
+        self.assertEqual(libc.mprotect(address + 32768, 4096, 1), 0)
+        self.assertEqual(self.store.register_buffer(address, 65536), INVALID)
+        self.assertEqual(self.store.get_into("k", address, 65536), INVALID)
+
+    def test_ctrl_c_ends_the_wait_for_a_master(self):
+        script = """
+            import sys
+            from mcctl_mooncake.store import MooncakeDistributedStore
+            print("begins", flush=True)
+            try:
+                MooncakeDistributedStore().setup("127.0.0.1", "P2PHANDSHAKE", 0, 0, "tcp", "", "127.0.0.1:1")
+            except KeyboardInterrupt:
+                sys.exit(7)
+        """
+        command = [sys.executable, "-c", textwrap.dedent(script)]
+        # Without the interruption, the child does not end.
+        env = dict(os.environ, PYTHONPATH=PACKAGES, MCCTL_SETUP_WAIT_SECONDS="100000")
+        child = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
+        try:
+            self.assertEqual(child.stdout.readline(), b"begins\n")
+            time.sleep(0.5)
+            child.send_signal(signal.SIGINT)
+            self.assertEqual(child.wait(timeout=60), 7)
+        finally:
+            child.kill()
+            child.wait()
+            child.stdout.close()
 
     def test_daemon_threads_do_not_crash_the_end_of_the_interpreter(self):
         script = """
