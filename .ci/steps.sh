@@ -34,6 +34,7 @@ planted     | release | check_planted      | that the release build contains no 
 no-rdma-all | release | check_without_rdma | that everything compiles without the feature rdma
 packages    | release | test_packages      | all packages: built quickly, installed, started and removed
 image       | release | test_image         | the steps of the container image, and a store in it
+many-keys   | release | test_many_keys     | planned hand-overs of six million keys
 seeds       | release | run_all_seeds      | the simulations of crashes and failovers, with 10000 seeds each
 fuzz        | release | fuzz               | the decoders, with arbitrary bytes: one minute each
 memcheck    | release | test_memcheck      | verbs and the transfer engine, with valgrind
@@ -83,9 +84,14 @@ run_ignored() {
   cargo test --locked --workspace --test it -- --ignored "$@"
 }
 
+test_many_keys() {
+  need_packages /usr/bin/etcd -- etcd-server
+  cargo test --locked --release --test it -- --ignored --nocapture high_availability::many_keys
+}
+
 test_etcd() {
   need_packages /usr/bin/etcd -- etcd-server
-  run_ignored etcd:: high_availability::
+  run_ignored etcd:: high_availability:: --skip many_keys
 }
 
 test_systemd() {

@@ -1,13 +1,16 @@
 //! Masters of a cluster, a node and commands as processes, with a real etcd. These tests need `/usr/bin/etcd` (Debian: `etcd-server`), so
 //! `.ci/run` runs them by name.
 
+mod many_keys;
 mod safety;
+
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::cli::service::{Service, get};
-use crate::cli::{Run, command, mcctl_in_time};
+use crate::cli::{Run, command, mcctl_in_time, mcctl_within};
 use crate::etcd::EtcdProcess;
 use crate::peer::process::{PATIENCE, free_port, wait_until};
 
@@ -71,6 +74,11 @@ impl HaCluster {
 
     /// Starts the masters with these flags.
     async fn start_with(first: &[&str], second: &[&str]) -> HaCluster {
+        HaCluster::start_with_node("16mb", first, second).await
+    }
+
+    /// Starts a node with this segment size, and the masters with these flags.
+    async fn start_with_node(size: &str, first: &[&str], second: &[&str]) -> HaCluster {
         let etcd = EtcdProcess::start(&[]).await;
         let leader = ClusterMaster::start_at(&etcd, free_port(), free_port(), first);
         leader.wait("a leader", |status| status["serving"] == true);
@@ -84,7 +92,7 @@ impl HaCluster {
             &address,
             "--metadata-server",
             &address,
-            "--segment-size=16mb",
+            &format!("--segment-size={size}"),
             "--port=0",
             "--host=127.0.0.1",
         ]));
@@ -98,8 +106,13 @@ impl HaCluster {
 
     /// Runs a command with this cluster as its master.
     fn run(&self, args: &[&str]) -> Run {
+        self.run_for(PATIENCE, args)
+    }
+
+    /// The same with a limit.
+    fn run_for(&self, limit: Duration, args: &[&str]) -> Run {
         let address = format!("etcd://127.0.0.1:{}", self.etcd.port);
-        mcctl_in_time(&[args, &["--master", &address]].concat())
+        mcctl_within(limit, &[args, &["--master", &address]].concat())
     }
 
     /// Runs a command that transfers data. The records of the transfer engines are in etcd, too.

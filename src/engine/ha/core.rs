@@ -49,7 +49,7 @@ impl HaCore {
             leader.appended = leader.appended.max(gate.appended());
             // A leader with standbys sends pings, so this process did not run for longer than between two of them.
             let gap = now.since(std::mem::replace(&mut leader.ran_at, now));
-            if gap >= 2 * self.config.ping_every && !is_planted(HaMistake::StallCounted) {
+            if gap >= 2 * self.config.ping_every {
                 leader.replicas.postpone(gap);
             }
         }

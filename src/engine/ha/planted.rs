@@ -19,8 +19,6 @@ pub enum HaMistake {
     AbsenceCountedOn,
     /// A standby that does not acknowledge is no longer waited for, but stays in the sync record.
     SyncFlagKept,
-    /// Time in which the leader did not run counts against its standbys.
-    StallCounted,
     /// A standby acknowledges changes that its data directory does not have yet.
     AcknowledgedBeforeStored,
     /// A copy that may lack changes keeps its objects when it is promoted.

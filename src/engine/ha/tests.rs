@@ -262,6 +262,20 @@ fn a_process_that_ends_hands_over_to_another_standby_if_the_first_one_is_gone() 
 }
 
 #[test]
+fn time_in_which_the_leader_did_not_run_does_not_count_against_a_standby() {
+    for is_stalled in [true, false] {
+        let mut master = with_standbys(AckMode::Sync);
+        // Both standbys lack change 7, whose response waits.
+        master.handle(at(500), HaEvent::ChangesHeld { last: 7 });
+        let times: &[u64] = if is_stalled { &[600, 1_900] } else { &[600, 850, 1_100, 1_350, 1_600, 1_900] };
+        for ms in times {
+            master.handle(at(*ms), HaEvent::Timeout);
+        }
+        assert_eq!(sync_write(&mut master).is_some(), !is_stalled);
+    }
+}
+
+#[test]
 fn a_copy_that_is_replaced_can_be_elected_until_the_new_one_is_complete() {
     let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
     let acknowledged = |master: &mut Master| {

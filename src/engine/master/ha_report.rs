@@ -42,12 +42,17 @@ pub(super) fn ha_status(ha: HaView) -> HaStatusReport {
 /// The metrics of a master in a cluster. A master without high availability has none of them.
 pub(super) fn ha_exposition(ha: &HaView) -> String {
     let mut out = ExpositionText(String::new());
-    let in_sync = ha.standbys.iter().filter(|standby| standby.in_sync).count() as u64;
+    // A standby that has ended stays in the sync record until a response waits for it.
+    let in_sync = ha.standbys.iter().filter(|standby| standby.in_sync && standby.connected).count() as u64;
     let promotable = !ha.serving && ha.not_promotable.is_none();
     out.gauge("mcctl_ha_serving", "1 if this master leads and serves clients", u64::from(ha.serving));
     out.gauge("mcctl_ha_view", "Create revision of the leader's key in etcd", ha.view);
     out.gauge("mcctl_ha_promotable", "1 if this standby can be promoted without loss", u64::from(promotable));
-    out.gauge("mcctl_ha_standbys_in_sync", "The leader's standbys that have everything it acknowledged", in_sync);
+    out.gauge(
+        "mcctl_ha_standbys_in_sync",
+        "The leader's standbys that are connected and have everything it acknowledged",
+        in_sync,
+    );
     out.gauge("mcctl_ha_standbys", "The leader's standbys that are connected or waited for", ha.standbys.len() as u64);
     out.counter("mcctl_ha_changes_total", "Number of the leader's last change", ha.last);
     out.counter(

@@ -24,6 +24,7 @@ mod up;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -92,15 +93,21 @@ pub fn mcctl(args: &[&str]) -> Run {
 /// The program runs for longer than [`PATIENCE`].
 #[track_caller]
 pub fn mcctl_in_time(args: &[&str]) -> Run {
+    mcctl_within(PATIENCE, args)
+}
+
+/// Like [`mcctl_in_time`], with another limit.
+#[track_caller]
+pub fn mcctl_within(limit: Duration, args: &[&str]) -> Run {
     let mut command = command(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the program starts");
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
     let (send, ended) = channel();
     std::thread::spawn(move || send.send(child.wait_with_output()));
-    let Ok(output) = ended.recv_timeout(PATIENCE) else {
+    let Ok(output) = ended.recv_timeout(limit) else {
         let _ = kill(pid, Signal::SIGKILL);
-        panic!("mcctl {args:?} runs for longer than {PATIENCE:?}");
+        panic!("mcctl {args:?} runs for longer than {limit:?}");
     };
     finish(output.expect("our child"))
 }

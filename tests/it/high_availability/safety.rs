@@ -20,7 +20,8 @@ async fn with_a_stale_standby(policy: &str) -> HaCluster {
     let cluster = HaCluster::start_with(&[&flag], &[&flag]).await;
     let put = |name: &str, nth: usize| {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), format!("{name}{nth:04}-").repeat(1 << 17)[..1 << 20].as_bytes()).unwrap();
+        let value = format!("{name}{nth:04}-").repeat(1 << 17);
+        std::fs::write(file.path(), &value.as_bytes()[..1 << 20]).unwrap();
         let path = file.path().to_str().unwrap().to_owned();
         cluster.transfer(&["store", "put", &format!("{name}{nth}"), &path]).succeeds();
     };

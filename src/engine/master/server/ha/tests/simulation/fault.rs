@@ -241,7 +241,7 @@ impl World {
         // A write on its way may remove the other copy from the record.
         let is_other_left = self.sync_writes == 0 && (0..self.nodes.len()).any(|other| has_all(&other));
         // If copies are promoted that may lack changes, the last one may be lost.
-        let may_lose = self.plan.not_in_sync != NotInSyncPolicy::Wait && nth % 2 == 0;
+        let may_lose = self.plan.not_in_sync != NotInSyncPolicy::Wait && nth.is_multiple_of(2);
         self.nodes[nth].is_up() && (is_other_left || may_lose)
     }
 
