@@ -11,6 +11,7 @@ use crate::style::sources;
 const WITHOUT_STEP: &[(&str, &str)] = &[
     ("deploy::written::", "needs docker"),
     ("kube::", "needs the schemas of another project"),
+    ("many_keys::", "needs the release profile: .ci/release many-keys"),
     ("rdma::", "needs two RDMA devices: tests/rdma-vm/run-tests runs these by the name of their module"),
 ];
 

@@ -1,7 +1,6 @@
 //! Masters of a cluster, a node and commands as processes, with a real etcd. These tests need `/usr/bin/etcd` (Debian: `etcd-server`), so
 //! `.ci/run` runs them by name.
 
-mod many_keys;
 mod safety;
 
 use std::time::Duration;
@@ -14,14 +13,14 @@ use crate::cli::{Run, command, mcctl_in_time, mcctl_within};
 use crate::etcd::EtcdProcess;
 use crate::peer::process::{PATIENCE, free_port, wait_until};
 
-struct ClusterMaster {
-    service: Service,
-    rpc: u16,
-    admin: u16,
+pub struct ClusterMaster {
+    pub service: Service,
+    pub rpc: u16,
+    pub admin: u16,
 }
 
 impl ClusterMaster {
-    fn start_at(etcd: &EtcdProcess, rpc: u16, admin: u16, more: &[&str]) -> ClusterMaster {
+    pub fn start_at(etcd: &EtcdProcess, rpc: u16, admin: u16, more: &[&str]) -> ClusterMaster {
         let endpoints = format!("127.0.0.1:{}", etcd.port);
         let (rpc_text, admin_text) = (rpc.to_string(), admin.to_string());
         let args = [
@@ -41,27 +40,27 @@ impl ClusterMaster {
         ClusterMaster { service, rpc, admin }
     }
 
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         std::panic::catch_unwind(|| get(self.admin, "/ha_status?format=json").1)
             .ok()
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default()
     }
 
-    fn is_serving(&self) -> bool {
+    pub fn is_serving(&self) -> bool {
         self.status()["serving"] == true
     }
 
-    fn wait(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
+    pub fn wait(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
         wait_until(what, PATIENCE, || is_so(&self.status()));
     }
 }
 
 /// A leader, a standby in sync and a node, with keys.
-struct HaCluster {
-    etcd: EtcdProcess,
-    leader: ClusterMaster,
-    standby: ClusterMaster,
+pub struct HaCluster {
+    pub etcd: EtcdProcess,
+    pub leader: ClusterMaster,
+    pub standby: ClusterMaster,
     _node: Service,
 }
 
@@ -78,7 +77,7 @@ impl HaCluster {
     }
 
     /// Starts a node with this segment size, and the masters with these flags.
-    async fn start_with_node(size: &str, first: &[&str], second: &[&str]) -> HaCluster {
+    pub async fn start_with_node(size: &str, first: &[&str], second: &[&str]) -> HaCluster {
         let etcd = EtcdProcess::start(&[]).await;
         let leader = ClusterMaster::start_at(&etcd, free_port(), free_port(), first);
         leader.wait("a leader", |status| status["serving"] == true);
@@ -105,23 +104,23 @@ impl HaCluster {
     }
 
     /// Runs a command with this cluster as its master.
-    fn run(&self, args: &[&str]) -> Run {
+    pub fn run(&self, args: &[&str]) -> Run {
         self.run_for(PATIENCE, args)
     }
 
     /// The same with a limit.
-    fn run_for(&self, limit: Duration, args: &[&str]) -> Run {
+    pub fn run_for(&self, limit: Duration, args: &[&str]) -> Run {
         let address = format!("etcd://127.0.0.1:{}", self.etcd.port);
         mcctl_within(limit, &[args, &["--master", &address]].concat())
     }
 
     /// Runs a command that transfers data. The records of the transfer engines are in etcd, too.
-    fn transfer(&self, args: &[&str]) -> Run {
+    pub fn transfer(&self, args: &[&str]) -> Run {
         self.run(&[args, &["--metadata-server", &format!("etcd://127.0.0.1:{}", self.etcd.port)]].concat())
     }
 
     /// Checks that all keys have their values, and that a new one can be put.
-    fn check(&self) {
+    pub fn check(&self) {
         for nth in 0..KEYS {
             let value = self.transfer(&["store", "get", &format!("k{nth}")]);
             assert_eq!(value.succeeds(), format!("v{nth}"));

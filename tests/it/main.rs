@@ -22,6 +22,7 @@ mod kube;
 mod layers;
 mod lint;
 mod load;
+mod many_keys;
 mod master;
 mod metadata;
 mod metadata_restart;

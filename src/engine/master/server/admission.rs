@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::engine::env::Env;
 use crate::engine::master::server::ha::HaDisk;
 use crate::engine::master::server::log::MasterLog;
+use crate::engine::master::server::reads::is_read;
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::rpc::{AdmissionWait, Admitted};
 use crate::engine::wire::Method;
@@ -67,20 +68,4 @@ impl<E: Env> MasterShared<E> {
             log.make_room();
         }
     }
-}
-
-/// Whether a method changes nothing that is recorded. In a cluster, the same ones are processed during a hand-over.
-pub(super) fn is_read(method: Method) -> bool {
-    matches!(
-        method,
-        Method::ServiceReady
-            | Method::Ping
-            | Method::GetFsdir
-            | Method::GetStorageConfig
-            | Method::ExistKey
-            | Method::BatchExistKey
-            | Method::GetReplicaList
-            | Method::BatchGetReplicaList
-            | Method::GetReplicaListByRegex
-    )
 }

@@ -8,6 +8,8 @@ mod handle;
 mod log;
 mod log_room;
 mod log_thread;
+mod log_wait;
+mod reads;
 mod shared;
 mod snapshot_mark;
 mod snapshots;

@@ -13,7 +13,7 @@ use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::Env;
 use crate::engine::ha::ResponseLimits;
 use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::master::server::admission::is_read;
+use crate::engine::master::server::reads::is_read;
 use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, Receipt};
 use crate::engine::wire::Method;
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::{ClusterMaster, HaCluster};
+use crate::high_availability::{ClusterMaster, HaCluster};
 
 /// Number of keys, unless `MCCTL_HA_KEYS` is set.
 const KEYS: u64 = 6_000_000;
