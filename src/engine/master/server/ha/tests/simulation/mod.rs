@@ -31,7 +31,11 @@ use world::{FAULTS_MIN, OPERATIONS_MIN, World};
 
 /// Runs one seed.
 fn run(seed: u64) -> Result<World, Violation> {
-    let mut world = World::new(seed, Plan::of(seed));
+    run_plan(seed, Plan::of(seed))
+}
+
+fn run_plan(seed: u64, plan: Plan) -> Result<World, Violation> {
+    let mut world = World::new(seed, plan);
     world.run()?;
     Ok(world)
 }
