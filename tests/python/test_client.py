@@ -6,6 +6,7 @@ The package mcctl_mooncake must be built (tests/python/run builds it). Each test
 """
 
 import ctypes
+import functools
 import os
 import signal
 import socket
@@ -362,8 +363,10 @@ class Client(unittest.TestCase):
         """
         command = [sys.executable, "-c", textwrap.dedent(script)]
         # Without the interruption, the child does not end.
-        env = dict(os.environ, PYTHONPATH=PACKAGES, MCCTL_SETUP_WAIT_SECONDS="100000")
-        child = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
+        env = dict(os.environ, PYTHONPATH=PACKAGES, MCCTL_SETUP_WAIT_SECONDS="86400")
+        # The signal may be ignored here, for example in a job in the background, and a child inherits that.
+        default = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        child = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, preexec_fn=default)
         try:
             self.assertEqual(child.stdout.readline(), b"begins\n")
             time.sleep(0.5)
