@@ -51,7 +51,7 @@ impl HaCore {
         let is_electable = self.is_electable();
         let RoleState::Standby(follower) = &self.role else { return };
         let is_bound = now < follower.promised_until;
-        let is_led = follower.stream.is_some() && is_bound;
+        let is_led = follower.stream.is_some() && is_bound && !follower.is_replacing;
         let is_taking_over = follower.take_over.is_some_and(|last| follower.applied >= last);
         if is_taking_over && is_electable {
             return self.prepare(now, false);
@@ -77,6 +77,11 @@ impl HaCore {
     /// Stands for election with a copy that is ready. If the leader ended before a hand-over was completed, or the records are
     /// gone, the copy may lack changes by now.
     fn stand(&mut self, now: Mono, lossy: bool) {
+        let RoleState::Standby(follower) = &self.role else { return };
+        let is_absence_short = follower.absent_since.is_some_and(|since| now.since(since) < NO_RECORD_PAUSE);
+        if self.sync_record().is_none() && is_absence_short && !is_planted(HaMistake::KeyOverwritten) {
+            return;
+        }
         if lossy || self.is_complete() { self.elect(now, lossy) } else { self.prepare(now, true) }
     }
 
@@ -97,7 +102,7 @@ impl HaCore {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let is_whole = match follower.step {
             CandidateStep::None => true,
-            CandidateStep::Preparing { lossy }
+            CandidateStep::Preparing { lossy, .. }
             | CandidateStep::Prepared { lossy, .. }
             | CandidateStep::Electing { lossy, .. } => !lossy,
         };
@@ -114,8 +119,10 @@ impl HaCore {
     }
 
     fn prepare(&mut self, now: Mono, lossy: bool) {
+        // A copy that may lack changes is elected only if no master has led since.
+        let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
         if let RoleState::Standby(follower) = &mut self.role {
-            follower.step = CandidateStep::Preparing { lossy };
+            follower.step = CandidateStep::Preparing { lossy, expected_sync };
             follower.progress_at = now;
             self.actions.push(HaAction::Prepare { lossy });
         }
@@ -124,12 +131,11 @@ impl HaCore {
     /// The copy is ready to serve, or cannot be used.
     pub(super) fn note_preparation(&mut self, ready: bool, id: MemberId) {
         let RoleState::Standby(follower) = &mut self.role else { return };
-        let CandidateStep::Preparing { lossy } = follower.step else { return };
+        let CandidateStep::Preparing { lossy, expected_sync } = follower.step else { return };
         if !ready {
             return self.discard(DiscardReason::Damaged);
         }
         self.me.id = id;
-        let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
         follower.step = CandidateStep::Prepared { lossy, expected_sync };
         if let (Some(_), Some(leader)) = (follower.take_over, follower.stream) {
             self.actions.push(HaAction::Send(leader, HaMessage::Ready));

@@ -51,6 +51,9 @@ impl HaCore {
             let gap = now.since(std::mem::replace(&mut leader.ran_at, now));
             if gap >= 2 * self.config.ping_every {
                 leader.replicas.postpone(gap);
+                if let Some(hand_over) = &mut leader.hand_over {
+                    hand_over.since = hand_over.since + gap;
+                }
             }
         }
         self.apply(now, event);

@@ -111,7 +111,8 @@ impl HaCore {
         match message {
             HaMessage::Ping { stamp, promise, .. } => {
                 follower.echo = None;
-                if is_leader && !promise.is_zero() && matches!(follower.step, CandidateStep::None) {
+                let may_promise = matches!(follower.step, CandidateStep::None) && !follower.is_replacing;
+                if is_leader && !promise.is_zero() && may_promise {
                     follower.promised_until = follower.promised_until.max(now + promise);
                     follower.echo = Some(stamp);
                 }
@@ -129,7 +130,10 @@ impl HaCore {
             }
             HaMessage::Cancel => {
                 follower.take_over = None;
-                self.resume();
+                // The transaction may succeed. What etcd contains decides.
+                if !matches!(follower.step, CandidateStep::Electing { .. }) {
+                    self.resume();
+                }
             }
             HaMessage::Ack(_) | HaMessage::Ready | HaMessage::Recreated { .. } | HaMessage::Leave => {}
         }
@@ -144,11 +148,31 @@ impl HaCore {
         }
         let RoleState::Standby(follower) = &self.role else { return };
         // The result of an election may be unknown.
-        if matches!(follower.step, CandidateStep::Electing { .. }) {
-            self.compare_election(now);
-        } else {
-            self.revoke_earlier_process(now);
+        match follower.step {
+            CandidateStep::Electing { .. } => self.compare_election(now),
+            _ if self.holds_key() => self.settle_own_key(now),
+            _ => self.revoke_earlier_process(now),
         }
+    }
+
+    /// Whether the leader's key has this master's address and lease.
+    fn holds_key(&self) -> bool {
+        let key = self.seen.as_ref().and_then(|seen| seen.leader.as_ref());
+        key.is_some_and(|key| key.address == self.me.rpc.to_string() && Some(key.lease) == self.lease.id)
+    }
+
+    /// This master was elected after it had stopped waiting for the result. It leads if its copy is ready, and otherwise gives the
+    /// key back.
+    fn settle_own_key(&mut self, now: Mono) {
+        let RoleState::Standby(follower) = &self.role else { return };
+        let is_ready = matches!(follower.step, CandidateStep::Prepared { .. });
+        if is_ready && self.sync_record().is_some_and(|sync| sync.leader == self.me.id) {
+            return self.compare_election(now);
+        }
+        if let Some(lease) = std::mem::take(&mut self.lease).id {
+            self.actions.push(HaAction::RevokeLease(lease));
+        }
+        self.keep_lease(now);
     }
 
     /// Follows the leader in the records, or none.

@@ -53,7 +53,7 @@ pub(super) enum CandidateStep {
     #[default]
     None,
     /// The copy is being made ready.
-    Preparing { lossy: bool },
+    Preparing { lossy: bool, expected_sync: u64 },
     /// The copy is ready. It is kept as long as the sync record includes it, because it may be the last one.
     Prepared { lossy: bool, expected_sync: u64 },
     /// The transaction is on its way, or its result is unknown.

@@ -56,6 +56,7 @@ impl HaCore {
             && acked >= hand_over.last
         {
             hand_over.step = HandOverStep::Ready;
+            hand_over.since = now;
             self.delete_key(now);
         }
     }
@@ -103,6 +104,7 @@ impl HaCore {
 
     /// The records were read while this master hands over. The view was `before`.
     pub(super) fn compare_hand_over(&mut self, now: Mono, before: u64) {
+        let is_recorded = self.sync_record().is_some_and(|sync| sync.handed_over);
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = leader.hand_over else { return };
         match hand_over.step {
@@ -114,7 +116,15 @@ impl HaCore {
                 // The successor did not create the key, and this master has.
                 self.cancel_hand_over(now, HandOverProblem::KeyCreatedAgain);
             }
-            HandOverStep::Releasing if leader.is_key_gone => self.release(now),
+            HandOverStep::Releasing if leader.is_key_gone && (is_recorded || leader.ack == AckMode::Sync) => {
+                self.release(now);
+            }
+            HandOverStep::Releasing if leader.is_key_gone => {
+                // The key expired before it was deleted, so the record does not state that the hand-over was completed.
+                if let Some(hand_over) = &mut leader.hand_over {
+                    (hand_over.step, hand_over.since) = (HandOverStep::Ready, now);
+                }
+            }
             HandOverStep::Releasing => self.request_deletion(),
             _ => {}
         }
@@ -160,7 +170,7 @@ impl HaCore {
     pub(super) fn cancel_hand_over(&mut self, now: Mono, problem: HandOverProblem) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(HandOver { to, .. }) = leader.hand_over.take() else { return };
-        leader.replicas.leave(to);
+        // It stays in the sync record, because it has everything, until a response waits for it for too long.
         self.actions.push(HaAction::Send(to, HaMessage::Cancel));
         self.actions.push(HaAction::HoldChanges(false));
         self.actions.push(HaAction::ReportHandOver(problem));

@@ -56,13 +56,19 @@ impl HaCore {
         leader.key_seen = leader.key_seen.max(Mono(ack.key_seen.unwrap_or(0)).min(now));
         // No record without it is on its way.
         let is_listed = leader.writing.is_none() && !leader.must_write && leader.listed.contains(&from);
+        let before = leader.replicas.get(from).map_or(0, |replica| replica.acked);
         leader.replicas.ack(now, from, ack.applied.min(leader.appended), leader.appended, is_listed);
-        if let Some(hand_over) = &mut leader.hand_over
-            && hand_over.to == from
-            && hand_over.step == HandOverStep::Preparing
-            && ack.is_preparing
-        {
-            hand_over.since = now;
+        let has_more = leader.replicas.get(from).is_some_and(|replica| replica.acked > before);
+        if let Some(hand_over) = &mut leader.hand_over {
+            let is_progress = match hand_over.step {
+                HandOverStep::Preparing => hand_over.to == from && (ack.is_preparing || has_more),
+                // The others in the record get the last change.
+                HandOverStep::Ready => has_more,
+                _ => false,
+            };
+            if is_progress {
+                hand_over.since = now;
+            }
         }
         if let Some(stamp) = ack.echo {
             let sent = if is_planted(HaMistake::MeasuredFromReceipt) { now } else { Mono(stamp).min(now) };

@@ -95,7 +95,11 @@ impl HaCore {
                 key.address
             ));
         }
-        let sync = self.sync_record()?;
+        let Some(sync) = self.sync_record() else {
+            let why =
+                "there is no sync record in etcd: without a leader, it is promoted after 3 s and drops all objects";
+            return (!self.is_complete()).then(|| why.to_owned());
+        };
         if sync.includes(self.me.id) {
             let is_complete = sync.is_complete(self.me.id, self.config.ack);
             return (!is_complete)

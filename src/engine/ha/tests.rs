@@ -211,12 +211,36 @@ fn a_copy_whose_hand_over_is_cancelled_follows_again() {
 }
 
 #[test]
+fn a_candidate_whose_hand_over_is_cancelled_too_late_leads() {
+    let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
+    let mut master = started(HaConfig::default(), Some(list.clone()), key("host-2:1", 2));
+    master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
+    master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 0 } });
+    master.handle(at(415), HaEvent::Timeout);
+    master.handle(at(420), HaEvent::Prepared { ready: true, id: MemberId(1) });
+    let gone = Observation { revision: 6, leader: None, sync: Some((list, 5)) };
+    master.handle(at(430), HaEvent::Observed { sent: at(425), seen: gone });
+    let txn = master.take_elections().pop().expect("it stands for election");
+    master.handle(at(440), HaEvent::Received { from: MemberId(2), message: HaMessage::Cancel });
+    master.handle(at(450), HaEvent::Elected { txn, outcome: TxnOutcome::Done(7) });
+    assert!(master.take_actions().contains(&HaAction::Serve { view: 7 }));
+}
+
+#[test]
+fn a_key_of_this_master_is_given_back_if_it_does_not_lead() {
+    let list = SyncRecord { in_sync: vec![], ..SyncRecord::alone(&member(1), 9) };
+    let mut master = started(HaConfig::default(), Some(list), key("host-1:1", 1));
+    let actions = master.take_actions();
+    assert!(actions.contains(&HaAction::RevokeLease(1)) && actions.contains(&HaAction::GrantLease), "{actions:?}");
+}
+
+#[test]
 fn a_hand_over_takes_as_long_as_the_standby_makes_progress_and_is_never_cancelled_at_the_end() {
     for is_ending in [false, true] {
         let mut master = with_standbys(AckMode::Sync);
         master.handle(at(450), HaEvent::StepDown { is_ending });
         master.handle(at(460), HaEvent::ChangesHeld { last: 7 });
-        for ms in (500..60_000).step_by(500) {
+        for ms in (500..60_000).step_by(250) {
             let ack = StandbyAck { applied: 7, is_preparing: true, ..StandbyAck::default() };
             master.handle(at(ms), HaEvent::Received { from: MemberId(3), message: HaMessage::Ack(ack) });
             master.handle(at(ms), HaEvent::Timeout);
@@ -224,7 +248,8 @@ fn a_hand_over_takes_as_long_as_the_standby_makes_progress_and_is_never_cancelle
         let report = HaAction::ReportHandOver(HandOverProblem::NoProgress(Duration::from_millis(1500)));
         let actions = master.take_actions();
         assert!(!actions.contains(&HaAction::HoldChanges(false)) && !actions.contains(&report), "{actions:?}");
-        master.handle(at(61_500), HaEvent::Timeout);
+        // The leader runs on, and receives nothing.
+        (60_000..61_500).step_by(250).for_each(|ms| master.handle(at(ms), HaEvent::Timeout));
         let actions = master.take_actions();
         assert!(actions.contains(&report), "{actions:?}");
         assert_eq!(actions.contains(&HaAction::HoldChanges(false)), !is_ending, "{actions:?}");

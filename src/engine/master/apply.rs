@@ -137,14 +137,19 @@ impl StandbyState {
     }
 
     /// A copy with the same segments and clients, and without objects and quarantined memory. Returns it with the number of
-    /// dropped objects. Activate it with a hold that is at least as long as a write or a lease may last, because clients may still use
-    /// the memory.
+    /// dropped objects. Its segments accept no new objects for `hold`, which must be at least as long as a write or a lease may last:
+    /// clients may still use the memory.
     ///
     /// # Errors
     /// The copy is damaged.
-    pub fn without_objects(mut self: Box<Self>, now: Mono) -> Result<(Box<StandbyState>, u64), ApplyError> {
+    pub fn without_objects(
+        mut self: Box<Self>,
+        now: Mono,
+        hold: Duration,
+    ) -> Result<(Box<StandbyState>, u64), ApplyError> {
         // The former leader may have granted leases until now.
         self.state.earlier_leases_until = Mono(u64::MAX);
+        self.state.open_at = self.state.open_at.max(Some(now + hold));
         let mut tables = SnapshotWalk::new(DATA_FORMAT_NEWEST, now, 0);
         self.state.save_tables(now, 0, &mut tables);
         let mut emptied = Box::new(StandbyState::new(self.state.policy.clone()));

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::ha::MemberId;
+use crate::engine::ha::{HistoryId, MemberId};
 use crate::engine::journal::{DataDir, DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::server::data::{CHUNK_KIND, FoundData, MasterData, MasterDataError, read_copy};
@@ -225,10 +225,13 @@ impl HaDisk {
         let uuid = Uuid(u128::from(env.rng()) << 64 | u128::from(env.rng()));
         // After an error, this directory is marked as invalid.
         let dir = newest.emptied.insert(newest.dir().reopen_empty(uuid)?);
+        let stored = CopyStored::of(options.sync, dir.boot());
+        // Until the copy is complete, the directory contains one that no record lists and that no other one equals.
+        let unfinished = CopyNote::new(MemberId(env.rng()), Some(HistoryId(env.rng())), None, stored);
+        dir.store_note(&unfinished.encode(), true)?;
         let Some(bytes) = write_copy(dir, env, slices, last)? else { return Ok(()) };
         let recovered = dir.recover(|_| Ok::<(), JournalError>(()))?;
         let writer = dir.start_log(&recovered, options.log)?;
-        let stored = CopyStored::of(options.sync, dir.boot());
         dir.store_note(&CopyNote { stored, ..note }.encode(), true)?;
         let found = FoundData { snapshot: last, snapshot_bytes: bytes, log_bytes: 0 };
         let mark = SnapshotMark { at: Some(env.now()), ..restored_mark(&found, Mono::ZERO) };

@@ -189,7 +189,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let load = self.copy.cancel_load();
         self.context.drop_elsewhere(load);
         let problem = error.to_string();
-        if let StreamError::Apply(_) | StreamError::Damaged(_) = error {
+        let is_copy_damaged = matches!(error, StreamError::Apply(_) | StreamError::Damaged(_));
+        if is_copy_damaged && self.replacement.is_some() {
+            tracing::error!(%error, "the snapshot of the leader cannot be used: this copy is kept");
+            self.retry(problem);
+            return self.update(HaEvent::StreamClosed { process_gone: false });
+        }
+        if is_copy_damaged {
             tracing::error!(%error, "the copy of the state cannot be used any more");
             self.retry(problem);
             return self.update(HaEvent::CopyDamaged);

@@ -108,9 +108,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Follows again with the copy, which another master's election has made useless for this one's. If a thread has it, this
-    /// waits. The stream is opened again, because it may have had changes that were not applied.
+    /// Follows again with the copy: another master leads. If a thread has it, this waits. The stream is opened again, because it may
+    /// have had changes that were not applied.
     pub(super) fn resume(&mut self) {
+        let load = self.copy.cancel_load();
+        self.context.drop_elsewhere(load);
         if let Some(followed) = &mut self.followed {
             let leader = followed.leader.clone();
             *followed = FollowedLeader::new(leader, self.context.env.now());
@@ -120,7 +122,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             self.copy_next = self.copy.is_elsewhere().then_some(CopyStep::Resume);
             return;
         };
-        tracing::info!(change = self.copy.applied, "this copy follows again: another master leads");
+        tracing::info!(change = self.copy.applied, "this copy follows again: this master was not elected");
         let note = self.copy.note(self.core.me().id);
         let number = self.context.number_note();
         let generation = self.copy.generation();

@@ -68,8 +68,15 @@ impl Preparation {
         if !self.lossy || is_planted(HaMistake::LossyObjectsKept) {
             return Ok((self, 0));
         }
-        let (standby, dropped) = self.standby.without_objects(now)?;
+        let hold = self.hold();
+        let (standby, dropped) = self.standby.without_objects(now, hold)?;
         Ok((Preparation { standby, ..self }, dropped))
+    }
+
+    /// How long segments accept no new objects if acknowledged changes may be missing.
+    fn hold(&self) -> Duration {
+        let policy = self.standby.policy();
+        LOSSY_HOLD.max(policy.put_release_after).max(policy.lease_ttl).max(self.standby.earlier_lease())
     }
 
     /// Makes it ready. `stale`: how long another master may still grant leases.
@@ -77,9 +84,7 @@ impl Preparation {
     /// # Errors
     /// The copy is damaged.
     pub fn run(self, now: Mono, stale: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
-        let policy = self.standby.policy();
-        let longest = LOSSY_HOLD.max(policy.put_release_after).max(policy.lease_ttl).max(self.standby.earlier_lease());
-        let hold = if self.lossy { longest } else { Duration::ZERO };
+        let hold = if self.lossy { self.hold() } else { Duration::ZERO };
         self.standby.activate_behind(now, hold, stale)
     }
 }
