@@ -41,7 +41,7 @@ pub enum HaAction {
     HoldChanges(bool),
     /// Forward all requests to this leader, which has taken over.
     Forward(MemberId),
-    /// The hand-over was not completed. Inform whoever has requested it.
+    /// The hand-over was not completed. Inform its callers.
     ReportHandOver(HandOverProblem),
     /// Follow again with the copy that is ready to serve, or is being made ready.
     Resume,

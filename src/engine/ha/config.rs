@@ -21,7 +21,7 @@ pub enum AckMode {
 pub enum NotInSyncPolicy {
     /// It waits for a master that is in sync.
     Wait,
-    /// It is promoted after this time. Acknowledged changes may be lost.
+    /// It is promoted after this time, and drops all objects.
     PromoteAfter(Duration),
 }
 

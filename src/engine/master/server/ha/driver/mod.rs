@@ -77,7 +77,7 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     copy_next: Option<CopyStep>,
     /// How far the copy that is being made ready has come, and how far it had come at the last look.
     progress: (Arc<AtomicU64>, u64),
-    /// Those who have requested the hand-over in progress.
+    /// The callers of the hand-over in progress.
     hand_over_requests: Vec<oneshot::Sender<Result<(), HandOverProblem>>>,
     /// The streams to this leader's standbys, and their RPC addresses.
     standbys: StandbyStreams<ReadHalf<StreamOf<E>>>,

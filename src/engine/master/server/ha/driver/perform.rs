@@ -85,7 +85,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.events.push_back(HaEvent::ChangesHeld { last });
     }
 
-    /// Informs those who have requested the hand-over.
+    /// Informs the callers of the hand-over.
     fn end_hand_over(&mut self, result: Result<(), HandOverProblem>) {
         if let Err(problem) = &result
             && !self.hand_over_requests.is_empty()
@@ -93,7 +93,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             tracing::warn!(%problem, "this master has not handed over");
         }
         for request in self.hand_over_requests.drain(..) {
-            // An error means that nobody waits any more.
+            // An error means that this caller does not wait any more.
             let _ = request.send(result);
         }
     }
