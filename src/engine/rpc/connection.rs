@@ -7,9 +7,7 @@
 //! larger requests keeps its buffer as long as it is active, if the budget has room.
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,44 +135,6 @@ struct BufferShare<'a> {
     bytes: usize,
 }
 
-/// The time for which a connection keeps large buffers. One timer lasts for many requests, because setting one for each costs more than
-/// a small batch.
-#[derive(Default)]
-struct KeptBuffers {
-    timer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Bytes were received since the timer was set.
-    is_used: bool,
-}
-
-impl KeptBuffers {
-    /// Reads the begin of a request. Returns `None` if nothing was received for one to two times [`KEEP_BUFFER_FOR`].
-    async fn read<E: Env>(
-        &mut self,
-        env: &E,
-        stream: &mut (impl AsyncRead + Unpin),
-        input: &mut BytesMut,
-    ) -> Option<io::Result<usize>> {
-        loop {
-            let timer = self.timer.get_or_insert_with(|| {
-                let env = env.clone();
-                Box::pin(async move { env.sleep(KEEP_BUFFER_FOR).await })
-            });
-            tokio::select! {
-                biased;
-                read = stream.read_buf(input) => {
-                    self.is_used = true;
-                    return Some(read);
-                }
-                () = timer => {}
-            }
-            self.timer = None;
-            if !std::mem::take(&mut self.is_used) {
-                return None;
-            }
-        }
-    }
-}
-
 /// A call that may take long.
 struct LongCall {
     method: Method,
@@ -192,13 +152,13 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     let mut input = BytesMut::with_capacity(BUFFER_BYTES);
     let mut output = Vec::new();
     let mut decode_errors = DecodeErrorThrottle::default();
-    let mut kept = KeptBuffers::default();
     // A buffer beyond BUFFER_BYTES has a share of a budget. A large request keeps it until it is processed, a large response until it is
     // written.
     let (mut share, mut answer_share) = (None::<BufferShare<'_>>, None);
     loop {
         let keeps_buffers = share.is_some() || output.capacity() > BUFFER_BYTES;
         let limit = match (input.is_empty(), shared.idle_timeout) {
+            (true, idle) if keeps_buffers => Some(idle.unwrap_or(KEEP_BUFFER_FOR).min(KEEP_BUFFER_FOR)),
             (true, idle) => idle,
             (false, idle) => Some(idle.unwrap_or(PROGRESS_DEADLINE).min(PROGRESS_DEADLINE)),
         };
@@ -207,16 +167,13 @@ pub(super) async fn serve<E: Env, S: RpcService>(
             input.reserve(BUFFER_BYTES);
         }
         let read = match limit {
-            None if keeps_buffers => match kept.read(&shared.env, &mut stream, &mut input).await {
-                Some(read) => read,
-                None => {
-                    (input, output, share) = (BytesMut::with_capacity(BUFFER_BYTES), Vec::new(), None);
-                    continue;
-                }
-            },
             None => stream.read_buf(&mut input).await,
             Some(limit) => match deadline(&shared.env, limit, stream.read_buf(&mut input)).await {
                 Ok(read) => read,
+                Err(_) if input.is_empty() && keeps_buffers => {
+                    (input, output, share) = (BytesMut::with_capacity(BUFFER_BYTES), Vec::new(), None);
+                    continue;
+                }
                 Err(_) if input.is_empty() => return,
                 Err(_) => return report_unfinished(&peer, input.len(), limit),
             },
