@@ -1,10 +1,7 @@
 //! One connection: reads requests, processes them in order and writes the responses.
 //!
-//! A small request needs no timer, lock or allocation. Any other incomplete request gets a buffer of its full size once a budget shared by
+//! A small request needs no timer, lock or allocation. An incomplete large request gets a buffer of its full size once a budget shared by
 //! all connections allows it. A long call ([`RpcService::is_long`]) runs on a separate thread.
-//!
-//! The memory of all connections is bounded: each has a buffer of [`BUFFER_BYTES`], and larger ones are counted. A connection that uses
-//! larger requests keeps its buffer as long as it is active, if the budget has room.
 
 use std::collections::HashSet;
 use std::io;
@@ -27,18 +24,13 @@ use crate::engine::wire::frame::{
 };
 use crate::engine::wire::{DecodeError, Method};
 
-/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls, across all connections. Further large
-/// messages wait.
-pub const UNFINISHED_BYTES_MAX: usize = 192 << 20;
-/// Budget in bytes for the buffers of medium requests, across all connections. Further ones wait. It is separate, so that large requests do
-/// not delay them.
-pub const MEDIUM_BYTES_MAX: usize = 64 << 20;
-/// Requests above this size are large, and those above [`BUFFER_BYTES`] medium.
+/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls, across all connections. Messages of up to
+/// [`SMALL_BYTES_MAX`] are not counted. Further large messages wait.
+pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
+/// Requests up to this size are not counted. Each connection may buffer this many bytes of an unfinished request.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Size of a connection's buffer without a share of a budget. Small requests fit into it.
-pub const BUFFER_BYTES: usize = 4 << 10;
 /// A peer that has sent part of a request must send more within this time: at least one byte of a small request, or [`PROGRESS_BYTES`] (or
-/// the rest) of any other.
+/// the rest) of a large one.
 pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
 /// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So even the largest request is complete, or dropped, after two
 /// minutes.
@@ -48,16 +40,14 @@ pub const LONG_CALLS_MAX: usize = 2;
 
 /// A server to which a connection is forwarded must accept it within this time.
 const FORWARD_DEADLINE: Duration = Duration::from_secs(1);
-/// Granularity of the budgets in bytes.
-const UNIT_BYTES: usize = 4 << 10;
+/// Granularity of the budget in bytes.
+const UNIT_BYTES: usize = 64 << 10;
 /// Responses are written once this many bytes are buffered, even if more requests are waiting.
 const WRITE_AT_BYTES: usize = 256 << 10;
 /// An output buffer that grew beyond this size for a large response is freed afterwards.
 const KEEP_BUFFER_BYTES: usize = 256 << 10;
-/// Minimum size of a buffer for medium requests, so that the next one is likely to fit.
-const MEDIUM_BUFFER_BYTES: usize = 16 << 10;
-/// Larger buffers than [`BUFFER_BYTES`] are freed after this time without a request.
-const KEEP_BUFFER_FOR: Duration = Duration::from_secs(1);
+/// Initial size of a connection's input buffer.
+const INPUT_BYTES: usize = 16 << 10;
 /// A peer that reads none of its responses for this long is disconnected.
 const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -72,8 +62,6 @@ pub(super) struct ConnectionShared<E, S> {
     pub stopping: watch::Receiver<bool>,
     /// Budget for large messages, in units of [`UNIT_BYTES`].
     pub unfinished: Semaphore,
-    /// Budget for the buffers of medium requests, in the same units.
-    pub medium: Semaphore,
     /// Limits long calls. `None` if connections have no threads (simulations); long calls are then processed like all others.
     pub long_calls: Option<Arc<Semaphore>>,
 }
@@ -87,31 +75,17 @@ impl<E, S> ConnectionShared<E, S> {
         stopping: watch::Receiver<bool>,
     ) -> ConnectionShared<E, S> {
         let unfinished = Semaphore::new(UNFINISHED_BYTES_MAX / UNIT_BYTES);
-        let medium = Semaphore::new(MEDIUM_BYTES_MAX / UNIT_BYTES);
         let long_calls = has_threads.then(|| Arc::new(Semaphore::new(LONG_CALLS_MAX)));
-        ConnectionShared { env, service, idle_timeout, stopping, unfinished, medium, long_calls }
+        ConnectionShared { env, service, idle_timeout, stopping, unfinished, long_calls }
     }
 }
 
 impl<E, S> ConnectionShared<E, S> {
-    /// Waits until the budget has room for a medium or large message. A message larger than the budget gets the whole budget.
+    /// Waits until the budget has room for a large message. A message larger than the budget gets the whole budget.
     async fn acquire_budget(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         let units = bytes.min(UNFINISHED_BYTES_MAX).div_ceil(UNIT_BYTES);
-        let budget = if bytes > SMALL_BYTES_MAX { &self.unfinished } else { &self.medium };
-        // The semaphores are never closed.
-        budget.acquire_many(u32::try_from(units).unwrap_or(u32::MAX)).await.ok()
-    }
-
-    /// Returns a share for a buffer, for a connection whose own one is too small to receive many requests at a time.
-    fn spare_buffer(&self) -> Option<BufferShare<'_>> {
-        let units = u32::try_from(MEDIUM_BUFFER_BYTES / UNIT_BYTES).unwrap_or(u32::MAX);
-        let permit = self.has_spare_buffers().then(|| self.medium.try_acquire_many(units).ok()).flatten()?;
-        Some(BufferShare { permit, bytes: MEDIUM_BUFFER_BYTES })
-    }
-
-    /// Whether connections without requests may keep the buffers of medium requests for a while.
-    fn has_spare_buffers(&self) -> bool {
-        self.medium.available_permits() >= MEDIUM_BYTES_MAX / UNIT_BYTES / 2
+        // The semaphore is never closed.
+        self.unfinished.acquire_many(u32::try_from(units).unwrap_or(u32::MAX)).await.ok()
     }
 }
 
@@ -119,20 +93,14 @@ impl<E, S> ConnectionShared<E, S> {
 enum NextStep {
     /// Read: no complete request is buffered.
     Read,
-    /// Read the rest of a medium or large request with this total size.
-    ReadWhole(usize),
+    /// Read the rest of a large request with this total size.
+    ReadLarge(usize),
     /// Write the buffered responses, then continue.
     Write,
     /// Run this call on a separate thread, then continue.
     RunLong(LongCall),
     /// Wait until a request for this method can be processed, then continue.
     Wait(Method),
-}
-
-/// A share of a budget, for a buffer of `bytes`.
-struct BufferShare<'a> {
-    permit: SemaphorePermit<'a>,
-    bytes: usize,
 }
 
 /// A call that may take long.
@@ -149,62 +117,38 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     peer: String,
     _guard: impl Send,
 ) {
-    let mut input = BytesMut::with_capacity(BUFFER_BYTES);
+    let mut input = BytesMut::with_capacity(INPUT_BYTES);
     let mut output = Vec::new();
     let mut decode_errors = DecodeErrorThrottle::default();
-    // A buffer beyond BUFFER_BYTES has a share of a budget. A large request keeps it until it is processed, a large response until it is
-    // written.
-    let (mut share, mut answer_share) = (None::<BufferShare<'_>>, None);
+    // A large request keeps its budget share until it is processed, a large response until it is written.
+    let (mut share, mut answer_share) = (None, None);
     loop {
-        let keeps_buffers = share.is_some() || output.capacity() > BUFFER_BYTES;
-        let limit = match (input.is_empty(), shared.idle_timeout) {
-            (true, idle) if keeps_buffers => Some(idle.unwrap_or(KEEP_BUFFER_FOR).min(KEEP_BUFFER_FOR)),
-            (true, idle) => idle,
-            (false, idle) => Some(idle.unwrap_or(PROGRESS_DEADLINE).min(PROGRESS_DEADLINE)),
-        };
-        if input.is_empty() {
-            // Uses the whole buffer again, instead of what is left behind the last request.
-            input.reserve(BUFFER_BYTES);
-        }
-        let read = match limit {
-            None => stream.read_buf(&mut input).await,
-            Some(limit) => match deadline(&shared.env, limit, stream.read_buf(&mut input)).await {
-                Ok(read) => read,
-                Err(_) if input.is_empty() && keeps_buffers => {
-                    (input, output, share) = (BytesMut::with_capacity(BUFFER_BYTES), Vec::new(), None);
-                    continue;
+        let read = match (input.is_empty(), shared.idle_timeout) {
+            (true, None) => stream.read_buf(&mut input).await,
+            (true, Some(limit)) => deadline(&shared.env, limit, stream.read_buf(&mut input)).await.unwrap_or(Ok(0)),
+            (false, idle) => {
+                let limit = idle.unwrap_or(PROGRESS_DEADLINE).min(PROGRESS_DEADLINE);
+                match deadline(&shared.env, limit, stream.read_buf(&mut input)).await {
+                    Ok(read) => read,
+                    Err(_) => return report_unfinished(&peer, input.len(), limit),
                 }
-                Err(_) if input.is_empty() => return,
-                Err(_) => return report_unfinished(&peer, input.len(), limit),
-            },
+            }
         };
         if !matches!(read, Ok(1..)) {
             return;
-        }
-        if share.is_none()
-            && input.len() == input.capacity()
-            && let Some(spare) = shared.spare_buffer()
-        {
-            input = with_capacity(&input, spare.bytes);
-            share = Some(spare);
         }
         loop {
             let (next, receipt) = match answer_buffered(&shared, &mut input, &mut output, &mut decode_errors, &peer) {
                 Ok(answered) => answered,
                 Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
             };
-            if let Some(held) = &share {
-                let is_long = matches!(next, NextStep::RunLong(_));
-                let keeps = match next {
-                    NextStep::ReadWhole(whole) => whole <= held.bytes,
-                    _ => held.bytes <= SMALL_BYTES_MAX && shared.has_spare_buffers() || input.len() > BUFFER_BYTES,
-                };
-                if is_long || !keeps {
-                    input = with_capacity(&input, BUFFER_BYTES);
-                    // A long call has its own copy of the body, so it keeps its share of the budget.
-                    if !is_long {
-                        share = None;
-                    }
+            if share.is_some() {
+                let mut small = BytesMut::with_capacity(INPUT_BYTES);
+                small.extend_from_slice(&input);
+                input = small;
+                // A long call has its own copy of the body, so it keeps its share of the budget.
+                if !matches!(next, NextStep::RunLong(_)) {
+                    share = None;
                 }
             }
             // The calls may have changed the state even if this connection ends here.
@@ -227,20 +171,10 @@ pub(super) async fn serve<E: Env, S: RpcService>(
             }
             match next {
                 NextStep::Read => break,
-                NextStep::ReadWhole(whole) => {
-                    // A connection that waits for a share of a budget has no other one: see above.
-                    let held = match share.take() {
-                        Some(held) => held,
-                        None => match shared.acquire_budget(whole.max(MEDIUM_BUFFER_BYTES)).await {
-                            Some(permit) => BufferShare { permit, bytes: whole.max(MEDIUM_BUFFER_BYTES) },
-                            None => return,
-                        },
-                    };
-                    if input.capacity() < whole {
-                        input = with_capacity(&input, held.bytes);
-                    }
-                    share = Some(held);
-                    match read_whole(&shared.env, &mut stream, &mut input, whole).await {
+                NextStep::ReadLarge(whole) => {
+                    let Some(permit) = shared.acquire_budget(whole).await else { return };
+                    share = Some(permit);
+                    match read_large(&shared.env, &mut stream, &mut input, whole).await {
                         Ok(true) => {}
                         Ok(false) => return report_unfinished(&peer, input.len(), PROGRESS_DEADLINE),
                         Err(_) => return,
@@ -261,7 +195,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                 NextStep::RunLong(call) => {
                     let method = call.method;
                     let answered = tokio::select! {
-                        answered = run_long_call(&shared, call, peer.clone(), share.take().map(|held| held.permit)) => answered,
+                        answered = run_long_call(&shared, call, peer.clone(), share.take()) => answered,
                         () = wait_for_close(&mut stream, &mut input) => return,
                     };
                     let Some((answer, decode_error, permit)) = answered else { return };
@@ -290,20 +224,16 @@ fn report_unfinished(peer: &str, bytes: usize, limit: Duration) {
     tracing::warn!(%peer, bytes, ?limit, "connection closed: the rest of a request did not arrive in time");
 }
 
-/// Copies the received bytes into a buffer of at least this size.
-fn with_capacity(input: &BytesMut, bytes: usize) -> BytesMut {
-    let mut buffer = BytesMut::with_capacity(bytes.max(input.len()));
-    buffer.extend_from_slice(input);
-    buffer
-}
-
-/// Reads until `input`, which has room for them, contains `whole` bytes. Returns false if the peer is too slow.
-async fn read_whole<E: Env>(
+/// Reads until `input` contains `whole` bytes, in a buffer of exactly that size. Returns false if the peer is too slow.
+async fn read_large<E: Env>(
     env: &E,
     stream: &mut (impl AsyncRead + Unpin),
     input: &mut BytesMut,
     whole: usize,
 ) -> io::Result<bool> {
+    let mut large = BytesMut::with_capacity(whole);
+    large.extend_from_slice(input);
+    *input = large;
     while input.len() < whole {
         let step = whole.min(input.len() + PROGRESS_BYTES);
         let grow = async {
@@ -360,7 +290,7 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
 /// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond this limit, closing the
 /// connection is no longer detected.
 async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) {
-    while input.len() < BUFFER_BYTES {
+    while input.len() < INPUT_BYTES {
         if !matches!(stream.read_buf(input).await, Ok(1..)) {
             return;
         }
@@ -383,12 +313,10 @@ fn answer_buffered<E: Env, S: RpcService>(
         let length = header.length as usize;
         let whole = REQUEST_HEADER_BYTES + length + header.attachment as usize;
         if input.len() < whole {
-            if whole > BUFFER_BYTES {
-                return Ok((NextStep::ReadWhole(whole), receipt));
+            if whole > SMALL_BYTES_MAX {
+                return Ok((NextStep::ReadLarge(whole), receipt));
             }
-            if input.capacity() < whole {
-                *input = with_capacity(input, BUFFER_BYTES);
-            }
+            input.reserve(whole - input.len());
             return Ok((NextStep::Read, receipt));
         }
         let body = &input[REQUEST_HEADER_BYTES..REQUEST_HEADER_BYTES + length];
@@ -466,15 +394,13 @@ impl DecodeErrorThrottle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::base::{Mono, Unix};
-    use crate::engine::env::{Listener, RealEnv};
+    use crate::engine::env::RealEnv;
     use crate::engine::rpc::CommitWait;
     use crate::engine::wire::pack::DecodeFault;
     use std::pin::pin;
     use std::sync::Mutex;
-    use tokio::sync::Notify;
 
-    const ANSWER_BYTES: usize = 3 * SMALL_BYTES_MAX;
+    const ANSWER_BYTES: usize = 3 * UNIT_BYTES;
 
     /// Returns responses of [`ANSWER_BYTES`] bytes.
     struct LargeAnswers;
@@ -501,35 +427,6 @@ mod tests {
         fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
             self.committed.lock().unwrap().push(receipt);
             None
-        }
-    }
-
-    /// The real environment, in which connections become idle when a test says so.
-    #[derive(Clone, Default)]
-    struct IdleEnv {
-        real: RealEnv,
-        idle: Arc<Notify>,
-    }
-
-    impl Env for IdleEnv {
-        type Net = <RealEnv as Env>::Net;
-        fn net(&self) -> &Self::Net {
-            self.real.net()
-        }
-        fn now(&self) -> Mono {
-            self.real.now()
-        }
-        fn unix(&self) -> Unix {
-            self.real.unix()
-        }
-        async fn sleep(&self, duration: Duration) {
-            match duration {
-                KEEP_BUFFER_FOR => self.idle.notified().await,
-                _ => self.real.sleep(duration).await,
-            }
-        }
-        fn rng(&self) -> u64 {
-            self.real.rng()
         }
     }
 
@@ -563,39 +460,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_idle_connection_gives_its_buffer_back() {
-        let (env, service) = (IdleEnv::default(), Arc::new(NumberedChanges::default()));
-        let (_stop, stopping) = watch::channel(false);
-        let shared = Arc::new(ConnectionShared::new(env.clone(), service, None, false, stopping));
-        let mut listener = env.net().listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
-        let mut client = env.net().connect(&HostPort::new("127.0.0.1", listener.port())).await.unwrap();
-        let (stream, peer) = listener.accept().await.unwrap();
-        let serving = tokio::spawn(serve(Arc::clone(&shared), stream, peer, ()));
-        let all = MEDIUM_BYTES_MAX / UNIT_BYTES;
-        let mut answer = [0; 16];
-        for round in 0..2 {
-            client.write_all(&request(Method::PutEnd, &[1; 10_000])).await.unwrap();
-            client.read_exact(&mut answer).await.unwrap();
-            let held = all - shared.medium.available_permits();
-            assert_eq!(held, MEDIUM_BUFFER_BYTES / UNIT_BYTES, "kept while the connection is active, round {round}");
-        }
-        env.idle.notify_one();
-        while shared.medium.available_permits() < all {
-            tokio::task::yield_now().await;
-        }
-        client.write_all(&request(Method::PutEnd, &[1])).await.unwrap();
-        client.read_exact(&mut answer).await.unwrap();
-        assert_eq!(shared.medium.available_permits(), all, "a small request needs no share");
-        drop(client);
-        serving.await.unwrap();
-    }
-
-    #[tokio::test]
     async fn large_answers_to_long_calls_share_the_budget() {
         let (_stop, stopping) = watch::channel(false);
         let shared = ConnectionShared::new(RealEnv::new(), Arc::new(LargeAnswers), None, true, stopping);
         // The budget is large enough for one response, but not for two.
-        shared.unfinished.forget_permits((UNFINISHED_BYTES_MAX - 2 * ANSWER_BYTES) / UNIT_BYTES);
+        shared.unfinished.forget_permits(UNFINISHED_BYTES_MAX / UNIT_BYTES - 6);
         let ask = || {
             run_long_call(
                 &shared,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mcctl::engine::base::{HostPort, Mono};
 use mcctl::engine::env::Env;
-use mcctl::engine::rpc::connection::{BUFFER_BYTES, MEDIUM_BYTES_MAX, SMALL_BYTES_MAX, UNFINISHED_BYTES_MAX};
+use mcctl::engine::rpc::connection::{SMALL_BYTES_MAX, UNFINISHED_BYTES_MAX};
 use mcctl::engine::rpc::{CallError, RpcClient, RpcServer, ServerConfig, Timeouts};
 use mcctl::engine::wire::frame::RequestHeader;
 use mcctl::engine::wire::{MasterCalls, Method};
@@ -147,40 +147,6 @@ fn large_requests_share_a_budget_and_small_ones_need_none() {
         });
         assert!(answered > 0, "answered once the others are dropped");
         assert!((25..=31).contains(&env.now().since(began).as_secs()));
-        Ok(())
-    });
-    sim.run().unwrap();
-}
-
-#[test]
-fn requests_above_a_connections_own_buffer_are_counted() {
-    let mut sim = simulation(11);
-    sim.client("client", async {
-        let env = SimEnv::new(6);
-        let mut unfinished = Vec::new();
-        for _ in 0..MEDIUM_BYTES_MAX / SMALL_BYTES_MAX {
-            let mut stream = TcpStream::connect(("master", 50051)).await?;
-            stream.write_all(&header(u32::try_from(SMALL_BYTES_MAX - 20).unwrap())).await?;
-            unfinished.push(stream);
-        }
-        env.sleep(Duration::from_secs(1)).await;
-        // Each request arrives in two parts, so that the server has to buffer the first one.
-        let request = async |length: usize| {
-            let mut stream = TcpStream::connect(("master", 50051)).await.unwrap();
-            stream.write_all(&header(u32::try_from(length).unwrap())).await.unwrap();
-            env.sleep(Duration::from_secs(1)).await;
-            stream.write_all(&vec![0; length]).await.unwrap();
-            wait_for_answer(&env, &mut stream).await
-        };
-        let (small, large) = (BUFFER_BYTES - 20, 2 * SMALL_BYTES_MAX);
-        for length in [small, large] {
-            let (after, answered) = request(length).await;
-            assert!(after < Duration::from_secs(1) && answered > 0, "{length} bytes");
-        }
-        let (after, answered) = request(BUFFER_BYTES).await;
-        assert!(answered > 0 && after > Duration::from_secs(20), "answered once the others are dropped");
-        let (after, answered) = request(BUFFER_BYTES).await;
-        assert!(answered > 0 && after < Duration::from_secs(1), "their shares are free again");
         Ok(())
     });
     sim.run().unwrap();
