@@ -23,14 +23,13 @@ impl HaCore {
             return self.actions.push(HaAction::ReportHandOver(HandOverProblem::NotLeading));
         };
         if let Some(hand_over) = &mut leader.hand_over {
-            hand_over.is_final |= is_ending && !is_planted(HaMistake::CancelledAtEnd);
+            hand_over.is_final |= is_ending;
             return;
         }
         let Some(to) = leader.replicas.best() else {
             return self.actions.push(HaAction::ReportHandOver(HandOverProblem::NoStandby));
         };
-        let is_final = is_ending && !is_planted(HaMistake::CancelledAtEnd);
-        leader.hand_over = Some(HandOver { to, last: 0, since: now, step: HandOverStep::Holding, is_final });
+        leader.hand_over = Some(HandOver { to, last: 0, since: now, step: HandOverStep::Holding, is_final: is_ending });
         self.actions.push(HaAction::HoldChanges(true));
     }
 

@@ -23,8 +23,6 @@ pub enum HaMistake {
     AcknowledgedBeforeStored,
     /// A copy that may lack changes keeps its objects when it is promoted.
     LossyObjectsKept,
-    /// A process that is about to end cancels a hand-over that takes long.
-    CancelledAtEnd,
     /// With asynchronous acknowledgements, a response to a change does not wait for the standby that takes over.
     HandOverNotAwaited,
     /// With asynchronous acknowledgements, a hand-over does not wait for the other standbys in the sync record.
