@@ -5,7 +5,6 @@ use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage};
 use crate::engine::ha::config::AckMode;
 use crate::engine::ha::followership::CandidateStep;
 use crate::engine::ha::member::MemberId;
-use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::SyncRecord;
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
 
@@ -201,9 +200,7 @@ impl HaCore {
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
         // Each creation of the key changes the sync record. So while the record is the same, the key did not exist.
         let revision = seen.sync_revision();
-        let before = follower
-            .absent_since
-            .filter(|_| follower.absent_revision == revision || is_planted(HaMistake::AbsenceCountedOn));
+        let before = follower.absent_since.filter(|_| follower.absent_revision == revision);
         follower.absent_since = seen.leader.is_none().then(|| before.unwrap_or(now));
         follower.absent_revision = revision;
         let address = self.me.rpc.to_string();

@@ -15,8 +15,6 @@ pub enum HaMistake {
     KeyOverwritten,
     /// A proof counts from the time at which its confirmation was received.
     MeasuredFromReceipt,
-    /// The time without a leader is counted on, although a master has led meanwhile.
-    AbsenceCountedOn,
     /// A standby that does not acknowledge is no longer waited for, but stays in the sync record.
     SyncFlagKept,
     /// A standby acknowledges changes that its data directory does not have yet.
