@@ -58,13 +58,10 @@ impl HaCore {
         }
         let is_overwriting = is_planted(HaMistake::KeyOverwritten) && follower.promised_until != Mono::ZERO;
         let Some(since) = follower.absent_since.or(is_overwriting.then_some(now)) else { return };
-        let is_record_awaited = self.sync_record().is_none()
-            && now.since(since) < NO_RECORD_PAUSE
-            && !is_planted(HaMistake::KeyOverwritten);
         let has_handed_over = self.sync_record().is_some_and(|sync| sync.handed_over);
         if is_electable && is_led && !has_handed_over {
             self.recreate(now, since);
-        } else if is_electable && !is_bound && !is_record_awaited {
+        } else if is_electable && !is_bound && !self.is_record_awaited(now) {
             self.prepare(now, !self.is_complete());
         } else if let NotInSyncPolicy::PromoteAfter(pause) = self.not_in_sync_policy()
             && (now.since(since) >= pause || self.is_last_copy_gone())
@@ -77,12 +74,17 @@ impl HaCore {
     /// Stands for election with a copy that is ready. If the leader ended before a hand-over was completed, or the records are
     /// gone, the copy may lack changes by now.
     fn stand(&mut self, now: Mono, lossy: bool) {
-        let RoleState::Standby(follower) = &self.role else { return };
-        let is_absence_short = follower.absent_since.is_some_and(|since| now.since(since) < NO_RECORD_PAUSE);
-        if self.sync_record().is_none() && is_absence_short && !is_planted(HaMistake::KeyOverwritten) {
+        if self.is_record_awaited(now) {
             return;
         }
         if lossy || self.is_complete() { self.elect(now, lossy) } else { self.prepare(now, true) }
+    }
+
+    /// Whether a leader may be alive whose records etcd has lost, and which creates them again.
+    fn is_record_awaited(&self, now: Mono) -> bool {
+        let RoleState::Standby(follower) = &self.role else { return false };
+        let is_absence_short = follower.absent_since.is_some_and(|since| now.since(since) < NO_RECORD_PAUSE);
+        self.sync_record().is_none() && is_absence_short && !is_planted(HaMistake::KeyOverwritten)
     }
 
     /// Another master was elected, so this one follows it. A copy without its objects is of no use for that.
@@ -145,11 +147,10 @@ impl HaCore {
     fn elect(&mut self, now: Mono, lossy: bool) {
         let Some(lease) = self.lease.id else { return };
         let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
+        let RoleState::Standby(follower) = &self.role else { return };
+        let mut sync = self.own_record(follower.applied);
         let RoleState::Standby(follower) = &mut self.role else { return };
         follower.step = CandidateStep::Electing { lossy, sent: now, expected_sync };
-        let when_not_in_sync = Some(self.config.not_in_sync);
-        let ack = Some(self.config.ack);
-        let mut sync = SyncRecord { when_not_in_sync, ack, ..SyncRecord::alone(&self.me, follower.applied) };
         if let Some((before, _)) = self.seen.as_ref().and_then(|seen| seen.sync.as_ref()).filter(|_| !lossy) {
             // The other standbys still have everything. Changes wait for them until they follow, or are removed from
             // the record.

@@ -55,7 +55,7 @@ pub struct SyncRecord {
     /// When the leader sends responses. `None`: written by a release that does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack: Option<AckMode>,
-    /// The leader has handed over: it answers nothing any more, and all listed copies have its last change.
+    /// The leader has handed over: it no longer answers, and all listed copies have its last change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub handed_over: bool,
 }

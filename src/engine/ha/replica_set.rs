@@ -135,14 +135,14 @@ impl ReplicaSet {
     }
 
     /// Marks the required standbys that have not acknowledged for `timeout`, although they lack changes: `appended` is the
-    /// leader's last one. A standby that has everything stays in the sync record, so that it can be elected, unless it is gone and
-    /// another one is there. So does `successor`, which takes over.
+    /// leader's last one. A standby that has everything stays in the sync record, so that it can be elected, unless it is disconnected
+    /// and another one in sync is connected. So does `successor`, which takes over.
     pub fn expire(&mut self, now: Mono, timeout: Duration, appended: u64, successor: Option<MemberId>) {
-        let is_any_there = self.members.values().any(|replica| replica.is_connected && replica.is_in_sync());
+        let is_any_connected = self.members.values().any(|replica| replica.is_connected && replica.is_in_sync());
         for (id, replica) in &mut self.members {
             let lacks_changes = replica.acked < appended
                 || matches!(replica.phase, ReplicaPhase::Joining { .. })
-                || !replica.is_connected && is_any_there;
+                || !replica.is_connected && is_any_connected;
             let is_late = now.since(replica.progress_at) >= timeout && Some(*id) != successor;
             if replica.is_required() && lacks_changes && is_late {
                 replica.phase = ReplicaPhase::Leaving;

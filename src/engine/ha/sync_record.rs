@@ -9,11 +9,16 @@ use crate::engine::ha::record::{ElectionTxn, SyncRecord, SyncTxn, TxnOutcome};
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RETRY_PAUSE, RoleState};
 
 impl HaCore {
+    /// The record of this master as a leader without standbys, whose last change is number `last`.
+    pub(super) fn own_record(&self, last: u64) -> SyncRecord {
+        let when_not_in_sync = Some(self.config.not_in_sync);
+        SyncRecord { when_not_in_sync, ack: Some(self.config.ack), ..SyncRecord::alone(&self.me, last) }
+    }
+
+    /// The record of this leader with these standbys in sync.
     pub(super) fn record(&self, leader: &Leader, in_sync: Vec<MemberId>) -> SyncRecord {
         let alone_since = in_sync.is_empty().then(|| leader.alone_since.unwrap_or(leader.appended));
-        let when_not_in_sync = Some(self.config.not_in_sync);
-        let ack = Some(self.config.ack);
-        SyncRecord { in_sync, alone_since, when_not_in_sync, ack, ..SyncRecord::alone(&self.me, 0) }
+        SyncRecord { in_sync, alone_since, ..self.own_record(0) }
     }
 
     /// Writes the sync record, if it must change and can be written now.

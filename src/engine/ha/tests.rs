@@ -443,11 +443,7 @@ fn a_leader_binds_the_key_that_a_standby_created_again_to_its_own_lease() {
         sync: Some((SyncRecord::alone(&member(1), 0), 6)),
     };
     master.handle(at(500), HaEvent::Observed { sent: at(499), seen: seen(77) });
-    let bound = master.take_actions().into_iter().find_map(|action| match action {
-        HaAction::WriteSync(txn) => Some(txn),
-        _ => None,
-    });
-    let txn = bound.expect("a write of the sync record");
+    let txn = sync_write(&mut master).expect("a write of the sync record");
     assert_eq!(txn.lease, Some(1));
     assert!(master.core.fence() <= at(500), "the standby's lease proves nothing");
     master.handle(at(501), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(7) });
@@ -488,18 +484,7 @@ fn a_hand_over_ends_with_its_stream() {
 #[test]
 fn a_successor_needs_all_changes_and_with_async_all_that_can_be_elected() {
     for ack in [AckMode::Sync, AckMode::Async] {
-        let mut master = restarted(HaConfig { ack, ..HaConfig::default() });
-        master.win(5);
-        for id in [2, 3] {
-            master.handle(at(430), HaEvent::StandbyConnected { id: MemberId(id), applied: 0 });
-            master.receive(id, HaMessage::Ack(StandbyAck { applied: 0, ..StandbyAck::default() }));
-            let written = master.take_actions().into_iter().find_map(|action| match action {
-                HaAction::WriteSync(txn) => Some(txn),
-                _ => None,
-            });
-            let txn = written.expect("the standby is added");
-            master.handle(at(440), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(5 + id) });
-        }
+        let mut master = with_standbys(ack);
         master.handle(at(450), HaEvent::StepDown { is_ending: false });
         master.handle(at(460), HaEvent::ChangesHeld { last: 7 });
         let take_over = HaAction::Send(MemberId(3), HaMessage::TakeOver { last: 7 });

@@ -86,7 +86,7 @@ impl LogWriter {
     ) -> Result<LogWriter, JournalError> {
         assert!(LOG_FILE_BYTES.contains(&config.file_bytes), "log files of {} bytes", config.file_bytes);
         let (last, current) = (header.durable, LogFile::create(&*storage, &header)?);
-        // The header states that the frames up to `last` are durable, so the mark of an earlier process is not needed any more.
+        // The header states that the frames up to `last` are durable, so the mark of an earlier process is no longer needed.
         let mark = FlushedMark::create(&*storage, header.directory, header.boot)?;
         let files = LogFiles::new(current, older, mark);
         let room = AtomicU64::new(files.room());

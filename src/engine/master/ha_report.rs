@@ -71,7 +71,7 @@ pub(super) fn ha_exposition(ha: &HaView) -> String {
     out.counter("mcctl_ha_promotions_total", "Times that this process began to lead", ha.promotions);
     out.counter(
         "mcctl_ha_dropped_objects_total",
-        "Objects that this process dropped when it began to lead with a copy that may have lacked changes",
+        "Objects that this process dropped at promotions, because its copy may have lacked changes",
         ha.dropped_objects,
     );
     out.counter(

@@ -54,7 +54,7 @@ impl<E: Env> MasterShared<E> {
                     }
                 }
                 match self.current_log().filter(|log| !is_read(method) && !log.has_room()) {
-                    // A log that ends, because this master does not lead any more, ends the wait as well.
+                    // The wait also ends with the log, when this master no longer leads.
                     Some(log) => log.wait_for_room(&self.env).await,
                     None => return Admitted::Proceed,
                 }

@@ -89,7 +89,7 @@ impl LogRoom {
         self.busy_since.store(now.0, Ordering::Release);
     }
 
-    /// The log thread does not use the disk any more.
+    /// The log thread no longer uses the disk.
     pub fn end_work(&self) {
         self.busy_since.store(NEVER, Ordering::Release);
     }

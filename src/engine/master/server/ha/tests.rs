@@ -37,7 +37,7 @@ pub(in crate::engine::master::server::ha) struct HaProbe {
     pub stage: HaStage,
     /// The last change that this copy has acknowledged, over any stream.
     pub acknowledged: u64,
-    /// Number of times that it began to lead with a copy that may have lacked changes.
+    /// Number of its promotions with a copy that may have lacked changes.
     pub lossy_promotions: u64,
     /// The stages since they were last taken.
     stages: Vec<HaStage>,

@@ -219,7 +219,7 @@ fn the_ticker_waits_for_room_and_gives_clients_the_time_of_the_wait() {
     for _ in 0..40 {
         advance(&shared, &clock, 2_000);
     }
-    assert!(log_permits_tick(&shared) && !tick(), "the client does not call any more");
+    assert!(log_permits_tick(&shared) && !tick(), "the client no longer calls");
 }
 
 /// The same over connections, with the threads of the server.
@@ -238,7 +238,7 @@ async fn a_server_on_a_stalled_disk_answers_reads_and_delays_puts() {
         master_calls::<RealEnv>(env.clone(), at, PATIENCE)
     };
     let (reads, changes): (_, crate::engine::wire::MasterCalls<RpcClient<RealEnv>>) = (client(), client());
-    // A disk that does not complete a sync any more.
+    // A disk that completes no sync from now on.
     disk.hold_syncs(true);
     let count = fill(&shared);
     let put = tokio::spawn(async move {

@@ -93,7 +93,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             tracing::warn!(%problem, "this master has not handed over");
         }
         for request in self.hand_over_requests.drain(..) {
-            // An error means that this caller does not wait any more.
+            // An error means that this caller no longer waits.
             let _ = request.send(result);
         }
     }

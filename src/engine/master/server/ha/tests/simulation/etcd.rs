@@ -83,10 +83,15 @@ impl SimEtcd {
         TxnOutcome::Done(self.revision)
     }
 
+    /// Whether the key has this view and address, and the sync record this revision.
+    fn is_unchanged(&self, view: u64, address: &str, expected_sync: u64) -> bool {
+        let is_leader = self.key.as_ref().is_some_and(|key| key.view == view && key.address == address);
+        is_leader && self.observation().sync_revision() == expected_sync
+    }
+
     /// Writes the sync record, if the key is that of the transaction and the record is unchanged.
     pub fn write_sync(&mut self, txn: &SyncTxn) -> TxnOutcome {
-        let is_leader = self.key.as_ref().is_some_and(|key| (key.view, &key.address) == (txn.view, &txn.address));
-        if !is_leader || self.observation().sync_revision() != txn.expected_sync {
+        if !self.is_unchanged(txn.view, &txn.address, txn.expected_sync) {
             return TxnOutcome::Refused;
         }
         if let Some(lease) = txn.lease {
@@ -103,8 +108,7 @@ impl SimEtcd {
 
     /// Deletes the key and writes the sync record, if the key is that of the transaction and the record is unchanged.
     pub fn delete_key(&mut self, txn: &HandOverTxn) -> TxnOutcome {
-        let is_leader = self.key.as_ref().is_some_and(|key| (key.view, &key.address) == (txn.view, &txn.address));
-        if !is_leader || self.observation().sync_revision() != txn.expected_sync {
+        if !self.is_unchanged(txn.view, &txn.address, txn.expected_sync) {
             return TxnOutcome::Refused;
         }
         self.writes += 1;

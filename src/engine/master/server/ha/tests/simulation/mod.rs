@@ -6,9 +6,15 @@
 //! without them); the requests of `EtcdElection` over HTTP; the threads for the log and for snapshots, whose steps run one at a time here;
 //! the start and the end of `MasterServer`.
 //!
-//! Clients put, read and remove keys. Nodes crash, pause and are cut off from each other and from etcd, and etcd
-//! crashes. Checked: an acknowledged put is readable at the end, with its bytes; no read within its lease returns
-//! another key's bytes; no master answers after one that was elected later has answered; and service resumes.
+//! Clients put, read and remove keys. Nodes crash, pause, hand over, end and are cut off from each other and from etcd, and etcd
+//! crashes. A seed chooses the mode of acknowledgement, the policy for copies that are not in sync, data directories, and how long it
+//! takes to make a copy ready. Checked:
+//!
+//! * an acknowledged put is readable at the end, with its bytes, unless a copy that may lack changes was promoted since;
+//! * no read within its lease returns another key's bytes, also after such a promotion;
+//! * such a promotion does not happen with `wait` and `sync`;
+//! * two masters can never answer at the same moment, and none answers after one that was elected later has answered;
+//! * after some time without faults, all standbys are in sync, a hand-over succeeds, and puts succeed.
 
 mod client;
 mod election;
