@@ -64,7 +64,8 @@ impl HaCore {
         } else if is_electable && !is_bound && !self.is_record_awaited(now) {
             self.prepare(now, !self.is_complete());
         } else if let NotInSyncPolicy::PromoteAfter(pause) = self.not_in_sync_policy()
-            && (now.since(since) >= pause || self.is_last_copy_gone())
+            // A standby that is cut off from etcd does not know whether a master leads.
+            && (self.seen_at.since(since) >= pause || self.is_last_copy_gone())
             && !is_led
         {
             self.prepare(now, true);
@@ -94,6 +95,7 @@ impl HaCore {
             CandidateStep::Prepared { lossy: true, .. } | CandidateStep::Electing { lossy: true, .. } => {
                 self.discard(DiscardReason::Outdated);
             }
+            _ if is_planted(HaMistake::CopyNotKept) => self.discard(DiscardReason::Outdated),
             _ => self.resume(),
         }
     }

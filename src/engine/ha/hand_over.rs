@@ -16,6 +16,9 @@ use crate::engine::ha::state::{HaCore, RoleState};
 /// answer to a ping.
 pub(super) const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(1500);
 
+/// A successor that is connected gets the time for a second request to etcd. It repeats a request after a second.
+pub(super) const RELEASED_TIMEOUT: Duration = Duration::from_secs(3);
+
 impl HaCore {
     /// Begins to hand over to a standby in sync, if there is one.
     pub(super) fn step_down(&mut self, now: Mono, is_ending: bool) {
@@ -146,23 +149,27 @@ impl HaCore {
         let is_late = now.since(hand_over.since) >= HAND_OVER_TIMEOUT;
         let is_waiting = matches!(hand_over.step, HandOverStep::Releasing | HandOverStep::Released);
         if is_waiting && is_late && hand_over.is_final {
+            // Without its successor, only this master can create the key. Its other standbys then join, or are in sync already.
+            hand_over.is_final &= !is_gone || hand_over.step != HandOverStep::Released;
             return self.actions.push(HaAction::ReportHandOver(HandOverProblem::NoProgress(HAND_OVER_TIMEOUT)));
         }
         if !matches!(hand_over.step, HandOverStep::Preparing | HandOverStep::Ready) || !is_gone && !is_late {
             return self.delete_key(now);
         }
-        let problem =
-            if is_gone { HandOverProblem::StandbyGone } else { HandOverProblem::NoProgress(HAND_OVER_TIMEOUT) };
-        if !hand_over.is_final {
-            return self.cancel_hand_over(now, problem);
+        if !is_gone && hand_over.is_final {
+            self.actions.push(HaAction::ReportHandOver(HandOverProblem::NoProgress(HAND_OVER_TIMEOUT)));
+            return self.delete_key(now);
         }
-        if is_gone && let Some(other) = leader.replicas.best().filter(|other| *other != hand_over.to) {
+        let other = leader.replicas.best().filter(|other| *other != hand_over.to);
+        if let Some(other) = other.filter(|_| hand_over.is_final) {
             (hand_over.to, hand_over.since, hand_over.step) = (other, now, HandOverStep::Preparing);
             let take_over = HaMessage::TakeOver { last: hand_over.last };
             return self.actions.push(HaAction::Send(other, take_over));
         }
-        self.actions.push(HaAction::ReportHandOver(problem));
-        self.delete_key(now);
+        // Also if the process ends. Standbys can join only a master that leads.
+        let problem =
+            if is_gone { HandOverProblem::StandbyGone } else { HandOverProblem::NoProgress(HAND_OVER_TIMEOUT) };
+        self.cancel_hand_over(now, problem);
     }
 
     /// This master keeps leading. The standby's copy may be ready to serve. It follows again when it has connected again.

@@ -25,6 +25,16 @@ pub enum HaMistake {
     HandOverNotAwaited,
     /// With asynchronous acknowledgements, a hand-over does not wait for the other standbys in the sync record.
     ListedNotAwaited,
+    /// A candidate that is not elected discards its copy.
+    CopyNotKept,
+    /// A standby that has left the sync record is not added again.
+    NotAddedAgain,
+    /// A leader does not create its expired key again.
+    KeyNotCreatedAgain,
+    /// The memory of a write that was displaced is free at once.
+    QuarantineSkipped,
+    /// A client completes the write of another one.
+    WriterNotCompared,
 }
 
 #[cfg(test)]

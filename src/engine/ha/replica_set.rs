@@ -161,6 +161,7 @@ impl ReplicaSet {
         for (id, replica) in &mut self.members {
             if replica.phase == ReplicaPhase::Leaving && !listed.contains(id) {
                 replica.phase = ReplicaPhase::Following;
+                replica.is_leaving |= is_planted(HaMistake::NotAddedAgain);
             }
         }
         self.members.retain(|_, replica| replica.is_connected || replica.is_required());

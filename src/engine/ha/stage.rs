@@ -62,6 +62,17 @@ impl HaCore {
         }
     }
 
+    /// Whether this master drops the objects of its copy, or has dropped them.
+    pub fn is_dropping(&self) -> bool {
+        let RoleState::Standby(follower) = &self.role else { return false };
+        matches!(
+            follower.step,
+            CandidateStep::Preparing { lossy: true, .. }
+                | CandidateStep::Prepared { lossy: true, .. }
+                | CandidateStep::Electing { lossy: true, .. }
+        )
+    }
+
     /// The stage of this master.
     pub fn stage(&self) -> HaStage {
         match &self.role {

@@ -2,9 +2,10 @@
 
 use crate::engine::base::Mono;
 use crate::engine::ha::action::{HaAction, HandOverProblem};
-use crate::engine::ha::hand_over::HAND_OVER_TIMEOUT;
+use crate::engine::ha::hand_over::{HAND_OVER_TIMEOUT, RELEASED_TIMEOUT};
 use crate::engine::ha::leadership::{HandOverStep, Leader, SyncWrite};
 use crate::engine::ha::member::MemberId;
+use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::record::{ElectionTxn, SyncRecord, SyncTxn, TxnOutcome};
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RETRY_PAUSE, RoleState};
 
@@ -86,9 +87,14 @@ impl HaCore {
         let is_electing = leader.electing.is_some_and(|at| now.since(at) < REQUEST_TIMEOUT);
         let is_left = leader.hand_over.is_some_and(|hand_over| match hand_over.step {
             HandOverStep::Holding | HandOverStep::Preparing | HandOverStep::Ready => false,
-            HandOverStep::Released => hand_over.is_final || now.since(hand_over.since) < HAND_OVER_TIMEOUT,
+            HandOverStep::Released => {
+                let is_connected = leader.replicas.get(hand_over.to).is_some_and(|replica| replica.is_connected);
+                let limit = if is_connected { RELEASED_TIMEOUT } else { HAND_OVER_TIMEOUT };
+                hand_over.is_final || now.since(hand_over.since) < limit
+            }
             HandOverStep::Releasing | HandOverStep::Done => true,
         });
+        let is_left = is_left || is_planted(HaMistake::KeyNotCreatedAgain);
         if !leader.is_key_gone || is_electing || is_left || now < leader.retry_at {
             return;
         }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::ha::config::NotInSyncPolicy;
 use crate::engine::ha::followership::{CandidateStep, Follower};
-use crate::engine::ha::hand_over::HAND_OVER_TIMEOUT;
+use crate::engine::ha::hand_over::{HAND_OVER_TIMEOUT, RELEASED_TIMEOUT};
 use crate::engine::ha::leadership::Leader;
 use crate::engine::ha::state::{HaCore, REQUEST_TIMEOUT, RoleState};
 
@@ -47,10 +46,9 @@ pub enum HaTimer {
     SameId,
     /// Standby: the leader has not created its expired key again.
     Recreation,
-    /// Standby: there is no sync record, and no leader has created one.
+    /// Standby: there is no sync record, and no leader has created one. The promotion of a copy that is not in sync has no timer: it follows
+    /// a read of etcd.
     NoRecord,
-    /// Standby: no master has led for so long that a copy is promoted that may lack changes.
-    Promotion,
     /// Standby: its election, without a result, is repeated.
     ElectionRequest,
 }
@@ -103,6 +101,7 @@ impl HaCore {
         }
         if let Some(hand_over) = leader.hand_over {
             visit(HaTimer::HandOver, hand_over.since + HAND_OVER_TIMEOUT);
+            visit(HaTimer::HandOver, hand_over.since + RELEASED_TIMEOUT);
         }
     }
 
@@ -117,9 +116,6 @@ impl HaCore {
         if let Some(since) = follower.absent_since {
             visit(HaTimer::Recreation, since + OWN_RECREATION);
             visit(HaTimer::NoRecord, since + NO_RECORD_PAUSE);
-            if let NotInSyncPolicy::PromoteAfter(pause) = self.not_in_sync_policy() {
-                visit(HaTimer::Promotion, since + pause);
-            }
         }
         if let CandidateStep::Electing { sent, .. } = follower.step {
             visit(HaTimer::ElectionRequest, sent + REQUEST_TIMEOUT);

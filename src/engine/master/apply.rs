@@ -166,8 +166,11 @@ impl StandbyState {
             if state.objects.get(at).is_some() {
                 let eviction = &mut state.objects[at].eviction;
                 eviction.set_applied(eviction.is_writing(), eviction.lease_until());
+                // The replicas in records are compared with these, and have no tickets.
+                state.objects[at].replicas_mut().for_each(|replica| replica.ticket = 0);
             }
         }
+        state.discards.clear_tickets();
         state.condemned.clear();
         (state.sweep_left, state.sweep_at) = (0, 0);
         state.confirm_until = None;

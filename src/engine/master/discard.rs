@@ -62,6 +62,11 @@ impl Discards {
         }
     }
 
+    /// Sets the allocator tickets of all replicas to 0.
+    pub fn clear_tickets(&mut self) {
+        self.by_id.values_mut().for_each(|discarded| discarded.replica.ticket = 0);
+    }
+
     /// The time at which the next replica may be freed.
     pub fn first(&self) -> Option<Mono> {
         self.due.first().map(|(until, _)| *until)

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use crate::engine::alloc::placement::Rng;
 use crate::engine::base::{Mono, SegmentId};
+use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::master::client::ClientTable;
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::discard::Discards;
@@ -221,6 +222,7 @@ impl MasterState {
 
     /// Removes an object at `now` and quarantines its memory until `until`.
     pub(super) fn discard(&mut self, at: ObjectSlot, now: Mono, until: Mono) {
+        let until = if is_planted(HaMistake::QuarantineSkipped) { now } else { until };
         let record = MasterRecord::ObjectDiscarded { slot: at, remaining_ms: remaining_ms(now, until) };
         self.commit(ChangeTimes::Until { now, end: until }, &record);
     }

@@ -96,3 +96,23 @@ impl Followed {
         self.restart_after(Duration::from_secs(1), Duration::ZERO)
     }
 }
+
+#[test]
+fn a_copy_that_was_ready_to_serve_applies_the_loss_of_replicas() {
+    let mut this = Followed::new();
+    this.register(A, vec![segment(1, "a:1", 8 * MIB)]);
+    this.register(B, vec![segment(2, "b:1", 8 * MIB)]);
+    // The second object's ranges have other tickets than 0.
+    for key in ["one", "two"] {
+        this.master.put_with(key, MIB, copies(2));
+        this.follow();
+    }
+    let standby = std::mem::replace(&mut this.standby, StandbyState::new(this.master.state.policy().clone()));
+    let (ready, _) = standby.activate(this.master.now, Duration::ZERO).expect("the copy is valid");
+    this.standby = StandbyState::of(ready);
+    let unmounted = this.master.call().unmount_segment(SegmentId(1, 1), A);
+    assert_eq!(unmounted, Ok(()));
+    this.master.settle();
+    this.follow();
+    assert!(this.master.has_object("two"));
+}

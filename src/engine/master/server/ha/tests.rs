@@ -33,12 +33,12 @@ const CLIENT_TTL: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine::master::server::ha) struct HaProbe {
     pub member: MemberId,
+    /// Its objects are dropped, or will be.
+    pub is_dropping: bool,
     pub role: HaRole,
     pub stage: HaStage,
     /// The last change that this copy has acknowledged, over any stream.
     pub acknowledged: u64,
-    /// Number of its promotions with a copy that may have lacked changes.
-    pub lossy_promotions: u64,
     /// The stages since they were last taken.
     stages: Vec<HaStage>,
 }
@@ -51,16 +51,12 @@ impl HaHub {
             probe.acknowledged = 0;
         }
         probe.acknowledged = probe.acknowledged.max(core.acknowledged());
+        probe.is_dropping = core.is_dropping();
         probe.role = core.role();
         let stage = core.stage();
         if std::mem::replace(&mut probe.stage, stage) != stage {
             probe.stages.push(stage);
         }
-    }
-
-    /// It leads with a copy that may lack changes.
-    pub(in crate::engine::master::server::ha) fn note_lossy_promotion(&self) {
-        self.probe.lock().unwrap().lossy_promotions += 1;
     }
 
     fn probe(&self) -> HaProbe {

@@ -183,8 +183,6 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.context.shared.wake.notify_one();
         if let Some(known) = self.may_lack {
             self.dropped_objects += dropped;
-            #[cfg(test)]
-            hub.note_lossy_promotion();
             tracing::warn!(
                 dropped_objects = dropped,
                 changes_known_to_be_missing = known,

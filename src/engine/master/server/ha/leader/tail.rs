@@ -11,12 +11,26 @@ use tokio::sync::watch;
 
 use crate::engine::ha::message::Changes;
 
-/// Size at which a segment is complete, in bytes.
-const SEGMENT_BYTES: usize = 64 << 10;
-/// Maximum memory for the changes that are kept for standbys that connect again, in bytes.
-const KEPT_BYTES: usize = 16 << 20;
-/// Maximum memory for all changes, in bytes. The cursors behind them are lost.
-const BYTES_MAX: usize = 512 << 20;
+/// Sizes of a tail, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine::master::server::ha) struct TailLimits {
+    /// At this size, a segment is complete.
+    pub segment: usize,
+    /// Maximum memory for the changes that are kept for standbys that connect again.
+    pub kept: usize,
+    /// Maximum memory for all changes. The cursors behind them are lost.
+    pub max: usize,
+}
+
+impl TailLimits {
+    const USUAL: TailLimits = TailLimits { segment: 64 << 10, kept: 16 << 20, max: 512 << 20 };
+}
+
+impl Default for TailLimits {
+    fn default() -> TailLimits {
+        TailLimits::USUAL
+    }
+}
 
 /// The newest changes and digests, in segments.
 #[derive(Debug)]
@@ -29,6 +43,7 @@ pub(in crate::engine::master::server) struct ChangeTail {
 
 #[derive(Debug, Default)]
 struct TailInner {
+    limits: TailLimits,
     segments: VecDeque<TailSegment>,
     /// Number of segments that were removed.
     removed: u64,
@@ -90,6 +105,12 @@ impl ChangeTail {
         ChangeTail { inner: Mutex::new(inner), appended: AtomicU64::new(0), announced: watch::Sender::new(0) }
     }
 
+    /// Changes the sizes.
+    #[cfg(test)]
+    pub(in crate::engine::master::server::ha) fn set_limits(&self, limits: TailLimits) {
+        self.lock().limits = limits;
+    }
+
     /// The number of the last change; 0 if there was none.
     pub fn appended(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
@@ -122,7 +143,7 @@ impl ChangeTail {
             segment.kind == TailKind::Digest || segment.bytes.len() + needed > segment.bytes.capacity()
         };
         if inner.segments.back().is_none_or(is_full) {
-            let bytes = Vec::with_capacity(SEGMENT_BYTES.max(needed));
+            let bytes = Vec::with_capacity(inner.limits.segment.max(needed));
             inner.begin(TailSegment { first: sequence, count: 0, bytes, kind: TailKind::Changes });
         }
         let Some(segment) = inner.segments.back_mut() else { return };
@@ -224,7 +245,7 @@ impl TailInner {
     fn trim(&mut self) {
         loop {
             let needed = self.cursors.values().min().is_some_and(|segment| *segment <= self.removed);
-            let limit = if needed { BYTES_MAX } else { KEPT_BYTES };
+            let limit = if needed { self.limits.max } else { self.limits.kept };
             if self.bytes <= limit || self.segments.len() < 2 {
                 return;
             }
@@ -286,6 +307,8 @@ impl Drop for TailCursor {
 mod tests {
     use super::*;
 
+    const LIMITS: TailLimits = TailLimits::USUAL;
+
     /// Reads all changes behind the cursor, as numbers, and the digests with the change that they belong to.
     fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), CursorTooOld> {
         let (mut found, mut digests) = (Vec::new(), Vec::new());
@@ -345,10 +368,10 @@ mod tests {
         let allocated = |tail: &ChangeTail| tail.lock().segments.iter().map(TailSegment::allocated).sum::<usize>();
         assert!(allocated(&tail) < 1 << 20, "{}", allocated(&tail));
         assert_eq!(allocated(&tail), tail.lock().bytes);
-        for _ in 0..2 * KEPT_BYTES / SEGMENT_BYTES {
-            tail.append_digest(vec![0; SEGMENT_BYTES]);
+        for _ in 0..2 * LIMITS.kept / LIMITS.segment {
+            tail.append_digest(vec![0; LIMITS.segment]);
         }
-        assert!(allocated(&tail) <= KEPT_BYTES, "{}", allocated(&tail));
+        assert!(allocated(&tail) <= LIMITS.kept, "{}", allocated(&tail));
         assert_eq!(allocated(&tail), tail.lock().bytes);
     }
 
@@ -371,7 +394,7 @@ mod tests {
     fn changes_are_kept_for_cursors_and_for_a_while() {
         let tail = Arc::new(ChangeTail::new());
         let mut slow = tail.cursor(0).unwrap();
-        let count = (3 * KEPT_BYTES / 60_000) as u64;
+        let count = (3 * LIMITS.kept / 60_000) as u64;
         append(&tail, 1..=count, 60_000);
         assert_eq!(read(&mut slow).unwrap().0.len() as u64, count);
         append(&tail, count + 1..=count + 2, 60_000);

@@ -1,44 +1,93 @@
-//! A simulated client: it registers a segment, and puts, reads and removes keys, one call at a time.
+//! A simulated client: its process has a segment, and writes, reads and removes keys, one call at a time.
 
 use super::event::Event;
+use super::memory::StoredValue;
+use super::model::Known;
+use super::operation::{Operation, Reply, Request, WriteStart};
 use super::report::Violation;
-use super::request::{Reply, Request};
-use super::world::{AckedPut, World};
+use super::world::World;
 use crate::engine::base::rng::Rng;
 use crate::engine::master::tests::NOT_FOUND;
 
 /// A simulated client of the cluster.
 pub struct Client {
-    /// The master that the leader's key names, as last read.
+    /// The master that the leader's key names, as last read, and the one that it is connected to.
+    pub leader: Option<usize>,
     pub target: Option<usize>,
-    /// The call in progress, and its request.
+    /// Number of calls; that of the call in progress.
     pub call: u64,
-    pub request: Option<Request>,
-    pub is_registered: bool,
+    pub sent: Option<SentRequest>,
+    /// The numbers of its process and its segment. No number is used twice.
+    pub process: u64,
+    pub segment: u64,
+    pub is_mounted: bool,
     pub must_register: bool,
     pub last_ping: u64,
-    next_key: u64,
-    /// A put in progress.
-    put: Option<Put>,
-    /// When the request in progress was sent.
-    sent: u64,
+    /// When a request was sent that told a master that this client is alive.
+    last_answered: u64,
+    /// Its process does not run before this time.
+    pub stopped_until: u64,
+    /// A write in progress.
+    pub write: Option<Write>,
     /// Delays of its messages.
     rng: Rng,
 }
 
+/// A call in progress.
+pub struct SentRequest {
+    pub operation: Operation,
+    pub at: u64,
+    /// If it may change a key: what was known of that key before.
+    before: Option<Known>,
+}
+
+/// A write that has its memory.
+pub struct Write {
+    pub key: String,
+    number: u32,
+    /// The addresses of its replicas, and those in memory that is not lost.
+    pub at: Vec<u64>,
+    kept: Vec<u64>,
+    is_upsert: bool,
+    /// When the client gives up ending it.
+    until: u64,
+    /// Some of its memory could not be written.
+    is_failed: bool,
+    /// Its bytes have arrived, or could not be written.
+    is_written: bool,
+    /// How often the end of the write was sent. Its outcome is not known yet.
+    ends_sent: u32,
+}
+
+/// A client that sends no pings for longer may expire.
+pub const CLIENT_SILENCE: u64 = 5_000_000;
+/// How long a client waits for a response, in microseconds.
+const CALL_TIMEOUT: u64 = 2_000_000;
+const PING_EVERY: u64 = 1_000_000;
+/// A reader uses an address for less time than its lease.
+const READ_LIMIT: u64 = 4_000_000;
+/// A writer writes to its memory, and ends the write, for less time than the memory is kept for it.
+const WRITE_LIMIT: u64 = 4_000_000;
+const END_LIMIT: u64 = 8_000_000;
+/// A message in the network, or in the buffers of a host that was stopped, arrives this much later at most.
+const LATE: usize = 20_000_000;
+
 impl Client {
-    /// A client without a call in progress.
-    pub(super) fn new(rng: Rng) -> Client {
+    /// The `nth` client, before its first call.
+    pub(super) fn new(nth: u64, rng: Rng) -> Client {
         Client {
+            leader: None,
             target: None,
             call: 0,
-            request: None,
-            is_registered: false,
+            sent: None,
+            process: nth,
+            segment: nth,
+            is_mounted: false,
             must_register: false,
             last_ping: 0,
-            next_key: 0,
-            put: None,
-            sent: 0,
+            last_answered: 0,
+            stopped_until: 0,
+            write: None,
             rng,
         }
     }
@@ -52,114 +101,204 @@ impl Client {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Put {
-    key: String,
-    at: u64,
-    /// When the client gives up ending it.
-    until: u64,
-}
-
-/// How long a client waits for a response, in microseconds.
-const CALL_TIMEOUT: u64 = 2_000_000;
-/// Keys above this number are not written. All of them fit into the segments.
-const KEYS_MAX: usize = 40;
-const PING_EVERY: u64 = 1_000_000;
-/// A reader uses an address for less time than its lease.
-const READ_LIMIT: u64 = 4_000_000;
-
 impl World {
     /// Begins the next call of a client.
     pub(super) fn step_client(&mut self, nth: usize) {
-        if self.clients[nth].request.is_some() {
+        let client = &self.clients[nth];
+        if client.sent.is_some() || client.write.as_ref().is_some_and(|write| !write.is_written) {
             return;
         }
-        let Some(target) = self.clients[nth].target else { return self.resolve(nth) };
-        let number = nth as u64 + 1;
-        let is_ping_due = self.now >= self.clients[nth].last_ping + PING_EVERY;
-        let client = &self.clients[nth];
-        let request = if client.must_register || !client.is_registered {
-            Request::Register(number)
-        } else if is_ping_due {
-            Request::Ping(number)
-        } else if let Some(put) = client.put.clone() {
-            if self.now > put.until {
-                self.clients[nth].put = None;
-                self.junk.push(put.key);
-                return self.after(1000, Event::Client(nth));
-            }
-            Request::End(number, put.key)
-        } else {
-            // A key that still has a lease cannot be removed yet.
-            let junk = if self.rng.below(3) == 0 { self.junk.pop() } else { None };
-            match self.rng.below(100) {
-                _ if junk.is_some() => Request::Remove(junk.unwrap_or_default()),
-                0..55 if self.acked.len() < KEYS_MAX => {
-                    self.clients[nth].next_key += 1;
-                    Request::Start(number, format!("{number}-{}", self.clients[nth].next_key))
-                }
-                0..80 => match self.some_key() {
-                    Some(key) => Request::Read(key),
-                    None => return self.after(10_000, Event::Client(nth)),
-                },
-                _ => match self.some_key() {
-                    Some(key) => {
-                        // Its outcome may stay unknown.
-                        self.acked.remove(&key);
-                        Request::Remove(key)
-                    }
-                    None => return self.after(10_000, Event::Client(nth)),
-                },
-            }
-        };
-        let client = &mut self.clients[nth];
-        client.call += 1;
-        client.sent = self.now;
-        client.request = Some(request.clone());
-        if is_ping_due {
-            client.last_ping = self.now;
+        if client.stopped_until > self.now {
+            return self.after(client.stopped_until - self.now, Event::Client(nth));
         }
-        let call = client.call;
-        let delay = self.delay();
-        self.after(delay, Event::Request { client: nth, call, node: target, request });
-        self.after(CALL_TIMEOUT, Event::Timeout { client: nth, call });
+        if client.target.is_none() {
+            return self.resolve(nth);
+        }
+        match self.next_operation(nth) {
+            Some(operation) => self.send(nth, operation),
+            None => self.after(10_000, Event::Client(nth)),
+        }
     }
 
-    fn some_key(&mut self) -> Option<String> {
-        if !self.dropped.is_empty() && self.rng.below(4) == 0 {
-            let nth = self.rng.below(self.dropped.len());
-            return self.dropped.get(nth).cloned();
+    fn next_operation(&mut self, nth: usize) -> Option<Operation> {
+        let now = self.now;
+        let client = &mut self.clients[nth];
+        if client.must_register {
+            return Some(Operation::Register);
         }
-        let count = self.acked.len();
-        if count == 0 {
-            return None;
+        if !client.is_mounted {
+            return Some(Operation::Mount);
         }
-        let nth = self.rng.below(count);
-        self.acked.keys().nth(nth).cloned()
+        if now >= client.last_ping + PING_EVERY {
+            client.last_ping = now;
+            return Some(Operation::Ping);
+        }
+        if let Some(write) = &mut client.write {
+            let (key, is_upsert) = (write.key.clone(), write.is_upsert);
+            if now <= write.until && !write.is_failed {
+                write.ends_sent += 1;
+                return Some(Operation::End { key, is_upsert });
+            }
+            let is_end_unknown = write.ends_sent > 0;
+            client.write = None;
+            if is_end_unknown {
+                self.model.end_change(&key, Known::Unsure);
+                self.model.retire(&key);
+                return None;
+            }
+            return Some(Operation::Revoke { key, is_upsert });
+        }
+        // The objects of former names take space. One that has a lease cannot be removed yet.
+        if self.rng.below(4) == 0
+            && let Some(key) = self.model.former_key(&mut self.rng)
+        {
+            return Some(Operation::Remove(key));
+        }
+        Some(match self.rng.below(400) {
+            0 => Operation::Unmount,
+            1..180 => {
+                let (key, is_pinned) = self.model.key_to_write(nth, &mut self.rng);
+                let is_upsert = self.rng.below(4) == 0;
+                let replicas = if self.rng.below(5) == 0 { 2 } else { 1 };
+                Operation::Start(WriteStart { key, is_upsert, is_pinned, replicas })
+            }
+            180..290 => Operation::Read(self.model.some_key(&mut self.rng)),
+            290..330 => Operation::Exist(self.model.some_key(&mut self.rng)),
+            _ => Operation::Remove(self.model.some_key(&mut self.rng)),
+        })
+    }
+
+    fn send(&mut self, nth: usize, operation: Operation) {
+        let before = match &operation {
+            // A write whose end is sent again is on its way already.
+            Operation::End { .. } if self.clients[nth].write.as_ref().is_some_and(|it| it.ends_sent > 1) => None,
+            Operation::End { key, .. }
+            | Operation::Remove(key)
+            | Operation::Start(WriteStart { key, is_upsert: true, .. }) => Some(self.model.begin_change(key)),
+            _ => None,
+        };
+        if operation == Operation::Unmount {
+            let segment = self.clients[nth].segment;
+            self.lose_segment(segment);
+        }
+        let client = &mut self.clients[nth];
+        let request = Request {
+            client: client.process,
+            segment: client.segment,
+            segment_bytes: self.plan.segment_bytes,
+            operation: operation.clone(),
+        };
+        client.call += 1;
+        let (call, node) = (client.call, client.target.unwrap_or(0));
+        let incarnation = self.nodes[node].incarnation;
+        client.sent = Some(SentRequest { operation, at: self.now, before });
+        let is_sent_twice = request.operation.method().is_idempotent() && self.rng.below(100) == 0;
+        if is_sent_twice {
+            self.totals.duplicates += 1;
+            if let Operation::End { .. } = request.operation
+                && let Some(write) = &mut self.clients[nth].write
+            {
+                write.ends_sent += 1;
+            }
+            let delay = self.delay() + self.rng.below(LATE) as u64;
+            self.after(delay, Event::Request { client: nth, call, node, incarnation, request: request.clone() });
+        }
+        let is_late = self.rng.below(200) == 0;
+        self.totals.late += u64::from(is_late);
+        let delay = self.delay() + if is_late { self.rng.below(LATE) as u64 } else { 0 };
+        self.after(delay, Event::Request { client: nth, call, node, incarnation, request });
+        self.after(CALL_TIMEOUT, Event::Timeout { client: nth, call });
     }
 
     /// Reads the leader's key.
     fn resolve(&mut self, nth: usize) {
         let delay = self.delay();
-        let key = self.etcd.observation().leader.filter(|_| self.is_etcd_up);
-        let node = key.and_then(|key| (0..self.nodes.len()).find(|it| key.address == format!("node-{it}:50051")));
+        // Without etcd, a client keeps to the leader that it knows.
+        let node = self.clients[nth].leader;
         self.clients[nth].target = node;
+        // One that finds no leader may expire at a leader that is cut off from etcd, and that other clients are still connected to.
+        let client = &self.clients[nth];
+        if node.is_none() && client.last_answered + CLIENT_SILENCE < self.now && !self.doomed.contains(&client.segment)
+        {
+            self.lose_segment(client.segment);
+        }
         let pause = if node.is_some() { delay } else { 100_000 };
         self.after(pause, Event::Client(nth));
     }
 
-    /// The call ended without a response.
+    /// The call ended without a response. It may have been processed, or may still be.
     pub(super) fn fail_call(&mut self, nth: usize, call: u64) {
         let client = &mut self.clients[nth];
-        if client.call == call
-            && let Some(request) = client.request.take()
-        {
-            client.target = None;
-            if let Request::Start(_, key) | Request::Remove(key) = request {
-                // The outcome is unknown.
-                self.junk.push(key);
+        if client.call != call {
+            return;
+        }
+        let Some(sent) = client.sent.take() else { return };
+        client.target = None;
+        self.forget(nth, sent);
+        self.after(20_000, Event::Client(nth));
+    }
+
+    /// The outcome of a request is unknown.
+    fn forget(&mut self, nth: usize, sent: SentRequest) {
+        match sent.operation {
+            // It is sent again, unless that could end another write.
+            Operation::End { is_upsert: false, .. } => {}
+            Operation::End { key, .. } => {
+                self.clients[nth].write = None;
+                self.model.end_change(&key, Known::Unsure);
+                self.model.retire(&key);
             }
-            self.after(20_000, Event::Client(nth));
+            Operation::Start(WriteStart { key, is_upsert: true, .. }) | Operation::Remove(key) => {
+                self.model.end_change(&key, Known::Unsure);
+                self.model.retire(&key);
+            }
+            Operation::Start(WriteStart { key, .. }) | Operation::Revoke { key, .. } => self.model.retire(&key),
+            Operation::Unmount => self.mount_another(nth),
+            Operation::Mount | Operation::Register | Operation::Ping | Operation::Read(_) | Operation::Exist(_) => {}
+        }
+    }
+
+    /// The client mounts another segment from now on.
+    fn mount_another(&mut self, nth: usize) {
+        self.last_number += 1;
+        let client = &mut self.clients[nth];
+        client.segment = self.last_number;
+        client.is_mounted = false;
+    }
+
+    /// Another process of this client starts. That of before is gone, with its memory.
+    pub(super) fn restart_client(&mut self, nth: usize) {
+        let segment = self.clients[nth].segment;
+        self.gone_memory.insert(segment);
+        self.lose_segment(segment);
+        let client = &mut self.clients[nth];
+        let (sent, write) = (client.sent.take(), client.write.take());
+        client.call += 1;
+        client.target = None;
+        client.must_register = false;
+        let mut is_end_sent = false;
+        if let Some(sent) = sent {
+            is_end_sent = matches!(sent.operation, Operation::End { is_upsert: true, .. });
+            self.forget(nth, sent);
+        }
+        if let Some(write) = write.filter(|write| write.ends_sent > 0 && !is_end_sent) {
+            self.model.end_change(&write.key, Known::Unsure);
+            self.model.retire(&write.key);
+        }
+        self.last_number += 1;
+        self.clients[nth].process = self.last_number;
+        self.mount_another(nth);
+        self.after(1_000_000, Event::Client(nth));
+    }
+
+    /// The objects in a segment may be lost from now on.
+    pub(super) fn lose_segment(&mut self, segment: u64) {
+        self.doomed.insert(segment);
+        let doomed = &self.doomed;
+        let is_lost = |at: u64| doomed.contains(&(at >> 40));
+        self.model.lose_memory(is_lost);
+        for write in self.clients.iter_mut().filter_map(|client| client.write.as_mut()) {
+            write.kept.retain(|at| !is_lost(*at));
         }
     }
 
@@ -169,73 +308,155 @@ impl World {
         if client.call != call {
             return Ok(());
         }
-        let Some(request) = client.request.take() else { return Ok(()) };
-        if let Request::Read(key) | Request::Remove(key) | Request::End(_, key) = &request {
-            self.trace(|| format!("client {nth} {key}: {request:?} -> {reply:?}"));
+        if client.sent.is_some() && client.stopped_until > self.now {
+            let wait = client.stopped_until - self.now;
+            self.after(wait, Event::Reply { client: nth, call, reply });
+            return Ok(());
         }
-        let client = &mut self.clients[nth];
-        let mut pause = 1_000 + self.rng.below(100_000) as u64;
-        match (request, reply) {
-            (request, Reply::Refused) => {
-                client.target = None;
-                if let Request::Remove(key) = request {
-                    self.junk.push(key);
-                }
-                pause = 20_000;
-            }
-            (Request::Register(_), Reply::Done) => (client.is_registered, client.must_register) = (true, false),
-            (Request::Ping(_), Reply::Remount) => client.must_register = true,
-            (Request::Start(_, key), Reply::At(at)) => {
-                // The value arrives later, before the end of the write.
-                client.put = Some(Put { key: key.clone(), at, until: self.now + 8_000_000 });
-                let slow = if self.rng.below(4) == 0 { 3_000_000 } else { 30_000 };
-                let wait = self.rng.below(slow) as u64;
-                self.after(wait, Event::Write { client: nth, key, at });
-                return Ok(());
-            }
-            (Request::End(_, key), Reply::Done) => {
-                if let Some(put) = client.put.take() {
-                    self.totals.puts += 1;
-                    self.last_put = self.now;
-                    let sent = client.sent;
-                    self.trace(|| format!("acknowledged {key}"));
-                    if sent <= self.lost_before {
-                        self.junk.push(key);
-                    } else {
-                        self.acked.insert(key, AckedPut { at: put.at, since: self.now });
-                    }
-                }
-            }
-            (Request::End(_, key), Reply::Failed(_)) => {
-                client.put = None;
-                self.junk.push(key);
-            }
-            (Request::Remove(key), Reply::Failed(code)) if code != NOT_FOUND.0 => self.junk.push(key),
-            (Request::Read(key), Reply::Missing)
-                if self.acked.get(&key).is_some_and(|put| put.since <= client.sent) =>
-            {
-                return Err(Violation::Lost { key });
-            }
-            (Request::Read(key), Reply::At(at)) => {
-                let sent = client.sent;
-                let wait = self.rng.below(20_000) as u64;
-                self.after(wait, Event::Copy { key, at, until: sent + READ_LIMIT });
-            }
-            (Request::Start(..), Reply::Failed(_)) => pause = 50_000,
-            _ => {}
+        let Some(sent) = self.clients[nth].sent.take() else { return Ok(()) };
+        self.trace(|| format!("client {nth} {:?} -> {reply:?}", sent.operation));
+        if reply == Reply::Refused {
+            self.clients[nth].target = None;
+            self.take_back(nth, sent);
+            self.after(20_000, Event::Client(nth));
+        } else if let Some(pause) = self.conclude(nth, sent, reply)? {
+            self.after(pause, Event::Client(nth));
         }
-        self.after(pause, Event::Client(nth));
         Ok(())
     }
 
-    /// A writer's bytes arrive at an address.
-    pub(super) fn write(&mut self, key: &str, at: u64) {
-        use super::request::VALUE;
-        let overlapping: Vec<u64> =
-            self.memory.range(at.saturating_sub(VALUE - 1)..at + VALUE).map(|(start, _)| *start).collect();
-        for start in overlapping {
-            self.memory.remove(&start);
+    /// A request was not processed.
+    fn take_back(&mut self, nth: usize, sent: SentRequest) {
+        match sent.operation {
+            Operation::End { .. } => self.forget(nth, sent),
+            Operation::Start(WriteStart { key, .. }) | Operation::Remove(key) => {
+                if let Some(before) = sent.before {
+                    self.model.end_change(&key, before);
+                }
+            }
+            Operation::Unmount => self.mount_another(nth),
+            Operation::Revoke { .. }
+            | Operation::Mount
+            | Operation::Register
+            | Operation::Ping
+            | Operation::Read(_)
+            | Operation::Exist(_) => {}
         }
-        self.memory.insert(at, key.to_owned());
+    }
+
+    /// What the response to a request means. Returns the pause until the next call; `None` if the client waits for something else.
+    fn conclude(&mut self, nth: usize, sent: SentRequest, reply: Reply) -> Result<Option<u64>, Violation> {
+        let SentRequest { operation, at: sent, before } = sent;
+        let is_after_stop = sent >= self.clients[nth].stopped_until;
+        let pause = Some(1_000 + self.rng.below(100_000) as u64);
+        let client = &mut self.clients[nth];
+        match (operation, reply) {
+            (Operation::Mount | Operation::Register, Reply::Done) if is_after_stop => {
+                client.last_answered = sent;
+                (client.is_mounted, client.must_register) = (true, false);
+                self.doomed.remove(&client.segment);
+            }
+            (Operation::Ping, Reply::Done) if is_after_stop => {
+                client.last_answered = sent;
+                self.doomed.remove(&client.segment);
+            }
+            (Operation::Ping, Reply::Remount) => client.must_register = true,
+            (Operation::Unmount, _) => self.mount_another(nth),
+            (Operation::Start(start), Reply::At(at)) => {
+                if start.is_upsert {
+                    self.model.end_change(&start.key, Known::Unsure);
+                } else {
+                    self.model.check_missing(&start.key, sent)?;
+                }
+                self.begin_write(nth, start, at);
+                return Ok(None);
+            }
+            (Operation::Start(start), _) => {
+                if start.is_upsert {
+                    self.model.end_change(&start.key, Known::Unsure);
+                }
+                return Ok(Some(50_000));
+            }
+            (Operation::End { key, .. }, reply) => {
+                if let Some(write) = client.write.take() {
+                    let is_stored = reply == Reply::Done && !write.kept.is_empty();
+                    let stored = Known::Stored { write: write.number, since: self.now, at: write.kept };
+                    self.model.end_change(&key, if is_stored { stored } else { Known::Unsure });
+                    if write.ends_sent > 1 {
+                        self.model.retire(&key);
+                    }
+                }
+                if reply == Reply::Done {
+                    self.totals.puts += 1;
+                    self.last_put = self.now;
+                }
+            }
+            (Operation::Remove(key), Reply::Done) => {
+                self.totals.removals += 1;
+                self.model.end_change(&key, Known::Gone { since: self.now });
+            }
+            (Operation::Remove(key), Reply::Failed(code)) if code == NOT_FOUND.0 => {
+                self.model.end_change(&key, before.clone().unwrap_or_default());
+                self.model.check_missing(&key, sent)?;
+            }
+            (Operation::Remove(key), _) => self.model.end_change(&key, before.unwrap_or_default()),
+            (Operation::Exist(key) | Operation::Read(key), Reply::Missing) => self.model.check_missing(&key, sent)?,
+            (Operation::Exist(key), Reply::Exists) => {
+                self.model.check_found(&key, sent)?;
+            }
+            (Operation::Read(key), Reply::At(at)) => {
+                let oldest = self.model.check_found(&key, sent)?;
+                let wait = self.rng.below(20_000) as u64;
+                let at = at[self.rng.below(at.len())];
+                self.after(wait, Event::Copy { key, at, oldest, until: sent + READ_LIMIT });
+            }
+            _ => {}
+        }
+        Ok(pause)
+    }
+
+    /// A write has its memory. Its bytes arrive there a little later.
+    fn begin_write(&mut self, nth: usize, start: WriteStart, at: Vec<u64>) {
+        let number = self.model.begin_write(&start.key);
+        let kept = at.iter().copied().filter(|at| !self.doomed.contains(&(at >> 40))).collect();
+        let write = Write {
+            key: start.key,
+            number,
+            at,
+            is_upsert: start.is_upsert,
+            until: self.now + END_LIMIT,
+            kept,
+            is_failed: self.rng.below(20) == 0,
+            is_written: false,
+            ends_sent: 0,
+        };
+        let client = &mut self.clients[nth];
+        client.write = Some(write);
+        let call = client.call;
+        let slow = if self.rng.below(4) == 0 { 3_000_000 } else { 30_000 };
+        let wait = self.rng.below(slow) as u64;
+        let until = self.now + WRITE_LIMIT;
+        self.after(wait, Event::Write { client: nth, call, until });
+    }
+
+    /// A writer's bytes arrive, unless its process was stopped for too long or the memory is gone.
+    pub(super) fn write(&mut self, nth: usize, call: u64, until: u64) {
+        let client = &mut self.clients[nth];
+        if client.stopped_until > self.now {
+            let wait = client.stopped_until - self.now;
+            return self.after(wait, Event::Write { client: nth, call, until });
+        }
+        if client.call == call
+            && let Some(write) = &mut client.write
+        {
+            write.is_written = true;
+            let is_gone = write.at.iter().any(|at| self.gone_memory.contains(&(at >> 40)));
+            write.is_failed |= is_gone || self.now > until;
+            if !write.is_failed {
+                let value = StoredValue { key: write.key.clone(), write: write.number };
+                write.at.iter().for_each(|at| self.memory.write(*at, value.clone()));
+            }
+        }
+        self.step_client(nth);
     }
 }

@@ -87,7 +87,7 @@ impl Env for SimEnv {
     }
 
     fn now(&self) -> Mono {
-        self.clock.at(self.fabric.now())
+        self.clock.at(self.fabric.now_at(self.node))
     }
 
     fn unix(&self) -> Unix {

@@ -6,7 +6,7 @@ use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::ha::{ElectionTxn, HandOverTxn, LeaderKey, MemberId, Observation, SyncRecord, SyncTxn, TxnOutcome};
 
 /// Times are those of the simulation, in microseconds.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct SimEtcd {
     revision: u64,
     key: Option<LeaderKey>,
@@ -62,6 +62,19 @@ impl SimEtcd {
     pub fn expire(&mut self, now: u64) -> bool {
         let over: Vec<i64> = self.leases.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
         over.into_iter().filter(|lease| self.revoke(*lease)).count() > 0
+    }
+
+    /// Returns to the data of `backup`. No lease expires before `expires`.
+    pub fn restore(&mut self, backup: &SimEtcd, expires: u64) {
+        let (next_lease, elected, writes) = (self.next_lease, std::mem::take(&mut self.elected), self.writes);
+        *self = SimEtcd { next_lease, elected, writes, ..backup.clone() };
+        self.extend_all(expires);
+    }
+
+    /// An operator deletes the sync record.
+    pub fn delete_sync(&mut self) {
+        self.revision += 1;
+        self.sync = None;
     }
 
     /// After a restart, every lease lasts for its TTL at least.

@@ -1,7 +1,7 @@
 //! The events of the simulation.
 
 use super::fault::Fault;
-use super::request::{Reply, Request};
+use super::operation::{Reply, Request};
 use crate::engine::ha::stage::HaStage;
 use crate::engine::ha::{ElectionTxn, HandOverProblem, HandOverTxn, Observation, SyncTxn, TxnOutcome};
 
@@ -100,11 +100,18 @@ pub enum Event {
         client: usize,
         call: u64,
         node: usize,
+        /// Of the process at the other end of the connection.
+        incarnation: u64,
         request: Request,
     },
     /// A leader has processed a call that may change something.
     Changed {
         node: usize,
+    },
+    /// A leader has allocated memory that belongs to another object.
+    AllocatedTwice {
+        node: usize,
+        key: String,
     },
     /// A connection was forwarded to the successor, with this request on it.
     Forwarded {
@@ -140,6 +147,8 @@ pub enum Event {
     Copy {
         key: String,
         at: u64,
+        /// The oldest write whose bytes may be read.
+        oldest: u32,
         until: u64,
     },
     Fault,
@@ -171,11 +180,11 @@ pub enum Event {
         node: usize,
         incarnation: u64,
     },
-    /// The bytes of a put arrive.
+    /// The bytes of the write arrive that was started by this call.
     Write {
         client: usize,
-        key: String,
-        at: u64,
+        call: u64,
+        until: u64,
     },
     Start(usize),
 }

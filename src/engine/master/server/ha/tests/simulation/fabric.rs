@@ -15,6 +15,8 @@ use crate::engine::base::rng::Rng;
 /// Time, timers, connections and requests. Times are in microseconds.
 pub struct Fabric {
     now: AtomicU64,
+    /// How long the clock of each host has stood still.
+    stood_still: Vec<AtomicU64>,
     state: Mutex<FabricState>,
 }
 
@@ -24,7 +26,7 @@ pub struct FabricState {
     pub posted: Vec<(u64, Event)>,
     pub timers: BTreeMap<u64, Option<Waker>>,
     pub connections: BTreeMap<u64, Connection>,
-    /// The pairs of hosts that are cut off from each other, the lower number first.
+    /// From the first of these hosts to the second one, nothing arrives.
     pub cuts: BTreeSet<(usize, usize)>,
     /// Results of attempts to connect.
     pub attempts: BTreeMap<u64, Answer<io::Result<u64>>>,
@@ -99,12 +101,23 @@ impl Fabric {
             next_connection: 0,
             seed,
         };
-        Arc::new(Fabric { now: AtomicU64::new(0), state: Mutex::new(state) })
+        let stood_still = (0..hosts).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Fabric { now: AtomicU64::new(0), stood_still, state: Mutex::new(state) })
     }
 
     /// The time.
     pub fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
+    }
+
+    /// The time at a host whose clock may have stood still.
+    pub fn now_at(&self, host: usize) -> u64 {
+        self.now() - self.stood_still[host].load(Ordering::Relaxed)
+    }
+
+    /// The clock of a host stands still for this time, with its processes.
+    pub fn stop_clock(&self, host: usize, length: u64) {
+        self.stood_still[host].fetch_add(length, Ordering::Relaxed);
     }
 
     /// Advances the time.

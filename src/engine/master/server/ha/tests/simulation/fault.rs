@@ -1,5 +1,6 @@
 //! Faults: crashes, pauses, cuts and outages.
 
+use super::client::CLIENT_SILENCE;
 use super::event::Event;
 use super::world::World;
 use crate::engine::ha::NotInSyncPolicy;
@@ -17,6 +18,8 @@ pub enum Fault {
     Leave(usize),
     Pause(usize),
     CutNodes(usize, usize),
+    /// Nothing arrives from the first node at the second one.
+    CutOneWay(usize, usize),
     /// The connections between two nodes are reset.
     Reset(usize, usize),
     CutEtcd(usize),
@@ -26,6 +29,14 @@ pub enum Fault {
     End,
     /// A crash, a pause or a cut when a master next reaches this stage.
     AtStage(HaStage),
+    /// A host and its clock stand still for a time. Outside the assumptions.
+    StopClock(usize),
+    /// etcd returns to what it contained before, or is empty. Outside the assumptions.
+    RestoreEtcd,
+    /// A client's process does not run for a time.
+    StopClient(usize),
+    /// A client's process ends, and another one starts.
+    RestartClient(usize),
 }
 
 impl Fault {
@@ -38,8 +49,10 @@ impl Fault {
         match self {
             Fault::Crash(nth)
             | Fault::Pause(nth)
+            | Fault::StopClock(nth)
             | Fault::CutEtcd(nth)
             | Fault::CutNodes(nth, _)
+            | Fault::CutOneWay(nth, _)
             | Fault::Reset(nth, _) => Some(nth),
             _ => None,
         }
@@ -54,12 +67,19 @@ impl World {
         // Half of the faults hit the leader.
         let a = self.leader().filter(|_| self.rng.below(2) == 0).unwrap_or(a);
         let b = if a == b { (a + 1) % nodes } else { b };
-        let fault = match self.rng.below(20) {
+        let client = self.rng.below(self.plan.clients);
+        let fault = match self.rng.below(26) {
+            24 => Fault::CutOneWay(a, b),
+            25 => Fault::CutOneWay(b, a),
+            _ if self.plan.is_outside && self.rng.below(5) == 0 => Fault::StopClock(a),
+            _ if self.plan.is_outside && self.rng.below(8) == 0 => Fault::RestoreEtcd,
+            22 => Fault::StopClient(client),
+            23 => Fault::RestartClient(client),
             _ if self.plan.is_async && self.rng.below(2) == 0 => self.harmless_fault(a, b),
             0..2 => Fault::Crash(a),
             2 => Fault::Leave(a),
             12..15 => Fault::CrashBusy,
-            15.. => Fault::AtStage(HaStage::ALL[self.rng.below(HaStage::ALL.len())]),
+            15..22 => Fault::AtStage(HaStage::ALL[self.rng.below(HaStage::ALL.len())]),
             3..5 => Fault::Pause(a),
             5..7 => Fault::CutNodes(a, b),
             7..9 => Fault::CutEtcd(a),
@@ -74,6 +94,7 @@ impl World {
     /// A fault after which no other master is elected without a hand-over.
     fn harmless_fault(&mut self, a: usize, b: usize) -> Fault {
         match self.rng.below(8) {
+            0 if self.rng.below(2) == 0 => Fault::CutOneWay(a, b),
             0 => Fault::CutNodes(a, b),
             1 => Fault::Reset(a, b),
             2..5 => {
@@ -111,9 +132,27 @@ impl World {
                 self.nodes[nth].paused_until = until;
                 self.after(until - self.now, Event::Resume(nth));
             }
+            Fault::StopClock(nth) => {
+                self.totals.effective += 1;
+                let length = long(self, 30_000);
+                let until = self.now + length;
+                self.fabric.stop_clock(nth, length.min(self.fabric.now_at(nth)));
+                self.nodes[nth].paused_until = self.nodes[nth].paused_until.max(until);
+                self.after(length, Event::Resume(nth));
+            }
+            Fault::RestoreEtcd => {
+                self.totals.effective += 1;
+                self.restore_etcd();
+            }
             Fault::CutNodes(a, b) => {
                 self.totals.effective += 1;
-                self.fabric.state().cuts.insert((a.min(b), a.max(b)));
+                self.fabric.state().cuts.extend([(a, b), (b, a)]);
+                let length = long(self, 8_000);
+                self.after(length, Event::Heal(fault));
+            }
+            Fault::CutOneWay(from, to) => {
+                self.totals.effective += 1;
+                self.fabric.state().cuts.insert((from, to));
                 let length = long(self, 8_000);
                 self.after(length, Event::Heal(fault));
             }
@@ -151,6 +190,20 @@ impl World {
                 }
             }
             Fault::AtStage(stage) => self.planned_stage = Some(stage),
+            Fault::StopClient(nth) => {
+                self.totals.effective += 1;
+                let length = if self.rng.below(2) == 0 { long(self, 3_000) } else { long(self, 25_000) };
+                let client = &mut self.clients[nth];
+                client.stopped_until = client.stopped_until.max(self.now + length);
+                let segment = client.segment;
+                if length > CLIENT_SILENCE {
+                    self.lose_segment(segment);
+                }
+            }
+            Fault::RestartClient(nth) => {
+                self.totals.effective += 1;
+                self.restart_client(nth);
+            }
         }
     }
 
@@ -208,6 +261,7 @@ impl World {
                 let is_silent = self.rng.below(3) == 0;
                 self.fabric.state().lose_packets(nth, is_silent);
             }
+            self.crashed_at = self.now;
             self.nodes[nth].crash(if is_power_lost { Crash::Power } else { Crash::Kill });
             self.take_posted();
             let away = 50_000 + self.rng.below(5_000_000) as u64;
@@ -223,6 +277,7 @@ impl World {
         }
         if self.nodes[nth].is_up() {
             self.totals.effective += 1;
+            self.crashed_at = self.now;
             self.nodes[nth].crash(Crash::Kill);
             self.take_posted();
             let away = 50_000 + self.rng.below(5_000_000) as u64;
@@ -250,8 +305,12 @@ impl World {
         self.trace(|| format!("end of {fault:?}"));
         match fault {
             Fault::CutNodes(a, b) => {
-                self.fabric.state().cuts.remove(&(a.min(b), a.max(b)));
+                self.fabric.state().cuts.retain(|cut| *cut != (a, b) && *cut != (b, a));
                 self.release_held(a, b);
+            }
+            Fault::CutOneWay(from, to) => {
+                self.fabric.state().cuts.remove(&(from, to));
+                self.release_held(from, to);
             }
             Fault::CutEtcd(nth) => {
                 self.cut_etcd.remove(&nth);
@@ -266,10 +325,14 @@ impl World {
             | Fault::Leave(_)
             | Fault::CrashBusy
             | Fault::Pause(_)
+            | Fault::StopClock(_)
+            | Fault::RestoreEtcd
             | Fault::Reset(..)
             | Fault::StepDown
             | Fault::End
-            | Fault::AtStage(_) => {}
+            | Fault::AtStage(_)
+            | Fault::StopClient(_)
+            | Fault::RestartClient(_) => {}
         }
     }
 }

@@ -78,14 +78,18 @@ impl Connection {
 }
 
 impl FabricState {
-    /// Whether two hosts are cut off from each other.
+    /// Whether nothing arrives in one of the directions between two hosts.
     pub fn is_cut(&self, a: usize, b: usize) -> bool {
-        self.cuts.contains(&(a.min(b), a.max(b)))
+        self.cuts.contains(&(a, b)) || self.cuts.contains(&(b, a))
     }
 
     /// Adds the arrival of packets that no cut holds.
     pub fn schedule(&mut self, now: u64, number: u64, side: usize) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
+        let (from, to) = (connection.sides[1 - side].0, connection.sides[side].0);
+        if self.cuts.contains(&(from, to)) {
+            return;
+        }
         while connection.towards[side].scheduled < connection.towards[side].packets.len() {
             let delay = connection.delay();
             let direction = &mut connection.towards[side];
@@ -151,7 +155,6 @@ impl FabricState {
     fn send(&mut self, now: u64, number: u64, side: usize, packet: Vec<u8>) {
         let other = 1 - side;
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let (a, b) = connection.pair();
         let direction = &mut connection.towards[other];
         if direction.is_closed {
             return;
@@ -159,7 +162,7 @@ impl FabricState {
         direction.is_closed = packet.is_empty();
         let is_held = direction.scheduled < direction.packets.len();
         direction.packets.push_back(packet);
-        if !is_held && !self.is_cut(a, b) {
+        if !is_held {
             self.schedule(now, number, other);
         }
     }

@@ -92,6 +92,10 @@ impl World {
         // The event of a response that comes earlier ends the wait.
         let reply = Box::new(EtcdReply::unknown());
         self.after(ETCD_LIMIT, Event::EtcdReply { node, number, reply });
+        let is_dropping = self.nodes[node].process.as_ref().is_some_and(|it| it.hub.probe().is_dropping);
+        if is_dropping && matches!(request, EtcdRequest::Elect(_)) {
+            self.lossy_elections.insert(number);
+        }
         match &request {
             EtcdRequest::Revoke(_) => self.totals.fast_paths += 1,
             EtcdRequest::Elect(_) | EtcdRequest::WriteSync(_) => self.sync_writes += 1,
@@ -125,6 +129,10 @@ impl World {
             EtcdRequest::Observe => {}
             EtcdRequest::Elect(txn) => {
                 outcome = self.etcd.elect(txn);
+                // It may end before it learns that it was elected. Its next process then leads.
+                if matches!(outcome, TxnOutcome::Done(_)) && self.lossy_elections.contains(&number) {
+                    self.note_lossy_promotion(node);
+                }
                 let is_other = txn.address != format!("node-{node}:{RPC_PORT}");
                 self.totals.recreations += u64::from(is_other && matches!(outcome, TxnOutcome::Done(_)));
             }
@@ -150,7 +158,9 @@ impl World {
     pub(super) fn notify_watches(&mut self) {
         for node in 0..self.nodes.len() {
             if !self.cut_etcd.contains(&node) {
-                let delay = self.delay();
+                // A member of etcd that lags reports changes late. Requests are linearizable.
+                let late = if self.rng.below(20) == 0 { self.rng.below(3_000_000) as u64 } else { 0 };
+                let delay = self.delay() + late;
                 self.after(delay, Event::Watch { node });
             }
         }

@@ -10,6 +10,7 @@ use crate::engine::ha::{HaConfig, HaRole, MemberId};
 use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 use crate::engine::master::StorePolicy;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk, open};
+use crate::engine::master::server::ha::leader::tail::TailLimits;
 use crate::engine::master::server::{DataOptions, MasterData};
 
 /// A host.
@@ -29,8 +30,9 @@ pub struct Node {
     times: ThreadTimes,
     policy: StorePolicy,
     config: HaConfig,
-    /// Number of its lossy promotions that are known to the world.
-    pub lossy_promotions: u64,
+    tail: TailLimits,
+    /// The copy after the last event.
+    pub last_copy: MemberId,
     fabric: Arc<Fabric>,
 }
 
@@ -40,6 +42,7 @@ impl Node {
         fabric: Arc<Fabric>,
         policy: StorePolicy,
         config: HaConfig,
+        tail: TailLimits,
         clock: HostClock,
         times: ThreadTimes,
         disk: Option<(SimulatedStorage, DataOptions)>,
@@ -56,7 +59,8 @@ impl Node {
             times,
             policy,
             config,
-            lossy_promotions: 0,
+            tail,
+            last_copy: MemberId(0),
             fabric,
         }
     }
@@ -67,7 +71,7 @@ impl Node {
         self.fabric.state().accepting[self.nth] = Default::default();
         let data = self.open_data(&env);
         let found = data.as_ref().map(|(_, found)| (found.note.member, found.last));
-        self.process = Some(Process::start(&env, self.policy.clone(), self.config, data));
+        self.process = Some(Process::start(&env, self.policy.clone(), self.config, self.tail, data));
         found
     }
 
@@ -91,8 +95,23 @@ impl Node {
         self.acknowledged = (copy.0, copy.1.max(before));
         self.disk = self.disk.take().map(|(storage, settings)| (storage.crash(crash), settings));
         self.process = None;
-        self.lossy_promotions = 0;
+        self.last_copy = MemberId(0);
         self.incarnation += 1;
+    }
+
+    /// The ID of the copy that it has, or that its next process will find if the power is not lost.
+    pub(super) fn member(&self) -> MemberId {
+        match &self.process {
+            Some(process) => process.hub.probe().member,
+            None if self.disk.is_some() => self.acknowledged.0,
+            None => MemberId(0),
+        }
+    }
+
+    /// The copy with objects that it has, or that is in its data directory. After a loss of power, that one may have got another ID.
+    pub(super) fn copy(&self) -> MemberId {
+        let is_dropping = self.process.as_ref().is_some_and(|process| process.hub.probe().is_dropping);
+        if is_dropping { MemberId(0) } else { self.member() }
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -106,15 +125,10 @@ impl Node {
         (probe.member, probe.role, probe.stage)
     }
 
-    /// Whether it could send a response at `now`, if it ran.
-    pub(super) fn could_answer(&self, now: u64) -> bool {
-        self.process.as_ref().is_some_and(|process| process.hub.gate.could_answer(self.clock.at(now)))
-    }
-
-    /// Number of promotions of copies that may have lacked changes since the last call.
-    pub(super) fn take_lossy_promotions(&mut self) -> u64 {
-        let count = self.process.as_ref().map_or(0, |process| process.hub.probe().lossy_promotions);
-        count - std::mem::replace(&mut self.lossy_promotions, count)
+    /// Whether it could send a response now, if it ran.
+    pub(super) fn could_answer(&self) -> bool {
+        let now = self.clock.at(self.fabric.now_at(self.nth));
+        self.process.as_ref().is_some_and(|process| process.hub.gate.could_answer(now))
     }
 
     /// Whether it serves clients as the leader.

@@ -14,12 +14,14 @@ use super::election::SimElection;
 use super::env::SimEnv;
 use super::event::Event;
 use super::net::RPC_PORT;
-use super::request::{Request, ServeOutcome, serve};
+use super::operation::Request;
+use super::request::{ServeOutcome, serve};
 use crate::engine::base::HostPort;
 use crate::engine::ha::HaConfig;
 use crate::engine::master::server::MasterHandle;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
 use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::leader::tail::TailLimits;
 use crate::engine::master::server::ha::{HaHub, HaSecret, HaSettings};
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::server::ticker::run_ticker;
@@ -90,7 +92,13 @@ impl Idle {
 
 impl Process {
     /// Starts a process on the host `node`, with the copy in its data directory if it has one.
-    pub fn start(env: &SimEnv, policy: StorePolicy, config: HaConfig, data: Option<(HaDisk, FoundCopy)>) -> Process {
+    pub fn start(
+        env: &SimEnv,
+        policy: StorePolicy,
+        config: HaConfig,
+        tail: TailLimits,
+        data: Option<(HaDisk, FoundCopy)>,
+    ) -> Process {
         let idle = Arc::new(Idle::default());
         let parked = idle.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || parked.set()).build();
@@ -106,6 +114,7 @@ impl Process {
         };
         let (disk, found) = data.unzip();
         let (hub, commands) = HaHub::new(disk);
+        hub.tail.set_limits(tail);
         let hub = Arc::new(hub);
         let state = MasterState::new(policy.clone());
         let shared = Arc::new(MasterShared::new(state, None, Some(hub.clone()), env.clone()));

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::memory::StoredValue;
 use crate::engine::base::rng::Rng;
 use crate::engine::ha::stage::HaStage;
 use crate::engine::ha::{HandOverProblem, MemberId, NotInSyncPolicy};
+use crate::engine::master::server::ha::leader::tail::TailLimits;
 
 /// What a seed decides beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +31,16 @@ pub struct Plan {
     pub not_in_sync: NotInSyncPolicy,
     /// Work that is awaited, such as making a copy ready, takes up to this many microseconds.
     pub work: usize,
+    /// Size of a client's segment, in bytes. Small ones are full, so that objects are evicted.
+    pub segment_bytes: u64,
+    /// How many changes a leader keeps.
+    pub tail: TailLimits,
+    /// Each fault comes long after the one before, so that its effect must have ended.
+    pub is_isolated: bool,
+    /// Clocks stand still, and etcd loses data.
+    pub is_outside: bool,
+    /// Clients write names again that an earlier request may still change.
+    pub is_reusing_names: bool,
 }
 
 impl Plan {
@@ -45,18 +57,30 @@ impl Plan {
         let has_data = rng.below(2) == 0;
         let mut plan = Plan {
             nodes: 2 + rng.below(2),
-            clients: 8,
-            faults: 6 + rng.below(8) as u64,
+            clients: 3 + rng.below(4),
+            faults: 8 + rng.below(12) as u64,
             pause: 1_500_000 + rng.below(5_000_000) as u64,
             slow_link: if rng.below(3) == 0 { 1 + rng.below(150_000) } else { 1 },
             slow_etcd: if rng.below(3) == 0 { 1 + rng.below(250_000) } else { 1 },
             has_data,
             slow_disk: if has_data && rng.below(3) == 0 { 1 + rng.below(200_000) } else { 1 },
-            is_async: rng.below(4) == 0,
+            is_async: rng.below(2) == 0,
             not_in_sync: NotInSyncPolicy::Wait,
             // With many keys, it takes long.
             work: if rng.below(3) == 0 { 6_000_000 } else { 150_000 },
+            segment_bytes: if rng.below(2) == 0 { 24 << 20 } else { 6 << 20 },
+            tail: if rng.below(3) == 0 {
+                TailLimits { segment: 512, kept: 2048, max: 4096 }
+            } else {
+                TailLimits::default()
+            },
+            is_isolated: false,
+            is_outside: false,
+            is_reusing_names: false,
         };
+        if rng.below(16) == 0 {
+            plan = Plan { clients: 3, faults: 5, pause: 80_000_000, is_isolated: true, ..plan };
+        }
         if rng.below(2) == 0 {
             let after = Duration::from_millis(4_000 + rng.below(8_000) as u64);
             plan.not_in_sync = NotInSyncPolicy::PromoteAfter(after);
@@ -71,9 +95,15 @@ pub enum Violation {
     /// The key was acknowledged and is gone.
     #[error("the acknowledged key {key} is lost")]
     Lost { key: String },
-    /// A read within its lease found another key's bytes.
-    #[error("a read of key {key} found the bytes of {found:?}")]
-    OtherBytes { key: String, found: Option<String> },
+    /// A read within its lease found other bytes than those of a write of this key, from number `oldest` on.
+    #[error("a read of key {key}, write {oldest} or later, found the bytes of {found:?}")]
+    OtherBytes { key: String, oldest: u32, found: Option<StoredValue> },
+    /// A master has allocated memory that belongs to another of its objects.
+    #[error("master {node} has allocated memory twice for key {key}")]
+    AllocatedTwice { node: usize, key: String },
+    /// The removal of the key was acknowledged, no write of it has ended since, and it exists.
+    #[error("the removed key {key} exists")]
+    Resurrected { key: String },
     /// A copy that may lack changes was promoted, although the policy forbids it.
     #[error("master {node} leads with a copy that may lack changes")]
     LossyPromotion { node: usize },
@@ -83,6 +113,9 @@ pub enum Violation {
     /// A planned hand-over failed although no fault was present.
     #[error("a hand-over without a fault failed: {problem}: {roles:#?}")]
     HandOverFailed { problem: HandOverProblem, roles: Vec<String> },
+    /// The only copy with everything that was acknowledged was discarded.
+    #[error("master {node} has discarded the last complete copy {id}")]
+    LastCopyDiscarded { node: usize, id: MemberId },
     /// A standby is not in the sync record although no fault was present for a long time.
     #[error("a healthy standby is not in sync: {roles:#?}")]
     NotInSync { roles: Vec<String> },
@@ -97,6 +130,14 @@ pub enum Violation {
     NoService { roles: Vec<String> },
 }
 
+impl Violation {
+    /// The rule.
+    pub(super) fn kind(&self) -> String {
+        let text = format!("{self:?}");
+        text.split([' ', '(', '{']).next().unwrap_or("").to_owned()
+    }
+}
+
 /// What happened, for the report.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
@@ -107,6 +148,10 @@ pub struct Totals {
     pub slow_disks: u64,
     pub puts: u64,
     pub reads: u64,
+    pub removals: u64,
+    /// Requests that were sent twice, and that arrived late.
+    pub duplicates: u64,
+    pub late: u64,
     pub elections: u64,
     pub etcd_writes: u64,
     pub snapshots: u64,
@@ -115,6 +160,10 @@ pub struct Totals {
     pub failed_hand_overs: BTreeMap<String, u64>,
     /// Elections of a copy that may have lacked changes.
     pub lossy_promotions: u64,
+    /// Copies that were replaced when their leader ended, before it could list the new ones.
+    pub unlisted_copies: u64,
+    /// Times at which an operator had to delete the sync record.
+    pub operator_recoveries: u64,
     /// Runs by mode of acknowledgement, policy and where copies are kept.
     pub plans: BTreeMap<String, u64>,
     pub recreations: u64,
@@ -137,11 +186,16 @@ impl Totals {
         self.effective += other.effective;
         self.puts += other.puts;
         self.reads += other.reads;
+        self.removals += other.removals;
+        self.duplicates += other.duplicates;
+        self.late += other.late;
         self.elections += other.elections;
         self.etcd_writes += other.etcd_writes;
         self.snapshots += other.snapshots;
         self.hand_overs += other.hand_overs;
         self.lossy_promotions += other.lossy_promotions;
+        self.unlisted_copies += other.unlisted_copies;
+        self.operator_recoveries += other.operator_recoveries;
         for (sums, counts) in [(&mut self.failed_hand_overs, &other.failed_hand_overs), (&mut self.plans, &other.plans)]
         {
             counts.iter().for_each(|(name, count)| *sums.entry(name.clone()).or_default() += count);

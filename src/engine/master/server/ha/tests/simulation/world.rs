@@ -11,13 +11,16 @@ use super::etcd::SimEtcd;
 use super::event::Event;
 use super::fabric::Fabric;
 use super::fault::Fault;
+use super::memory::Memory;
+use super::model::Model;
 use super::node::Node;
+use super::operation::Reply;
 use super::report::{Plan, Totals, Violation};
 use crate::engine::base::rng::Rng;
 use crate::engine::env::Env;
 use crate::engine::ha::HandOverProblem;
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{AckMode, HaConfig, NotInSyncPolicy};
+use crate::engine::ha::{AckMode, HaConfig, NotInSyncPolicy, SyncRecord};
 use crate::engine::journal::{LogConfig, SimulatedStorage, SyncMode};
 use crate::engine::master::StorePolicy;
 use crate::engine::master::server::DataOptions;
@@ -30,18 +33,20 @@ pub struct World {
     pub nodes: Vec<Node>,
     pub clients: Vec<Client>,
     pub etcd: SimEtcd,
+    /// What etcd contained some time ago.
+    etcd_backup: SimEtcd,
     pub is_etcd_up: bool,
     pub cut_etcd: BTreeSet<usize>,
     queue: BinaryHeap<ScheduledEvent>,
     next_event: u64,
-    /// Bytes in the clients' segments: what was written at an address.
-    pub memory: BTreeMap<u64, String>,
-    /// Acknowledged keys that no client has tried to remove.
-    pub acked: BTreeMap<String, AckedPut>,
-    /// Keys that were acknowledged, and may be lost because a copy was promoted that may have lacked changes.
-    pub dropped: Vec<String>,
-    /// Keys to be removed, because the outcome of a call is unknown.
-    pub junk: Vec<String>,
+    pub(super) memory: Memory,
+    pub(super) model: Model,
+    /// The segments whose objects may be lost at any time: they were unmounted, or the client sends no pings.
+    pub(super) doomed: BTreeSet<u64>,
+    /// The segments of processes that have ended.
+    pub(super) gone_memory: BTreeSet<u64>,
+    /// The last number of a client's process or segment.
+    pub(super) last_number: u64,
     /// The latest election whose winner has answered.
     pub(super) answered: usize,
     pub last_put: u64,
@@ -52,27 +57,26 @@ pub struct World {
     pub is_crash_planned: bool,
     /// The hand-over after all faults was requested.
     is_last_hand_over: bool,
-    /// Keys that were acknowledged before may be lost, because a copy was promoted that may have lacked changes.
-    pub(super) lost_before: u64,
     /// A fault happens when a node next reaches this stage.
     pub(super) planned_stage: Option<HaStage>,
+    /// Since when no copy exists that may be elected.
+    operator_waits_since: Option<u64>,
+    /// The last complete copy was replaced by one that its leader, which has ended, had not listed yet.
+    is_copy_unlisted: bool,
+    /// When a node last crashed.
+    pub(super) crashed_at: u64,
+    /// The requests of candidates whose objects are dropped.
+    pub(super) lossy_elections: BTreeSet<u64>,
     /// Writes of the sync record, also by elections, that have not arrived at etcd.
     pub sync_writes: u64,
     /// Number of events, and the sum of their digests, which show whether a run can be repeated.
     pub(super) trail: (u64, u64),
 }
 
-/// An acknowledged put: the address of its value, and when the client got the response.
-#[derive(Clone, Copy, Debug)]
-pub struct AckedPut {
-    pub at: u64,
-    pub since: u64,
-}
-
 /// An event, and its time. The earliest one is the greatest.
 struct ScheduledEvent {
     at: Reverse<(u64, u64)>,
-    event: Event,
+    event: Box<Event>,
 }
 
 impl PartialEq for ScheduledEvent {
@@ -98,8 +102,14 @@ impl Ord for ScheduledEvent {
 const RECOVERY: u64 = 40_000_000;
 /// After a lossy promotion, segments accept no new objects for this time.
 const LOSSY_HOLD: u64 = 30_000_000;
+/// A standby completes a snapshot this long after its leader has ended, at most. The rest of it may be on its way.
+const JUST_NOW: u64 = 3_000_000;
+/// How long an operator waits.
+const OPERATOR_PAUSE: u64 = 15_000_000;
 /// After this time without faults, all standbys are in sync, and a hand-over succeeds.
 const SETTLED: u64 = 20_000_000;
+/// After this time without faults, a put has succeeded within this time.
+const RESUMED: u64 = 10_000_000;
 /// Each run has at least this many faults that had an effect.
 pub(super) const FAULTS_MIN: u64 = 5;
 /// Each run has at least this many acknowledged puts and reads.
@@ -113,7 +123,7 @@ impl World {
         let policy = StorePolicy {
             seed: 7,
             lease_ttl: Duration::from_secs(5),
-            client_ttl: Duration::from_secs(3600),
+            client_ttl: Duration::from_secs(10),
             put_discard_after: Duration::from_secs(5),
             put_release_after: Duration::from_secs(10),
             ..StorePolicy::default()
@@ -123,9 +133,9 @@ impl World {
         let ack = if plan.is_async { AckMode::Async } else { AckMode::Sync };
         let config = HaConfig { ack, not_in_sync: plan.not_in_sync, ..HaConfig::default() };
         let nodes = (0..plan.nodes).map(|nth| {
-            // Each clock is up to 1 % too fast or too slow.
+            // Each clock is up to 5 % too fast or too slow.
             let offset = 1_000_000_000 * (1 + rng.below(10_000) as u64);
-            let clock = HostClock { offset, rate: 990 + rng.below(21) as u64 };
+            let clock = HostClock { offset, rate: 950 + rng.below(101) as u64 };
             let disk = plan.has_data.then(|| {
                 let sync = match rng.below(3) {
                     _ if plan.slow_disk > 1 => SyncMode::Always,
@@ -139,10 +149,10 @@ impl World {
                 let options = DataOptions { sync, log, snapshot_interval, ..DataOptions::default() };
                 (SimulatedStorage::new(rng.next()), options)
             });
-            Node::new(nth, fabric.clone(), policy.clone(), config, clock, times, disk)
+            Node::new(nth, fabric.clone(), policy.clone(), config, plan.tail, clock, times, disk)
         });
         let nodes: Vec<Node> = nodes.collect();
-        let clients = (0..plan.clients).map(|_| Client::new(Rng::new(rng.next()))).collect();
+        let clients = (1..=plan.clients as u64).map(|nth| Client::new(nth, Rng::new(rng.next()))).collect();
         let mut world = World {
             now: 0,
             rng,
@@ -150,14 +160,16 @@ impl World {
             nodes,
             clients,
             etcd: SimEtcd::default(),
+            etcd_backup: SimEtcd::default(),
             is_etcd_up: true,
             cut_etcd: BTreeSet::new(),
             queue: BinaryHeap::new(),
             next_event: 0,
-            memory: BTreeMap::new(),
-            acked: BTreeMap::new(),
-            dropped: Vec::new(),
-            junk: Vec::new(),
+            memory: Memory::default(),
+            model: Model::new(plan.clients, plan.is_reusing_names),
+            doomed: BTreeSet::new(),
+            gone_memory: BTreeSet::new(),
+            last_number: plan.clients as u64,
             answered: 0,
             last_put: 0,
             plan,
@@ -169,8 +181,11 @@ impl World {
             violation: None,
             is_crash_planned: false,
             is_last_hand_over: false,
-            lost_before: 0,
             planned_stage: None,
+            operator_waits_since: None,
+            is_copy_unlisted: false,
+            crashed_at: 0,
+            lossy_elections: BTreeSet::new(),
             sync_writes: 0,
             trail: (0, 0),
             is_traced: std::env::var_os("MCCTL_HA_TRACE").is_some(),
@@ -193,7 +208,7 @@ impl World {
 
     fn at(&mut self, time: u64, event: Event) {
         self.next_event += 1;
-        self.queue.push(ScheduledEvent { at: Reverse((time, self.next_event)), event });
+        self.queue.push(ScheduledEvent { at: Reverse((time, self.next_event)), event: Box::new(event) });
     }
 
     /// Prints what happens, if `MCCTL_HA_TRACE` is set.
@@ -223,7 +238,7 @@ impl World {
             self.trail.0 += 1;
             let mut digest = Rng::new(at ^ kind_of(&event).rotate_left(48));
             self.trail.1 = self.trail.1.wrapping_add(digest.next());
-            if matches!(event, Event::Fault) {
+            if matches!(*event, Event::Fault) {
                 if faults == 0 {
                     let resumed = self.nodes.iter().map(|node| node.paused_until).max().unwrap_or(0);
                     let calm = resumed.max(self.now) + LOSSY_HOLD;
@@ -233,18 +248,25 @@ impl World {
                     continue;
                 }
                 faults -= 1;
+                if self.plan.is_isolated && self.now >= self.plan.pause {
+                    self.check_service()?;
+                }
                 self.inject();
                 // Some faults have no effect, for example because a crash would take the last copy.
                 let has_enough = self.totals.effective >= FAULTS_MIN && self.totals.operations() >= OPERATIONS_MIN;
                 if faults == 0 && !has_enough && self.now < LONGEST {
                     faults = 1;
                 }
+                if self.plan.is_isolated {
+                    self.after(self.plan.pause, Event::Fault);
+                    continue;
+                }
                 let pause = self.rng.below(2 * usize::try_from(self.plan.pause).expect("small")) as u64;
                 let pause = if self.rng.below(4) == 0 { pause / 20 } else { pause };
                 self.after(pause, Event::Fault);
                 continue;
             }
-            self.handle(event)?;
+            self.handle(*event)?;
             if let Some(violation) = self.violation.take() {
                 return Err(violation);
             }
@@ -256,8 +278,8 @@ impl World {
 
     fn heal_all(&mut self) {
         let cuts = self.fabric.state().cuts.clone();
-        for (a, b) in cuts {
-            self.heal(Fault::CutNodes(a, b));
+        for (from, to) in cuts {
+            self.heal(Fault::CutOneWay(from, to));
         }
         self.cut_etcd.clear();
         (self.planned_stage, self.is_crash_planned) = (None, false);
@@ -275,7 +297,10 @@ impl World {
             let view = node.process.as_ref().map(|process| process.hub.view(process.shared.env.boottime()));
             format!("{:?} {view:?}", node.probe())
         };
-        let client = |client: &Client| format!("{:?} {:?} {}", client.target, client.request, client.must_register);
+        let client = |client: &Client| {
+            let operation = client.sent.as_ref().map(|sent| &sent.operation);
+            format!("{:?} {operation:?} {}", client.target, client.must_register)
+        };
         let mut roles: Vec<String> = self.nodes.iter().map(node).collect();
         roles.push(format!("{:?}", self.etcd.observation()));
         roles.extend(self.clients.iter().map(client));
@@ -291,23 +316,11 @@ impl World {
         let Some(leader) = self.nodes.iter().find(leads).and_then(|node| node.process.as_ref()) else {
             return Err(Violation::NoService { roles: self.roles() });
         };
-        for key in &self.dropped {
-            let replicas = leader.shared.with_guarded(|guarded, _, _| guarded.state.peek(key.as_bytes()));
-            let found = replicas.ok().and_then(|replicas| self.memory.get(&replicas.first()?.address));
-            if found.is_some_and(|found| found != key) {
-                return Err(Violation::OtherBytes { key: key.clone(), found: found.cloned() });
-            }
-        }
-        for (key, put) in &self.acked {
-            let found = leader.shared.with_guarded(|guarded, _, _| guarded.state.peek(key.as_bytes()).is_ok());
-            if !found {
-                return Err(Violation::Lost { key: key.clone() });
-            }
-            let found = self.memory.get(&put.at);
-            if found != Some(key) {
-                return Err(Violation::OtherBytes { key: key.clone(), found: found.cloned() });
-            }
-        }
+        let find = |key: &str| {
+            let replicas = leader.shared.with_guarded(|guarded, _, _| guarded.state.peek(key.as_bytes())).ok()?;
+            Some(replicas.iter().map(|replica| replica.address).collect())
+        };
+        self.model.check_end(&self.memory, find, |at| self.gone_memory.contains(&(at >> 40)))?;
         Ok(())
     }
 
@@ -347,31 +360,38 @@ impl World {
                     self.trace(|| "etcd: the key expired".to_owned());
                     self.notify_watches();
                 }
+                if self.is_etcd_up {
+                    // The clients watch the leader's key.
+                    let leader = self.etcd.observation().leader;
+                    let node = leader
+                        .and_then(|key| (0..self.nodes.len()).find(|it| key.address == format!("node-{it}:50051")));
+                    self.clients.iter_mut().for_each(|client| client.leader = node);
+                }
+                self.recover_as_operator();
                 self.after(20_000, Event::ExpireLeases);
             }
             Event::Client(nth) => self.step_client(nth),
-            Event::Write { client, key, at } => {
-                self.write(&key, at);
-                self.step_client(client);
-            }
+            Event::Write { client, call, until } => self.write(client, call, until),
             Event::Timeout { client, call } => self.fail_call(client, call),
-            Event::Request { client, call, node, request } => match &self.nodes[node].process {
-                Some(process) => {
+            Event::Request { client, call, node, incarnation, request } => match &self.nodes[node].process {
+                Some(process) if self.nodes[node].incarnation == incarnation => {
                     process.receive(client, call, request);
                     self.run_node(node);
                 }
-                None => self.fail_call(client, call),
+                _ => self.fail_call(client, call),
             },
             Event::Forwarded { client, call, address, request } => {
                 match (0..self.nodes.len()).find(|node| address == format!("node-{node}:50051")) {
                     Some(node) => {
                         let delay = self.clients[client].delay();
-                        self.after(delay, Event::Request { client, call, node, request });
+                        let incarnation = self.nodes[node].incarnation;
+                        self.after(delay, Event::Request { client, call, node, incarnation, request });
                     }
                     None => self.fail_call(client, call),
                 }
             }
             Event::Changed { node } => self.crash_if_planned(node),
+            Event::AllocatedTwice { node, key } => return Err(Violation::AllocatedTwice { node, key }),
             Event::Answered { node, client, call, reply, view } => {
                 self.check_answer(node, view);
                 let delay = self.clients[client].delay();
@@ -380,15 +400,12 @@ impl World {
             Event::Closed { client, call, was_processed: true } => self.fail_call(client, call),
             Event::Closed { client, call, was_processed: false } => {
                 let delay = self.clients[client].delay();
-                self.after(delay, Event::Reply { client, call, reply: super::request::Reply::Refused });
+                self.after(delay, Event::Reply { client, call, reply: Reply::Refused });
             }
             Event::Reply { client, call, reply } => return self.reply(client, call, reply),
-            Event::Copy { key, at, until } if self.now < until => {
+            Event::Copy { key, at, oldest, until } if self.now < until && !self.gone_memory.contains(&(at >> 40)) => {
                 self.totals.reads += 1;
-                let found = self.memory.get(&at);
-                if found != Some(&key) {
-                    return Err(Violation::OtherBytes { key, found: found.cloned() });
-                }
+                self.model.check_bytes(&key, oldest, self.memory.read(at))?;
             }
             Event::Copy { .. } | Event::Fault => {}
             Event::StageFault { node, stage, fault } => self.inject_at_stage(node, stage, fault),
@@ -421,22 +438,50 @@ impl World {
         let Some(process) = &node.process else { return };
         process.run();
         let stages = process.hub.take_stages();
-        let lossy = self.nodes[nth].take_lossy_promotions();
-        if lossy > 0 {
-            // Keys may be lost by this rule. What can still be read must be right.
-            self.trace(|| format!("node {nth} leads and has dropped its objects"));
-            self.totals.lossy_promotions += lossy;
-            if self.plan.not_in_sync == NotInSyncPolicy::Wait && !self.plan.is_async {
-                self.violation = Some(Violation::LossyPromotion { node: nth });
-            }
-            self.dropped.extend(std::mem::take(&mut self.acked).into_keys());
-            self.lost_before = self.now;
-        }
+        self.check_discard(nth);
         self.check_leaders();
         self.take_posted();
         for stage in stages {
             self.note_stage(nth, stage);
         }
+    }
+
+    /// A copy was elected that may have lacked changes. Its objects were dropped.
+    pub(super) fn note_lossy_promotion(&mut self, nth: usize) {
+        self.trace(|| format!("node {nth} is elected and has dropped its objects"));
+        self.totals.lossy_promotions += 1;
+        if self.plan.not_in_sync == NotInSyncPolicy::Wait && !self.plan.is_async && !self.is_copy_unlisted {
+            self.violation = Some(Violation::LossyPromotion { node: nth });
+        }
+        self.model.lose_all();
+    }
+
+    /// With `wait`, the last copy may be lost: with `async` that of a standby that was to be promoted without its objects. An operator then deletes the sync record,
+    /// as high-availability.md describes.
+    fn recover_as_operator(&mut self) {
+        let is_lost = || {
+            let seen = self.etcd.observation();
+            let is_any_listed = |sync: &SyncRecord| self.nodes.iter().any(|node| sync.includes(node.member()));
+            seen.leader.is_none() && seen.sync.is_some_and(|(sync, _)| !is_any_listed(&sync))
+        };
+        let may_be_lost = self.plan.is_async || self.is_copy_unlisted;
+        if !may_be_lost || self.plan.not_in_sync != NotInSyncPolicy::Wait || !is_lost() {
+            self.operator_waits_since = None;
+            return;
+        }
+        let since = *self.operator_waits_since.get_or_insert(self.now);
+        if since + OPERATOR_PAUSE < self.now {
+            self.totals.operator_recoveries += 1;
+            self.etcd.delete_sync();
+            self.notify_watches();
+        }
+    }
+
+    /// etcd loses data. What it contains then is the next backup.
+    pub(super) fn restore_etcd(&mut self) {
+        let backup = std::mem::replace(&mut self.etcd_backup, self.etcd.clone());
+        self.etcd.restore(&backup, self.now + 2_000_000);
+        self.notify_watches();
     }
 
     /// Takes the events that the processes have added.
@@ -447,9 +492,30 @@ impl World {
         }
     }
 
+    /// A copy that has everything is discarded only if there is another one.
+    fn check_discard(&mut self, nth: usize) {
+        let copy = self.nodes[nth].copy();
+        let before = std::mem::replace(&mut self.nodes[nth].last_copy, copy);
+        let Some((sync, _)) = self.etcd.observation().sync.filter(|_| before != copy && self.sync_writes == 0) else {
+            return;
+        };
+        // Such a mode is in each record.
+        let is_complete = |id| sync.is_complete(id, AckMode::Sync);
+        if !is_complete(before) || self.nodes.iter().any(|node| is_complete(node.copy())) {
+            return;
+        }
+        if self.crashed_at + JUST_NOW > self.now {
+            // The snapshot was complete when its leader had ended, or ended before it could list the new copy.
+            self.totals.unlisted_copies += 1;
+            self.is_copy_unlisted = true;
+        } else {
+            self.violation = Some(Violation::LastCopyDiscarded { node: nth, id: before });
+        }
+    }
+
     /// At most one master can send responses.
     fn check_leaders(&mut self) {
-        let mut answering = (0..self.nodes.len()).filter(|nth| self.nodes[*nth].could_answer(self.now));
+        let mut answering = (0..self.nodes.len()).filter(|nth| self.nodes[*nth].could_answer());
         if let (Some(one), Some(two)) = (answering.next(), answering.next()) {
             self.violation = Some(Violation::TwoLeaders(one, two));
         }
@@ -477,12 +543,21 @@ impl World {
         Ok(())
     }
 
-    /// All standbys must be in sync by now. The leader is asked to hand over.
-    fn request_last_hand_over(&mut self) -> Result<(), Violation> {
+    /// A single fault has ended some time ago: there is a leader, all standbys are in sync, and puts succeed.
+    fn check_service(&self) -> Result<usize, Violation> {
         let listed = self.etcd.observation().sync.map_or(0, |(sync, _)| sync.in_sync.len());
         let Some(leader) = self.leader().filter(|_| listed + 1 == self.nodes.len()) else {
             return Err(Violation::NotInSync { roles: self.roles() });
         };
+        if self.last_put + RESUMED < self.now {
+            return Err(Violation::NoService { roles: self.roles() });
+        }
+        Ok(leader)
+    }
+
+    /// Everything works by now. The leader is asked to hand over.
+    fn request_last_hand_over(&mut self) -> Result<(), Violation> {
+        let leader = self.check_service()?;
         self.is_last_hand_over = true;
         if let Some(process) = &self.nodes[leader].process {
             process.step_down(false);

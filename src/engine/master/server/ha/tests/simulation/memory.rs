@@ -1,0 +1,32 @@
+//! The bytes in the clients' segments.
+
+use std::collections::BTreeMap;
+
+use super::operation::VALUE;
+
+/// A value: the key that it was written for, and the number of the write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredValue {
+    pub key: String,
+    pub write: u32,
+}
+
+/// The values in memory, by the address at which they begin.
+#[derive(Default)]
+pub struct Memory(BTreeMap<u64, StoredValue>);
+
+impl Memory {
+    /// A value is written. What it overlaps is lost.
+    pub(super) fn write(&mut self, at: u64, value: StoredValue) {
+        let overlapping = self.0.range(at.saturating_sub(VALUE - 1)..at + VALUE).map(|(start, _)| *start);
+        for start in overlapping.collect::<Vec<u64>>() {
+            self.0.remove(&start);
+        }
+        self.0.insert(at, value);
+    }
+
+    /// The value that begins at an address, if it is there as a whole.
+    pub(super) fn read(&self, at: u64) -> Option<&StoredValue> {
+        self.0.get(&at)
+    }
+}

@@ -1,0 +1,161 @@
+//! The operations of clients, and how a master processes them. A new operation is added here; `client.rs` chooses it, and says what its
+//! result means.
+
+use super::env::SimEnv;
+use crate::engine::base::{ClientId, SegmentId};
+use crate::engine::ha::planted::{HaMistake, is_planted};
+use crate::engine::master::MasterCall;
+use crate::engine::master::server::shared::LockedAccess;
+use crate::engine::master::tests::{T, address, meta, segment};
+use crate::engine::wire::types::{ClientStatus, ReplicaType, ReplicateConfig};
+use crate::engine::wire::{MasterApi, Method};
+
+/// Size of every value, in bytes.
+pub const VALUE: u64 = 1 << 20;
+
+/// An operation of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// The client's segment is new.
+    Mount,
+    /// The master does not know the client, or no longer.
+    Register,
+    Ping,
+    /// The client's segment leaves. The client then mounts another one.
+    Unmount,
+    Start(WriteStart),
+    End {
+        key: String,
+        is_upsert: bool,
+    },
+    Revoke {
+        key: String,
+        is_upsert: bool,
+    },
+    Read(String),
+    Exist(String),
+    Remove(String),
+}
+
+/// The start of a put or an upsert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteStart {
+    pub key: String,
+    pub is_upsert: bool,
+    /// The object is not evicted.
+    pub is_pinned: bool,
+    pub replicas: u64,
+}
+
+/// An operation, and who sends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The number of the client's process, which is also its ID.
+    pub client: u64,
+    /// The number of its segment, and the segment's size in bytes.
+    pub segment: u64,
+    pub segment_bytes: u64,
+    pub operation: Operation,
+}
+
+/// A response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The call was not processed.
+    Refused,
+    Failed(i32),
+    Done,
+    /// The client must register.
+    Remount,
+    /// The addresses of the replicas.
+    At(Vec<u64>),
+    /// The key has a complete object.
+    Exists,
+    /// The key has no complete object.
+    Missing,
+}
+
+impl Operation {
+    pub(super) fn method(&self) -> Method {
+        match self {
+            Operation::Mount => Method::MountSegment,
+            Operation::Register => Method::ReMountSegment,
+            Operation::Ping => Method::Ping,
+            Operation::Unmount => Method::UnmountSegment,
+            Operation::Start(start) if start.is_upsert => Method::UpsertStart,
+            Operation::Start(_) => Method::PutStart,
+            Operation::End { is_upsert: true, .. } => Method::UpsertEnd,
+            Operation::End { .. } => Method::PutEnd,
+            Operation::Revoke { is_upsert: true, .. } => Method::UpsertRevoke,
+            Operation::Revoke { .. } => Method::PutRevoke,
+            Operation::Read(_) => Method::GetReplicaList,
+            Operation::Exist(_) => Method::ExistKey,
+            Operation::Remove(_) => Method::Remove,
+        }
+    }
+
+    /// The key of a lookup.
+    pub(super) fn lookup(&self) -> Option<&str> {
+        match self {
+            Operation::Read(key) | Operation::Exist(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_answered_early(&self) -> bool {
+        match self {
+            Operation::End { .. } => is_planted(HaMistake::EndAnsweredEarly),
+            Operation::Start(_) | Operation::Remove(_) => is_planted(HaMistake::StartAnsweredEarly),
+            _ => false,
+        }
+    }
+}
+
+/// Processes a request.
+pub(super) fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: &Request) -> Reply {
+    let client = ClientId(request.client, request.client);
+    let number = request.segment;
+    let own = || segment(number, &format!("node:{number}"), request.segment_bytes);
+    let reply = match &request.operation {
+        Operation::Mount => call.mount_segment(own(), client).map(|()| Reply::Done),
+        Operation::Register => call.remount_segment(vec![own()], client).map(|()| Reply::Done),
+        Operation::Ping => call.ping(client).map(|response| {
+            let must = response.client_status == ClientStatus::NEED_REMOUNT;
+            if must { Reply::Remount } else { Reply::Done }
+        }),
+        Operation::Unmount => call.unmount_segment(SegmentId(number, number), client).map(|()| Reply::Done),
+        Operation::Start(start) => {
+            let key = start.key.as_str().into();
+            let config = ReplicateConfig {
+                with_hard_pin: start.is_pinned,
+                replica_num: start.replicas,
+                ..ReplicateConfig::default()
+            };
+            let started = if start.is_upsert {
+                call.upsert_start(client, key, VALUE, config, T)
+            } else {
+                call.put_start(client, key, VALUE, config, T)
+            };
+            started.map(|replicas| Reply::At(replicas.iter().map(address).collect()))
+        }
+        Operation::End { key, is_upsert: true } => {
+            call.upsert_end(client, meta(key), ReplicaType::ALL, T).map(|()| Reply::Done)
+        }
+        Operation::End { key, .. } => call.put_end(client, meta(key), ReplicaType::ALL, T).map(|()| Reply::Done),
+        Operation::Revoke { key, is_upsert: true } => {
+            call.upsert_revoke(client, key.as_str().into(), ReplicaType::ALL, T).map(|()| Reply::Done)
+        }
+        Operation::Revoke { key, .. } => {
+            call.put_revoke(client, key.as_str().into(), ReplicaType::ALL, T).map(|()| Reply::Done)
+        }
+        Operation::Read(key) => {
+            let found = call.get_replica_list(key.as_str().into(), T);
+            found.map(|list| Reply::At(list.replicas.iter().map(address).collect()))
+        }
+        Operation::Exist(key) => {
+            call.exist_key(key.as_str().into(), T).map(|exists| if exists { Reply::Exists } else { Reply::Failed(0) })
+        }
+        Operation::Remove(key) => call.remove(key.as_str().into(), false, T).map(|()| Reply::Done),
+    };
+    reply.unwrap_or_else(|code| Reply::Failed(code.0))
+}
