@@ -1,6 +1,7 @@
 //! The data directory of a master: from flags to an open directory, and the messages for its errors.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +77,9 @@ impl DataArgs {
 const CLUSTER_ID: &str = "mooncake_cluster";
 
 /// The flags that have an effect only with a data directory.
-const ONLY_WITH_DATA: [&str; 4] = ["fsync", "on_disk_error", "discard_data", "data_format"];
+const ONLY_WITH_DATA: [&str; 5] = ["fsync", "on_disk_error", "disk_stall_timeout", "discard_data", "data_format"];
+/// The limits of `--disk-stall-timeout`. A sync of a healthy disk may take longer than the lower one.
+const STALL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(60);
 
 impl DataPlan {
     /// The data directory that the flags of `serve master` describe.
@@ -102,7 +105,7 @@ impl DataPlan {
             snapshot_directory(&cluster_id, env)?
         } else if given.is_empty() {
             // A leader sends records to its standbys, with and without a directory.
-            let only_with_data = if settings.bool("enable_ha") { &ONLY_WITH_DATA[..3] } else { &ONLY_WITH_DATA };
+            let only_with_data = if settings.bool("enable_ha") { &ONLY_WITH_DATA[..4] } else { &ONLY_WITH_DATA };
             return without_directory(settings, only_with_data).map(|()| None);
         } else {
             (PathBuf::from(given), settings.describe("data_dir"))
@@ -119,9 +122,15 @@ impl DataPlan {
             .text("on_disk_error")
             .parse()
             .map_err(|error| invalid("on_disk_error", format!("--on-disk-error: {error}")))?;
+        let stall_timeout = settings.duration("disk_stall_timeout");
+        if !STALL_TIMEOUTS.contains(&stall_timeout) {
+            let range = "--disk-stall-timeout must be between 200 ms and 60 s".to_owned();
+            return Err(invalid("disk_stall_timeout", range).next("use --disk-stall-timeout=2s"));
+        }
         let format = data_format(settings)?;
         let snapshot_interval = settings.seconds("snapshot_interval_seconds");
-        let options = DataOptions { sync, on_error, format, snapshot_interval, ..DataOptions::default() };
+        let options =
+            DataOptions { sync, on_error, stall_timeout, format, snapshot_interval, ..DataOptions::default() };
         Ok(Some(DataPlan { path, origin, cluster_id, existing, options }))
     }
 

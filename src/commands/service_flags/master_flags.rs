@@ -137,6 +137,13 @@ const DATA: &[FlagSpec] = &[
         "stop",
         "After an error of the disk: stop with exit code 4, or mark the directory as invalid and continue in memory",
     ),
+    own_flag(
+        "disk_stall_timeout",
+        ValueKind::Duration,
+        "2000",
+        "If the disk completes nothing for this long while changes wait for it, a leader hands over to a standby in sync. Without one, changes \
+         wait, and /ready is 503",
+    ),
     own_flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at each start with this flag"),
     own_flag(
         "data_format",

@@ -74,6 +74,7 @@ pub const MCCTL_FLAGS: &[&str] = &[
     "data_dir",
     "fsync",
     "on_disk_error",
+    "disk_stall_timeout",
     "discard_data",
     "data_format",
     "ha_port",

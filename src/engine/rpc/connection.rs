@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tracing::Level;
 
-use crate::engine::base::HostPort;
+use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::log;
 use crate::engine::rpc::receipt::Receipt;
@@ -29,8 +29,8 @@ use crate::engine::wire::{DecodeError, Method};
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 /// Requests up to this size are not counted. Each connection may buffer this many bytes of an unfinished request.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// A peer that has sent part of a request must send more within this time: at least one byte of a small request, or [`PROGRESS_BYTES`] (or
-/// the rest) of a large one.
+/// A peer that has sent part of a request must send more within this time: the rest of a small request, or [`PROGRESS_BYTES`] (or the rest)
+/// of a large one.
 pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
 /// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So even the largest request is complete, or dropped, after two
 /// minutes.
@@ -122,15 +122,20 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     let mut decode_errors = DecodeErrorThrottle::default();
     // A large request keeps its budget share until it is processed, a large response until it is written.
     let (mut share, mut answer_share) = (None, None);
+    // When a part of the first request in the buffer was received first.
+    let mut unfinished_since: Option<Mono> = None;
     loop {
         let read = match (input.is_empty(), shared.idle_timeout) {
             (true, None) => stream.read_buf(&mut input).await,
             (true, Some(limit)) => deadline(&shared.env, limit, stream.read_buf(&mut input)).await.unwrap_or(Ok(0)),
             (false, idle) => {
-                let limit = idle.unwrap_or(PROGRESS_DEADLINE).min(PROGRESS_DEADLINE);
+                let now = shared.env.now();
+                let since = *unfinished_since.get_or_insert(now);
+                let limit = PROGRESS_DEADLINE.saturating_sub(now.since(since));
+                let limit = idle.unwrap_or(limit).min(limit);
                 match deadline(&shared.env, limit, stream.read_buf(&mut input)).await {
                     Ok(read) => read,
-                    Err(_) => return report_unfinished(&peer, input.len(), limit),
+                    Err(_) => return report_unfinished(&peer, input.len(), shared.env.now().since(since)),
                 }
             }
         };
@@ -138,10 +143,14 @@ pub(super) async fn serve<E: Env, S: RpcService>(
             return;
         }
         loop {
+            let received = input.len();
             let (next, receipt) = match answer_buffered(&shared, &mut input, &mut output, &mut decode_errors, &peer) {
                 Ok(answered) => answered,
                 Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
             };
+            if input.len() != received {
+                unfinished_since = None;
+            }
             if share.is_some() {
                 let mut small = BytesMut::with_capacity(INPUT_BYTES);
                 small.extend_from_slice(&input);
@@ -220,8 +229,8 @@ async fn forward<E: Env>(env: &E, mut stream: <E::Net as Net>::Stream, input: &[
     }
 }
 
-fn report_unfinished(peer: &str, bytes: usize, limit: Duration) {
-    tracing::warn!(%peer, bytes, ?limit, "connection closed: the rest of a request did not arrive in time");
+fn report_unfinished(peer: &str, bytes: usize, waited: Duration) {
+    tracing::warn!(%peer, bytes, ?waited, "connection closed: the rest of a request did not arrive in time");
 }
 
 /// Reads until `input` contains `whole` bytes, in a buffer of exactly that size. Returns false if the peer is too slow.

@@ -107,6 +107,19 @@ fn an_unfinished_request_ends_its_connection_after_30_seconds() {
             let (after, read) = wait_for_answer(&env, &mut stream).await;
             assert_eq!((after.as_secs(), read), (30, 0), "{} bytes", part.len());
         }
+        // A byte now and then is not enough, after a complete request, too.
+        let mut slow = TcpStream::connect(("master", 50051)).await?;
+        slow.write_all(&header(0)).await?;
+        assert!(wait_for_answer(&env, &mut slow).await.1 > 0);
+        env.sleep(Duration::from_secs(20)).await;
+        let began = env.now();
+        slow.write_all(&header(64)).await?;
+        while env.now().since(began) < Duration::from_secs(25) {
+            env.sleep(Duration::from_secs(5)).await;
+            slow.write_all(&[0]).await?;
+        }
+        assert_eq!(wait_for_answer(&env, &mut slow).await.1, 0);
+        assert_eq!(env.now().since(began).as_secs(), 30);
         // Between requests a connection may be silent.
         let mut idle = TcpStream::connect(("master", 50051)).await?;
         idle.write_all(&header(0)).await?;

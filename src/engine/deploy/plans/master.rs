@@ -174,7 +174,7 @@ fn conflict(context: &PlanContext<'_>, name: &str) -> Option<&'static str> {
         "enable_http_metadata_server" if is_elected => {
             Some("conflicts with master.ha: the embedded metadata service stops with its master; use p2p")
         }
-        "fsync" | "on_disk_error" | "discard_data" if is_elected && !has_data => {
+        "fsync" | "on_disk_error" | "disk_stall_timeout" | "discard_data" if is_elected && !has_data => {
             Some("requires a data directory, which these masters do not have: remove it")
         }
         _ => None,

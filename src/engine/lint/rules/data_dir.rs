@@ -45,7 +45,7 @@ pub fn mcctl_flag(name: &str) -> Option<FlagKind> {
         "on_disk_error" => Some(FlagKind::Word { words: &["stop", "continue-memory-only"], fallback: None }),
         "discard_data" => Some(FlagKind::Switch),
         "data_format" => Some(FlagKind::Uint32),
-        "fsync" => Some(FlagKind::Text),
+        "fsync" | "disk_stall_timeout" => Some(FlagKind::Text),
         _ => None,
     }
 }
@@ -165,7 +165,7 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
             continue;
         }
         let in_memory = matches!(data_of(member), MasterData::Memory);
-        for name in ["fsync", "on_disk_error", "discard_data", "data_format"] {
+        for name in ["fsync", "on_disk_error", "disk_stall_timeout", "discard_data", "data_format"] {
             // A leader sends records to its standbys, with and without a directory.
             if name == "data_format" && is_elected != Some(false) {
                 continue;

@@ -26,6 +26,8 @@ pub struct MasterData {
 pub struct DataOptions {
     pub sync: SyncMode,
     pub on_error: DiskErrorPolicy,
+    /// An operation of the disk for the log that lasts longer than this is a stall. Flag `--disk-stall-timeout`.
+    pub stall_timeout: Duration,
     /// The format of the records that are written.
     pub format: DataFormat,
     /// Time between two snapshots. A snapshot is also written when the log has grown by [`SNAPSHOT_LOG_BYTES`].
@@ -40,6 +42,7 @@ impl Default for DataOptions {
         DataOptions {
             sync: SyncMode::default(),
             on_error: DiskErrorPolicy::default(),
+            stall_timeout: Duration::from_secs(2),
             format: DATA_FORMAT,
             snapshot_interval: Duration::from_secs(600),
             log: LogConfig::default(),

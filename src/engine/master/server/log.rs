@@ -124,7 +124,7 @@ impl MasterLog {
             options,
             failed: AtomicBool::new(false),
             memory_only: AtomicBool::new(false),
-            room: LogRoom::default(),
+            room: LogRoom::new(options.stall_timeout),
             requests: Mutex::default(),
             is_next_requested: AtomicBool::new(false),
             log_wake: Condvar::new(),

@@ -8,9 +8,6 @@ use std::time::Duration;
 
 use crate::engine::base::Mono;
 
-/// An operation of the disk that lasts longer than this counts as a stall if changes wait for it.
-pub(super) const DISK_STALL_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// No time.
 const NEVER: u64 = u64::MAX;
 
@@ -25,17 +22,8 @@ pub(super) struct LogRoom {
     waited: AtomicU64,
     /// When the log thread began what it does with the disk, or [`NEVER`].
     busy_since: AtomicU64,
-}
-
-impl Default for LogRoom {
-    fn default() -> LogRoom {
-        LogRoom {
-            waiting: AtomicUsize::new(0),
-            since: AtomicU64::new(NEVER),
-            waited: AtomicU64::new(0),
-            busy_since: AtomicU64::new(NEVER),
-        }
-    }
+    /// An operation of the disk that lasts longer than this counts as a stall.
+    stall_timeout: Duration,
 }
 
 /// A request that waits.
@@ -48,6 +36,17 @@ impl Drop for RoomWait<'_> {
 }
 
 impl LogRoom {
+    /// A log for which no request waits.
+    pub fn new(stall_timeout: Duration) -> LogRoom {
+        LogRoom {
+            waiting: AtomicUsize::new(0),
+            since: AtomicU64::new(NEVER),
+            waited: AtomicU64::new(0),
+            busy_since: AtomicU64::new(NEVER),
+            stall_timeout,
+        }
+    }
+
     /// Counts a request as waiting until the result is dropped.
     pub fn enter(&self) -> RoomWait<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +97,7 @@ impl LogRoom {
     pub fn stalled_for(&self, now: Mono) -> Option<Duration> {
         let since = self.busy_since.load(Ordering::Acquire);
         let busy = Duration::from_nanos(now.0.saturating_sub(since));
-        (since != NEVER && busy >= DISK_STALL_TIMEOUT).then_some(busy)
+        (since != NEVER && busy >= self.stall_timeout).then_some(busy)
     }
 }
 
@@ -106,9 +105,11 @@ impl LogRoom {
 mod tests {
     use super::*;
 
+    const STALL: Duration = Duration::from_secs(2);
+
     #[test]
     fn the_time_of_a_wait_is_taken_once_after_it_has_ended() {
-        let room = LogRoom::default();
+        let room = LogRoom::new(STALL);
         room.end_waits(Mono::from_ms(5));
         assert_eq!((room.is_awaited(), room.take_waited()), (false, Duration::ZERO));
         let waiting = [room.enter(), room.enter()];
@@ -123,11 +124,11 @@ mod tests {
 
     #[test]
     fn only_a_long_operation_is_a_stall() {
-        let room = LogRoom::default();
+        let room = LogRoom::new(STALL);
         assert_eq!(room.stalled_for(Mono::from_ms(9_000)), None);
         room.begin_work(Mono::from_ms(1_000));
         assert_eq!(room.stalled_for(Mono::from_ms(2_999)), None);
-        assert_eq!(room.stalled_for(Mono::from_ms(3_000)), Some(DISK_STALL_TIMEOUT));
+        assert_eq!(room.stalled_for(Mono::from_ms(3_000)), Some(STALL));
         room.end_work();
         assert_eq!(room.stalled_for(Mono::from_ms(3_000)), None);
     }

@@ -48,7 +48,7 @@ impl World {
         let snapshot_interval = Duration::from_millis(500 + self.rng.below(2_000) as u64);
         // Processes of neighbouring releases, in any order.
         let format = [DATA_FORMAT, DATA_FORMAT_NEWEST][self.rng.below(2)];
-        self.options = DataOptions { sync, on_error, format, snapshot_interval, log };
+        self.options = DataOptions { sync, on_error, format, snapshot_interval, log, ..DataOptions::default() };
         self.disk_delay = [1, 2, 8][self.rng.below(3)];
         self.lease = if self.chance(3) { LEASE / 2 } else { LEASE };
     }

@@ -6,15 +6,22 @@
 //! without them); the requests of `EtcdElection` over HTTP; the threads for the log and for snapshots, whose steps run one at a time here;
 //! the start and the end of `MasterServer`.
 //!
-//! Clients put, read and remove keys. Nodes crash, pause, hand over, end and are cut off from each other and from etcd, and etcd
-//! crashes. A seed chooses the mode of acknowledgement, the policy for copies that are not in sync, data directories, and how long it
-//! takes to make a copy ready. Checked:
+//! Clients put, upsert, revoke, read and remove keys, with one or two replicas, in segments that may be full, and write the same keys again. Their
+//! processes stop, restart and unmount segments. Requests arrive twice, late, and after their senders have given up. Nodes crash, pause, hand
+//! over, end and are cut off from each other, in one direction, too, and from etcd; etcd crashes, and its watches are late. A seed chooses the
+//! mode of acknowledgement, the policy for copies that are not in sync, data directories, how many changes a leader keeps, and how long it takes
+//! to make a copy ready. Checked ([`Violation`](report::Violation) has the rules):
 //!
-//! * an acknowledged put is readable at the end, with its bytes, unless a copy that may lack changes was promoted since;
-//! * no read within its lease returns another key's bytes, also after such a promotion;
-//! * such a promotion does not happen with `wait` and `sync`;
+//! * no read within its lease returns bytes of another key or of an earlier write, also after a copy was promoted that may lack changes;
 //! * two masters can never answer at the same moment, and none answers after one that was elected later has answered;
-//! * after some time without faults, all standbys are in sync, a hand-over succeeds, and puts succeed.
+//! * a copy that has everything is not discarded while no other one exists;
+//! * some time after the last fault, and in some runs after each fault, all standbys are in sync and puts succeed; a hand-over then succeeds;
+//! * an acknowledged put is readable until it is removed, evicted or lost by a stated rule, and an acknowledged removal holds until the next put;
+//! * an object is complete only if its bytes were written, unless clients use a name again that a late request may still change;
+//! * no master allocates memory twice, even if clocks stand still and etcd loses data;
+//! * a copy that may lack changes is not promoted with `wait` and `sync`.
+//!
+//! Not checked: the end of evicted objects (any time is right), and lookups of changes whose responses were not sent.
 
 mod client;
 mod election;
