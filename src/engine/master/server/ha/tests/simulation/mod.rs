@@ -23,6 +23,7 @@
 //!
 //! Not checked: the end of evicted objects (any time is right), and lookups of changes whose responses were not sent.
 
+mod checks;
 mod client;
 mod election;
 mod env;

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use super::env::{HostClock, SimEnv, ThreadTimes};
 use super::fabric::Fabric;
-use super::process::Process;
+use super::process::{NodeSettings, Process};
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{HaConfig, HaRole, MemberId};
+use crate::engine::ha::{HaRole, MemberId};
 use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
-use crate::engine::master::StorePolicy;
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk, open};
-use crate::engine::master::server::ha::leader::tail::TailLimits;
 use crate::engine::master::server::{DataOptions, MasterData};
 
 /// A host.
@@ -28,9 +26,7 @@ pub struct Node {
     pub acknowledged: (MemberId, u64),
     clock: HostClock,
     times: ThreadTimes,
-    policy: StorePolicy,
-    config: HaConfig,
-    tail: TailLimits,
+    settings: NodeSettings,
     /// The copy after the last event.
     pub last_copy: MemberId,
     fabric: Arc<Fabric>,
@@ -40,9 +36,7 @@ impl Node {
     pub(super) fn new(
         nth: usize,
         fabric: Arc<Fabric>,
-        policy: StorePolicy,
-        config: HaConfig,
-        tail: TailLimits,
+        settings: NodeSettings,
         clock: HostClock,
         times: ThreadTimes,
         disk: Option<(SimulatedStorage, DataOptions)>,
@@ -57,9 +51,7 @@ impl Node {
             acknowledged: (MemberId(0), 0),
             clock,
             times,
-            policy,
-            config,
-            tail,
+            settings,
             last_copy: MemberId(0),
             fabric,
         }
@@ -71,7 +63,7 @@ impl Node {
         self.fabric.state().accepting[self.nth] = Default::default();
         let data = self.open_data(&env);
         let found = data.as_ref().map(|(_, found)| (found.note.member, found.last));
-        self.process = Some(Process::start(&env, self.policy.clone(), self.config, self.tail, data));
+        self.process = Some(Process::start(&env, self.settings.clone(), data));
         found
     }
 
@@ -83,7 +75,7 @@ impl Node {
             DataDirOptions { cluster_id: "c", boot_id: storage.boot_id(), new_uuid, existing: ExistingData::Keep };
         let dir = DataDir::open(Arc::new(storage.clone()), &options).expect("the directory is valid");
         let data = MasterData { dir, options: *settings };
-        Some(open(data, self.policy.clone(), env, MemberId(env.rng())).expect("the directory is valid"))
+        Some(open(data, self.settings.policy.clone(), env, MemberId(env.rng())).expect("the directory is valid"))
     }
 
     /// Ends the process at once; with `Crash::Power`, also the kernel.

@@ -29,6 +29,14 @@ use crate::engine::master::state::MasterState;
 use crate::engine::master::{DATA_FORMAT, StorePolicy};
 use crate::engine::rpc::WorkerPolls;
 
+/// How a master runs.
+#[derive(Clone)]
+pub struct NodeSettings {
+    pub policy: StorePolicy,
+    pub config: HaConfig,
+    pub tail: TailLimits,
+}
+
 /// A running process.
 pub struct Process {
     pub shared: Arc<MasterShared<SimEnv>>,
@@ -92,13 +100,8 @@ impl Idle {
 
 impl Process {
     /// Starts a process on the host `node`, with the copy in its data directory if it has one.
-    pub fn start(
-        env: &SimEnv,
-        policy: StorePolicy,
-        config: HaConfig,
-        tail: TailLimits,
-        data: Option<(HaDisk, FoundCopy)>,
-    ) -> Process {
+    pub fn start(env: &SimEnv, settings: NodeSettings, data: Option<(HaDisk, FoundCopy)>) -> Process {
+        let NodeSettings { policy, config, tail } = settings;
         let idle = Arc::new(Idle::default());
         let parked = idle.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || parked.set()).build();

@@ -15,12 +15,11 @@ use super::memory::Memory;
 use super::model::Model;
 use super::node::Node;
 use super::operation::Reply;
+use super::process::NodeSettings;
 use super::report::{Plan, Totals, Violation};
 use crate::engine::base::rng::Rng;
-use crate::engine::env::Env;
-use crate::engine::ha::HandOverProblem;
 use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{AckMode, HaConfig, NotInSyncPolicy, SyncRecord};
+use crate::engine::ha::{AckMode, HaConfig};
 use crate::engine::journal::{LogConfig, SimulatedStorage, SyncMode};
 use crate::engine::master::StorePolicy;
 use crate::engine::master::server::DataOptions;
@@ -56,13 +55,13 @@ pub struct World {
     is_traced: bool,
     pub is_crash_planned: bool,
     /// The hand-over after all faults was requested.
-    is_last_hand_over: bool,
+    pub(super) is_last_hand_over: bool,
     /// A fault happens when a node next reaches this stage.
     pub(super) planned_stage: Option<HaStage>,
     /// Since when no copy exists that may be elected.
-    operator_waits_since: Option<u64>,
+    pub(super) operator_waits_since: Option<u64>,
     /// The last complete copy was replaced by one that its leader, which has ended, had not listed yet.
-    is_copy_unlisted: bool,
+    pub(super) is_copy_unlisted: bool,
     /// When a node last crashed.
     pub(super) crashed_at: u64,
     /// The requests of candidates whose objects are dropped.
@@ -99,17 +98,12 @@ impl Ord for ScheduledEvent {
     }
 }
 
-const RECOVERY: u64 = 40_000_000;
+/// After the last fault, and the hold after a lossy promotion, a run goes on for this time.
+pub(super) const RECOVERY: u64 = 40_000_000;
 /// After a lossy promotion, segments accept no new objects for this time.
 const LOSSY_HOLD: u64 = 30_000_000;
-/// A standby completes a snapshot this long after its leader has ended, at most. The rest of it may be on its way.
-const JUST_NOW: u64 = 3_000_000;
-/// How long an operator waits.
-const OPERATOR_PAUSE: u64 = 15_000_000;
 /// After this time without faults, all standbys are in sync, and a hand-over succeeds.
 const SETTLED: u64 = 20_000_000;
-/// After this time without faults, a put has succeeded within this time.
-const RESUMED: u64 = 10_000_000;
 /// Each run has at least this many faults that had an effect.
 pub(super) const FAULTS_MIN: u64 = 5;
 /// Each run has at least this many acknowledged puts and reads.
@@ -132,6 +126,7 @@ impl World {
         let times = ThreadTimes { work: plan.work, step: plan.slow_disk.max(40_000) };
         let ack = if plan.is_async { AckMode::Async } else { AckMode::Sync };
         let config = HaConfig { ack, not_in_sync: plan.not_in_sync, ..HaConfig::default() };
+        let settings = NodeSettings { policy, config, tail: plan.tail };
         let nodes = (0..plan.nodes).map(|nth| {
             // Each clock is up to 5 % too fast or too slow.
             let offset = 1_000_000_000 * (1 + rng.below(10_000) as u64);
@@ -149,7 +144,7 @@ impl World {
                 let options = DataOptions { sync, log, snapshot_interval, ..DataOptions::default() };
                 (SimulatedStorage::new(rng.next()), options)
             });
-            Node::new(nth, fabric.clone(), policy.clone(), config, plan.tail, clock, times, disk)
+            Node::new(nth, fabric.clone(), settings.clone(), clock, times, disk)
         });
         let nodes: Vec<Node> = nodes.collect();
         let clients = (1..=plan.clients as u64).map(|nth| Client::new(nth, Rng::new(rng.next()))).collect();
@@ -291,39 +286,6 @@ impl World {
         }
     }
 
-    /// What all parts look like, for the report of a violation.
-    fn roles(&self) -> Vec<String> {
-        let node = |node: &Node| {
-            let view = node.process.as_ref().map(|process| process.hub.view(process.shared.env.boottime()));
-            format!("{:?} {view:?}", node.probe())
-        };
-        let client = |client: &Client| {
-            let operation = client.sent.as_ref().map(|sent| &sent.operation);
-            format!("{:?} {operation:?} {}", client.target, client.must_register)
-        };
-        let mut roles: Vec<String> = self.nodes.iter().map(node).collect();
-        roles.push(format!("{:?}", self.etcd.observation()));
-        roles.extend(self.clients.iter().map(client));
-        roles
-    }
-
-    fn check_end(&mut self) -> Result<(), Violation> {
-        if self.last_put + RECOVERY / 2 < self.now {
-            return Err(Violation::NoService { roles: self.roles() });
-        }
-        let elected = self.etcd.elected.last().map(|election| election.leader);
-        let leads = |node: &&Node| node.is_up() && Some(node.probe().0) == elected && node.is_leader();
-        let Some(leader) = self.nodes.iter().find(leads).and_then(|node| node.process.as_ref()) else {
-            return Err(Violation::NoService { roles: self.roles() });
-        };
-        let find = |key: &str| {
-            let replicas = leader.shared.with_guarded(|guarded, _, _| guarded.state.peek(key.as_bytes())).ok()?;
-            Some(replicas.iter().map(|replica| replica.address).collect())
-        };
-        self.model.check_end(&self.memory, find, |at| self.gone_memory.contains(&(at >> 40)))?;
-        Ok(())
-    }
-
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
         match event {
             Event::Timer { node, incarnation, number } => {
@@ -446,37 +408,6 @@ impl World {
         }
     }
 
-    /// A copy was elected that may have lacked changes. Its objects were dropped.
-    pub(super) fn note_lossy_promotion(&mut self, nth: usize) {
-        self.trace(|| format!("node {nth} is elected and has dropped its objects"));
-        self.totals.lossy_promotions += 1;
-        if self.plan.not_in_sync == NotInSyncPolicy::Wait && !self.plan.is_async && !self.is_copy_unlisted {
-            self.violation = Some(Violation::LossyPromotion { node: nth });
-        }
-        self.model.lose_all();
-    }
-
-    /// With `wait`, the last copy may be lost: with `async` that of a standby that was to be promoted without its objects. An operator then deletes the sync record,
-    /// as high-availability.md describes.
-    fn recover_as_operator(&mut self) {
-        let is_lost = || {
-            let seen = self.etcd.observation();
-            let is_any_listed = |sync: &SyncRecord| self.nodes.iter().any(|node| sync.includes(node.member()));
-            seen.leader.is_none() && seen.sync.is_some_and(|(sync, _)| !is_any_listed(&sync))
-        };
-        let may_be_lost = self.plan.is_async || self.is_copy_unlisted;
-        if !may_be_lost || self.plan.not_in_sync != NotInSyncPolicy::Wait || !is_lost() {
-            self.operator_waits_since = None;
-            return;
-        }
-        let since = *self.operator_waits_since.get_or_insert(self.now);
-        if since + OPERATOR_PAUSE < self.now {
-            self.totals.operator_recoveries += 1;
-            self.etcd.delete_sync();
-            self.notify_watches();
-        }
-    }
-
     /// etcd loses data. What it contains then is the next backup.
     pub(super) fn restore_etcd(&mut self) {
         let backup = std::mem::replace(&mut self.etcd_backup, self.etcd.clone());
@@ -490,89 +421,6 @@ impl World {
         for (at, event) in posted {
             self.at(at, event);
         }
-    }
-
-    /// A copy that has everything is discarded only if there is another one.
-    fn check_discard(&mut self, nth: usize) {
-        let copy = self.nodes[nth].copy();
-        let before = std::mem::replace(&mut self.nodes[nth].last_copy, copy);
-        let Some((sync, _)) = self.etcd.observation().sync.filter(|_| before != copy && self.sync_writes == 0) else {
-            return;
-        };
-        // Such a mode is in each record.
-        let is_complete = |id| sync.is_complete(id, AckMode::Sync);
-        if !is_complete(before) || self.nodes.iter().any(|node| is_complete(node.copy())) {
-            return;
-        }
-        if self.crashed_at + JUST_NOW > self.now {
-            // The snapshot was complete when its leader had ended, or ended before it could list the new copy.
-            self.totals.unlisted_copies += 1;
-            self.is_copy_unlisted = true;
-        } else {
-            self.violation = Some(Violation::LastCopyDiscarded { node: nth, id: before });
-        }
-    }
-
-    /// At most one master can send responses.
-    fn check_leaders(&mut self) {
-        let mut answering = (0..self.nodes.len()).filter(|nth| self.nodes[*nth].could_answer());
-        if let (Some(one), Some(two)) = (answering.next(), answering.next()) {
-            self.violation = Some(Violation::TwoLeaders(one, two));
-        }
-    }
-
-    /// A hand-over has ended. If its process was asked to end, it does.
-    fn end_hand_over(
-        &mut self,
-        node: usize,
-        is_ending: bool,
-        result: Result<(), HandOverProblem>,
-    ) -> Result<(), Violation> {
-        self.trace(|| format!("node {node}: end of a hand-over: {result:?}"));
-        let has_handed_over = result.is_ok();
-        match result {
-            Ok(()) => self.totals.effective += 1,
-            Err(problem) if self.is_last_hand_over => {
-                return Err(Violation::HandOverFailed { problem, roles: self.roles() });
-            }
-            Err(problem) => *self.totals.failed_hand_overs.entry(format!("{problem:?}")).or_default() += 1,
-        }
-        if is_ending {
-            self.end_process(node, has_handed_over);
-        }
-        Ok(())
-    }
-
-    /// A single fault has ended some time ago: there is a leader, all standbys are in sync, and puts succeed.
-    fn check_service(&self) -> Result<usize, Violation> {
-        let listed = self.etcd.observation().sync.map_or(0, |(sync, _)| sync.in_sync.len());
-        let Some(leader) = self.leader().filter(|_| listed + 1 == self.nodes.len()) else {
-            return Err(Violation::NotInSync { roles: self.roles() });
-        };
-        if self.last_put + RESUMED < self.now {
-            return Err(Violation::NoService { roles: self.roles() });
-        }
-        Ok(leader)
-    }
-
-    /// Everything works by now. The leader is asked to hand over.
-    fn request_last_hand_over(&mut self) -> Result<(), Violation> {
-        let leader = self.check_service()?;
-        self.is_last_hand_over = true;
-        if let Some(process) = &self.nodes[leader].process {
-            process.step_down(false);
-        }
-        self.run_node(leader);
-        Ok(())
-    }
-
-    /// The master that has sent a response was the last one that has been elected and has answered.
-    fn check_answer(&mut self, node: usize, view: u64) {
-        let election = self.etcd.elected.iter().rposition(|election| election.view == view).unwrap_or(0);
-        if election < self.answered {
-            self.violation = Some(Violation::StaleAnswer { node });
-        }
-        self.answered = self.answered.max(election);
     }
 
     /// Starts the process of a host.
