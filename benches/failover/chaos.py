@@ -1,8 +1,8 @@
 """Random faults of three masters, etcd, the network and the clients for a long time, with real clients and ours: no read is wrong, and no
 acknowledged key is lost.
 
-Each client writes, reads and removes the same keys again and again (chaos_agent.py). Keys are lost by rule when a master is promoted that may
-lack changes: the clients are told. Needs root, Python 3.11, etcd, a C compiler and the wheel (tests/peers/install). --own-python DIR: a
+Each client writes, reads and removes the same keys repeatedly (chaos_agent.py). A master that is promoted and may lack changes drops all
+objects; each client then receives `drop`. Needs root, Python 3.11, etcd, a C compiler and the wheel (tests/peers/install). --own-python DIR: a
 directory with the module mcctl_mooncake (src/python, with its library); without it, all clients are real ones.
 """
 import argparse, collections, contextlib, json, os, random, signal, subprocess, sys, tempfile, threading, time

@@ -1,4 +1,4 @@
-"""A client that writes the same keys again and again during faults, reads those of the others, and knows what it may find.
+"""A client that writes the same keys again and again during faults, reads those of the others, and checks the results.
 
   chaos_agent.py MODULE MASTER HOST SEGMENT_BYTES PREFIX OTHER_PREFIX...
 

@@ -40,12 +40,12 @@ def main():
     try:
         c.start()
         c.client.ask("load", prefix="slow", pause=0.001)
-        left, away, end = 0, 0, time.monotonic() + 60 * args.minutes
+        reads, without_standby, end = 0, 0, time.monotonic() + 60 * args.minutes
         while time.monotonic() < end:
             time.sleep(min(5, end - time.monotonic()))
             status = c.leader.status()
-            away += not any(s.get("in_sync") for s in status.get("standbys", []))
-            left += 1
+            without_standby += not any(s.get("in_sync") for s in status.get("standbys", []))
+            reads += 1
         calls = c.client.ask("stop")["calls"]
         puts = [call for call in calls if call[0] == "put"]
         waits = sorted(end - begin for _, begin, end, _ in puts)
@@ -53,7 +53,7 @@ def main():
             syncs = int.from_bytes(f.read(36)[32:36], "little")
         result = dict(minutes=args.minutes, delay_ms=args.delay_ms, puts=len(puts), failed=sum(not call[3] for call in puts),
                       longest_put_s=round(waits[-1], 3), median_put_s=round(waits[len(waits) // 2], 5), slow_syncs=syncs,
-                      looks=left, looks_without_standby_in_sync=away, objects=c.leader.status().get("objects"))
+                      status_reads=reads, status_reads_without_standby_in_sync=without_standby, objects=c.leader.status().get("objects"))
         print(json.dumps(result))
         if args.json:
             with open(args.json, "w") as f:

@@ -78,7 +78,7 @@ const CLUSTER_ID: &str = "mooncake_cluster";
 
 /// The flags that have an effect only with a data directory.
 const ONLY_WITH_DATA: [&str; 5] = ["fsync", "on_disk_error", "disk_stall_timeout", "discard_data", "data_format"];
-/// The limits of `--disk-stall-timeout`. A sync of a healthy disk may take longer than the lower one.
+/// Permitted values of `--disk-stall-timeout`. Below 200 ms, a sync of a healthy disk could count as a stall.
 const STALL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(60);
 
 impl DataPlan {
@@ -124,7 +124,8 @@ impl DataPlan {
             .map_err(|error| invalid("on_disk_error", format!("--on-disk-error: {error}")))?;
         let stall_timeout = settings.duration("disk_stall_timeout");
         if !STALL_TIMEOUTS.contains(&stall_timeout) {
-            let range = "--disk-stall-timeout must be between 200 ms and 60 s".to_owned();
+            let found = stall_timeout.as_millis();
+            let range = format!("--disk-stall-timeout is {found} ms; it must be between 200 ms and 60 s");
             return Err(invalid("disk_stall_timeout", range).next("use --disk-stall-timeout=2s"));
         }
         let format = data_format(settings)?;

@@ -141,8 +141,8 @@ const DATA: &[FlagSpec] = &[
         "disk_stall_timeout",
         ValueKind::Duration,
         "2000",
-        "If the disk completes nothing for this long while changes wait for it, a leader hands over to a standby in sync. Without one, changes \
-         wait, and /ready is 503",
+        "Time after which a disk operation is a stall, 200ms to 60s. While changes wait for it, /ready is 503. A leader hands over to a \
+         standby in sync",
     ),
     own_flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at each start with this flag"),
     own_flag(

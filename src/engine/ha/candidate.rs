@@ -62,7 +62,7 @@ impl HaCore {
         if is_electable && is_led && !has_handed_over {
             self.recreate(now, since);
         } else if is_electable && !is_bound && !self.is_record_awaited(now) {
-            self.prepare(now, !self.is_complete());
+            self.prepare(now, !self.is_complete() || is_planted(HaMistake::CompleteCopyDropped));
         } else if let NotInSyncPolicy::PromoteAfter(pause) = self.not_in_sync_policy()
             // A standby that is cut off from etcd does not know whether a master leads.
             && (self.seen_at.since(since) >= pause || self.is_last_copy_gone())
@@ -95,7 +95,6 @@ impl HaCore {
             CandidateStep::Prepared { lossy: true, .. } | CandidateStep::Electing { lossy: true, .. } => {
                 self.discard(DiscardReason::Outdated);
             }
-            _ if is_planted(HaMistake::CopyNotKept) => self.discard(DiscardReason::Outdated),
             _ => self.resume(),
         }
     }

@@ -49,7 +49,7 @@ impl HaCore {
             leader.appended = leader.appended.max(gate.appended());
             // A leader with standbys sends pings, so this process did not run for longer than between two of them.
             let gap = now.since(std::mem::replace(&mut leader.ran_at, now));
-            if gap >= 2 * self.config.ping_every {
+            if gap >= 2 * self.config.ping_every && !leader.has_released() {
                 leader.replicas.postpone(gap);
                 if let Some(hand_over) = &mut leader.hand_over {
                     hand_over.since = hand_over.since + gap;

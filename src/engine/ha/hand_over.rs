@@ -13,11 +13,12 @@ use crate::engine::ha::record::{HandOverTxn, SyncRecord, TxnOutcome};
 use crate::engine::ha::state::{HaCore, RoleState};
 
 /// A hand-over that makes no progress for this long is cancelled. A standby that makes its copy ready reports progress with each
-/// answer to a ping.
+/// answer to a ping. After the key was deleted, [`RELEASED_TIMEOUT`] applies while the successor is connected.
 pub(super) const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A successor that is connected gets the time for a second request to etcd. It repeats a request after a second.
-pub(super) const RELEASED_TIMEOUT: Duration = Duration::from_secs(3);
+/// A connected successor must be elected within this time after the key was deleted. It covers a second request to etcd, which is sent after
+/// one second without a response.
+pub(super) const RELEASED_TIMEOUT: Duration = Duration::from_millis(2500);
 
 impl HaCore {
     /// Begins to hand over to a standby in sync, if there is one.
@@ -138,38 +139,37 @@ impl HaCore {
         let Some(hand_over) = leader.hand_over.as_mut() else { return };
         hand_over.step = HandOverStep::Released;
         hand_over.since = now;
+        // The message ends its promise.
+        leader.replicas.end_promise(hand_over.to);
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::Released));
     }
 
-    /// Ends a hand-over whose standby is gone, or makes no progress.
+    /// Ends a hand-over whose standby is gone, or makes no progress. That of a process that is about to end is not cancelled: changes
+    /// stay held, and a standby that has everything can still be elected.
     pub(super) fn advance_hand_over(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = &mut leader.hand_over else { return };
         let is_gone = !leader.replicas.get(hand_over.to).is_some_and(|replica| replica.is_connected);
-        let is_late = now.since(hand_over.since) >= HAND_OVER_TIMEOUT;
-        let is_waiting = matches!(hand_over.step, HandOverStep::Releasing | HandOverStep::Released);
-        if is_waiting && is_late && hand_over.is_final {
-            // Without its successor, only this master can create the key. Its other standbys then join, or are in sync already.
-            hand_over.is_final &= !is_gone || hand_over.step != HandOverStep::Released;
-            return self.actions.push(HaAction::ReportHandOver(HandOverProblem::NoProgress(HAND_OVER_TIMEOUT)));
+        let is_released = hand_over.step == HandOverStep::Released;
+        let limit = if is_released && !is_gone { RELEASED_TIMEOUT } else { HAND_OVER_TIMEOUT };
+        let is_late = now.since(hand_over.since) >= limit;
+        let problem = if is_gone { HandOverProblem::StandbyGone } else { HandOverProblem::NoProgress(limit) };
+        if (is_released || hand_over.step == HandOverStep::Releasing) && is_late && hand_over.is_final {
+            return self.actions.push(HaAction::ReportHandOver(problem));
         }
         if !matches!(hand_over.step, HandOverStep::Preparing | HandOverStep::Ready) || !is_gone && !is_late {
             return self.delete_key(now);
         }
-        if !is_gone && hand_over.is_final {
-            self.actions.push(HaAction::ReportHandOver(HandOverProblem::NoProgress(HAND_OVER_TIMEOUT)));
-            return self.delete_key(now);
+        if !hand_over.is_final {
+            return self.cancel_hand_over(now, problem);
         }
-        let other = leader.replicas.best().filter(|other| *other != hand_over.to);
-        if let Some(other) = other.filter(|_| hand_over.is_final) {
+        if is_gone && let Some(other) = leader.replicas.best().filter(|other| *other != hand_over.to) {
             (hand_over.to, hand_over.since, hand_over.step) = (other, now, HandOverStep::Preparing);
             let take_over = HaMessage::TakeOver { last: hand_over.last };
             return self.actions.push(HaAction::Send(other, take_over));
         }
-        // Also if the process ends. Standbys can join only a master that leads.
-        let problem =
-            if is_gone { HandOverProblem::StandbyGone } else { HandOverProblem::NoProgress(HAND_OVER_TIMEOUT) };
-        self.cancel_hand_over(now, problem);
+        self.actions.push(HaAction::ReportHandOver(problem));
+        self.delete_key(now);
     }
 
     /// This master keeps leading. The standby's copy may be ready to serve. It follows again when it has connected again.

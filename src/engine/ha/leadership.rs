@@ -124,8 +124,8 @@ pub(super) struct HandOver {
     /// When the step began, or the standby last made progress.
     pub since: Mono,
     pub step: HandOverStep,
-    /// The process is about to end, so the hand-over is not cancelled while its standby is connected: changes stay held, and a standby
-    /// that is late still has everything.
+    /// The process is about to end, so the hand-over is never cancelled: changes stay held, and a standby that is late still
+    /// has everything.
     pub is_final: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Mistakes that tests plant in the election, to show that the simulation detects them.
+//! Mistakes that tests plant in a master of a cluster, to show that the simulation detects them.
 
-/// A mistake in the election or in the acknowledgement of changes.
+/// A mistake in the election, in the acknowledgement of changes, or in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HaMistake {
     /// The gate lets responses pass after the fence.
@@ -25,8 +25,8 @@ pub enum HaMistake {
     HandOverNotAwaited,
     /// With asynchronous acknowledgements, a hand-over does not wait for the other standbys in the sync record.
     ListedNotAwaited,
-    /// A candidate that is not elected discards its copy.
-    CopyNotKept,
+    /// A candidate drops its objects although its copy is complete.
+    CompleteCopyDropped,
     /// A standby that has left the sync record is not added again.
     NotAddedAgain,
     /// A leader does not create its expired key again.

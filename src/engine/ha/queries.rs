@@ -122,6 +122,9 @@ impl HaCore {
     pub fn not_promoted(&self, now: Mono) -> Option<String> {
         let RoleState::Standby(follower) = &self.role else { return None };
         follower.absent_since.filter(|since| now.since(*since) >= WITHOUT_LEADER)?;
+        if now.since(self.seen_at) >= WITHOUT_LEADER {
+            return Some("etcd does not respond, so another master may lead".to_owned());
+        }
         self.not_promotable()
     }
 

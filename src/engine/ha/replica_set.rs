@@ -125,6 +125,13 @@ impl ReplicaSet {
         }
     }
 
+    /// A standby may stand for election from now on.
+    pub fn end_promise(&mut self, id: MemberId) {
+        if let Some(replica) = self.members.get_mut(&id) {
+            replica.promised_until = Mono::ZERO;
+        }
+    }
+
     /// A standby acknowledges nothing any more.
     pub fn leave(&mut self, id: MemberId) {
         let Some(replica) = self.members.get_mut(&id) else { return };

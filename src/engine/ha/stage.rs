@@ -62,7 +62,7 @@ impl HaCore {
         }
     }
 
-    /// Whether this master drops the objects of its copy, or has dropped them.
+    /// Whether this standby is a candidate whose copy may lack changes. Its objects are dropped before it leads.
     pub fn is_dropping(&self) -> bool {
         let RoleState::Standby(follower) = &self.role else { return false };
         matches!(

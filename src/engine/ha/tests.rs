@@ -235,7 +235,7 @@ fn a_key_of_this_master_is_given_back_if_it_does_not_lead() {
 }
 
 #[test]
-fn a_hand_over_takes_as_long_as_the_standby_makes_progress_and_is_never_cancelled_at_the_end() {
+fn a_hand_over_lasts_as_long_as_the_standby_makes_progress() {
     for is_ending in [false, true] {
         let mut master = with_standbys(AckMode::Sync);
         master.handle(at(450), HaEvent::StepDown { is_ending });
@@ -595,7 +595,7 @@ fn released(is_ending: bool) -> Master {
 #[test]
 fn a_leader_whose_successor_is_not_elected_creates_its_key_again() {
     for (is_connected, is_ending, expected) in
-        [(true, false, Some(3_480)), (false, false, Some(1_980)), (false, true, Some(1_980)), (true, true, None)]
+        [(true, false, Some(2_980)), (false, false, Some(1_980)), (false, true, None), (true, true, None)]
     {
         let mut master = released(is_ending);
         if !is_connected {
@@ -605,26 +605,10 @@ fn a_leader_whose_successor_is_not_elected_creates_its_key_again() {
             master.handle(at(*ms), HaEvent::Timeout);
             !master.take_elections().is_empty()
         });
-        // The process that ends reports first that the hand-over was not completed.
         let late = created.zip(expected).map(|(created, expected)| created - expected);
         assert!(
             created.is_some() == expected.is_some() && late.unwrap_or(0) <= 10,
             "{is_connected} {is_ending}: {created:?}"
         );
     }
-}
-
-#[test]
-fn a_process_that_ends_cancels_a_hand_over_whose_only_standby_is_gone() {
-    let mut master = with_standbys(AckMode::Sync);
-    master.handle(at(450), HaEvent::StepDown { is_ending: true });
-    master.handle(at(460), HaEvent::ChangesHeld { last: 7 });
-    for id in [2, 3] {
-        master.handle(at(470), HaEvent::StandbyDisconnected { id: MemberId(id) });
-    }
-    master.handle(at(480), HaEvent::Timeout);
-    let actions = master.take_actions();
-    assert!(actions.contains(&HaAction::HoldChanges(false)), "{actions:?}");
-    assert!(actions.contains(&HaAction::ReportHandOver(HandOverProblem::StandbyGone)), "{actions:?}");
-    assert_eq!(master.core.role(), HaRole::Leader, "standbys can join");
 }

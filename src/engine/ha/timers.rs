@@ -17,7 +17,7 @@ pub(super) const NO_RECORD_PAUSE: Duration = Duration::from_secs(3);
 /// process has that ID.
 pub(super) const SAME_ID_MAX: Duration = Duration::from_secs(5);
 
-/// What a master waits for.
+/// What a master waits for. The promotion of a copy that is not in sync has no timer: it follows a read of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HaTimer {
     /// The next renewal of the lease.
@@ -46,8 +46,7 @@ pub enum HaTimer {
     SameId,
     /// Standby: the leader has not created its expired key again.
     Recreation,
-    /// Standby: there is no sync record, and no leader has created one. The promotion of a copy that is not in sync has no timer: it follows
-    /// a read of etcd.
+    /// Standby: there is no sync record, and no leader has created one.
     NoRecord,
     /// Standby: its election, without a result, is repeated.
     ElectionRequest,

@@ -35,7 +35,7 @@ pub fn data_exposition(data: &DataView) -> String {
     );
     out.gauge(
         "mcctl_master_log_stalled",
-        "1 if an operation of the disk has not ended for 2 s, and changes wait for it",
+        "1 if an operation of the disk has not ended for --disk-stall-timeout, and changes wait for it",
         u64::from(data.stalled_for.is_some()),
     );
     out.0

@@ -122,7 +122,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     let mut decode_errors = DecodeErrorThrottle::default();
     // A large request keeps its budget share until it is processed, a large response until it is written.
     let (mut share, mut answer_share) = (None, None);
-    // When a part of the first request in the buffer was received first.
+    // When the first part of the unfinished request was received.
     let mut unfinished_since: Option<Mono> = None;
     loop {
         let read = match (input.is_empty(), shared.idle_timeout) {

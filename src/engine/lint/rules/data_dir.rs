@@ -45,7 +45,8 @@ pub fn mcctl_flag(name: &str) -> Option<FlagKind> {
         "on_disk_error" => Some(FlagKind::Word { words: &["stop", "continue-memory-only"], fallback: None }),
         "discard_data" => Some(FlagKind::Switch),
         "data_format" => Some(FlagKind::Uint32),
-        "fsync" | "disk_stall_timeout" => Some(FlagKind::Text),
+        "fsync" => Some(FlagKind::Text),
+        "disk_stall_timeout" => Some(FlagKind::Duration),
         _ => None,
     }
 }

@@ -33,7 +33,7 @@ const CLIENT_TTL: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine::master::server::ha) struct HaProbe {
     pub member: MemberId,
-    /// Its objects are dropped, or will be.
+    /// It is a candidate whose copy may lack changes. Its objects are dropped before it leads.
     pub is_dropping: bool,
     pub role: HaRole,
     pub stage: HaStage,

@@ -23,12 +23,12 @@ pub(in crate::engine::master::server::ha) struct TailLimits {
 }
 
 impl TailLimits {
-    const USUAL: TailLimits = TailLimits { segment: 64 << 10, kept: 16 << 20, max: 512 << 20 };
+    const DEFAULT: TailLimits = TailLimits { segment: 64 << 10, kept: 16 << 20, max: 512 << 20 };
 }
 
 impl Default for TailLimits {
     fn default() -> TailLimits {
-        TailLimits::USUAL
+        TailLimits::DEFAULT
     }
 }
 
@@ -307,7 +307,7 @@ impl Drop for TailCursor {
 mod tests {
     use super::*;
 
-    const LIMITS: TailLimits = TailLimits::USUAL;
+    const LIMITS: TailLimits = TailLimits::DEFAULT;
 
     /// Reads all changes behind the cursor, as numbers, and the digests with the change that they belong to.
     fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), CursorTooOld> {

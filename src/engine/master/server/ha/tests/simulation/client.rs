@@ -1,11 +1,11 @@
 //! A simulated client: its process has a segment, and writes, reads and removes keys, one call at a time.
 
 use super::event::Event;
-use super::memory::StoredValue;
-use super::model::Known;
+use super::memory::{StoredValue, segment_of};
+use super::model::KeyState;
 use super::operation::{Operation, Reply, Request, WriteStart};
 use super::report::Violation;
-use super::world::World;
+use super::world::{World, message_delay};
 use crate::engine::base::rng::Rng;
 use crate::engine::master::tests::NOT_FOUND;
 
@@ -23,7 +23,7 @@ pub struct Client {
     pub is_mounted: bool,
     pub must_register: bool,
     pub last_ping: u64,
-    /// When a request was sent that told a master that this client is alive.
+    /// When the last mount, registration or ping with a response was sent.
     last_answered: u64,
     /// Its process does not run before this time.
     pub stopped_until: u64,
@@ -37,8 +37,8 @@ pub struct Client {
 pub struct SentRequest {
     pub operation: Operation,
     pub at: u64,
-    /// If it may change a key: what was known of that key before.
-    before: Option<Known>,
+    /// If it may change a key: the state of that key before.
+    before: Option<KeyState>,
 }
 
 /// A write that has its memory.
@@ -49,7 +49,7 @@ pub struct Write {
     pub at: Vec<u64>,
     kept: Vec<u64>,
     is_upsert: bool,
-    /// When the client gives up ending it.
+    /// The client does not send the end after this time.
     until: u64,
     /// Some of its memory could not be written.
     is_failed: bool,
@@ -94,10 +94,7 @@ impl Client {
 
     /// The delay of a message: usually short.
     pub(super) fn delay(&mut self) -> u64 {
-        match self.rng.below(50) {
-            0 => self.rng.below(100_000) as u64,
-            _ => 50 + self.rng.below(1_500) as u64,
-        }
+        message_delay(&mut self.rng)
     }
 }
 
@@ -142,7 +139,7 @@ impl World {
             let is_end_unknown = write.ends_sent > 0;
             client.write = None;
             if is_end_unknown {
-                self.model.end_change(&key, Known::Unsure);
+                self.model.end_change(&key, KeyState::Unknown);
                 self.model.retire(&key);
                 return None;
             }
@@ -210,15 +207,17 @@ impl World {
         self.after(CALL_TIMEOUT, Event::Timeout { client: nth, call });
     }
 
-    /// Reads the leader's key.
+    /// Connects to the leader that the watch has reported last.
     fn resolve(&mut self, nth: usize) {
         let delay = self.delay();
-        // Without etcd, a client keeps to the leader that it knows.
+        // While etcd is down, the watch reports nothing, so the client uses the former leader.
         let node = self.clients[nth].leader;
         self.clients[nth].target = node;
         // One that finds no leader may expire at a leader that is cut off from etcd, and that other clients are still connected to.
         let client = &self.clients[nth];
-        if node.is_none() && client.last_answered + CLIENT_SILENCE < self.now && !self.doomed.contains(&client.segment)
+        if node.is_none()
+            && client.last_answered + CLIENT_SILENCE < self.now
+            && !self.unsafe_segments.contains(&client.segment)
         {
             self.lose_segment(client.segment);
         }
@@ -234,22 +233,22 @@ impl World {
         }
         let Some(sent) = client.sent.take() else { return };
         client.target = None;
-        self.forget(nth, sent);
+        self.note_unknown_outcome(nth, sent);
         self.after(20_000, Event::Client(nth));
     }
 
     /// The outcome of a request is unknown.
-    fn forget(&mut self, nth: usize, sent: SentRequest) {
+    fn note_unknown_outcome(&mut self, nth: usize, sent: SentRequest) {
         match sent.operation {
             // It is sent again, unless that could end another write.
             Operation::End { is_upsert: false, .. } => {}
             Operation::End { key, .. } => {
                 self.clients[nth].write = None;
-                self.model.end_change(&key, Known::Unsure);
+                self.model.end_change(&key, KeyState::Unknown);
                 self.model.retire(&key);
             }
             Operation::Start(WriteStart { key, is_upsert: true, .. }) | Operation::Remove(key) => {
-                self.model.end_change(&key, Known::Unsure);
+                self.model.end_change(&key, KeyState::Unknown);
                 self.model.retire(&key);
             }
             Operation::Start(WriteStart { key, .. }) | Operation::Revoke { key, .. } => self.model.retire(&key),
@@ -266,10 +265,10 @@ impl World {
         client.is_mounted = false;
     }
 
-    /// Another process of this client starts. That of before is gone, with its memory.
+    /// The client's process ends, with its memory, and another one starts.
     pub(super) fn restart_client(&mut self, nth: usize) {
         let segment = self.clients[nth].segment;
-        self.gone_memory.insert(segment);
+        self.ended_segments.insert(segment);
         self.lose_segment(segment);
         let client = &mut self.clients[nth];
         let (sent, write) = (client.sent.take(), client.write.take());
@@ -279,10 +278,10 @@ impl World {
         let mut is_end_sent = false;
         if let Some(sent) = sent {
             is_end_sent = matches!(sent.operation, Operation::End { is_upsert: true, .. });
-            self.forget(nth, sent);
+            self.note_unknown_outcome(nth, sent);
         }
         if let Some(write) = write.filter(|write| write.ends_sent > 0 && !is_end_sent) {
-            self.model.end_change(&write.key, Known::Unsure);
+            self.model.end_change(&write.key, KeyState::Unknown);
             self.model.retire(&write.key);
         }
         self.last_number += 1;
@@ -293,9 +292,9 @@ impl World {
 
     /// The objects in a segment may be lost from now on.
     pub(super) fn lose_segment(&mut self, segment: u64) {
-        self.doomed.insert(segment);
-        let doomed = &self.doomed;
-        let is_lost = |at: u64| doomed.contains(&(at >> 40));
+        self.unsafe_segments.insert(segment);
+        let unsafe_segments = &self.unsafe_segments;
+        let is_lost = |at: u64| unsafe_segments.contains(&segment_of(at));
         self.model.lose_memory(is_lost);
         for write in self.clients.iter_mut().filter_map(|client| client.write.as_mut()) {
             write.kept.retain(|at| !is_lost(*at));
@@ -317,18 +316,24 @@ impl World {
         self.trace(|| format!("client {nth} {:?} -> {reply:?}", sent.operation));
         if reply == Reply::Refused {
             self.clients[nth].target = None;
-            self.take_back(nth, sent);
+            self.note_refusal(nth, sent);
             self.after(20_000, Event::Client(nth));
-        } else if let Some(pause) = self.conclude(nth, sent, reply)? {
-            self.after(pause, Event::Client(nth));
+            return Ok(());
         }
-        Ok(())
+        let concluded = self.conclude(nth, sent, reply);
+        match concluded {
+            Ok(None) => {}
+            Ok(Some(pause)) => self.after(pause, Event::Client(nth)),
+            // Outside the assumptions, the run continues.
+            Err(_) => self.after(50_000, Event::Client(nth)),
+        }
+        concluded.map(|_| ())
     }
 
     /// A request was not processed.
-    fn take_back(&mut self, nth: usize, sent: SentRequest) {
+    fn note_refusal(&mut self, nth: usize, sent: SentRequest) {
         match sent.operation {
-            Operation::End { .. } => self.forget(nth, sent),
+            Operation::End { .. } => self.note_unknown_outcome(nth, sent),
             Operation::Start(WriteStart { key, .. }) | Operation::Remove(key) => {
                 if let Some(before) = sent.before {
                     self.model.end_change(&key, before);
@@ -354,17 +359,17 @@ impl World {
             (Operation::Mount | Operation::Register, Reply::Done) if is_after_stop => {
                 client.last_answered = sent;
                 (client.is_mounted, client.must_register) = (true, false);
-                self.doomed.remove(&client.segment);
+                self.unsafe_segments.remove(&client.segment);
             }
             (Operation::Ping, Reply::Done) if is_after_stop => {
                 client.last_answered = sent;
-                self.doomed.remove(&client.segment);
+                self.unsafe_segments.remove(&client.segment);
             }
             (Operation::Ping, Reply::Remount) => client.must_register = true,
             (Operation::Unmount, _) => self.mount_another(nth),
             (Operation::Start(start), Reply::At(at)) => {
                 if start.is_upsert {
-                    self.model.end_change(&start.key, Known::Unsure);
+                    self.model.end_change(&start.key, KeyState::Unknown);
                 } else {
                     self.model.check_missing(&start.key, sent)?;
                 }
@@ -373,15 +378,15 @@ impl World {
             }
             (Operation::Start(start), _) => {
                 if start.is_upsert {
-                    self.model.end_change(&start.key, Known::Unsure);
+                    self.model.end_change(&start.key, KeyState::Unknown);
                 }
                 return Ok(Some(50_000));
             }
             (Operation::End { key, .. }, reply) => {
                 if let Some(write) = client.write.take() {
                     let is_stored = reply == Reply::Done && !write.kept.is_empty();
-                    let stored = Known::Stored { write: write.number, since: self.now, at: write.kept };
-                    self.model.end_change(&key, if is_stored { stored } else { Known::Unsure });
+                    let stored = KeyState::Stored { write: write.number, since: self.now, at: write.kept };
+                    self.model.end_change(&key, if is_stored { stored } else { KeyState::Unknown });
                     if write.ends_sent > 1 {
                         self.model.retire(&key);
                     }
@@ -393,7 +398,7 @@ impl World {
             }
             (Operation::Remove(key), Reply::Done) => {
                 self.totals.removals += 1;
-                self.model.end_change(&key, Known::Gone { since: self.now });
+                self.model.end_change(&key, KeyState::Removed { since: self.now });
             }
             (Operation::Remove(key), Reply::Failed(code)) if code == NOT_FOUND.0 => {
                 self.model.end_change(&key, before.clone().unwrap_or_default());
@@ -418,7 +423,7 @@ impl World {
     /// A write has its memory. Its bytes arrive there a little later.
     fn begin_write(&mut self, nth: usize, start: WriteStart, at: Vec<u64>) {
         let number = self.model.begin_write(&start.key);
-        let kept = at.iter().copied().filter(|at| !self.doomed.contains(&(at >> 40))).collect();
+        let kept = at.iter().copied().filter(|at| !self.unsafe_segments.contains(&segment_of(*at))).collect();
         let write = Write {
             key: start.key,
             number,
@@ -450,7 +455,7 @@ impl World {
             && let Some(write) = &mut client.write
         {
             write.is_written = true;
-            let is_gone = write.at.iter().any(|at| self.gone_memory.contains(&(at >> 40)));
+            let is_gone = write.at.iter().any(|at| self.ended_segments.contains(&segment_of(*at)));
             write.is_failed |= is_gone || self.now > until;
             if !write.is_failed {
                 let value = StoredValue { key: write.key.clone(), write: write.number };

@@ -32,7 +32,7 @@ impl SimEtcd {
         Observation { revision: self.revision, leader: self.key.clone(), sync: self.sync.clone() }
     }
 
-    /// Grants a lease. `expires` is in nanoseconds of the simulation.
+    /// Grants a lease. `expires` is in microseconds of the simulation.
     pub fn grant(&mut self, expires: u64) -> i64 {
         self.next_lease += 1;
         self.leases.insert(self.next_lease, expires);

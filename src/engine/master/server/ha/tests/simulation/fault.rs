@@ -7,7 +7,7 @@ use crate::engine::ha::NotInSyncPolicy;
 use crate::engine::ha::stage::HaStage;
 use crate::engine::journal::Crash;
 
-/// A fault, and when it ends if it does not end by itself.
+/// A fault. [`World::apply_fault`] decides how long it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// A process ends, and another one starts.
@@ -269,9 +269,10 @@ impl World {
         }
     }
 
-    /// A process that was asked to end does so, and another one starts later. If its copy is the last one, it takes longer to end.
-    pub(super) fn end_process(&mut self, nth: usize, has_handed_over: bool) {
-        if !has_handed_over && !self.may_crash(nth) {
+    /// A process that was asked to end does so, and another one starts later. If its copy is the last one and no hand-over has begun, it
+    /// takes longer to end.
+    pub(super) fn end_process(&mut self, nth: usize, has_begun: bool) {
+        if !has_begun && !self.may_crash(nth) {
             let incarnation = self.nodes[nth].incarnation;
             return self.after(500_000, Event::EndProcess { node: nth, incarnation });
         }

@@ -11,6 +11,11 @@ pub struct StoredValue {
     pub write: u32,
 }
 
+/// The number of the segment of an address.
+pub fn segment_of(at: u64) -> u64 {
+    at >> 40
+}
+
 /// The values in memory, by the address at which they begin.
 #[derive(Default)]
 pub struct Memory(BTreeMap<u64, StoredValue>);
@@ -25,7 +30,7 @@ impl Memory {
         self.0.insert(at, value);
     }
 
-    /// The value that begins at an address, if it is there as a whole.
+    /// The value that begins at an address; `None` if a later write has overlapped it.
     pub(super) fn read(&self, at: u64) -> Option<&StoredValue> {
         self.0.get(&at)
     }

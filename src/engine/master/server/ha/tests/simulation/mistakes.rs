@@ -40,6 +40,8 @@ fn may_detect(mistake: HaMistake, plan: &Plan) -> bool {
         HaMistake::AcknowledgedBeforeStored => plan.slow_disk > 1 && !plan.is_async,
         HaMistake::HandOverNotAwaited | HaMistake::ListedNotAwaited => plan.is_async,
         HaMistake::LossyObjectsKept => plan.not_in_sync != NotInSyncPolicy::Wait,
+        // Otherwise, the promotion itself is detected, instead of the loss of the copy.
+        HaMistake::CompleteCopyDropped => plan.not_in_sync != NotInSyncPolicy::Wait && !plan.is_async,
         _ => !plan.is_async,
     }
 }
@@ -68,9 +70,9 @@ const MISTAKES: [(HaMistake, u64); 16] = [
     (HaMistake::SyncFlagKept, 6),
     (HaMistake::AcknowledgedBeforeStored, 750),
     (HaMistake::HandOverNotAwaited, 339),
-    (HaMistake::ListedNotAwaited, 148),
-    (HaMistake::LossyObjectsKept, 105),
-    (HaMistake::CopyNotKept, 8),
+    (HaMistake::ListedNotAwaited, 270),
+    (HaMistake::LossyObjectsKept, 136),
+    (HaMistake::CompleteCopyDropped, 16),
     (HaMistake::NotAddedAgain, 15),
     (HaMistake::KeyNotCreatedAgain, 10),
     (HaMistake::QuarantineSkipped, 2),
@@ -78,7 +80,7 @@ const MISTAKES: [(HaMistake, u64); 16] = [
 ];
 
 #[test]
-fn each_mistake_in_the_election_is_detected() {
+fn each_planted_mistake_is_detected() {
     let mut found = Vec::new();
     let only = std::env::var("MCCTL_HA_MISTAKE").ok();
     for (mistake, first) in MISTAKES {

@@ -7,14 +7,14 @@
 //! the start and the end of `MasterServer`.
 //!
 //! Clients put, upsert, revoke, read and remove keys, with one or two replicas, in segments that may be full, and write the same keys again. Their
-//! processes stop, restart and unmount segments. Requests arrive twice, late, and after their senders have given up. Nodes crash, pause, hand
+//! processes stop, restart and unmount segments. Requests arrive twice, late, and after their clients have timed out. Nodes crash, pause, hand
 //! over, end and are cut off from each other, in one direction, too, and from etcd; etcd crashes, and its watches are late. A seed chooses the
 //! mode of acknowledgement, the policy for copies that are not in sync, data directories, how many changes a leader keeps, and how long it takes
 //! to make a copy ready. Checked ([`Violation`](report::Violation) has the rules):
 //!
 //! * no read within its lease returns bytes of another key or of an earlier write, also after a copy was promoted that may lack changes;
 //! * two masters can never answer at the same moment, and none answers after one that was elected later has answered;
-//! * a copy that has everything is not discarded while no other one exists;
+//! * a copy that has everything is not discarded while no other one exists, unless its leader ended before it listed the copy that replaces it;
 //! * some time after the last fault, and in some runs after each fault, all standbys are in sync and puts succeed; a hand-over then succeeds;
 //! * an acknowledged put is readable until it is removed, evicted or lost by a stated rule, and an acknowledged removal holds until the next put;
 //! * an object is complete only if its bytes were written, unless clients use a name again that a late request may still change;
@@ -84,8 +84,12 @@ fn run_all(seeds: std::ops::Range<u64>) -> Result<Totals, String> {
     let (totals, failures) = (Mutex::new(Totals::default()), Mutex::new(BTreeMap::new()));
     let work = || {
         loop {
+            // A thread that has taken a seed runs it, so all lower ones are run, too.
+            if !failures.lock().unwrap().is_empty() {
+                return;
+            }
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end || !failures.lock().unwrap().is_empty() {
+            if seed >= seeds.end {
                 return;
             }
             match run(seed) {
@@ -128,18 +132,31 @@ fn no_acknowledged_put_is_lost_by_a_failover() {
     }
 }
 
-/// If clocks stand still or etcd loses data, rules are broken. Still, no master hands memory to two objects. SEMANTICS lists the kinds.
+/// The rules that may be broken if clocks stand still or etcd loses data. SEMANTICS lists their effects.
+const BROKEN_OUTSIDE: [&str; 11] = [
+    "HandOverFailed",
+    "LastCopyDiscarded",
+    "LossyPromotion",
+    "Lost",
+    "NoService",
+    "NotInSync",
+    "NotStored",
+    "OtherBytes",
+    "Resurrected",
+    "StaleAnswer",
+    "TwoLeaders",
+];
+
 #[test]
 fn outside_the_assumptions_no_master_allocates_memory_twice() {
     let first = number_from("MCCTL_HA_FIRST_SEED", 1);
-    let mut kinds: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    for seed in first..first + number_from("MCCTL_HA_SEEDS_OUTSIDE", 20) {
-        if let Err(violation) = run_plan(seed, Plan { is_outside: true, is_isolated: false, ..Plan::of(seed) }) {
-            assert!(!matches!(violation, Violation::AllocatedTwice { .. }), "seed {seed}: {violation}");
-            kinds.entry(violation.kind()).or_insert((0, seed)).0 += 1;
-        }
+    let mut totals = Totals::default();
+    for seed in first..first + number_from("MCCTL_HA_SEEDS_OUTSIDE", 10) {
+        let result = run_plan(seed, Plan { is_outside: true, is_isolated: false, ..Plan::of(seed) });
+        totals.add(&result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}")).totals);
     }
-    println!("broken rules, how often, and the first seed: {kinds:#?}");
+    println!("broken rules: {:#?}", totals.broken);
+    assert!(totals.broken.keys().all(|kind| BROKEN_OUTSIDE.contains(&kind.as_str())), "{:?}", totals.broken);
 }
 
 /// A seed of the next test.

@@ -1,9 +1,8 @@
-//! What the clients know of each key, and what a response may therefore say.
+//! The expected state of each key, and the responses that it permits.
 //!
-//! Each key that is pinned or evictable has one writer, and may be removed by everybody. Keys that are shared have several writers; of them
-//! only the bytes are checked. A response about a key is checked against the last change of the key, if that change had ended before the
-//! request was sent, and no other one has begun since. A lookup may also show a change whose response was not sent yet (SEMANTICS, "Reads
-//! before the response to a change").
+//! A pinned or evictable key has one writer, and each client may remove it. A shared key has several writers, and only its bytes are checked. A
+//! response is checked against the last change of its key. That change must have ended before the request was sent, and no other one may have
+//! begun since. A lookup may also return a change whose response was not sent yet (SEMANTICS, "Reads after a failover").
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,22 +18,22 @@ const SHARED_KEYS: usize = 6;
 /// Names that are no longer written, and still read and removed.
 const FORMER_NAMES_MAX: usize = 60;
 
-/// What is known of a key.
+/// The expected state of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Known {
-    /// Anything may be there that was once written for this key.
+pub enum KeyState {
+    /// The key is missing, or has any value that was written for it.
     #[default]
-    Unsure,
+    Unknown,
     /// This write was acknowledged at `since`. These of its replicas are not lost.
     Stored { write: u32, since: u64, at: Vec<u64> },
     /// A removal was acknowledged at `since`.
-    Gone { since: u64 },
+    Removed { since: u64 },
 }
 
 /// A key.
 #[derive(Default)]
 struct KeyModel {
-    known: Known,
+    state: KeyState,
     /// Number of writes that have begun.
     begun: u32,
     /// Number of requests on their way that may change the key, and whether they overlap each other or a loss of all keys.
@@ -48,7 +47,8 @@ struct KeyModel {
 struct Slot {
     /// Its number in the name. A name whose last request may still arrive gets another number.
     generation: u32,
-    owner: Option<usize>,
+    /// All clients write it.
+    is_shared: bool,
     is_pinned: bool,
 }
 
@@ -56,7 +56,7 @@ struct Slot {
 pub struct Model {
     slots: Vec<Slot>,
     keys: BTreeMap<String, KeyModel>,
-    /// Names that are not written any more.
+    /// Names that are no longer written.
     former: VecDeque<String>,
     /// Names are written again although an earlier request with them may still arrive.
     is_reusing_names: bool,
@@ -65,10 +65,10 @@ pub struct Model {
 impl Model {
     /// The keys of this number of clients.
     pub(super) fn new(clients: usize, is_reusing_names: bool) -> Model {
-        let own = (0..clients).flat_map(|owner| {
-            (0..OWN_KEYS).map(move |nth| Slot { generation: 0, owner: Some(owner), is_pinned: nth < PINNED_KEYS })
+        let own = (0..clients).flat_map(|_| {
+            (0..OWN_KEYS).map(|nth| Slot { generation: 0, is_shared: false, is_pinned: nth < PINNED_KEYS })
         });
-        let shared = (0..SHARED_KEYS).map(|_| Slot { generation: 0, owner: None, is_pinned: false });
+        let shared = (0..SHARED_KEYS).map(|_| Slot { generation: 0, is_shared: true, is_pinned: false });
         let slots = own.chain(shared).collect();
         Model { slots, keys: BTreeMap::new(), former: VecDeque::new(), is_reusing_names }
     }
@@ -77,14 +77,9 @@ impl Model {
         format!("{slot}.{}", self.slots[slot].generation)
     }
 
-    fn slot(&self, key: &str) -> Option<usize> {
-        let slot = key.split('.').next()?.parse().ok()?;
-        (self.name(slot) == key).then_some(slot)
-    }
-
-    fn is_pinned(&self, key: &str) -> bool {
-        let slot = key.split('.').next().and_then(|slot| slot.parse::<usize>().ok());
-        slot.is_some_and(|slot| self.slots[slot].is_pinned)
+    /// The slot of a name, also of one that is no longer written.
+    fn slot(&self, key: &str) -> &Slot {
+        &self.slots[slot_number(key)]
     }
 
     /// A key that this client may write, and whether it is pinned.
@@ -100,15 +95,18 @@ impl Model {
         former.cloned().unwrap_or_else(|| self.name(rng.below(self.slots.len())))
     }
 
-    /// A name that is not written any more. Its object takes space until it is removed.
+    /// A name that is no longer written. Its object takes space until it is removed.
     pub(super) fn former_key(&self, rng: &mut Rng) -> Option<String> {
         self.former.get(rng.below(self.former.len().max(1))).cloned()
     }
 
-    /// A request with this name may still arrive after its sender has given up. Nothing is written under this name any more.
+    /// A request with this name may still arrive after its client has timed out. Nothing is written under this name from now on.
     pub(super) fn retire(&mut self, key: &str) {
         self.keys.entry(key.to_owned()).or_default().is_tainted = true;
-        let Some(slot) = self.slot(key).filter(|_| !self.is_reusing_names) else { return };
+        let slot = slot_number(key);
+        if self.is_reusing_names || self.name(slot) != key {
+            return;
+        }
         self.slots[slot].generation += 1;
         self.former.push_back(key.to_owned());
         if self.former.len() > FORMER_NAMES_MAX {
@@ -116,29 +114,28 @@ impl Model {
         }
     }
 
-    /// What is known of a key, if no change of it is on its way.
-    fn settled(&self, key: &str) -> &Known {
-        static UNSURE: Known = Known::Unsure;
-        let is_shared = key.split('.').next().and_then(|slot| slot.parse::<usize>().ok());
-        let is_shared = is_shared.is_none_or(|slot| self.slots[slot].owner.is_none());
+    /// The state of a key, if no change of it is on its way.
+    fn settled_state(&self, key: &str) -> &KeyState {
+        static UNKNOWN: KeyState = KeyState::Unknown;
+        let is_shared = self.slot(key).is_shared;
         let settled = self.keys.get(key).filter(|model| model.in_flight == 0 && !model.is_tainted && !is_shared);
-        settled.map_or(&UNSURE, |model| &model.known)
+        settled.map_or(&UNKNOWN, |model| &model.state)
     }
 
-    /// A request is sent that may change the key. Returns what was known before.
-    pub(super) fn begin_change(&mut self, key: &str) -> Known {
+    /// A request is sent that may change the key. Returns the state before.
+    pub(super) fn begin_change(&mut self, key: &str) -> KeyState {
         let model = self.keys.entry(key.to_owned()).or_default();
         model.is_contended |= model.in_flight > 0;
         model.in_flight += 1;
-        std::mem::take(&mut model.known)
+        std::mem::take(&mut model.state)
     }
 
     /// The result of such a request is known, or never will be.
-    pub(super) fn end_change(&mut self, key: &str, known: Known) {
+    pub(super) fn end_change(&mut self, key: &str, state: KeyState) {
         let model = self.keys.entry(key.to_owned()).or_default();
         model.in_flight -= 1;
         if !model.is_contended {
-            model.known = known;
+            model.state = state;
         }
         model.is_contended &= model.in_flight > 0;
     }
@@ -154,41 +151,41 @@ impl Model {
     pub(super) fn lose_all(&mut self) {
         for model in self.keys.values_mut() {
             model.is_contended |= model.in_flight > 0;
-            if matches!(model.known, Known::Stored { .. }) {
-                model.known = Known::Unsure;
+            if matches!(model.state, KeyState::Stored { .. }) {
+                model.state = KeyState::Unknown;
             }
         }
     }
 
-    /// The memory is or may be lost that `is_lost` names by its addresses.
+    /// Memory is lost, or may be. `is_lost` returns whether an address is in it.
     pub(super) fn lose_memory(&mut self, is_lost: impl Fn(u64) -> bool) {
         for model in self.keys.values_mut() {
-            // A request on its way keeps what was known before.
+            // A request on its way has the state before.
             model.is_contended |= model.in_flight > 0;
-            if let Known::Stored { at, .. } = &mut model.known {
+            if let KeyState::Stored { at, .. } = &mut model.state {
                 at.retain(|at| !is_lost(*at));
                 if at.is_empty() {
-                    model.known = Known::Unsure;
+                    model.state = KeyState::Unknown;
                 }
             }
         }
     }
 
-    /// A response to a request that was sent at `sent` says that the key has no complete object.
+    /// Checks a response, to a request that was sent at `sent`, that the key has no complete object.
     pub(super) fn check_missing(&self, key: &str, sent: u64) -> Result<(), Violation> {
-        match self.settled(key) {
-            Known::Stored { since, .. } if *since <= sent && self.is_pinned(key) => {
+        match self.settled_state(key) {
+            KeyState::Stored { since, .. } if *since <= sent && self.slot(key).is_pinned => {
                 Err(Violation::Lost { key: key.to_owned() })
             }
             _ => Ok(()),
         }
     }
 
-    /// Such a response says that the key has one. Returns the number of the oldest write whose bytes may be read.
+    /// Checks such a response that the key has one. Returns the number of the oldest write whose bytes may be read.
     pub(super) fn check_found(&self, key: &str, sent: u64) -> Result<u32, Violation> {
-        match self.settled(key) {
-            Known::Gone { since } if *since <= sent => Err(Violation::Resurrected { key: key.to_owned() }),
-            Known::Stored { write, since, .. } if *since <= sent => Ok(*write),
+        match self.settled_state(key) {
+            KeyState::Removed { since } if *since <= sent => Err(Violation::Resurrected { key: key.to_owned() }),
+            KeyState::Stored { write, since, .. } if *since <= sent => Ok(*write),
             _ => Ok(1),
         }
     }
@@ -205,7 +202,7 @@ impl Model {
         }
     }
 
-    /// The leader at the end of a run returns the addresses of the key's replicas: checks all keys.
+    /// Checks all keys at the end of a run. `find` returns the addresses of a key at the leader.
     pub(super) fn check_end(
         &self,
         memory: &Memory,
@@ -224,4 +221,9 @@ impl Model {
         }
         Ok(())
     }
+}
+
+/// The number of the slot of a name.
+fn slot_number(key: &str) -> usize {
+    key.split('.').next().and_then(|slot| slot.parse().ok()).expect("a name of this model")
 }

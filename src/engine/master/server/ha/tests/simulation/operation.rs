@@ -1,5 +1,5 @@
-//! The operations of clients, and how a master processes them. A new operation is added here; `client.rs` chooses it, and says what its
-//! result means.
+//! The operations of clients, and how a master processes them. A new operation is added here; `client.rs` chooses it, and interprets
+//! its result.
 
 use super::env::SimEnv;
 use crate::engine::base::{ClientId, SegmentId};
@@ -16,12 +16,12 @@ pub const VALUE: u64 = 1 << 20;
 /// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// The client's segment is new.
+    /// Mounts the client's segment for the first time.
     Mount,
-    /// The master does not know the client, or no longer.
+    /// Registers the client and its segment again, because the master requires it.
     Register,
     Ping,
-    /// The client's segment leaves. The client then mounts another one.
+    /// Unmounts the client's segment. The client then mounts another one.
     Unmount,
     Start(WriteStart),
     End {
@@ -47,7 +47,7 @@ pub struct WriteStart {
     pub replicas: u64,
 }
 
-/// An operation, and who sends it.
+/// An operation, and the client that sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The number of the client's process, which is also its ID.
@@ -120,8 +120,8 @@ pub(super) fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: 
         Operation::Mount => call.mount_segment(own(), client).map(|()| Reply::Done),
         Operation::Register => call.remount_segment(vec![own()], client).map(|()| Reply::Done),
         Operation::Ping => call.ping(client).map(|response| {
-            let must = response.client_status == ClientStatus::NEED_REMOUNT;
-            if must { Reply::Remount } else { Reply::Done }
+            let must_remount = response.client_status == ClientStatus::NEED_REMOUNT;
+            if must_remount { Reply::Remount } else { Reply::Done }
         }),
         Operation::Unmount => call.unmount_segment(SegmentId(number, number), client).map(|()| Reply::Done),
         Operation::Start(start) => {
@@ -152,6 +152,7 @@ pub(super) fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: 
             let found = call.get_replica_list(key.as_str().into(), T);
             found.map(|list| Reply::At(list.replicas.iter().map(address).collect()))
         }
+        // The object may be complete on a segment that is not readable: `serve` decides.
         Operation::Exist(key) => {
             call.exist_key(key.as_str().into(), T).map(|exists| if exists { Reply::Exists } else { Reply::Failed(0) })
         }

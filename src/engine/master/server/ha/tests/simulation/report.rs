@@ -154,7 +154,6 @@ pub struct Totals {
     pub late: u64,
     pub elections: u64,
     pub etcd_writes: u64,
-    pub snapshots: u64,
     pub hand_overs: u64,
     /// Hand-overs that were requested and not completed.
     pub failed_hand_overs: BTreeMap<String, u64>,
@@ -164,6 +163,8 @@ pub struct Totals {
     pub unlisted_copies: u64,
     /// Times at which an operator had to delete the sync record.
     pub operator_recoveries: u64,
+    /// Broken rules, in runs outside the assumptions.
+    pub broken: BTreeMap<String, u64>,
     /// Runs by mode of acknowledgement, policy and where copies are kept.
     pub plans: BTreeMap<String, u64>,
     pub recreations: u64,
@@ -191,13 +192,15 @@ impl Totals {
         self.late += other.late;
         self.elections += other.elections;
         self.etcd_writes += other.etcd_writes;
-        self.snapshots += other.snapshots;
         self.hand_overs += other.hand_overs;
         self.lossy_promotions += other.lossy_promotions;
         self.unlisted_copies += other.unlisted_copies;
         self.operator_recoveries += other.operator_recoveries;
-        for (sums, counts) in [(&mut self.failed_hand_overs, &other.failed_hand_overs), (&mut self.plans, &other.plans)]
-        {
+        for (sums, counts) in [
+            (&mut self.failed_hand_overs, &other.failed_hand_overs),
+            (&mut self.plans, &other.plans),
+            (&mut self.broken, &other.broken),
+        ] {
             counts.iter().for_each(|(name, count)| *sums.entry(name.clone()).or_default() += count);
         }
         self.recreations += other.recreations;

@@ -11,8 +11,9 @@ use super::etcd::SimEtcd;
 use super::event::Event;
 use super::fabric::Fabric;
 use super::fault::Fault;
-use super::memory::Memory;
+use super::memory::{Memory, segment_of};
 use super::model::Model;
+use super::net::RPC_PORT;
 use super::node::Node;
 use super::operation::Reply;
 use super::process::NodeSettings;
@@ -41,9 +42,9 @@ pub struct World {
     pub(super) memory: Memory,
     pub(super) model: Model,
     /// The segments whose objects may be lost at any time: they were unmounted, or the client sends no pings.
-    pub(super) doomed: BTreeSet<u64>,
+    pub(super) unsafe_segments: BTreeSet<u64>,
     /// The segments of processes that have ended.
-    pub(super) gone_memory: BTreeSet<u64>,
+    pub(super) ended_segments: BTreeSet<u64>,
     /// The last number of a client's process or segment.
     pub(super) last_number: u64,
     /// The latest election whose winner has answered.
@@ -60,8 +61,8 @@ pub struct World {
     pub(super) planned_stage: Option<HaStage>,
     /// Since when no copy exists that may be elected.
     pub(super) operator_waits_since: Option<u64>,
-    /// The last complete copy was replaced by one that its leader, which has ended, had not listed yet.
-    pub(super) is_copy_unlisted: bool,
+    /// The last complete copy may be lost: its process was asked to end, or it was replaced by one that its leader had not listed yet.
+    pub(super) is_copy_lost: bool,
     /// When a node last crashed.
     pub(super) crashed_at: u64,
     /// The requests of candidates whose objects are dropped.
@@ -162,8 +163,8 @@ impl World {
             next_event: 0,
             memory: Memory::default(),
             model: Model::new(plan.clients, plan.is_reusing_names),
-            doomed: BTreeSet::new(),
-            gone_memory: BTreeSet::new(),
+            unsafe_segments: BTreeSet::new(),
+            ended_segments: BTreeSet::new(),
             last_number: plan.clients as u64,
             answered: 0,
             last_put: 0,
@@ -178,7 +179,7 @@ impl World {
             is_last_hand_over: false,
             planned_stage: None,
             operator_waits_since: None,
-            is_copy_unlisted: false,
+            is_copy_lost: false,
             crashed_at: 0,
             lossy_elections: BTreeSet::new(),
             sync_writes: 0,
@@ -206,6 +207,11 @@ impl World {
         self.queue.push(ScheduledEvent { at: Reverse((time, self.next_event)), event: Box::new(event) });
     }
 
+    /// The node whose RPC port has this address.
+    fn node_at(&self, address: &str) -> Option<usize> {
+        (0..self.nodes.len()).find(|nth| address == format!("node-{nth}:{RPC_PORT}"))
+    }
+
     /// Prints what happens, if `MCCTL_HA_TRACE` is set.
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if self.is_traced {
@@ -215,10 +221,7 @@ impl World {
 
     /// The delay of a message: usually short.
     pub(super) fn delay(&mut self) -> u64 {
-        match self.rng.below(50) {
-            0 => self.rng.below(100_000) as u64,
-            _ => 50 + self.rng.below(1_500) as u64,
-        }
+        message_delay(&mut self.rng)
     }
 
     pub(super) fn run(&mut self) -> Result<(), Violation> {
@@ -261,14 +264,14 @@ impl World {
                 self.after(pause, Event::Fault);
                 continue;
             }
-            self.handle(*event)?;
-            if let Some(violation) = self.violation.take() {
-                return Err(violation);
-            }
+            let handled = self.handle(*event);
+            let violation = self.violation.take();
+            self.judge(handled.and(violation.map_or(Ok(()), Err)))?;
         }
         self.totals.elections = self.etcd.elected.len() as u64;
         self.totals.etcd_writes = self.etcd.writes;
-        self.check_end()
+        let ended = self.check_end();
+        self.judge(ended)
     }
 
     fn heal_all(&mut self) {
@@ -325,8 +328,7 @@ impl World {
                 if self.is_etcd_up {
                     // The clients watch the leader's key.
                     let leader = self.etcd.observation().leader;
-                    let node = leader
-                        .and_then(|key| (0..self.nodes.len()).find(|it| key.address == format!("node-{it}:50051")));
+                    let node = leader.and_then(|key| self.node_at(&key.address));
                     self.clients.iter_mut().for_each(|client| client.leader = node);
                 }
                 self.recover_as_operator();
@@ -342,16 +344,14 @@ impl World {
                 }
                 _ => self.fail_call(client, call),
             },
-            Event::Forwarded { client, call, address, request } => {
-                match (0..self.nodes.len()).find(|node| address == format!("node-{node}:50051")) {
-                    Some(node) => {
-                        let delay = self.clients[client].delay();
-                        let incarnation = self.nodes[node].incarnation;
-                        self.after(delay, Event::Request { client, call, node, incarnation, request });
-                    }
-                    None => self.fail_call(client, call),
+            Event::Forwarded { client, call, address, request } => match self.node_at(&address) {
+                Some(node) => {
+                    let delay = self.clients[client].delay();
+                    let incarnation = self.nodes[node].incarnation;
+                    self.after(delay, Event::Request { client, call, node, incarnation, request });
                 }
-            }
+                None => self.fail_call(client, call),
+            },
             Event::Changed { node } => self.crash_if_planned(node),
             Event::AllocatedTwice { node, key } => return Err(Violation::AllocatedTwice { node, key }),
             Event::Answered { node, client, call, reply, view } => {
@@ -365,7 +365,9 @@ impl World {
                 self.after(delay, Event::Reply { client, call, reply: Reply::Refused });
             }
             Event::Reply { client, call, reply } => return self.reply(client, call, reply),
-            Event::Copy { key, at, oldest, until } if self.now < until && !self.gone_memory.contains(&(at >> 40)) => {
+            Event::Copy { key, at, oldest, until }
+                if self.now < until && !self.ended_segments.contains(&segment_of(at)) =>
+            {
                 self.totals.reads += 1;
                 self.model.check_bytes(&key, oldest, self.memory.read(at))?;
             }
@@ -439,6 +441,14 @@ impl World {
             self.violation = Some(Violation::NotStored { id: member });
         }
         self.run_node(nth);
+    }
+}
+
+/// The delay of a message: usually short.
+pub(super) fn message_delay(rng: &mut Rng) -> u64 {
+    match rng.below(50) {
+        0 => rng.below(100_000) as u64,
+        _ => 50 + rng.below(1_500) as u64,
     }
 }
 
