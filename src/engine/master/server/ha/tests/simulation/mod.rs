@@ -21,6 +21,9 @@
 //! * no master allocates memory twice, even if clocks stand still and etcd loses data;
 //! * a copy that may lack changes is not promoted with `wait` and `sync`.
 //!
+//! `operation.rs` has the operations of the clients, `client.rs` chooses them, and `model.rs` has the responses that each key permits. `fault.rs`
+//! has the faults, and `checks.rs` the other checks.
+//!
 //! Not checked: the end of evicted objects (any time is right), and lookups of changes whose responses were not sent.
 
 mod checks;
