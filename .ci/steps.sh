@@ -35,6 +35,8 @@ no-rdma-all | release | check_without_rdma | that everything compiles without th
 packages    | release | test_packages      | all packages: built quickly, installed, started and removed
 image       | release | test_image         | the steps of the container image, and a store in it
 many-keys   | release | test_many_keys     | planned hand-overs of six million keys
+chaos       | release | test_chaos         | random faults of three masters, etcd, the network and clients for 30 minutes
+slow-disk   | release | test_slow_disk     | a full store whose standby has a slow disk, for ten minutes
 seeds       | release | run_all_seeds      | the simulations of crashes and failovers, with 10000 seeds each
 fuzz        | release | fuzz               | the decoders, with arbitrary bytes: one minute each
 memcheck    | release | test_memcheck      | verbs and the transfer engine, with valgrind
@@ -214,6 +216,24 @@ test_image() {
   local root
   root=$(debian_root)
   MCCTL_PACKAGE_PROFILE=dev packaging/container --chroot "$root"
+}
+
+need_failover_bench() {
+  need_packages /usr/bin/etcd cc ip -- etcd-server gcc iproute2
+  tests/peers/install
+  cargo build --locked --release --bin mcctl
+}
+
+test_chaos() {
+  need_failover_bench
+  cargo build --locked --release --lib -p mcctl-python
+  cp target/release/lib_native.so src/python/mcctl_mooncake/_native.abi3.so
+  python3 benches/failover/chaos.py --binary target/release/mcctl --own-python src/python --minutes "${MCCTL_CHAOS_MINUTES:-30}"
+}
+
+test_slow_disk() {
+  need_failover_bench
+  python3 benches/failover/slow_disk.py --binary target/release/mcctl --minutes "${MCCTL_SLOW_DISK_MINUTES:-10}"
 }
 
 run_all_seeds() {
