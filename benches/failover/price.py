@@ -24,6 +24,7 @@ def parse():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--binary", required=True)
     ap.add_argument("--servers", default="alone,async,sync,sync-data,real,real-oplog", help="sync-data: with data directories")
+    ap.add_argument("--before", help="another program, for servers whose names end with .before: --servers sync.before,sync,sync.again")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--repeats", type=int, default=8, help="phases per row, round and server")
     ap.add_argument("--secs", type=float, default=0.5, help="per timed phase")
@@ -58,22 +59,24 @@ def ping_pong(size, count=3000):
 class HaSubject:
     def __init__(self, args, root, server, etcd, number):
         self.server, self.processes = server, []
+        server, _, which = server.partition(".")
+        binary = args.before if which == "before" else args.binary
         real = server.startswith("real")
         masters = 1 if server == "alone" else 2
         for n in range(masters):
             rpc, admin = port(), port()
             flags = [f"--rpc_address=127.0.0.1", f"--rpc_port={rpc}", f"--metrics_port={admin}", "--eviction_high_watermark_ratio=0.9"]
             if server == "alone":
-                command = [args.binary, "serve", "master", "--metrics_host=127.0.0.1"]
+                command = [binary, "serve", "master", "--metrics_host=127.0.0.1"]
             elif real:
                 command = [os.path.join(peer.peer(), "mooncake_master"), "--logtostderr=1", f"--metrics_host=127.0.0.1", "--enable_ha=true", "--ha_backend_type=etcd",
                            f"--ha_backend_connstring={etcd}", f"--cluster_id={server}{number}", f"--enable_oplog={'true' if server == 'real-oplog' else 'false'}"]
             else:
-                command = [args.binary, "serve", "master", "--metrics_host=127.0.0.1", "--enable_ha", f"--etcd_endpoints={etcd}", f"--cluster_id={server}{number}",
+                command = [binary, "serve", "master", "--metrics_host=127.0.0.1", "--enable_ha", f"--etcd_endpoints={etcd}", f"--cluster_id={self.server}{number}",
                            f"--ha-ack={server.partition('-')[0]}"]
                 if server.endswith("-data"):
-                    command.append("--data-dir=" + os.path.join(root, f"data-{server}-{n}-{number}"))
-            process = Process(f"{server}-{n}-{number}", [*command, *flags], root)
+                    command.append("--data-dir=" + os.path.join(root, f"data-{self.server}-{n}-{number}"))
+            process = Process(f"{self.server}-{n}-{number}", [*command, *flags], root)
             self.processes.append(process)
             if n == 0:
                 self.rpc = rpc
@@ -84,7 +87,7 @@ class HaSubject:
         words = []
         for row, phases in steps(args):
             words += ["go", *phases]
-        self.load = Process(f"load-{server}-{number}", [peer.build("mrpcload.c"), "--addr", f"127.0.0.1:{self.rpc}", "--pid", str(self.processes[0].pid), "--segments",
+        self.load = Process(f"load-{self.server}-{number}", [peer.build("mrpcload.c"), "--addr", f"127.0.0.1:{self.rpc}", "--pid", str(self.processes[0].pid), "--segments",
                                                         "8", "--value-size", "4096", *words], root, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     @staticmethod
