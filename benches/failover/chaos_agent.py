@@ -68,7 +68,7 @@ class Load:
     def step(self, slot, rng):
         if slot.missing_at:
             # If a master has dropped all objects, `drop` comes within this time.
-            if time.monotonic() > slot.missing_at + 10:
+            if time.monotonic() > slot.missing_at + 60:
                 if store.is_exist(slot.key) == 0:
                     self.problem(f"lost: {slot.key}: {slot.version}")
                 slot.missing_at = None
