@@ -74,9 +74,8 @@ impl World {
     /// objects (`async`). An operator then deletes the sync record, as in high-availability.md.
     pub(super) fn recover_as_operator(&mut self) {
         let is_lost = || {
-            let seen = self.etcd.observation();
             let is_any_listed = |sync: &SyncRecord| self.nodes.iter().any(|node| sync.includes(node.member()));
-            seen.leader.is_none() && seen.sync.is_some_and(|(sync, _)| !is_any_listed(&sync))
+            self.etcd.leader().is_none() && self.etcd.sync().is_some_and(|sync| !is_any_listed(sync))
         };
         let may_be_lost = self.plan.is_async || self.is_copy_lost;
         if !may_be_lost || self.plan.not_in_sync != NotInSyncPolicy::Wait || !is_lost() {
@@ -95,9 +94,7 @@ impl World {
     pub(super) fn check_discard(&mut self, nth: usize) {
         let copy = self.nodes[nth].copy();
         let before = std::mem::replace(&mut self.nodes[nth].last_copy, copy);
-        let Some((sync, _)) = self.etcd.observation().sync.filter(|_| before != copy && self.sync_writes == 0) else {
-            return;
-        };
+        let Some(sync) = self.etcd.sync().filter(|_| before != copy && self.sync_writes == 0) else { return };
         // Each record states its mode, so this default is not used.
         let is_complete = |id| sync.is_complete(id, AckMode::Sync);
         if !is_complete(before) || self.nodes.iter().any(|node| is_complete(node.copy())) {
@@ -149,7 +146,7 @@ impl World {
 
     /// A single fault has ended some time ago: there is a leader, all standbys are in sync, and puts succeed.
     pub(super) fn check_service(&self) -> Result<usize, Violation> {
-        let listed = self.etcd.observation().sync.map_or(0, |(sync, _)| sync.in_sync.len());
+        let listed = self.etcd.sync().map_or(0, |sync| sync.in_sync.len());
         let Some(leader) = self.leader().filter(|_| listed + 1 == self.nodes.len()) else {
             return Err(Violation::NotInSync { roles: self.state_summary() });
         };

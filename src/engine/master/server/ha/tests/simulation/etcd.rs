@@ -32,6 +32,21 @@ impl SimEtcd {
         Observation { revision: self.revision, leader: self.key.clone(), sync: self.sync.clone() }
     }
 
+    /// The revision of the last change.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The leader's key.
+    pub fn leader(&self) -> Option<&LeaderKey> {
+        self.key.as_ref()
+    }
+
+    /// The sync record.
+    pub fn sync(&self) -> Option<&SyncRecord> {
+        self.sync.as_ref().map(|(sync, _)| sync)
+    }
+
     /// Grants a lease. `expires` is in microseconds of the simulation.
     pub fn grant(&mut self, expires: u64) -> i64 {
         self.next_lease += 1;
@@ -84,7 +99,7 @@ impl SimEtcd {
 
     /// Creates the key and writes the sync record, if there is no key and the record is unchanged.
     pub fn elect(&mut self, txn: &ElectionTxn) -> TxnOutcome {
-        let is_free = self.key.is_none() && self.observation().sync_revision() == txn.expected_sync;
+        let is_free = self.key.is_none() && self.sync_revision() == txn.expected_sync;
         if !(is_free || is_planted(HaMistake::KeyOverwritten)) || !self.leases.contains_key(&txn.lease) {
             return TxnOutcome::Refused;
         }
@@ -96,10 +111,14 @@ impl SimEtcd {
         TxnOutcome::Done(self.revision)
     }
 
+    fn sync_revision(&self) -> u64 {
+        self.sync.as_ref().map_or(0, |(_, revision)| *revision)
+    }
+
     /// Whether the key has this view and address, and the sync record this revision.
     fn is_unchanged(&self, view: u64, address: &str, expected_sync: u64) -> bool {
         let is_leader = self.key.as_ref().is_some_and(|key| key.view == view && key.address == address);
-        is_leader && self.observation().sync_revision() == expected_sync
+        is_leader && self.sync_revision() == expected_sync
     }
 
     /// Writes the sync record, if the key is that of the transaction and the record is unchanged.

@@ -154,7 +154,7 @@ const BROKEN_OUTSIDE: [&str; 11] = [
 fn outside_the_assumptions_no_master_allocates_memory_twice() {
     let first = number_from("MCCTL_HA_FIRST_SEED", 1);
     let mut totals = Totals::default();
-    for seed in first..first + number_from("MCCTL_HA_SEEDS_OUTSIDE", 10) {
+    for seed in first..first + number_from("MCCTL_HA_SEEDS_OUTSIDE", 6) {
         let result = run_plan(seed, Plan { is_outside: true, is_isolated: false, ..Plan::of(seed) });
         totals.add(&result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}")).totals);
     }

@@ -117,7 +117,7 @@ impl World {
         }
         // A lease lasts longer than its TTL by up to 0.6 s.
         let expires = self.now + 2_000_000 + self.rng.below(600_000) as u64;
-        let before = self.etcd.observation();
+        let before = self.etcd.revision();
         let mut outcome = TxnOutcome::Done(0);
         let mut lease = None;
         match &request {
@@ -143,7 +143,7 @@ impl World {
             }
         }
         let seen = self.etcd.observation();
-        if seen != before {
+        if seen.revision != before {
             self.trace(|| format!("etcd: {seen:?}"));
             self.notify_watches();
         }

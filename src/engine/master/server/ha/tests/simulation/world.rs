@@ -327,8 +327,7 @@ impl World {
                 }
                 if self.is_etcd_up {
                     // The clients watch the leader's key.
-                    let leader = self.etcd.observation().leader;
-                    let node = leader.and_then(|key| self.node_at(&key.address));
+                    let node = self.etcd.leader().and_then(|key| self.node_at(&key.address));
                     self.clients.iter_mut().for_each(|client| client.leader = node);
                 }
                 self.recover_as_operator();
