@@ -8,20 +8,16 @@ Answers begin with "@", because the wheel prints other lines. First {"setup": co
   check        reads the keys that `load` and `fill` had acknowledged, and compares the values
   exit         ends
 """
-import json, os, random, sys, threading, time
+import os, random, sys, threading, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "restart"))
-import values  # noqa: E402
+import commands, values  # noqa: E402
 from mooncake.store import MooncakeDistributedStore  # noqa: E402
 
 MASTER, HOST, SEGMENT, BUFFER = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 LOW, HIGH = int(os.environ.get("VALUE_LOW", 64)), int(os.environ.get("VALUE_HIGH", 1024))
 store = MooncakeDistributedStore()
 filled, loaded = [], []
-
-
-def say(**answer):
-    print("@" + json.dumps(answer), flush=True)
 
 
 def fill(prefix, first, count, batch):
@@ -110,18 +106,7 @@ def load(prefix, pause):
 
 def main():
     code = store.setup(HOST, "P2PHANDSHAKE", SEGMENT, BUFFER, "tcp", "", MASTER)
-    say(setup=code)
-    for line in sys.stdin if code == 0 else ():
-        c = json.loads(line)
-        do = c.pop("do")
-        if do == "exit":
-            break
-        try:
-            say(**dict(fill=fill, load=load, stop=lambda: current.stop(), check=check)[do](**c))
-        except Exception as error:  # the caller decides
-            say(error=f"{type(error).__name__}: {error}")
-    sys.stdout.flush()
-    os._exit(0 if code == 0 else 1)
+    commands.serve(code, dict(fill=fill, load=load, stop=lambda: current.stop(), check=check))
 
 
 main()

@@ -10,10 +10,10 @@ MODULE is mooncake.store or mcctl_mooncake.store. Commands and answers are as in
 
 Only this client writes its keys. They are hard-pinned. A name whose last call failed is not written again: that call may still arrive.
 """
-import importlib, json, os, random, sys, threading, time
+import importlib, os, random, sys, threading, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "restart"))
-import values  # noqa: E402
+import commands, values  # noqa: E402
 
 MODULE, MASTER, HOST, SEGMENT, PREFIX = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
 OTHERS = sys.argv[6:]
@@ -151,24 +151,10 @@ class Load:
         return dict(checked=checked, lost=len(left), examples=[slot.key for slot in left[:3]], problems=self.problems[:20])
 
 
-def say(**answer):
-    print("@" + json.dumps(answer), flush=True)
-
-
 def main():
     code = store.setup(HOST, "P2PHANDSHAKE", SEGMENT, 64 << 20, "tcp", "", MASTER)
-    say(setup=code)
     load = Load()
-    for line in sys.stdin if code == 0 else ():
-        c = json.loads(line)
-        do = c.pop("do")
-        if do == "exit":
-            break
-        try:
-            say(**(dict(load=load.start, stop=load.stop, drop=load.drop, check=load.check)[do](**c) or {}))
-        except Exception as error:  # the caller decides
-            say(error=f"{type(error).__name__}: {error}")
-    os._exit(0 if code == 0 else 1)
+    commands.serve(code, dict(load=load.start, stop=load.stop, drop=load.drop, check=load.check))
 
 
 main()

@@ -10,18 +10,15 @@ Answers begin with "@", because the wheel prints other lines. First {"setup": co
   clear_load   removes them
   close        unmounts and ends; `exit` ends without that
 """
-import ctypes, json, mmap, os, random, sys, threading, time
+import ctypes, mmap, random, sys, threading, time
 
+import commands
 import values
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
 MASTER, SEGMENT, BUFFER = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 WINDOW = 16 << 20
 store = MooncakeDistributedStore()
-
-
-def say(**answer):
-    print("@" + json.dumps(answer), flush=True)
 
 
 def replicate(pin=False, preferred=""):
@@ -169,20 +166,7 @@ def main():
     base = ctypes.addressof(ctypes.c_char.from_buffer(window))
     if code == 0:
         code = store.register_buffer(base, WINDOW)
-    say(setup=code)
-    for line in sys.stdin if code == 0 else ():
-        c = json.loads(line)
-        do = c.pop("do")
-        if do == "exit":
-            break
-        try:
-            say(**DO[do](**c))
-        except Exception as error:  # the caller decides
-            say(error=f"{type(error).__name__}: {error}")
-        if do == "close":
-            break
-    sys.stdout.flush()
-    os._exit(0 if code == 0 else 1)  # without destructors; the command `close` runs the client's
+    commands.serve(code, DO)
 
 
 main()

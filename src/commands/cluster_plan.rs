@@ -156,13 +156,7 @@ fn cluster(settings: &Settings) -> Result<String, Failure> {
 }
 
 fn standby_timeout(settings: &Settings) -> Result<Duration, Failure> {
-    let timeout = settings.duration("ha_standby_timeout");
-    if (Duration::from_millis(300)..=Duration::from_secs(60)).contains(&timeout) {
-        return Ok(timeout);
-    }
-    Err(Failure::usage("--ha-standby-timeout must be between 300 ms and 60 s")
-        .found(settings.describe("ha_standby_timeout"))
-        .next("use --ha-standby-timeout=1s"))
+    settings.duration_within("ha_standby_timeout", Duration::from_millis(300)..=Duration::from_secs(60))
 }
 
 fn when_not_in_sync(settings: &Settings) -> Result<NotInSyncPolicy, Failure> {

@@ -77,7 +77,7 @@ impl DataArgs {
 const CLUSTER_ID: &str = "mooncake_cluster";
 
 /// The flags that have an effect only with a data directory.
-const ONLY_WITH_DATA: [&str; 5] = ["fsync", "on_disk_error", "disk_stall_timeout", "discard_data", "data_format"];
+const ONLY_WITH_DATA: [&str; 4] = ["fsync", "on_disk_error", "disk_stall_timeout", "discard_data"];
 /// Permitted values of `--disk-stall-timeout`. Below 200 ms, a sync of a healthy disk could count as a stall.
 const STALL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(60);
 
@@ -105,8 +105,9 @@ impl DataPlan {
             snapshot_directory(&cluster_id, env)?
         } else if given.is_empty() {
             // A leader sends records to its standbys, with and without a directory.
-            let only_with_data = if settings.bool("enable_ha") { &ONLY_WITH_DATA[..4] } else { &ONLY_WITH_DATA };
-            return without_directory(settings, only_with_data).map(|()| None);
+            let format = (!settings.bool("enable_ha")).then_some("data_format");
+            let only_with_data: Vec<&str> = ONLY_WITH_DATA.into_iter().chain(format).collect();
+            return without_directory(settings, &only_with_data).map(|()| None);
         } else {
             (PathBuf::from(given), settings.describe("data_dir"))
         };
@@ -122,12 +123,7 @@ impl DataPlan {
             .text("on_disk_error")
             .parse()
             .map_err(|error| invalid("on_disk_error", format!("--on-disk-error: {error}")))?;
-        let stall_timeout = settings.duration("disk_stall_timeout");
-        if !STALL_TIMEOUTS.contains(&stall_timeout) {
-            let found = stall_timeout.as_millis();
-            let range = format!("--disk-stall-timeout is {found} ms; it must be between 200 ms and 60 s");
-            return Err(invalid("disk_stall_timeout", range).next("use --disk-stall-timeout=2s"));
-        }
+        let stall_timeout = settings.duration_within("disk_stall_timeout", STALL_TIMEOUTS)?;
         let format = data_format(settings)?;
         let snapshot_interval = settings.seconds("snapshot_interval_seconds");
         let options =

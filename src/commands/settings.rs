@@ -1,8 +1,10 @@
 //! The values of a command's flags. Each value is stored with its origin, which error messages include.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
 use crate::commands::flags::{FlagSpec, FlagSupport, FlagTable, FlagValue};
 use crate::commands::origin::{Origin, ValueOrigin};
@@ -98,6 +100,23 @@ impl Settings {
             FlagValue::Duration(d) => d,
             ref other => unreachable!("{name} is not a duration but {other}"),
         }
+    }
+
+    /// The value of the duration flag `name`.
+    ///
+    /// # Errors
+    /// It is not within `range`.
+    pub fn duration_within(&self, name: &str, range: RangeInclusive<Duration>) -> Result<Duration, Failure> {
+        let value = self.duration(name);
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let (flag, _) = self.find(name);
+        let (min, max) = (show_duration(*range.start()), show_duration(*range.end()));
+        let default = flag.default_value().to_string().replace(' ', "");
+        Err(Failure::usage(format!("{} must be between {min} and {max}", flag.spelled()))
+            .found(self.describe(name))
+            .next(format!("use {}={default}", flag.spelled())))
     }
 
     /// The value of the whole-number flag `name`, in seconds, as a duration.

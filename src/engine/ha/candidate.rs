@@ -103,13 +103,7 @@ impl HaCore {
     /// wait for a standby whose hand-over it has cancelled until then.
     pub(super) fn resume(&mut self) {
         let RoleState::Standby(follower) = &mut self.role else { return };
-        let is_whole = match follower.step {
-            CandidateStep::None => true,
-            CandidateStep::Preparing { lossy, .. }
-            | CandidateStep::Prepared { lossy, .. }
-            | CandidateStep::Electing { lossy, .. } => !lossy,
-        };
-        if is_whole {
+        if !follower.step.is_lossy() {
             follower.step = CandidateStep::None;
             self.actions.push(HaAction::Resume);
         }

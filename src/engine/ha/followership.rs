@@ -60,6 +60,18 @@ pub(super) enum CandidateStep {
     Electing { lossy: bool, sent: Mono, expected_sync: u64 },
 }
 
+impl CandidateStep {
+    /// Whether the copy may lack changes. Its objects are dropped before this master leads.
+    pub fn is_lossy(self) -> bool {
+        match self {
+            CandidateStep::None => false,
+            CandidateStep::Preparing { lossy, .. }
+            | CandidateStep::Prepared { lossy, .. }
+            | CandidateStep::Electing { lossy, .. } => lossy,
+        }
+    }
+}
+
 impl Follower {
     /// Acknowledges all changes up to `applied`.
     pub fn ack(&self, now: Mono, applied: u64) -> HaMessage {

@@ -64,13 +64,7 @@ impl HaCore {
 
     /// Whether this standby is a candidate whose copy may lack changes. Its objects are dropped before it leads.
     pub fn is_dropping(&self) -> bool {
-        let RoleState::Standby(follower) = &self.role else { return false };
-        matches!(
-            follower.step,
-            CandidateStep::Preparing { lossy: true, .. }
-                | CandidateStep::Prepared { lossy: true, .. }
-                | CandidateStep::Electing { lossy: true, .. }
-        )
+        matches!(&self.role, RoleState::Standby(follower) if follower.step.is_lossy())
     }
 
     /// The stage of this master.

@@ -22,13 +22,9 @@ pub(in crate::engine::master::server::ha) struct TailLimits {
     pub max: usize,
 }
 
-impl TailLimits {
-    const DEFAULT: TailLimits = TailLimits { segment: 64 << 10, kept: 16 << 20, max: 512 << 20 };
-}
-
 impl Default for TailLimits {
     fn default() -> TailLimits {
-        TailLimits::DEFAULT
+        TailLimits { segment: 64 << 10, kept: 16 << 20, max: 512 << 20 }
     }
 }
 
@@ -105,7 +101,7 @@ impl ChangeTail {
         ChangeTail { inner: Mutex::new(inner), appended: AtomicU64::new(0), announced: watch::Sender::new(0) }
     }
 
-    /// Changes the sizes.
+    /// Sets the sizes, before the first change.
     #[cfg(test)]
     pub(in crate::engine::master::server::ha) fn set_limits(&self, limits: TailLimits) {
         self.lock().limits = limits;
@@ -307,8 +303,6 @@ impl Drop for TailCursor {
 mod tests {
     use super::*;
 
-    const LIMITS: TailLimits = TailLimits::DEFAULT;
-
     /// Reads all changes behind the cursor, as numbers, and the digests with the change that they belong to.
     fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), CursorTooOld> {
         let (mut found, mut digests) = (Vec::new(), Vec::new());
@@ -368,10 +362,11 @@ mod tests {
         let allocated = |tail: &ChangeTail| tail.lock().segments.iter().map(TailSegment::allocated).sum::<usize>();
         assert!(allocated(&tail) < 1 << 20, "{}", allocated(&tail));
         assert_eq!(allocated(&tail), tail.lock().bytes);
-        for _ in 0..2 * LIMITS.kept / LIMITS.segment {
-            tail.append_digest(vec![0; LIMITS.segment]);
+        let limits = TailLimits::default();
+        for _ in 0..2 * limits.kept / limits.segment {
+            tail.append_digest(vec![0; limits.segment]);
         }
-        assert!(allocated(&tail) <= LIMITS.kept, "{}", allocated(&tail));
+        assert!(allocated(&tail) <= limits.kept, "{}", allocated(&tail));
         assert_eq!(allocated(&tail), tail.lock().bytes);
     }
 
@@ -394,7 +389,7 @@ mod tests {
     fn changes_are_kept_for_cursors_and_for_a_while() {
         let tail = Arc::new(ChangeTail::new());
         let mut slow = tail.cursor(0).unwrap();
-        let count = (3 * LIMITS.kept / 60_000) as u64;
+        let count = (3 * TailLimits::default().kept / 60_000) as u64;
         append(&tail, 1..=count, 60_000);
         assert_eq!(read(&mut slow).unwrap().0.len() as u64, count);
         append(&tail, count + 1..=count + 2, 60_000);

@@ -56,8 +56,7 @@ impl World {
             let replicas = leader.shared.with_guarded(|guarded, _, _| guarded.state.peek(key.as_bytes())).ok()?;
             Some(replicas.iter().map(|replica| replica.address).collect())
         };
-        self.model.check_end(&self.memory, find, |at| self.ended_segments.contains(&segment_of(at)))?;
-        Ok(())
+        self.model.check_end(&self.memory, find, |at| self.ended_segments.contains(&segment_of(at)))
     }
 
     /// A copy was elected that may have lacked changes. Its objects were dropped.
@@ -129,8 +128,8 @@ impl World {
     ) -> Result<(), Violation> {
         self.trace(|| format!("node {node}: end of a hand-over: {result:?}"));
         let has_begun = !matches!(result, Err(HandOverProblem::NoStandby | HandOverProblem::NotLeading));
-        // A process exits also if the hand-over was not completed. Its copy may be the last one.
-        self.is_copy_lost |= is_ending && has_begun && result.is_err();
+        // A process exits also if the hand-over was not completed, even with the last copy.
+        self.is_copy_lost |= is_ending && has_begun && result.is_err() && !self.may_crash(node);
         match result {
             Ok(()) => self.totals.effective += 1,
             Err(problem) if self.is_last_hand_over => {

@@ -401,7 +401,7 @@ impl World {
                 self.model.end_change(&key, KeyState::Removed { since: self.now });
             }
             (Operation::Remove(key), Reply::Failed(code)) if code == NOT_FOUND.0 => {
-                self.model.end_change(&key, before.clone().unwrap_or_default());
+                self.model.end_change(&key, before.unwrap_or_default());
                 self.model.check_missing(&key, sent)?;
             }
             (Operation::Remove(key), _) => self.model.end_change(&key, before.unwrap_or_default()),

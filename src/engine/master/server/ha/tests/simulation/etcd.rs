@@ -37,12 +37,12 @@ impl SimEtcd {
         self.revision
     }
 
-    /// The leader's key.
+    /// The key that names the leader; `None` if no master leads.
     pub fn leader(&self) -> Option<&LeaderKey> {
         self.key.as_ref()
     }
 
-    /// The sync record.
+    /// The record that lists the standbys in sync; `None` if there is none.
     pub fn sync(&self) -> Option<&SyncRecord> {
         self.sync.as_ref().map(|(sync, _)| sync)
     }

@@ -288,7 +288,7 @@ impl World {
 
     /// A process may crash only if another copy has everything, because an acknowledged change cannot survive the loss
     /// of all copies.
-    fn may_crash(&self, nth: usize) -> bool {
+    pub(super) fn may_crash(&self, nth: usize) -> bool {
         let Some(sync) = self.etcd.sync() else { return false };
         let has_all = |other: &usize| {
             let node = &self.nodes[*other];

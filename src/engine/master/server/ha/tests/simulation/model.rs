@@ -30,7 +30,7 @@ pub enum KeyState {
     Removed { since: u64 },
 }
 
-/// A key.
+/// A key, and what its clients expect of it.
 #[derive(Default)]
 struct KeyModel {
     state: KeyState,
@@ -52,7 +52,7 @@ struct Slot {
     is_pinned: bool,
 }
 
-/// All keys.
+/// The keys of all clients, and their expected states.
 pub struct Model {
     slots: Vec<Slot>,
     keys: BTreeMap<String, KeyModel>,

@@ -92,8 +92,7 @@ impl World {
         // The event of a response that comes earlier ends the wait.
         let reply = Box::new(EtcdReply::unknown());
         self.after(ETCD_LIMIT, Event::EtcdReply { node, number, reply });
-        let is_dropping = self.nodes[node].process.as_ref().is_some_and(|it| it.hub.probe().is_dropping);
-        if is_dropping && matches!(request, EtcdRequest::Elect(_)) {
+        if self.nodes[node].is_dropping() && matches!(request, EtcdRequest::Elect(_)) {
             self.lossy_elections.insert(number);
         }
         match &request {

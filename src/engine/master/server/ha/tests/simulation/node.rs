@@ -102,8 +102,12 @@ impl Node {
 
     /// The copy with objects that it has, or that is in its data directory. After a loss of power, that one may have got another ID.
     pub(super) fn copy(&self) -> MemberId {
-        let is_dropping = self.process.as_ref().is_some_and(|process| process.hub.probe().is_dropping);
-        if is_dropping { MemberId(0) } else { self.member() }
+        if self.is_dropping() { MemberId(0) } else { self.member() }
+    }
+
+    /// Whether it is a candidate whose copy may lack changes.
+    pub(super) fn is_dropping(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.hub.probe().is_dropping)
     }
 
     pub(super) fn is_up(&self) -> bool {

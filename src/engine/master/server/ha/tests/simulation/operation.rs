@@ -58,7 +58,7 @@ pub struct Request {
     pub operation: Operation,
 }
 
-/// A response.
+/// What a master answers to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The call was not processed.

@@ -131,7 +131,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The rule.
+    /// The name of the broken rule.
     pub(super) fn kind(&self) -> String {
         let text = format!("{self:?}");
         text.split([' ', '(', '{']).next().unwrap_or("").to_owned()

@@ -1,4 +1,4 @@
-//! The simulation: events in order of their time, and the checks.
+//! The simulation: events in order of their time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -59,7 +59,7 @@ pub struct World {
     pub(super) is_last_hand_over: bool,
     /// A fault happens when a node next reaches this stage.
     pub(super) planned_stage: Option<HaStage>,
-    /// Since when no copy exists that may be elected.
+    /// When the last copy that may be elected was lost.
     pub(super) operator_waits_since: Option<u64>,
     /// The last complete copy may be lost: its process was asked to end, or it was replaced by one that its leader had not listed yet.
     pub(super) is_copy_lost: bool,
