@@ -10,9 +10,9 @@ use crate::engine::ha::{AckMode, HandOverProblem, NotInSyncPolicy, SyncRecord};
 
 /// A standby completes a snapshot at most this long after its leader has ended.
 const SNAPSHOT_END_MAX: u64 = 3_000_000;
-/// How long an operator waits.
+/// An operator deletes the sync record after this time without a copy that may be elected.
 const OPERATOR_PAUSE: u64 = 15_000_000;
-/// At a check, the last successful put is at most this long ago.
+/// When service is checked, the last successful put is at most this old.
 const RESUMED: u64 = 10_000_000;
 
 impl World {
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// A copy that has everything is discarded only if there is another one.
+    /// Checks that a complete copy is discarded only if there is another one.
     pub(super) fn check_discard(&mut self, nth: usize) {
         let copy = self.nodes[nth].copy();
         let before = std::mem::replace(&mut self.nodes[nth].last_copy, copy);
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// At most one master can send responses.
+    /// Checks that at most one master can send responses.
     pub(super) fn check_leaders(&mut self) {
         let mut answering = (0..self.nodes.len()).filter(|nth| self.nodes[*nth].could_answer());
         if let (Some(one), Some(two)) = (answering.next(), answering.next()) {
@@ -143,7 +143,7 @@ impl World {
         Ok(())
     }
 
-    /// A single fault has ended some time ago: there is a leader, all standbys are in sync, and puts succeed.
+    /// Checks, some time after the last fault, that there is a leader, all standbys are in sync, and puts succeed. Returns the leader.
     pub(super) fn check_service(&self) -> Result<usize, Violation> {
         let listed = self.etcd.sync().map_or(0, |sync| sync.in_sync.len());
         let Some(leader) = self.leader().filter(|_| listed + 1 == self.nodes.len()) else {
@@ -155,7 +155,7 @@ impl World {
         Ok(leader)
     }
 
-    /// Everything works by now. The leader is asked to hand over.
+    /// Checks that service has resumed, and requests a hand-over, which must succeed.
     pub(super) fn request_last_hand_over(&mut self) -> Result<(), Violation> {
         let leader = self.check_service()?;
         self.is_last_hand_over = true;
@@ -166,7 +166,7 @@ impl World {
         Ok(())
     }
 
-    /// The master that has sent a response was the last one that has been elected and has answered.
+    /// Checks that no master that was elected later has answered before.
     pub(super) fn check_answer(&mut self, node: usize, view: u64) {
         let election = self.etcd.elected.iter().rposition(|election| election.view == view).unwrap_or(0);
         if election < self.answered {

@@ -11,10 +11,11 @@ use crate::engine::master::tests::NOT_FOUND;
 
 /// A simulated client of the cluster.
 pub struct Client {
-    /// The master that the leader's key names, as last read, and the one that it is connected to.
+    /// The master that the leader's key names, as last read.
     pub leader: Option<usize>,
+    /// The master that it is connected to.
     pub target: Option<usize>,
-    /// Number of calls; that of the call in progress.
+    /// The number of the last call, which may be in progress.
     pub call: u64,
     pub sent: Option<SentRequest>,
     /// The numbers of its process and its segment. No number is used twice.

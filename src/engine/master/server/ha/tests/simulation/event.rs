@@ -100,7 +100,7 @@ pub enum Event {
         client: usize,
         call: u64,
         node: usize,
-        /// Of the process at the other end of the connection.
+        /// The number of the process that the connection leads to.
         incarnation: u64,
         request: Request,
     },
@@ -180,7 +180,7 @@ pub enum Event {
         node: usize,
         incarnation: u64,
     },
-    /// The bytes of the write arrive that was started by this call.
+    /// The bytes arrive of the write that this call has started.
     Write {
         client: usize,
         call: u64,

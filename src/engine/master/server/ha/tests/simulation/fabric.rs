@@ -26,7 +26,7 @@ pub struct FabricState {
     pub posted: Vec<(u64, Event)>,
     pub timers: BTreeMap<u64, Option<Waker>>,
     pub connections: BTreeMap<u64, Connection>,
-    /// From the first of these hosts to the second one, nothing arrives.
+    /// Packets from the first host of a pair to the second one are held back.
     pub cuts: BTreeSet<(usize, usize)>,
     /// Results of attempts to connect.
     pub attempts: BTreeMap<u64, Answer<io::Result<u64>>>,

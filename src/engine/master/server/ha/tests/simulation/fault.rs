@@ -18,7 +18,7 @@ pub enum Fault {
     Leave(usize),
     Pause(usize),
     CutNodes(usize, usize),
-    /// Nothing arrives from the first node at the second one.
+    /// Packets from the first node to the second one are held back.
     CutOneWay(usize, usize),
     /// The connections between two nodes are reset.
     Reset(usize, usize),
