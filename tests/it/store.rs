@@ -1,5 +1,7 @@
 //! A client and nodes with a master, all in this process over loopback sockets.
 
+pub(crate) mod attempts;
+pub(crate) mod checksums;
 pub(crate) mod remount;
 
 use std::io::{Read, Write};
@@ -14,7 +16,7 @@ use mcctl::engine::master::{MasterConfig, MasterServer};
 use mcctl::engine::metadata::{KeySpace, MetadataClient, MetadataService, MetadataUri};
 use mcctl::engine::rpc::Timeouts;
 use mcctl::engine::store::{
-    KeyHold, Node, NodeConfig, ObjectPart, PutOutcome, StoreClient, StoreError, StoreStartError, WriteMethod,
+    KeyHold, Node, NodeConfig, ObjectPart, PutOutcome, StoreClient, StoreError, StoreStartError, WriteEnd, WriteMethod,
 };
 use mcctl::engine::sys::memory::{Memory, Slice};
 use mcctl::engine::transfer::{TransferConfig, TransferEngine};
@@ -260,9 +262,10 @@ async fn one_write_of_a_client_at_a_time_has_a_key() {
         async move { other.upsert(&key("k"), slice(value), &config).await }
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
-    // Otherwise, this would complete the upsert's object before it is written.
+    // Otherwise, the upsert would displace the put, and its memory would be lost for the release time.
     assert!(!upsert.is_finished());
-    assert!(client.complete(WriteMethod::Put, &keys).await[0].is_ok());
+    let end = WriteEnd { key: &keys[0], replicas: &[], checksum: None };
+    assert!(client.complete(WriteMethod::Put, unfinished.writer, &[end]).await[0].is_ok());
     drop(unfinished);
     upsert.await.unwrap().unwrap();
     assert_eq!(client.get(&keys[0]).await.unwrap(), value);
@@ -275,7 +278,7 @@ async fn one_write_of_a_client_at_a_time_has_a_key() {
     let second = client.allocate(WriteMethod::Put, &other, vec![100], &config, hold).await.unwrap();
     let second = second.replicas[0].as_ref().unwrap_err();
     assert_eq!(second.code(), ErrorCode::OBJECT_ALREADY_EXISTS);
-    client.revoke(WriteMethod::Put, &other).await;
+    client.revoke(WriteMethod::Put, session.writer, &other).await;
     drop(session);
     client.put(&other[0], slice(bytes(10, 0)), &config).await.unwrap();
 }
@@ -388,7 +391,7 @@ async fn memory_that_may_still_receive_bytes_is_not_released() {
     let (failed, again) = put_to_hung_peer(false).await;
     assert!(failed.may_still_land(), "{failed}");
     // At the master, the write is still in progress.
-    assert!(matches!(again, Ok(PutOutcome::AlreadyExists)), "{again:?}");
+    assert!(matches!(again, Err(StoreError::OtherWrite { .. })), "{again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

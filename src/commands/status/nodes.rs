@@ -171,6 +171,7 @@ mod tests {
             read_bytes: 1 << 20,
             written_bytes: 3 << 20,
             failures: 1,
+            checksum_mismatches: 0,
         };
         let device = DeviceStats {
             device: "mlx5_0".to_owned(),

@@ -86,7 +86,7 @@ pub enum CallError {
 
 impl CallError {
     /// Whether the call was not sent.
-    fn is_unsent(&self) -> bool {
+    pub fn is_unsent(&self) -> bool {
         match self {
             CallError::Connect { .. } | CallError::ConnectTimeout { .. } | CallError::NoLeader { .. } => true,
             CallError::Closed { why, .. } => matches!(why, ConnectionError::ClosedBeforeWrite),

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use crate::engine::base::{ErrorCode, Mono, ObjectKey};
-use crate::engine::env::Env;
+use crate::engine::base::{ClientId, ErrorCode, Mono, ObjectKey};
+use crate::engine::env::{Env, deadline};
 use crate::engine::store::client::{each, key_texts};
 use crate::engine::store::fence::MasterFence;
 use crate::engine::store::writing_keys::{HeldKeys, KeyHold};
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig};
+
+/// Time limit for a revocation whose result nobody needs. The master drops unfinished objects by itself later.
+const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The family of RPC methods used for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,9 @@ pub enum WriteMethod {
 /// Memory that the master has allocated for objects. No other write of this client has their keys meanwhile.
 #[derive(Debug)]
 pub struct Allocation {
+    /// The id of this write, which completes or revokes it. The master knows an unfinished object by its key and this id. Each request has
+    /// a new one, so that a late request of one write has no effect on another write of the same key.
+    pub writer: ClientId,
     /// When the request was sent, on the clock that counts while the host is suspended.
     pub(in crate::engine::store) started: Mono,
     fence: MasterFence,
@@ -33,9 +39,9 @@ pub struct Allocation {
 impl Allocation {
     /// Returns an allocation for each object. `keys` are those of the request.
     pub fn into_single(self, keys: &[ObjectKey]) -> Vec<Result<Allocation, StoreError>> {
-        let Allocation { started, fence, replicas, held } = self;
+        let Allocation { writer, started, fence, replicas, held } = self;
         let single = |(replicas, held): (Result<_, StoreError>, HeldKeys)| {
-            replicas.map(|found| Allocation { started, fence, replicas: vec![Ok(found)], held })
+            replicas.map(|found| Allocation { writer, started, fence, replicas: vec![Ok(found)], held })
         };
         replicas.into_iter().zip(held.into_single(keys)).map(single).collect()
     }
@@ -96,20 +102,29 @@ impl<E: Env> StoreClient<E> {
         mut config: ReplicateConfig,
         held: HeldKeys,
     ) -> Result<Allocation, StoreError> {
-        let (id, master) = (self.id(), self.master());
+        let (env, master) = (&self.inner.env, self.master());
+        let writer = ClientId(env.rng(), env.rng());
         if config.host_id.is_empty() {
             config.host_id = self.inner.config.host_id.as_str().into();
         }
         let (started, fence) = (self.inner.env.boottime(), self.fence());
+        let (texts, tenant) = (key_texts(keys), self.tenant());
         let (what, answers) = match method {
-            WriteMethod::Put => (
-                "BatchPutStart",
-                master.batch_put_start(id, key_texts(keys), sizes.clone(), config, self.tenant()).await?,
-            ),
-            WriteMethod::Upsert => (
-                "BatchUpsertStart",
-                master.batch_upsert_start(id, key_texts(keys), sizes.clone(), config, self.tenant()).await?,
-            ),
+            WriteMethod::Put => {
+                ("BatchPutStart", master.batch_put_start(writer, texts, sizes.clone(), config, tenant).await)
+            }
+            WriteMethod::Upsert => {
+                ("BatchUpsertStart", master.batch_upsert_start(writer, texts, sizes.clone(), config, tenant).await)
+            }
+        };
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                if !error.is_unsent() {
+                    self.revoke_unanswered(method, writer, keys).await;
+                }
+                return Err(error.into());
+            }
         };
         let replicas = each(what, keys.len(), answers)?.zip(keys).zip(&sizes).map(|((allocated, key), size)| {
             if *size == 0 {
@@ -117,7 +132,13 @@ impl<E: Env> StoreClient<E> {
             }
             writable(key, *size, allocated?)
         });
-        Ok(Allocation { started, fence, replicas: replicas.collect(), held })
+        Ok(Allocation { writer, started, fence, replicas: replicas.collect(), held })
+    }
+
+    /// Revokes objects whose allocation was requested without a response, so that the next write of their keys need not wait for the discard
+    /// time. Nothing was written to them. The id is that of this request alone, so other writes of the keys are not affected.
+    async fn revoke_unanswered(&self, method: WriteMethod, writer: ClientId, keys: &[ObjectKey]) {
+        _ = deadline(&self.inner.env, REVOKE_LIMIT, self.revoke(method, writer, keys)).await;
     }
 
     /// Replaces the memory in `allocation` by errors if the connection to the master was lost before the last

@@ -1,5 +1,6 @@
 //! A client's configuration: the master, the client's name and memory, the transfer engine, and time limits.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,9 +46,40 @@ pub struct ClientConfig {
     pub tenant: String,
     /// The writer's host, reported to masters that place objects near their writer. Empty if unknown.
     pub host_id: String,
+    /// Whether checksums of objects are computed, sent and verified.
+    pub checksums: bool,
+    /// What happens to a replica whose bytes are wrong.
+    pub on_corruption: OnCorruption,
     /// If set, counts calls and transfers.
     pub metrics: Option<Arc<ClientMetrics>>,
 }
+
+/// What a client does with a replica whose bytes do not have the object's checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnCorruption {
+    /// Removes the replica, at most ten per minute: the object is then missing, or has one replica less.
+    #[default]
+    Withdraw,
+    /// Only reports it.
+    Report,
+}
+
+impl FromStr for OnCorruption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OnCorruption, String> {
+        match text {
+            "withdraw" => Ok(OnCorruption::Withdraw),
+            "report" => Ok(OnCorruption::Report),
+            _ => Err(format!("'{text}' is not 'withdraw' or 'report'")),
+        }
+    }
+}
+
+/// Upstream's variable that switches checksums on or off. They are off in upstream's client unless it is set.
+pub const CHECKSUM_VARIABLE: &str = "MOONCAKE_STORE_CHECKSUM";
+/// What the Python client does with a replica whose bytes are wrong.
+pub const ON_CORRUPTION_VARIABLE: &str = "MCCTL_ON_CORRUPTION";
 
 /// Which threads run a client's transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +121,8 @@ impl ClientConfig {
             waited: Duration::ZERO,
             tenant: DEFAULT_TENANT.to_owned(),
             host_id: String::new(),
+            checksums: true,
+            on_corruption: OnCorruption::default(),
             metrics: None,
         }
     }
@@ -107,6 +141,19 @@ impl ClientConfig {
         warnings.extend(more);
         self.memory = memory;
         self.name_ports = name::ports_from_env(lookup, &mut warnings);
+        if let Some(text) = lookup(CHECKSUM_VARIABLE) {
+            match text.to_ascii_lowercase().as_str() {
+                "1" | "true" | "on" | "yes" | "" => {}
+                "0" | "false" | "off" | "no" => self.checksums = false,
+                _ => warnings.push(format!("{CHECKSUM_VARIABLE}='{text}' is not 0 or 1; checksums are on")),
+            }
+        }
+        if let Some(text) = lookup(ON_CORRUPTION_VARIABLE) {
+            match text.parse() {
+                Ok(on_corruption) => self.on_corruption = on_corruption,
+                Err(why) => warnings.push(format!("{ON_CORRUPTION_VARIABLE}: {why}")),
+            }
+        }
         self.host_id = name::host_id(&self.local_hostname, lookup("MOONCAKE_HOST_ID").as_deref());
         let bind_address = self.engine.announce_host.clone().or(settings.bind_address.clone());
         self.engine.settings = TransferSettings { bind_address, ..settings };

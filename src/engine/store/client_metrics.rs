@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::store::StoreError;
+use crate::engine::store::checksum_metrics::ChecksumMetrics;
 use crate::engine::store::peer_metrics::{EndedTransfer, PeerMetrics};
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::Method;
@@ -32,6 +33,7 @@ struct ClientCounts {
     reads: BTreeMap<&'static str, OperationCounts>,
     writes: BTreeMap<&'static str, OperationCounts>,
     peers: PeerMetrics,
+    checksums: ChecksumMetrics,
 }
 
 /// Calls of a single client function.
@@ -95,6 +97,11 @@ impl ClientMetrics {
         self.counts().peers.transfer(ended);
     }
 
+    /// Changes the counts of checksums.
+    pub(in crate::engine::store) fn checksums(&self, change: impl FnOnce(&mut ChecksumMetrics)) {
+        change(&mut self.counts().checksums);
+    }
+
     fn counts(&self) -> MutexGuard<'_, ClientCounts> {
         // Each update is complete in itself, so a panic elsewhere cannot leave partial changes.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
@@ -131,6 +138,7 @@ impl ClientMetrics {
         out.operations("read", &counts.reads);
         out.operations("write", &counts.writes);
         counts.peers.append(&mut out.out, &self.labels);
+        counts.checksums.append(&mut out.out, &self.labels);
         out.out
     }
 

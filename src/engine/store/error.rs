@@ -64,6 +64,15 @@ pub enum StoreError {
         "the memory for object {key} may belong to another object: before the write, the connection to the master was lost, or the process was stopped"
     )]
     AllocationLost { key: ObjectKey },
+    /// The response to the end of a write was lost twice. The object may be stored.
+    #[error("it is unknown whether object {key} is stored: {source}")]
+    OutcomeUnknown { key: ObjectKey, source: Box<StoreError> },
+    /// A put found that another write of its key has begun. That write has not ended, and may never end.
+    #[error("object {key} is not stored: another write of this key has begun and has not ended; try again in 30 s")]
+    OtherWrite { key: ObjectKey },
+    /// The bytes of the only replicas do not have the checksum of the object. They were read twice.
+    #[error("the bytes of object {key} at {endpoint} do not have its checksum, and it has no other replica that does")]
+    Corrupt { key: ObjectKey, endpoint: String },
     /// The node cannot mount its memory again, because transfers of its peers have not ended.
     #[error("cannot mount the memory again: {0}")]
     StillInUse(TransferError),
@@ -104,6 +113,9 @@ impl StoreError {
             StoreError::NoReplica { .. } => ErrorCode::INVALID_REPLICA,
             StoreError::Transfer { .. } => ErrorCode::TRANSFER_FAIL,
             StoreError::LeaseExpired { .. } | StoreError::LookupLost { .. } => ErrorCode::LEASE_EXPIRED,
+            StoreError::OutcomeUnknown { source, .. } => source.code(),
+            StoreError::OtherWrite { .. } => ErrorCode::REPLICA_IS_NOT_READY,
+            StoreError::Corrupt { .. } => ErrorCode::CHECKSUM_MISMATCH,
             StoreError::BatchLength { .. } | StoreError::AllocationLost { .. } => ErrorCode::RPC_FAIL,
             StoreError::NoMemory { .. } | StoreError::Name(_) | StoreError::StillInUse(_) => ErrorCode::INTERNAL_ERROR,
         }
@@ -121,6 +133,9 @@ impl StoreError {
             | StoreError::LeaseExpired { key, .. }
             | StoreError::LookupLost { key }
             | StoreError::AllocationLost { key }
+            | StoreError::OutcomeUnknown { key, .. }
+            | StoreError::OtherWrite { key }
+            | StoreError::Corrupt { key, .. }
             | StoreError::NoMemory { key, .. } => *key = ObjectKey::from("KEY"),
             StoreError::Call(_)
             | StoreError::Refused { .. }

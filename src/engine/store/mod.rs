@@ -5,6 +5,8 @@
 //! Bytes are moved by [`crate::engine::transfer`]. Upstream: `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
 
 mod allocation;
+pub mod checksum;
+mod checksum_metrics;
 pub mod client;
 mod client_builder;
 mod client_config;
@@ -13,10 +15,12 @@ pub mod client_metrics;
 mod client_shared;
 mod client_start;
 pub mod error;
+mod corruptions;
 mod fence;
 mod get;
 pub mod heartbeat;
 pub mod heartbeat_status;
+mod mismatch;
 mod movement;
 pub mod name;
 pub mod node;
@@ -37,14 +41,18 @@ pub mod round_trip;
 mod segment_manager;
 pub mod service;
 pub mod transport_stats;
+mod write_end;
 mod writing_keys;
 
 pub use crate::engine::wire::types::ReplicateConfig;
 pub use allocation::{Allocation, WriteMethod};
 pub use client::{ObjectStat, StoreClient};
 pub use client_builder::StoreClientBuilder;
-pub use client_config::{ClientConfig, DEFAULT_TENANT, TransferThreads};
+pub use client_config::{
+    CHECKSUM_VARIABLE, ClientConfig, DEFAULT_TENANT, ON_CORRUPTION_VARIABLE, OnCorruption, TransferThreads,
+};
 pub use client_start::StoreStartError;
+pub use corruptions::CorruptNode;
 pub use error::StoreError;
 pub use get::READS_MAX;
 pub use node::{Node, NodeConfig};
@@ -54,4 +62,5 @@ pub use object_part::ObjectPart;
 pub use payload::payload;
 pub use put::{PartialWrite, PutOutcome, is_revocable};
 pub use read::ObjectLookup;
+pub use write_end::WriteEnd;
 pub use writing_keys::KeyHold;

@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::engine::base::ObjectKey;
+use crate::engine::base::{ClientId, ObjectKey};
 use crate::engine::env::Env;
-use crate::engine::store::client::{already_exists, each, key_texts, one};
+use crate::engine::store::client::{already_exists, one};
 use crate::engine::store::movement::{NodeBatch, NodeBatches};
-use crate::engine::store::{Allocation, KeyHold, ObjectPart, StoreClient, StoreError, WriteMethod};
+use crate::engine::store::{Allocation, KeyHold, ObjectPart, StoreClient, StoreError, WriteEnd, WriteMethod};
 use crate::engine::sys::memory::Slice;
 use crate::engine::transfer::{OpKind, TransferError};
-use crate::engine::wire::types::{BufferDescriptor, ObjectMeta, ReplicaType, ReplicateConfig};
-use crate::engine::wire::{Expected, Text};
+use crate::engine::wire::types::{BufferDescriptor, ReplicateConfig};
 
 /// The result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +41,7 @@ pub struct PartialWrite<'a> {
 /// A write of a batch of objects.
 struct BatchWrite<'a> {
     method: WriteMethod,
+    writer: ClientId,
     objects: &'a [(ObjectKey, Vec<ObjectPart>)],
     /// Time limit for the transfers, which must end long before the master assigns the memory to other objects.
     limit: Duration,
@@ -53,6 +53,9 @@ struct WrittenObject {
     /// Number of replicas whose transfers have not ended.
     left: usize,
     outcome: Result<PutOutcome, StoreError>,
+    replicas: Vec<BufferDescriptor>,
+    /// The checksum of its bytes, if it was computed.
+    checksum: Option<u64>,
 }
 
 impl<E: Env> StoreClient<E> {
@@ -107,7 +110,9 @@ impl<E: Env> StoreClient<E> {
         let mut allocation = self.allocate(method, &keys, sizes, config, KeyHold::Call).await?;
         self.check_connection();
         let limit = self.check(&keys, &mut allocation, self.inner.config.transfer_deadline);
-        Ok(self.write_allocated(method, objects, allocation, limit).await)
+        let mut outcomes = self.write_allocated(method, objects, allocation, limit).await;
+        self.confirm_existing(&keys, &mut outcomes).await;
+        Ok(outcomes)
     }
 
     /// Writes every replica of every allocated object, and completes or revokes the objects.
@@ -119,27 +124,30 @@ impl<E: Env> StoreClient<E> {
         limit: Duration,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         // The keys are held until the objects are complete or revoked.
-        let Allocation { replicas, held: _held, .. } = allocation;
+        let Allocation { writer, replicas, held: _held, .. } = allocation;
         let began = self.inner.env.now();
         let mut batches = NodeBatches::new();
         let mut state = Vec::with_capacity(objects.len());
         for (index, (replicas, (_, parts))) in replicas.into_iter().zip(objects).enumerate() {
-            let (left, outcome) = match replicas {
-                Err(error) if already_exists(&error) => (0, Ok(PutOutcome::AlreadyExists)),
-                Err(error) => (0, Err(error)),
+            let unwritten = |outcome| WrittenObject { left: 0, outcome, replicas: Vec::new(), checksum: None };
+            state.push(match replicas {
+                Err(error) if already_exists(&error) => unwritten(Ok(PutOutcome::AlreadyExists)),
+                Err(error) => unwritten(Err(error)),
                 Ok(replicas) => {
                     for buffer in &replicas {
                         let batch = batches.of(buffer);
                         let ops = batch.add(OpKind::Write, parts, buffer);
                         batch.items.push((index, ops));
                     }
-                    (replicas.len(), Ok(PutOutcome::Stored { replicas: replicas.len() }))
+                    let outcome = Ok(PutOutcome::Stored { replicas: replicas.len() });
+                    // Just before the bytes are sent, which then come from the processor's cache.
+                    let checksum = self.checksum_of(parts);
+                    WrittenObject { left: replicas.len(), outcome, replicas, checksum }
                 }
-            };
-            state.push(WrittenObject { left, outcome });
+            });
         }
         let unwritten = (0..state.len()).filter(|index| state[*index].outcome.is_err()).collect();
-        let write = BatchWrite { method, objects, limit, state: Mutex::new(state) };
+        let write = BatchWrite { method, writer, objects, limit, state: Mutex::new(state) };
         let batches = batches.into_batches();
         let is_alone = batches.len() == 1;
         let each = batches.into_iter().map(|(node, batch)| self.write_to_node(&write, node, batch, is_alone));
@@ -197,74 +205,41 @@ impl<E: Env> StoreClient<E> {
 
     /// Completes the written objects among those at `indices` and revokes the failed ones. This also applies if the connection to the master
     /// was lost during the writes. A master that has kept its records, or recovered them, completes the put: the node did not have to mount
-    /// its memory again, so the bytes are in place. Any other master has no such put and returns an error. If the response to a completion is
-    /// lost, the state of the object is unknown, and an error is reported. A lost response to a revocation is harmless, because the master
-    /// drops unfinished objects automatically. If the bytes of a write may still arrive, the put is not revoked, because its memory would be
-    /// allocated to another object immediately. The master keeps that memory until its longer timeout for unfinished puts expires.
+    /// its memory again, so the bytes are in place. Any other master has no such put and returns an error. A lost response to a revocation is
+    /// harmless, because the master drops unfinished objects automatically. If the bytes of a write may still arrive, the put is not revoked,
+    /// because its memory would be allocated to another object immediately. The master keeps that memory until its longer timeout for
+    /// unfinished puts expires.
     async fn finish(&self, write: &BatchWrite<'_>, indices: Vec<usize>) {
         let (mut written, mut failed) = (Vec::new(), Vec::new());
         {
-            let state = write.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = write.state.lock().unwrap_or_else(PoisonError::into_inner);
             for index in indices {
-                match &state[index].outcome {
-                    Ok(PutOutcome::Stored { .. }) => written.push(index),
+                let object = &mut state[index];
+                match &object.outcome {
+                    Ok(PutOutcome::Stored { .. }) => {
+                        written.push((index, std::mem::take(&mut object.replicas), object.checksum));
+                    }
                     Ok(PutOutcome::AlreadyExists) => {}
-                    Err(error) if is_revocable(error) => failed.push(index),
+                    Err(error) if is_revocable(error) => failed.push(write.objects[index].0.clone()),
                     Err(_) => {}
                 }
             }
         }
-        let keys = |indices: &[usize]| -> Vec<ObjectKey> {
-            indices.iter().map(|index| write.objects[*index].0.clone()).collect()
-        };
         if !failed.is_empty() {
-            self.revoke(write.method, &keys(&failed)).await;
+            self.revoke(write.method, write.writer, &failed).await;
         }
         if written.is_empty() {
             return;
         }
-        let ends = self.complete(write.method, &keys(&written)).await;
+        let ends = written.iter().map(|(index, replicas, checksum)| {
+            let key = &write.objects[*index].0;
+            WriteEnd { key, replicas, checksum: *checksum }
+        });
+        let results = self.complete(write.method, write.writer, &ends.collect::<Vec<_>>()).await;
         let mut state = write.state.lock().unwrap_or_else(PoisonError::into_inner);
-        for (index, end) in written.into_iter().zip(ends) {
-            if let Err(error) = end {
-                state[index].outcome = Err(error);
-            }
-        }
-    }
-
-    /// Completes objects at the master.
-    pub async fn complete(&self, method: WriteMethod, keys: &[ObjectKey]) -> Vec<Result<(), StoreError>> {
-        let (id, master) = (self.id(), self.master());
-        let metas =
-            key_texts(keys).into_iter().map(|key: Text<'_>| ObjectMeta { key, object_checksum: None }).collect();
-        let (what, answers) = match method {
-            WriteMethod::Put => ("BatchPutEnd", master.batch_put_end(id, metas, ReplicaType::ALL, self.tenant()).await),
-            WriteMethod::Upsert => ("BatchUpsertEnd", master.batch_upsert_end(id, metas, self.tenant()).await),
-        };
-        let ends =
-            answers.map_err(StoreError::from).and_then(|answers: Vec<Expected<()>>| each(what, keys.len(), answers));
-        match ends {
-            Ok(ends) => ends.collect(),
-            Err(error) => vec![Err(error); keys.len()],
-        }
-    }
-
-    /// Revokes objects at the master that were allocated and are not complete. If the master does not respond, it drops them by itself
-    /// later.
-    pub async fn revoke(&self, method: WriteMethod, keys: &[ObjectKey]) -> Vec<Result<(), StoreError>> {
-        let (id, master, keys) = (self.id(), self.master(), key_texts(keys));
-        let count = keys.len();
-        let (what, answers) = match method {
-            WriteMethod::Put => {
-                ("BatchPutRevoke", master.batch_put_revoke(id, keys, ReplicaType::ALL, self.tenant()).await)
-            }
-            WriteMethod::Upsert => ("BatchUpsertRevoke", master.batch_upsert_revoke(id, keys, self.tenant()).await),
-        };
-        match answers.map_err(StoreError::from).and_then(|answers| each(what, count, answers)) {
-            Ok(revoked) => revoked.collect(),
-            Err(error) => {
-                tracing::debug!(%error, "cannot revoke an unfinished put; the master will drop it");
-                vec![Err(error); count]
+        for ((index, ..), result) in written.iter().zip(results) {
+            if let Err(error) = result {
+                state[*index].outcome = Err(error);
             }
         }
     }
@@ -324,12 +299,11 @@ impl BatchWrite<'_> {
     }
 }
 
-/// Whether an object with this error was allocated, nothing more is written to it, and the allocation is certainly still this client's. A
-/// lost allocation may have been replaced by another put of the same key, whose memory a revocation would free. The master drops it later.
+/// Whether an object with this error was allocated, and nothing more is written to it.
 pub fn is_revocable(error: &StoreError) -> bool {
     match error {
         StoreError::Transfer { .. } => !error.may_still_land(),
-        StoreError::NoReplica { .. } | StoreError::Empty { .. } => true,
+        StoreError::NoReplica { .. } | StoreError::Empty { .. } | StoreError::AllocationLost { .. } => true,
         _ => false,
     }
 }

@@ -1,5 +1,6 @@
 //! How objects are read: looks up the replicas, reads one, tries the next one after a failure, and checks that the lookup was still valid:
-//! its lease had not ended, and the connection to the master had not been lost.
+//! its lease had not ended, and the connection to the master had not been lost. Bytes that do not have the object's checksum are examined by
+//! [`mismatch`](crate::engine::store::mismatch).
 //!
 //! Each node's objects are one transfer. An object whose node failed is read from its next replica at once, while the transfers from other
 //! nodes go on.
@@ -31,7 +32,7 @@ const LEASE_MARGIN: Duration = Duration::from_millis(10);
 pub struct ObjectLookup {
     /// When the request was sent, on the clock that counts while the host is suspended. The leases begin then at the earliest.
     started: Mono,
-    fence: MasterFence,
+    pub(in crate::engine::store) fence: MasterFence,
     /// What was found, one entry per key.
     pub stats: Vec<Result<ObjectStat, StoreError>>,
 }
@@ -43,22 +44,37 @@ impl ObjectLookup {
     }
 
     /// Returns when bytes of an object with this lease may no longer be used.
-    fn end_of(&self, lease: Duration) -> Mono {
+    pub(in crate::engine::store) fn end_of(&self, lease: Duration) -> Mono {
         self.started + lease.saturating_sub(lease / LEASE_DRIFT + LEASE_MARGIN)
     }
 }
 
 /// A read in progress.
-struct PendingRead {
+#[derive(Debug)]
+pub(in crate::engine::store) struct PendingRead {
     /// Index of the object in the batch.
-    index: usize,
-    parts: Vec<ObjectPart>,
+    pub index: usize,
+    pub parts: Vec<ObjectPart>,
     /// Replicas that have not been tried, best last.
-    left: Vec<BufferDescriptor>,
+    pub left: Vec<BufferDescriptor>,
 }
 
-/// The index of an object in the batch, and the result of its read.
-type ReadResult = (usize, Result<(), StoreError>);
+/// How the read of an object has ended. The index is that of the object in the batch.
+pub(in crate::engine::store) enum EndedRead {
+    Done,
+    Failed(usize, StoreError),
+    /// The bytes that were read from this replica do not have the object's checksum.
+    Different(PendingRead, BufferDescriptor),
+}
+
+/// A batch of reads, and what the master has reported about its objects.
+#[derive(Clone, Copy)]
+pub(in crate::engine::store) struct ReadBatch<'a> {
+    pub keys: &'a [ObjectKey],
+    pub stats: &'a [Result<ObjectStat, StoreError>],
+    /// When the first lease ends, as a boot time.
+    pub until: Mono,
+}
 
 impl<E: Env> StoreClient<E> {
     /// Looks up objects, to read them with [`read_parts`](StoreClient::read_parts). Grants read leases.
@@ -103,9 +119,13 @@ impl<E: Env> StoreClient<E> {
         let leases =
             reads.iter().filter_map(|read| stats[read.index].as_ref().ok()).map(|stat| stat.found.lease_ttl_ms);
         let until = lookup.end_of(Duration::from_millis(leases.min().unwrap_or(0)));
-        for (index, result) in self.read_from_nodes(keys, reads, until, true).await {
-            if let Err(error) = result {
-                results[index] = Err(error);
+        let batch = ReadBatch { keys, stats, until };
+        let mut different = Vec::new();
+        for ended in self.read_from_nodes(batch, reads, true).await {
+            match ended {
+                EndedRead::Done => {}
+                EndedRead::Failed(index, error) => results[index] = Err(error),
+                EndedRead::Different(read, buffer) => different.push((read, buffer)),
             }
         }
         self.check_connection();
@@ -129,69 +149,80 @@ impl<E: Env> StoreClient<E> {
                 }
             }
         }
+        for (read, buffer) in different {
+            let index = read.index;
+            // Without a valid lookup, other bytes are no surprise.
+            if results[index].is_ok()
+                && let Ok(stat) = &stats[index]
+            {
+                results[index] = self.examine_mismatch(&keys[index], stat, read.parts, buffer).await;
+            }
+        }
         if let Some(metrics) = &inner.config.metrics {
             metrics.object_reads(&results);
         }
         results
     }
 
-    /// Reads each object from its next replica, and from the others after a failure, until the boot time `until`. `is_alone`: no other transfer of
-    /// the same batch is waiting.
-    async fn read_from_nodes(
+    /// Reads each object from its next replica, and from the others after a failure. `is_alone`: no other transfer of the same batch is
+    /// waiting.
+    pub(in crate::engine::store) async fn read_from_nodes(
         &self,
-        keys: &[ObjectKey],
+        batch: ReadBatch<'_>,
         reads: Vec<PendingRead>,
-        until: Mono,
         is_alone: bool,
-    ) -> Vec<ReadResult> {
+    ) -> Vec<EndedRead> {
         let mut batches = NodeBatches::new();
         for mut read in reads {
             let Some(buffer) = read.left.pop() else { continue };
-            let batch = batches.of(&buffer);
-            let ops = batch.add(OpKind::Read, &read.parts, &buffer);
-            batch.items.push((read, ops));
+            let transfers = batches.of(&buffer);
+            let ops = transfers.add(OpKind::Read, &read.parts, &buffer);
+            transfers.items.push(((read, buffer), ops));
         }
         let batches = batches.into_batches();
         let is_alone = is_alone && batches.len() == 1;
         let each =
-            batches.into_iter().map(|(endpoint, batch)| self.read_from_node(keys, endpoint, batch, until, is_alone));
+            batches.into_iter().map(|(endpoint, transfers)| self.read_from_node(batch, endpoint, transfers, is_alone));
         join_all(each).await.into_iter().flatten().collect()
     }
 
     async fn read_from_node(
         &self,
-        keys: &[ObjectKey],
+        batch: ReadBatch<'_>,
         endpoint: String,
-        batch: NodeBatch<PendingRead>,
-        until: Mono,
+        transfers: NodeBatch<(PendingRead, BufferDescriptor)>,
         is_alone: bool,
-    ) -> Vec<ReadResult> {
-        let mut limit = until.since(self.inner.env.boottime()).max(READ_LIMIT_MIN);
-        if batch.items.iter().all(|(read, _)| !read.left.is_empty()) {
+    ) -> Vec<EndedRead> {
+        let mut limit = batch.until.since(self.inner.env.boottime()).max(READ_LIMIT_MIN);
+        if transfers.items.iter().all(|((read, _), _)| !read.left.is_empty()) {
             // The other half is for the next replica.
             limit /= 2;
         }
         let limit = limit.min(self.inner.config.transfer_deadline);
-        let mut moved = self.transfer(&endpoint, batch.ops, limit, is_alone).await.into_iter();
-        let (mut results, mut again) = (Vec::with_capacity(batch.items.len()), Vec::new());
-        for (read, ops) in batch.items {
+        let mut moved = self.transfer(&endpoint, transfers.ops, limit, is_alone).await.into_iter();
+        let (mut ended, mut again) = (Vec::with_capacity(transfers.items.len()), Vec::new());
+        for ((read, buffer), ops) in transfers.items {
+            let index = read.index;
             match moved.by_ref().take(ops).fold(Ok(()), Result::and) {
-                Ok(()) => results.push((read.index, Ok(()))),
+                Ok(()) if self.is_different(&batch.stats[index], &read.parts) => {
+                    ended.push(EndedRead::Different(read, buffer));
+                }
+                Ok(()) => ended.push(EndedRead::Done),
                 // The node has ended transfers, so what the lookup found may have moved. This includes other replicas on the node.
                 Err(source) if source.is_ended() => {
-                    results.push((read.index, Err(StoreError::LookupLost { key: keys[read.index].clone() })));
+                    ended.push(EndedRead::Failed(index, StoreError::LookupLost { key: batch.keys[index].clone() }));
                 }
                 Err(_) if !read.left.is_empty() => again.push(read),
                 Err(source) => {
-                    let (key, endpoint) = (keys[read.index].clone(), endpoint.clone());
-                    results.push((read.index, Err(StoreError::Transfer { key, endpoint, writing: false, source })));
+                    let (key, endpoint) = (batch.keys[index].clone(), endpoint.clone());
+                    ended.push(EndedRead::Failed(index, StoreError::Transfer { key, endpoint, writing: false, source }));
                 }
             }
         }
         if !again.is_empty() {
-            results.extend(Box::pin(self.read_from_nodes(keys, again, until, is_alone)).await);
+            ended.extend(Box::pin(self.read_from_nodes(batch, again, is_alone)).await);
         }
-        results
+        ended
     }
 }
 

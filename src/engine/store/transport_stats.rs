@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::store::corruptions::{CorruptNode, host_of};
 use crate::engine::transfer::{PeerCounters, RailCounters};
 
 /// Schema of the JSON document.
@@ -26,6 +27,9 @@ pub struct TransportStats {
     /// Number of clients on this host that have mapped the node's memory. Older releases do not report it.
     #[serde(default)]
     pub shared_memory_clients: usize,
+    /// Hosts in whose memory this client has found ten damaged replicas within a minute. Older releases do not report them.
+    #[serde(default)]
+    pub suspect_peers: Vec<String>,
 }
 
 /// Statistics for a node that has not started.
@@ -37,6 +41,7 @@ impl Default for TransportStats {
             peers: Vec::new(),
             devices: Vec::new(),
             shared_memory_clients: 0,
+            suspect_peers: Vec::new(),
         }
     }
 }
@@ -54,6 +59,9 @@ pub struct PeerStats {
     /// Bytes written to the segment.
     pub written_bytes: u64,
     pub failures: u64,
+    /// Damaged replicas that this client has found in the segment. Older releases do not report them.
+    #[serde(default)]
+    pub checksum_mismatches: u64,
 }
 
 /// Statistics for an RDMA device on this node.
@@ -116,6 +124,7 @@ impl TransportStats {
             read_bytes: peer.flow.read_bytes,
             written_bytes: peer.flow.written_bytes,
             failures: peer.flow.failures,
+            checksum_mismatches: 0,
         };
         let device = |rail: RailCounters| DeviceStats {
             state: word(rail.up),
@@ -146,7 +155,23 @@ impl TransportStats {
             peers,
             devices,
             shared_memory_clients: 0,
+            suspect_peers: Vec::new(),
         }
+    }
+
+    /// Adds the damaged replicas that the client has found.
+    #[must_use]
+    pub fn with_corruptions(mut self, found: Vec<CorruptNode>) -> TransportStats {
+        for node in found {
+            if let Some(peer) = self.peers.iter_mut().find(|peer| peer.segment == node.node) {
+                peer.checksum_mismatches = node.mismatches;
+            }
+            let host = host_of(&node.node);
+            if node.is_suspect && !self.suspect_peers.contains(&host) {
+                self.suspect_peers.push(host);
+            }
+        }
+        self
     }
 
     /// Renders the transport part of `/metrics`. Peers are counted but not listed individually, because there may be
@@ -250,6 +275,16 @@ mod tests {
         for line in ["transport=\"rdma\",state=\"up\"} 0", "transport=\"shared-memory\",state=\"up\"} 1"] {
             assert!(metrics.contains(line), "{metrics}");
         }
+    }
+
+    #[test]
+    fn damaged_replicas_are_listed_with_their_segment_and_suspect_hosts() {
+        let peers = vec![peer("a:1", "tcp", false), peer("b:1", "tcp", false)];
+        let found = |node: &str, is_suspect| CorruptNode { node: node.to_owned(), mismatches: 12, is_suspect };
+        let stats = TransportStats::new("tcp", peers, Vec::new());
+        let stats = stats.with_corruptions(vec![found("a:1", true), found("a:2", true), found("c:1", false)]);
+        assert_eq!(stats.peers.iter().map(|peer| peer.checksum_mismatches).collect::<Vec<_>>(), [12, 0]);
+        assert_eq!(stats.suspect_peers, ["a"]);
     }
 
     #[test]

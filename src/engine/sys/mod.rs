@@ -7,6 +7,7 @@
 pub mod caller_memory;
 pub mod cgroup;
 pub mod clock;
+pub mod crc64;
 pub mod descriptors;
 pub mod file_tree;
 pub mod host;

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mcctl_store::engine::base::ObjectKey;
+use mcctl_store::engine::base::{ClientId, ObjectKey};
 use mcctl_store::engine::env::RealEnv;
+use mcctl_store::engine::store::checksum::PartChecksums;
 use mcctl_store::engine::store::{
-    Allocation, KeyHold, ObjectPart, PartialWrite, ReplicateConfig, StoreClient, StoreError, WriteMethod, is_revocable,
+    Allocation, KeyHold, ObjectPart, PartialWrite, ReplicateConfig, StoreClient, StoreError, WriteEnd, WriteMethod,
+    is_revocable,
 };
 use mcctl_store::engine::sys::caller_memory::MemoryUse;
 use pyo3::prelude::*;
@@ -44,6 +46,8 @@ struct OpenPut {
     size: u64,
     /// The memory of this object alone.
     allocation: Allocation,
+    /// The checksums of the parts that were written.
+    checksums: PartChecksums,
     /// The first error. The object is then revoked instead of completed.
     error: Option<StoreError>,
     /// Each call that writes to the object has a clone.
@@ -51,9 +55,28 @@ struct OpenPut {
 }
 
 impl OpenPut {
+    /// Returns the end of the write of `key`, with the object's checksum if the parts that were written cover it once.
+    fn end<'a>(&'a self, key: &'a ObjectKey, client: &StoreClient<RealEnv>) -> WriteEnd<'a> {
+        let replicas = self.allocation.replicas[0].as_deref().unwrap_or(&[]);
+        WriteEnd { key, replicas, checksum: client.checksum_of_session(&self.checksums, self.size) }
+    }
+
     fn is_being_written(&self) -> bool {
         Arc::strong_count(&self.writes) > 1
     }
+}
+
+/// Groups the objects at `indices` by the id of their write.
+fn by_writer(indices: &[usize], puts: &[OpenPut]) -> Vec<(ClientId, Vec<usize>)> {
+    let mut groups: Vec<(ClientId, Vec<usize>)> = Vec::new();
+    for at in indices {
+        let writer = puts[*at].allocation.writer;
+        match groups.iter_mut().find(|(other, _)| *other == writer) {
+            Some((_, group)) => group.push(*at),
+            None => groups.push((writer, vec![*at])),
+        }
+    }
+    groups
 }
 
 /// The objects to which a call is writing, until the value is dropped.
@@ -130,14 +153,14 @@ impl PutSessions {
             let unusable = keys.iter().zip(&allocation.replicas).filter(|(_, replicas)| is_unusable(replicas));
             let unusable: Vec<ObjectKey> = unusable.map(|(key, _)| key.clone()).collect();
             if !unusable.is_empty() {
-                worker.run(async |client| client.revoke(WriteMethod::Put, &unusable).await);
+                worker.run(async |client| client.revoke(WriteMethod::Put, allocation.writer, &unusable).await);
             }
         }
         let allocated = each(keys.len(), Ok(allocated.map(|allocation| allocation.into_single(keys))));
         let mut state = self.state();
         let started = keys.iter().zip(sizes).zip(allocated).map(|((key, size), result)| match result {
             Ok(allocation) => {
-                let put = OpenPut { size, allocation, error: None, writes: Arc::default() };
+                let put = OpenPut { size, allocation, checksums: PartChecksums::default(), error: None, writes: Arc::default() };
                 state.of.insert(key.clone(), put);
                 0
             }
@@ -174,6 +197,8 @@ impl PutSessions {
             }
         }
         let bytes: Vec<usize> = wanted.iter().map(|(_, _, parts)| ObjectPart::total(parts)).collect();
+        let checksums: Vec<PartChecksums> =
+            wanted.iter().map(|(_, _, parts)| worker.client().part_checksums(parts)).collect();
         let indices: Vec<usize> = wanted.iter().map(|(index, _, _)| *index).collect();
         let writes = wanted.iter_mut().map(|(index, replicas, parts)| PartialWrite {
             key: &keys[*index],
@@ -189,13 +214,16 @@ impl PutSessions {
             client.write_parts(&writes, limit).await
         });
         let mut state = self.state();
-        let ended = indices.into_iter().zip(bytes).zip(written).zip(&running.of);
-        for (((index, bytes), result), of) in ended {
+        let ended = indices.into_iter().zip(bytes).zip(checksums).zip(written).zip(&running.of);
+        for ((((index, bytes), checksums), result), of) in ended {
+            let put = state.of.get_mut(&keys[index]).filter(|put| Arc::ptr_eq(&put.writes, of));
             results[index] = match result {
-                Ok(()) => i64::try_from(bytes).unwrap_or(i64::MAX),
+                Ok(()) => {
+                    put.into_iter().for_each(|put| put.checksums.append(checksums.clone()));
+                    i64::try_from(bytes).unwrap_or(i64::MAX)
+                }
                 Err(error) => {
                     let code = error_code(&error);
-                    let put = state.of.get_mut(&keys[index]).filter(|put| Arc::ptr_eq(&put.writes, of));
                     // An error that forbids revoking the object is kept.
                     if let Some(put) = put
                         && put.error.as_ref().is_none_or(|first| !first.may_still_land())
@@ -216,7 +244,8 @@ impl PutSessions {
         let Ok(worker) = self.worker(session) else { return codes };
         let (mut good, mut bad) = (Vec::new(), Vec::new());
         // The keys are held until the objects are complete or revoked.
-        let mut ending = Vec::with_capacity(keys.len());
+        let mut ending: Vec<OpenPut> = Vec::with_capacity(keys.len());
+        let mut indices = Vec::with_capacity(keys.len());
         {
             let is_written =
                 |state: &mut OpenPuts| keys.iter().any(|key| state.of.get(key).is_some_and(OpenPut::is_being_written));
@@ -230,21 +259,25 @@ impl PutSessions {
                     (Err(error), _) => codes[index] = error_code(error),
                     // The bytes of a write may still arrive, so the master must not assign the memory to another object yet.
                     (_, Some(error)) if error.may_still_land() => codes[index] = error_code(error),
-                    (_, None) if !revoke => good.push(index),
-                    _ => bad.push(index),
+                    (_, None) if !revoke => good.push(ending.len()),
+                    _ => bad.push(ending.len()),
                 }
                 ending.push(put);
+                indices.push(index);
             }
         }
-        let at = |indices: &[usize]| -> Vec<ObjectKey> { indices.iter().map(|index| keys[*index].clone()).collect() };
-        if !good.is_empty() {
-            let completed = worker.run(async |client| client.complete(WriteMethod::Put, &at(&good)).await);
-            good.iter().zip(completed).for_each(|(index, result)| codes[*index] = code(result));
+        // Each start of sessions has its own id, with which its objects are completed and revoked.
+        for (writer, good) in by_writer(&good, &ending) {
+            let ends = good.iter().map(|at| ending[*at].end(&keys[indices[*at]], worker.client()));
+            let ends: Vec<WriteEnd<'_>> = ends.collect();
+            let completed = worker.run(async |client| client.complete(WriteMethod::Put, writer, &ends).await);
+            good.iter().zip(completed).for_each(|(at, result)| codes[indices[*at]] = code(result));
         }
-        if !bad.is_empty() {
-            let revoked = worker.run(async |client| client.revoke(WriteMethod::Put, &at(&bad)).await);
+        for (writer, bad) in by_writer(&bad, &ending) {
+            let bad_keys: Vec<ObjectKey> = bad.iter().map(|at| keys[indices[*at]].clone()).collect();
+            let revoked = worker.run(async |client| client.revoke(WriteMethod::Put, writer, &bad_keys).await);
             if revoke {
-                bad.iter().zip(revoked).for_each(|(index, result)| codes[*index] = code(result));
+                bad.iter().zip(revoked).for_each(|(at, result)| codes[indices[*at]] = code(result));
             }
         }
         drop(ending);

@@ -264,7 +264,7 @@ impl SlowNode {
 
 fn start_put(client: &StoreClient<RealEnv>, name: &str) -> JoinHandle<Result<PutOutcome, StoreError>> {
     let (client, key) = (client.clone(), key(name));
-    tokio::spawn(async move { client.put(&key, slice(vec![0; 4]), &ReplicateConfig::default()).await })
+    tokio::spawn(async move { client.put(&key, slice(b"good".to_vec()), &ReplicateConfig::default()).await })
 }
 
 fn start_get(client: &Node<RealEnv>, name: &str) -> JoinHandle<Result<Vec<u8>, StoreError>> {

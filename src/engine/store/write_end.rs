@@ -1,0 +1,167 @@
+//! Ends writes at the master: completes or revokes them, and finds out what became of a write whose response was lost.
+//!
+//! Each write has an id of its own ([`Allocation::writer`](crate::engine::store::Allocation)). So an end or a revocation may arrive late or
+//! twice: it changes nothing but its own write.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::engine::base::{ClientId, ErrorCode, ObjectKey};
+use crate::engine::env::Env;
+use crate::engine::store::client::{ObjectStat, each, key_texts};
+use crate::engine::store::checksum::{self, PartChecksums, Unchecked};
+use crate::engine::store::{ObjectPart, PutOutcome, StoreClient, StoreError, WriteMethod};
+use crate::engine::wire::Text;
+use crate::engine::wire::types::{BufferDescriptor, ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType};
+
+/// How long to wait before each lookup of an object that another write of its key has begun, in ms. Most writes end within a millisecond.
+const OTHER_WRITE_PAUSES_MS: [u64; 6] = [0, 2, 10, 40, 100, 200];
+
+/// The end of an object's write, whose bytes are in place.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteEnd<'a> {
+    pub key: &'a ObjectKey,
+    /// The replicas that were written.
+    pub replicas: &'a [BufferDescriptor],
+    /// The checksum of the object's bytes, if it was computed.
+    pub checksum: Option<u64>,
+}
+
+impl<E: Env> StoreClient<E> {
+    /// Completes objects at the master, which were written with the id `writer`. If the response is lost, the call is repeated once: the id is
+    /// that of this write alone, so a second end changes nothing. If the master then does not know the write, it may have completed the
+    /// object before; the object is looked up.
+    pub async fn complete(
+        &self,
+        method: WriteMethod,
+        writer: ClientId,
+        ends: &[WriteEnd<'_>],
+    ) -> Vec<Result<(), StoreError>> {
+        let mut results = self.send_ends(method, writer, ends).await;
+        if results.as_ref().is_err_and(StoreError::is_transient) {
+            results = self.send_ends(method, writer, ends).await;
+        }
+        let mut results = match results {
+            Ok(results) => results,
+            Err(error) => {
+                let unknown =
+                    |end: &WriteEnd<'_>| StoreError::OutcomeUnknown { key: end.key.clone(), source: Box::new(error.clone()) };
+                return ends.iter().map(|end| Err(unknown(end))).collect();
+            }
+        };
+        let is_unknown = |result: &Result<(), StoreError>| {
+            matches!(result, Err(StoreError::Refused { code: ErrorCode::ILLEGAL_CLIENT, .. }))
+        };
+        let unknown: Vec<usize> = (0..ends.len()).filter(|at| is_unknown(&results[*at])).collect();
+        if !unknown.is_empty() {
+            let keys: Vec<ObjectKey> = unknown.iter().map(|at| ends[*at].key.clone()).collect();
+            let found = self.batch_stat(&keys).await.unwrap_or_default();
+            for (at, found) in unknown.into_iter().zip(found) {
+                if found.is_ok_and(|found| is_end_of(&ends[at], &found)) {
+                    results[at] = Ok(());
+                }
+            }
+        }
+        results
+    }
+
+    /// Returns the checksum of an object whose bytes are `parts`, in order; nothing if checksums are off.
+    pub(in crate::engine::store) fn checksum_of(&self, parts: &[ObjectPart]) -> Option<u64> {
+        if self.inner.config.checksums {
+            return Some(checksum::of_parts(parts));
+        }
+        self.count_checksums(|counts| counts.unchecked_write(Unchecked::Off));
+        None
+    }
+
+    /// Returns the checksums of parts that are written to an object of several calls; nothing if checksums are off.
+    pub fn part_checksums(&self, parts: &[ObjectPart]) -> PartChecksums {
+        if self.inner.config.checksums { PartChecksums::of(parts) } else { PartChecksums::default() }
+    }
+
+    /// Returns the checksum of an object of `size` bytes that was written in several calls, if it is known. Otherwise, counts the object.
+    pub fn checksum_of_session(&self, parts: &PartChecksums, size: u64) -> Option<u64> {
+        let checksum = parts.of_object(size);
+        if checksum.is_none() {
+            let reason = if self.inner.config.checksums { Unchecked::Part } else { Unchecked::Off };
+            self.count_checksums(|counts| counts.unchecked_write(reason));
+        }
+        checksum
+    }
+
+    async fn send_ends(
+        &self,
+        method: WriteMethod,
+        writer: ClientId,
+        ends: &[WriteEnd<'_>],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        let metas = ends.iter().map(|end| ObjectMeta { key: Text(end.key.as_bytes()), object_checksum: end.checksum });
+        let (metas, master, tenant) = (metas.collect(), self.master(), self.tenant());
+        let (what, answers) = match method {
+            WriteMethod::Put => ("BatchPutEnd", master.batch_put_end(writer, metas, ReplicaType::ALL, tenant).await?),
+            WriteMethod::Upsert => ("BatchUpsertEnd", master.batch_upsert_end(writer, metas, tenant).await?),
+        };
+        Ok(each(what, ends.len(), answers)?.collect())
+    }
+
+    /// Revokes objects at the master that were allocated for `writer` and are not complete. If the master does not respond, it drops them by
+    /// itself later.
+    pub async fn revoke(&self, method: WriteMethod, writer: ClientId, keys: &[ObjectKey]) -> Vec<Result<(), StoreError>> {
+        let (master, count, keys, tenant) = (self.master(), keys.len(), key_texts(keys), self.tenant());
+        let (what, answers) = match method {
+            WriteMethod::Put => {
+                ("BatchPutRevoke", master.batch_put_revoke(writer, keys, ReplicaType::ALL, tenant).await)
+            }
+            WriteMethod::Upsert => ("BatchUpsertRevoke", master.batch_upsert_revoke(writer, keys, tenant).await),
+        };
+        match answers.map_err(StoreError::from).and_then(|answers| each(what, count, answers)) {
+            Ok(revoked) => revoked.collect(),
+            Err(error) => {
+                tracing::debug!(%error, "cannot revoke an unfinished put; the master will drop it");
+                vec![Err(error); count]
+            }
+        }
+    }
+
+    /// Looks up the objects whose put was refused because they exist, and replaces the outcome of those that stay unreadable: another write of
+    /// the key has begun, and may never end.
+    pub(in crate::engine::store) async fn confirm_existing(&self, keys: &[ObjectKey], outcomes: &mut [Result<PutOutcome, StoreError>]) {
+        let mut stored = HashSet::new();
+        stored.extend(keys.iter().zip(&*outcomes).filter(|(_, outcome)| is_stored(outcome)).map(|(key, _)| key));
+        let exists = |at: &usize| matches!(outcomes[*at], Ok(PutOutcome::AlreadyExists)) && !stored.contains(&keys[*at]);
+        let mut unconfirmed: Vec<usize> = (0..keys.len()).filter(exists).collect();
+        for pause in OTHER_WRITE_PAUSES_MS.map(Duration::from_millis) {
+            if unconfirmed.is_empty() {
+                return;
+            }
+            self.inner.env.sleep(pause).await;
+            let looked_up: Vec<ObjectKey> = unconfirmed.iter().map(|at| keys[*at].clone()).collect();
+            match self.batch_exists(&looked_up).await {
+                Ok(found) => {
+                    let mut found = found.into_iter();
+                    unconfirmed.retain(|_| !matches!(found.next(), Some(Ok(true))));
+                }
+                Err(error) => {
+                    unconfirmed.into_iter().for_each(|at| outcomes[at] = Err(error.clone()));
+                    return;
+                }
+            }
+        }
+        for at in unconfirmed {
+            outcomes[at] = Err(StoreError::OtherWrite { key: keys[at].clone() });
+        }
+    }
+}
+
+/// Whether a lookup has found the object that this write completed: its memory is still kept for it, so another object cannot have it.
+fn is_end_of(end: &WriteEnd<'_>, found: &ObjectStat) -> bool {
+    let is_own = |replica: &ReplicaDescriptor| match &replica.location {
+        ReplicaLocation::Memory(buffer) => end.replicas.contains(buffer),
+        _ => false,
+    };
+    found.found.object_checksum == end.checksum && found.found.replicas.iter().any(is_own)
+}
+
+fn is_stored(outcome: &Result<PutOutcome, StoreError>) -> bool {
+    matches!(outcome, Ok(PutOutcome::Stored { .. }))
+}
