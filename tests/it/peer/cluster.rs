@@ -240,7 +240,22 @@ pub struct Client {
 impl Client {
     /// Start a client and wait until its setup succeeds.
     pub fn start(name: &str, dir: &Path, master: &Master, how: Metadata, segment: u64, local: u64) -> Self {
+        Self::start_with(name, dir, master, how, [segment, local], None)
+    }
+
+    /// Start a client that computes and verifies checksums, or not. `sizes` are those of its segment and of its local buffer.
+    pub fn start_with(
+        name: &str,
+        dir: &Path,
+        master: &Master,
+        how: Metadata,
+        [segment, local]: [u64; 2],
+        checksums: Option<bool>,
+    ) -> Self {
         let mut c = wheel().script("client_worker.py");
+        if let Some(checksums) = checksums {
+            c.env("MOONCAKE_STORE_CHECKSUM", if checksums { "1" } else { "0" });
+        }
         c.args([&master.address(), &master.metadata(how), "127.0.0.1", &segment.to_string(), &local.to_string()]);
         let mut dialogue = Dialogue::start(name, c, dir);
         let answer = dialogue.receive(PATIENCE);

@@ -13,6 +13,7 @@ pub mod payload;
 pub mod process;
 pub mod wheel;
 
+mod checksums;
 mod client;
 mod data_dir;
 mod differential;
