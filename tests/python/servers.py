@@ -35,6 +35,10 @@ class Server:
         """Stops the process without ending it"""
         os.kill(self.process.pid, signal.SIGSTOP)
 
+    def resume(self):
+        """Lets a stopped process continue"""
+        os.kill(self.process.pid, signal.SIGCONT)
+
     def end(self):
         os.kill(self.process.pid, signal.SIGCONT)
         self.process.terminate()

@@ -64,6 +64,14 @@ const STORE: &[FlagSpec] = &[
          reaches only processes in the same network namespace",
     )
     .env("MCCTL_SHARED_MEMORY_SOCKET"),
+    flag(
+        "on_corruption",
+        ValueKind::Word(&["withdraw", "report"]),
+        "withdraw",
+        "What this node's client does with a replica whose bytes do not have the object's checksum: withdraw removes it, at most ten per \
+         minute; report only counts and logs it",
+    )
+    .env("MCCTL_ON_CORRUPTION"),
     setting("tenant_id", "Tenant for this node's own requests")
         .no_effect("the master ignores it unless strict tenants are enabled"),
     setting("enable_ssd_offload", "Also store objects on this node's SSD").absent(ONLY_OFFLOAD),

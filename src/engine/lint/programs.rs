@@ -104,6 +104,7 @@ pub const NODE_FLAGS: &[&str] = &[
     "allow_tcp_fallback",
     "shared_memory",
     "shared_memory_socket",
+    "on_corruption",
     "tenant_id",
     "enable_ssd_offload",
     "ssd_offload_path",

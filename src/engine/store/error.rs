@@ -6,6 +6,9 @@ use crate::engine::base::{ErrorCode, ObjectKey};
 use crate::engine::rpc::CallError;
 use crate::engine::transfer::TransferError;
 
+/// What a write that was given up leaves behind.
+const STILL_LANDING: &str = "; it is unknown how much arrived, so the master keeps the memory reserved for its release timeout";
+
 /// Why an operation on an object failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -42,7 +45,12 @@ pub enum StoreError {
         /// Size of the buffer in bytes.
         buffer: usize,
     },
-    #[error("cannot {} object {key} {} {endpoint}: {source}", if *.writing { "write" } else { "read" }, if *.writing { "to" } else { "from" })]
+    #[error(
+        "cannot {} object {key} {} {endpoint}: {source}{}",
+        if *.writing { "write" } else { "read" },
+        if *.writing { "to" } else { "from" },
+        if *.writing && .source.may_still_land() { STILL_LANDING } else { "" }
+    )]
     Transfer {
         key: ObjectKey,
         endpoint: String,

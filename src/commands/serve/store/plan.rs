@@ -19,7 +19,7 @@ use crate::engine::env::{Env, RealEnv, deadline, timed};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::service::StoreServiceConfig;
-use crate::engine::store::{ClientConfig, NodeConfig, StoreClient, service};
+use crate::engine::store::{ClientConfig, NodeConfig, OnCorruption, StoreClient, service};
 use crate::engine::sys::interface;
 use crate::engine::transfer::SharedMemorySettings;
 
@@ -192,6 +192,10 @@ fn plan(
         client.engine.announce_host = bound;
     }
     let warnings = client.apply_variables(&env);
+    client.on_corruption = match settings.text("on_corruption") {
+        "report" => OnCorruption::Report,
+        _ => OnCorruption::Withdraw,
+    };
     client.engine.settings.listen_on = access.bind;
     client.engine.settings.shared_memory = SharedMemorySettings {
         enabled: settings.bool("shared_memory"),
