@@ -188,20 +188,20 @@ async fn objects_are_stored_again_when_the_hold_ends() {
 }
 
 /// A node whose answers the test controls.
-struct SlowNode {
+pub(crate) struct SlowNode {
     name: String,
     requests: Mutex<Receiver<SlowRequest>>,
 }
 
 /// A request that waits for its answer.
-struct SlowRequest {
+pub(crate) struct SlowRequest {
     kind: OpKind,
     stream: TcpStream,
 }
 
 impl SlowRequest {
     /// Answers with success and these bytes.
-    fn answer(mut self, bytes: &[u8]) {
+    pub(crate) fn answer(mut self, bytes: &[u8]) {
         self.stream.write_all(&[&b"\0\0\0\0VTCM"[..], bytes].concat()).unwrap();
     }
 }
@@ -247,11 +247,17 @@ impl SlowNode {
     }
 
     /// Waits for the next request.
-    fn request(&self, kind: OpKind) -> SlowRequest {
+    pub(crate) fn request(&self, kind: OpKind) -> SlowRequest {
         let request =
             tokio::task::block_in_place(|| self.requests.lock().unwrap().recv_timeout(PATIENCE)).expect("a request");
         assert_eq!(request.kind, kind);
         request
+    }
+
+    /// Waits a moment for a request.
+    pub(crate) fn next_request(&self, kind: OpKind) -> Option<SlowRequest> {
+        let wait = || self.requests.lock().unwrap().recv_timeout(Duration::from_millis(20)).ok();
+        tokio::task::block_in_place(wait).filter(|request| request.kind == kind)
     }
 
     /// Puts an object of four bytes.
@@ -267,7 +273,7 @@ fn start_put(client: &StoreClient<RealEnv>, name: &str) -> JoinHandle<Result<Put
     tokio::spawn(async move { client.put(&key, slice(b"good".to_vec()), &ReplicateConfig::default()).await })
 }
 
-fn start_get(client: &Node<RealEnv>, name: &str) -> JoinHandle<Result<Vec<u8>, StoreError>> {
+pub(crate) fn start_get(client: &Node<RealEnv>, name: &str) -> JoinHandle<Result<Vec<u8>, StoreError>> {
     let (client, key) = (client.client().clone(), key(name));
     tokio::spawn(async move { client.get(&key).await })
 }
@@ -287,7 +293,7 @@ fn on_own_thread<T: Send + 'static>(
 }
 
 /// A master with the object `k` on a node whose answers the test controls, and two clients.
-async fn with_slow_node() -> (MasterServer<RealEnv>, SlowNode, Node<RealEnv>, Node<RealEnv>) {
+pub(crate) async fn with_slow_node() -> (MasterServer<RealEnv>, SlowNode, Node<RealEnv>, Node<RealEnv>) {
     let (master, slow) = (master(free_port()).await, SlowNode::start());
     let port = master.rpc_port();
     let (client, other) = (node(port, 0).await, node(port, 0).await);
