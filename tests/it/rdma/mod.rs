@@ -2,6 +2,7 @@
 //! soft-RoCE devices, rxe0 and rxe1. Elsewhere they are ignored.
 #![cfg(feature = "rdma")]
 
+mod checksums;
 mod doctor;
 mod transfer;
 mod verbs;

@@ -12,7 +12,7 @@ use super::remount::{start_get, with_slow_node};
 use super::*;
 
 /// Number of flipped bits per transport and setting.
-const FLIPS: u64 = 25;
+const FLIPS: u64 = 50;
 
 /// Changes a bit of the byte at `offset` of a replica.
 async fn flip(client: &StoreClient<RealEnv>, replica: &BufferDescriptor, offset: u64) {
@@ -55,37 +55,45 @@ fn replicas(found: &mcctl::engine::store::ObjectStat) -> Vec<BufferDescriptor> {
     found.found.replicas.iter().map(memory).collect()
 }
 
+/// Each flipped bit of an object is found by a client that reads over `transport`. `change` sets the transport of the node and of the client.
+pub(crate) async fn every_flipped_bit_is_found(transport: &str, flips: u64, change: impl Fn(&mut NodeConfig)) {
+    let master = master(0).await;
+    let mut config = config(master.rpc_port(), 64);
+    change(&mut config);
+    let node = Node::start(config, RealEnv::new()).await.unwrap();
+    let (size, config) = (70_000, ReplicateConfig::default());
+    for on_corruption in [OnCorruption::Report, OnCorruption::Withdraw] {
+        let (reader, metrics) = reader(master.rpc_port(), |config| {
+            change(config);
+            config.client.on_corruption = on_corruption;
+        })
+        .await;
+        let offsets = (0..flips - 1).map(|flip| flip * size as u64 / flips).chain([size as u64 - 1]);
+        for offset in offsets {
+            node.client().upsert(&key("k"), slice(bytes(size, 1)), &config).await.unwrap();
+            assert!(reader.client().get(&key("k")).await.unwrap() == bytes(size, 1));
+            let stat = node.client().stat(&key("k")).await.unwrap();
+            flip(node.client(), &replicas(&stat)[0], offset).await;
+            let error = reader.client().get(&key("k")).await.unwrap_err();
+            assert_eq!(error.code(), ErrorCode::CHECKSUM_MISMATCH, "{error}");
+        }
+        let counts = counts(&metrics);
+        let count = |name: &str| counts.get(name).copied().unwrap_or(0);
+        // Ten replicas are withdrawn per minute.
+        let withdrawn = if on_corruption == OnCorruption::Report { 0 } else { flips.min(10) };
+        assert_eq!([count("checksum_mismatches"), count("replicas_withdrawn")], [flips, withdrawn], "{counts:?}");
+        assert_eq!([count("checked_reads"), count("unchecked_reads")], [flips, 0], "{counts:?}");
+        assert_eq!(reader.client().engine().peers()[0].transport, transport);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flipped_bit_is_found_over_every_transport_and_the_replica_withdrawn() {
-    let master = master(0).await;
-    let node = node(master.rpc_port(), 64).await;
-    let (size, config) = (70_000, ReplicateConfig::default());
-    for shares in [false, true] {
-        for on_corruption in [OnCorruption::Report, OnCorruption::Withdraw] {
-            let (reader, metrics) = reader(master.rpc_port(), |config| {
-                config.client.engine.settings.shared_memory.enabled = shares;
-                config.client.on_corruption = on_corruption;
-            })
-            .await;
-            let offsets = (0..FLIPS - 1).map(|flip| flip * size as u64 / FLIPS).chain([size as u64 - 1]);
-            for offset in offsets {
-                node.client().upsert(&key("k"), slice(bytes(size, 1)), &config).await.unwrap();
-                assert!(reader.client().get(&key("k")).await.unwrap() == bytes(size, 1));
-                let stat = node.client().stat(&key("k")).await.unwrap();
-                flip(node.client(), &replicas(&stat)[0], offset).await;
-                let error = reader.client().get(&key("k")).await.unwrap_err();
-                assert_eq!(error.code(), ErrorCode::CHECKSUM_MISMATCH, "{error}");
-            }
-            let counts = counts(&metrics);
-            let count = |name: &str| counts.get(name).copied().unwrap_or(0);
-            // Ten replicas are withdrawn per minute.
-            let withdrawn = if on_corruption == OnCorruption::Report { 0 } else { 10 };
-            assert_eq!([count("checksum_mismatches"), count("replicas_withdrawn")], [FLIPS, withdrawn], "{counts:?}");
-            assert_eq!([count("checked_reads"), count("unchecked_reads")], [FLIPS, 0], "{counts:?}");
-            let transport = reader.client().engine().peers()[0].transport;
-            assert_eq!(transport == "shared-memory", shares);
-        }
-    }
+    every_flipped_bit_is_found("shared-memory", FLIPS, |_| {}).await;
+    every_flipped_bit_is_found("tcp", FLIPS, |config| {
+        config.client.engine.settings.shared_memory.enabled = false;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
