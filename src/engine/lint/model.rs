@@ -253,6 +253,8 @@ pub struct Process {
     pub name: String,
     pub role: ProcessRole,
     pub implementation: Implementation,
+    /// Whether mcctl's launcher starts the program, so that its store client is mcctl's.
+    pub is_launched: bool,
     pub place: SourceLocation,
     pub runtime: RuntimeKind,
     /// Arguments without the program name.
@@ -413,6 +415,7 @@ impl Process {
             name: name.into(),
             role,
             implementation: Implementation::Upstream,
+            is_launched: false,
             network: format!("{place}"),
             place,
             runtime,

@@ -283,6 +283,14 @@ impl<'s> ProcessView<'s> {
         }
     }
 
+    /// Whether the store client of the process is mcctl's.
+    pub fn has_mcctl_client(&self) -> bool {
+        let is_dynamic = || self.value(&["hicache_storage_backend"]).is_some_and(|backend| backend.text == "dynamic");
+        self.process.implementation == Implementation::Mcctl
+            || self.process.is_launched
+            || self.process.role.is_sglang() && is_dynamic() && self.has_mooncake_backend()
+    }
+
     /// Whether an SGLang server uses the store: HiCache is on and its storage backend is Mooncake. `None` if unknown.
     pub fn uses_mooncake(&self) -> Option<bool> {
         match self.process.role {

@@ -8,6 +8,7 @@
 //! `tests/it/upstream.rs` compares the lists with the output and the files of the real programs. CONTRIBUTING.md describes how to add a
 //! release.
 
+pub mod checksum;
 mod client_flags;
 mod config_keys;
 mod flags;

@@ -93,6 +93,7 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec
                 let mut process = started();
                 process.role = role;
                 process.implementation = implementation;
+                process.is_launched = rest.iter().any(|word| word.text == python_client::LAUNCHER);
                 process.args = args.to_vec();
                 out.push(with_mode(process));
             }

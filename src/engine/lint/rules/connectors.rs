@@ -41,7 +41,7 @@ pub fn metadata_server(document: &SettingsFile) -> Option<(&'static str, Located
 }
 
 /// Whether the server uses MooncakeStoreConnector. `None` if unknown.
-fn has_store_connector(member: &ProcessView<'_>) -> Option<bool> {
+pub fn has_store_connector(member: &ProcessView<'_>) -> Option<bool> {
     let Some(flag) = member.flag(&["kv_transfer_config"]) else { return Some(false) };
     let located = flag.value.as_ref().filter(|located| located.is_known())?;
     Some(located.text.contains("MooncakeStoreConnector"))

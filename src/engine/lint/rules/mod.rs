@@ -1,5 +1,6 @@
 //! The rules. Each one examines the whole deployment and reports definite errors.
 
+mod checksum;
 mod client;
 mod connectors;
 mod container;
@@ -110,6 +111,7 @@ pub const RULES: &[LintRule] = &[
         "the master listens on the ports that its container declares",
         services::container_port,
     ),
+    rule("checksum", &[], "clients send and verify checksums of whole objects", checksum::switch),
     rule("decode-without-hicache", &[], "decode servers without the store are intentional", client::decode),
 ];
 
