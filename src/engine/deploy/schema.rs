@@ -312,11 +312,19 @@ pub struct TransferSection {
     pub gid_index: Option<u32>,
     /// Number of NUMA nodes with NICs. RDMA segments are spread across them.
     pub nic_nodes: u64,
+    /// Whether clients send and verify checksums of whole objects.
+    pub checksums: bool,
 }
 
 impl Default for TransferSection {
     fn default() -> TransferSection {
-        TransferSection { protocol: StoreProtocol::Tcp, devices: Vec::new(), gid_index: None, nic_nodes: 1 }
+        TransferSection {
+            protocol: StoreProtocol::Tcp,
+            devices: Vec::new(),
+            gid_index: None,
+            nic_nodes: 1,
+            checksums: true,
+        }
     }
 }
 

@@ -368,6 +368,7 @@ fn env(
     if uses_store {
         env = context.client_env(server.host);
         env.push(("MOONCAKE_GLOBAL_SEGMENT_SIZE".to_owned(), sglang_size(spec.segment.engines.0)));
+        env.extend(context.checksum_env(spec.serving.client != SglangClient::Upstream));
         // With a dynamic backend, SGLang allocates L2 itself, and does not read Mooncake's variables for huge pages.
         if let (SglangClient::McctlDynamic, Some(page)) = (spec.serving.client, spec.hugepages.size.text()) {
             env.push(("SGLANG_HUGEPAGE_SIZE".to_owned(), page.to_owned()));

@@ -16,7 +16,7 @@ use crate::engine::deploy::{
     ComponentRole, DeployError, DeploymentSpec, ImageSource, MetadataKind, Platform, ProcessPlan, Programs,
     StartupWait, StoreProtocol,
 };
-use crate::engine::upstream::master_flag;
+use crate::engine::upstream::{checksum, master_flag};
 
 /// Seconds that a process waits for the processes that start before it.
 const WAIT_S: u32 = 600;
@@ -151,6 +151,16 @@ impl PlanContext<'_> {
             env.push(("MC_STORE_HUGEPAGE_SIZE", page.to_owned()));
         }
         env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// The variable for the checksums of a store client: the wheel's, or mcctl's. `None` if the client's default is right.
+    pub fn checksum_env(&self, is_mcctl: bool) -> Option<(String, String)> {
+        let value = match (is_mcctl, self.spec.transfer.checksums) {
+            (true, false) => "0",
+            (false, true) if self.spec.mooncake.has(Some(checksum::SINCE)) => "1",
+            _ => return None,
+        };
+        Some((checksum::VARIABLE.to_owned(), value.to_owned()))
     }
 
     /// How a store client waits for a serving master. A standby's RPC port is closed.

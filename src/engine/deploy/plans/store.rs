@@ -46,6 +46,8 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     // All programs that read these variables parse a bare byte count the same way.
     set("MOONCAKE_GLOBAL_SEGMENT_SIZE", nodes.segment.0.to_string());
     set("MOONCAKE_LOCAL_BUFFER_SIZE", nodes.local_buffer.0.to_string());
+    env.extend(context.checksum_env(context.is_mcctl()));
+    let mut set = |name: &str, value: String| env.push((name.to_owned(), value));
     let mut ports = vec![NamedPort { name: "rest", number: rest }];
     // 0.3.12.post1 reads these variables, too, but its server was not tested as a readiness probe.
     let has_client_http = !context.is_mcctl() && spec.mooncake >= Release::V0_3_13Post1;

@@ -84,6 +84,30 @@ fn the_client_selects_the_command_and_the_backend() {
 }
 
 #[test]
+fn clients_have_checksums_unless_the_deployment_switches_them_off() {
+    let values = |programs: &str, client: &str, more: &str| {
+        let text = format!(
+            "programs = \"{programs}\"\n{more}\n[model]\npath = \"m\"\n[nodes]\nhosts = [\"localhost\"]\n\
+             [serving]\nclient = \"{client}\"\n"
+        );
+        let all = one(&text);
+        let of = |role| {
+            let plan = all.iter().find(|plan| plan.role == role).expect("a process");
+            plan.variable("MOONCAKE_STORE_CHECKSUM").map(str::to_owned)
+        };
+        (of(ComponentRole::Store), of(ComponentRole::Server), of(ComponentRole::Master))
+    };
+    let (on, off) = (Some("1".to_owned()), Some("0".to_owned()));
+    assert_eq!(values("upstream", "upstream", ""), (on.clone(), on.clone(), None));
+    assert_eq!(values("mcctl", "upstream", ""), (None, on, None));
+    assert_eq!(values("mcctl", "mcctl", ""), (None, None, None));
+    assert_eq!(values("upstream", "upstream", "mooncake = \"0.3.12.post1\""), (None, None, None));
+    let without = "[transfer]\nchecksums = false";
+    assert_eq!(values("upstream", "upstream", without), (None, None, None));
+    assert_eq!(values("mcctl", "mcctl-dynamic", without), (off.clone(), off, None));
+}
+
+#[test]
 fn loopback_and_other_hosts_cannot_be_mixed() {
     assert_eq!(refused("[model]\npath = \"m\"\n[master]\nhosts = [\"10.0.0.1\"]\n"), "serving.hosts");
 }
@@ -395,7 +419,7 @@ prop_compose! {
         tp in prop_oneof![Just(1u64), Just(2), Just(4), Just(8)],
         nodes in 0usize..4, numa in 0u32..3, servers in 1usize..4,
         gb in 1u64..200, segment in 0u64..100, ssd in any::<bool>(), old in any::<bool>(), known in any::<bool>(),
-        memory_only in any::<bool>(),
+        memory_only in any::<bool>(), checksums in any::<bool>(),
     ) -> DeploymentSpec {
         let mut spec = DeploymentSpec::default();
         let hosts = |from: usize, n: usize| -> Vec<String> { (0..n).map(|i| format!("10.0.{from}.{i}")).collect() };
@@ -410,6 +434,7 @@ prop_compose! {
         }
         if ours { spec.programs = Programs::Mcctl; }
         if memory_only { spec.master.data_dir = Some(String::new()); }
+        spec.transfer.checksums = checksums;
         if old { spec.mooncake = Release::V0_3_12Post1; }
         if http { spec.metadata.kind = MetadataKind::Http; }
         if rdma {

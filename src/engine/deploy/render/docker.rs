@@ -1,6 +1,6 @@
 //! Renders one script per host that starts and stops its containers.
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, quoting, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, quoting, requirements};
 use crate::engine::deploy::{DeployError, ProcessPlan, SecretFile};
 
 /// Renders the files HOST/docker.sh.
@@ -11,6 +11,9 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
             format!("#!/bin/sh\n# {}\n# sh docker.sh up | down, on {host}.\nset -eu\n\nup() {{\n", context.head);
         for plan in &plans {
             text.push_str(&format!("  # {} needs {}.\n", plan.name, requirements(plan)));
+            if let Some(note) = checksum_note(plan) {
+                text.push_str(&format!("  # {note}\n"));
+            }
             text.push_str(&run(context, plan)?);
         }
         text.push_str("}\n\ndown() {\n");

@@ -24,6 +24,7 @@ use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::{
     DeployError, DeploymentSpec, ImageSource, Platform, ProcessPlan, Programs, plan_processes,
 };
+use crate::engine::upstream::checksum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenderFormat {
@@ -197,6 +198,16 @@ fn requirements(plan: &ProcessPlan) -> String {
         needs.push(format!("{} of disk space in {}", ByteSize(data.bytes), data.path));
     }
     needs.join(", and ")
+}
+
+/// A comment on the checksums of the client in `plan`, if a variable sets them.
+fn checksum_note(plan: &ProcessPlan) -> Option<String> {
+    let (name, variable) = (&plan.name, checksum::VARIABLE);
+    match plan.variable(variable)? {
+        "1" => Some(format!("{variable}=1: {name} detects corrupted objects. Cost: {}.", checksum::COST)),
+        "0" => Some(format!("{variable}=0: {name} does not detect corrupted objects.")),
+        _ => None,
+    }
 }
 
 /// The readiness probe as a command in the container. `None` for mcctl's image, which may not contain Python.

@@ -4,7 +4,7 @@ use serde_yaml_ng::Value;
 
 use crate::engine::deploy::render::pod::PodWorkload;
 use crate::engine::deploy::render::yaml::{self, map, pairs};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, requirements};
 use crate::engine::deploy::{ComponentRole, DeployError, Programs, RbgApi};
 use crate::engine::kube::rbg::{
     GROUP_LABEL, GROUP_LABEL_V1ALPHA1, KIND, ROLE_LABEL, ROLE_LABEL_V1ALPHA1, V1ALPHA1, V1ALPHA2, service_name,
@@ -46,6 +46,7 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
     }
     for workload in workloads {
         lines.extend(workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))));
+        lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(plan)));
         lines.extend(workload.model_in_image(context));
         if workload.role == ComponentRole::Decode {
             lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());

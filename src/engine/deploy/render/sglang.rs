@@ -1,6 +1,6 @@
 //! Renders one script per serving process with its command line.
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, quoting, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, quoting, requirements};
 use crate::engine::deploy::{ComponentRole, ProcessPlan, SglangClient};
 use crate::engine::upstream::python_client;
 
@@ -24,6 +24,9 @@ fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     let has_client = context.spec.serving.client != SglangClient::Upstream;
     if has_client && matches!(plan.role, ComponentRole::Server | ComponentRole::Prefill) {
         text.push_str(&format!("# SGLang's Python environment needs mcctl's client: {}\n", python_client::INSTALL));
+    }
+    if let Some(note) = checksum_note(plan) {
+        text.push_str(&format!("# {note}\n"));
     }
     if !plan.after.is_empty() {
         text.push_str(&format!("# Start first: {}.\n", plan.after.join(", ")));
