@@ -21,7 +21,7 @@ use crate::commands::status::masters::ClusterMasterStatus;
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
 use crate::commands::table::ListTable;
 use crate::engine::admin::types::SegmentDetail;
-use crate::engine::admin::{AdminClient, MasterStatus, OperationRates};
+use crate::engine::admin::{AdminClient, CompletedWrites, MasterStatus, OperationRates};
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{Env, RealEnv};
@@ -83,6 +83,8 @@ struct StatusDocument<'a> {
     /// Rates per second, measured over `interval_ms`.
     rates: Option<OperationRates>,
     interval_ms: Option<u64>,
+    /// Writes that clients have completed since the master started, by checksum; `null` if the master does not count them.
+    completed_writes: Option<CompletedWrites>,
     segments: Vec<SegmentStatusEntry<'a>>,
     /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report heartbeats (mooncake_master does not).
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
@@ -228,6 +230,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         failed_allocations: status.metric("master_put_start_alloc_failures_total"),
         rates: before.map(|before| status.rates_since(before)),
         interval_ms: before.map(|before| milliseconds(status.at.since(before.at))),
+        completed_writes: status.writes,
         segments: status.segments.iter().map(SegmentStatusEntry::from).collect(),
         heartbeats_ms: status
             .heartbeats
@@ -248,6 +251,19 @@ enum StatusCaveat {
     NodeUnreachable(String),
     #[error("this standby cannot be promoted without loss: {0}")]
     NotPromotable(String),
+    #[error("node {node} read corrupted objects from {segment}: checksum mismatches: {count}")]
+    ChecksumMismatches { node: String, segment: String, count: u64 },
+    #[error("node {node}: the memory of host {host} is suspect: ten checksum mismatches within a minute")]
+    SuspectHost { node: String, host: String },
+    #[error(
+        "{} may have wrong bytes: the client started the write again, and ended it over another connection",
+        counted(*.0, "object")
+    )]
+    SuspiciousWrites(u64),
+}
+
+fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// The number of heartbeats that a client has missed if its last heartbeat is `age` old.
@@ -271,6 +287,18 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     caveats.extend(status.not_promotable.map(|why| StatusCaveat::NotPromotable(escaped(why))));
     let failed = status.nodes.iter().filter(|node| node.has_failed());
     caveats.extend(failed.map(|node| StatusCaveat::NodeUnreachable(node.at().to_owned())));
+    for node in &status.nodes {
+        let at = || node.at().to_owned();
+        caveats.extend(node.mismatches().map(|(segment, count)| StatusCaveat::ChecksumMismatches {
+            node: at(),
+            segment: escaped(segment),
+            count,
+        }));
+        let suspects = node.suspect_peers().iter();
+        caveats.extend(suspects.map(|host| StatusCaveat::SuspectHost { node: at(), host: escaped(host) }));
+    }
+    let suspicious = status.completed_writes.map(|writes| writes.suspicious).filter(|count| *count > 0);
+    caveats.extend(suspicious.map(StatusCaveat::SuspiciousWrites));
     caveats
 }
 
@@ -281,7 +309,7 @@ fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentStatusEntry<'_>) -> O
 
 /// Renders the report. `is_http` means that the nodes use an HTTP metadata service.
 fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
-    let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let plural = counted;
     let mut text = format!("master    {} {} {}\n", status.admin, status.role, status.state);
     text.push_str(&masters::render(status.masters.as_deref(), status.role == "leader"));
     if status.segments.is_empty() {
@@ -309,6 +337,12 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
         ByteSize(status.evicted_bytes),
         plural(status.failed_allocations, "failed allocation"),
     ));
+    if let Some(writes) = status.completed_writes
+        && let Some(share) = writes.unchecked_share()
+    {
+        let all = plural(writes.with_checksum.saturating_add(writes.without_checksum), "write");
+        text.push_str(&output::labelled("unchecked", &format!("{} of {all} have no checksum", shown_share(share))));
+    }
     for caveat in caveats(status) {
         text.push_str(&output::labelled("caveat", &caveat.to_string()));
     }
@@ -322,6 +356,11 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     ));
     let ready = if status.ready { "ready" } else { "not ready" };
     text + &format!("status    {ready}, {}\n", plural(status.clients, "client"))
+}
+
+/// A share above 0 in percent, never as 0.0 %.
+fn shown_share(share: f64) -> String {
+    if share < 0.001 { "under 0.1 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
 }
 
 fn percent(part: u64, whole: u64) -> Option<String> {
@@ -356,6 +395,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::store::transport_stats::{PeerStats, TransportStats};
 
     fn segment(name: &str, client: &str) -> SegmentDetail {
         SegmentDetail {
@@ -391,6 +431,7 @@ mod tests {
             failed_allocations: 0,
             rates: Some(OperationRates { puts: 12.34, ..OperationRates::default() }),
             interval_ms: Some(1000),
+            completed_writes: None,
             segments: segments.iter().map(SegmentStatusEntry::from).collect(),
             heartbeats_ms: Some([("a", 400), ("b", 7100)].into()),
             nodes: Vec::new(),
@@ -402,6 +443,52 @@ mod tests {
         let segments = [segment("node-1:12345", "a"), segment("node-2:12345", "b"), segment("node-3:12345", "c")];
         let status = status(&segments);
         insta::assert_snapshot!(format!("{}\nHTTP metadata:\n{}", render(&status, false), render(&status, true)));
+    }
+
+    #[test]
+    fn a_report_shows_the_share_of_unchecked_writes_only_if_there_are_any() {
+        let line = |with_checksum, without_checksum| {
+            let writes = CompletedWrites { with_checksum, without_checksum, suspicious: 0 };
+            let text = render(&StatusDocument { completed_writes: Some(writes), ..status(&[]) }, false);
+            text.lines().find_map(|line| line.strip_prefix("unchecked ")).map(str::to_owned)
+        };
+        assert_eq!(line(30, 10).as_deref(), Some("25.0 % of 40 writes have no checksum"));
+        assert_eq!(line(99_999, 1).as_deref(), Some("under 0.1 % of 100000 writes have no checksum"));
+        assert_eq!(line(30, 0), None);
+        assert_eq!(line(0, 0), None);
+    }
+
+    #[test]
+    fn corrupted_objects_and_suspect_hosts_are_caveats() {
+        let peer = |segment: &str, checksum_mismatches| PeerStats {
+            segment: segment.to_owned(),
+            transport: "tcp".to_owned(),
+            state: "up".to_owned(),
+            read_bytes: 0,
+            written_bytes: 0,
+            failures: 0,
+            checksum_mismatches,
+        };
+        let figures = TransportStats {
+            transport: "tcp".to_owned(),
+            peers: vec![peer("10.0.0.2:12345", 12), peer("10.0.0.3:12345", 0)],
+            suspect_peers: vec!["10.0.0.2".to_owned()],
+            ..TransportStats::default()
+        };
+        let reply = NodeReply { at: "n:8080".to_owned(), transport: Ok(figures) };
+        let writes = CompletedWrites { with_checksum: 7, without_checksum: 0, suspicious: 1 };
+        let segments = [segment("10.0.0.2:12345", "a")];
+        let document = StatusDocument {
+            nodes: vec![NodeStatus::new(&reply)],
+            completed_writes: Some(writes),
+            ..status(&segments)
+        };
+        let texts: Vec<String> = caveats(&document).iter().map(StatusCaveat::to_string).collect();
+        insta::assert_snapshot!(texts.join("\n"));
+        let json = serde_json::to_value(&document).unwrap();
+        assert_eq!(json["nodes"][0]["suspect_peers"][0], "10.0.0.2");
+        assert_eq!(json["nodes"][0]["peers"][0]["checksum_mismatches"], 12);
+        assert_eq!(json["completed_writes"]["without_checksum"], 0);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(super) struct NodeStatus<'a> {
     devices: &'a [DeviceStats],
     /// Number of clients on the node's host that have mapped its memory.
     shared_memory_clients: usize,
+    /// Hosts whose memory the node suspects.
+    suspect_peers: &'a [String],
 }
 
 /// Queries `nodes` concurrently. `limit` is the timeout per node.
@@ -65,6 +67,17 @@ impl<'a> NodeStatus<'a> {
         self.node
     }
 
+    /// Each segment that the node has read corrupted objects from, and their number.
+    pub(super) fn mismatches(&self) -> impl Iterator<Item = (&str, u64)> {
+        let found = self.peers.iter().filter(|peer| peer.checksum_mismatches > 0);
+        found.map(|peer| (peer.segment.as_str(), peer.checksum_mismatches))
+    }
+
+    /// Hosts whose memory the node suspects.
+    pub(super) fn suspect_peers(&self) -> &[String] {
+        self.suspect_peers
+    }
+
     pub(super) fn new(reply: &'a NodeReply) -> NodeStatus<'a> {
         let node = &reply.at;
         match &reply.transport {
@@ -75,6 +88,7 @@ impl<'a> NodeStatus<'a> {
                 peers: &figures.peers,
                 devices: &figures.devices,
                 shared_memory_clients: figures.shared_memory_clients,
+                suspect_peers: &figures.suspect_peers,
             },
             Err(error) => NodeStatus {
                 node,
@@ -83,6 +97,7 @@ impl<'a> NodeStatus<'a> {
                 peers: &[],
                 devices: &[],
                 shared_memory_clients: 0,
+                suspect_peers: &[],
             },
         }
     }

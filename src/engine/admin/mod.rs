@@ -36,7 +36,7 @@ pub use client::AdminClient;
 pub use error::{AdminError, AdminErrorKind};
 pub use keys::KeyList;
 pub use server::AdminService;
-pub use status::{MasterStatus, OperationRates};
+pub use status::{CompletedWrites, MasterStatus, OperationRates};
 
 /// A master's default admin port.
 pub const PORT: u16 = 9003;

@@ -9,6 +9,7 @@ use crate::engine::admin::types::{HaStatusReport, MasterHealth, SegmentDetail};
 use crate::engine::admin::{AdminClient, AdminError};
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
+use crate::engine::http::Samples;
 
 /// The state of a master, from several responses of its admin HTTP endpoint.
 #[derive(Clone, Debug)]
@@ -22,8 +23,51 @@ pub struct MasterStatus {
     pub heartbeats: Option<BTreeMap<String, Duration>>,
     /// The metrics without labels, by name.
     metrics: BTreeMap<String, f64>,
+    /// The writes that clients have completed; `None` if the master does not count them by checksum (`mooncake_master` does not).
+    pub writes: Option<CompletedWrites>,
     /// The master's part in its cluster, if it is in one.
     pub ha: Option<HaStatusReport>,
+}
+
+/// Writes that clients have completed since the master started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CompletedWrites {
+    pub with_checksum: u64,
+    /// No read of these objects can be verified.
+    pub without_checksum: u64,
+    /// Writes whose client started them again, and ended them over another connection. Their objects may have wrong bytes.
+    pub suspicious: u64,
+}
+
+impl CompletedWrites {
+    /// The counts in a master's metrics; `None` if it does not report them.
+    pub fn of(metrics: &Samples) -> Option<CompletedWrites> {
+        let writes = |checksum: &str| metrics.sum_where("mcctl_master_completed_writes_total", "checksum", checksum);
+        let (present, absent) = (writes("present"), writes("absent"));
+        if present.is_none() && absent.is_none() {
+            return None;
+        }
+        Some(CompletedWrites {
+            with_checksum: present.map_or(0, count),
+            without_checksum: absent.map_or(0, count),
+            suspicious: metrics.sum("mcctl_master_suspicious_put_ends_total").map_or(0, count),
+        })
+    }
+
+    /// The share of writes without a checksum, between 0 and 1; `None` if every write had one.
+    pub fn unchecked_share(&self) -> Option<f64> {
+        let all = self.with_checksum.saturating_add(self.without_checksum);
+        (self.without_checksum > 0).then(|| self.without_checksum as f64 / all as f64)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the metrics are counts and sizes; the cast saturates"
+)]
+fn count(value: f64) -> u64 {
+    value as u64
 }
 
 /// Operations per second. A batch call counts once per item.
@@ -54,19 +98,15 @@ impl MasterStatus {
             all.into_iter().map(|one| (one.client_id, Duration::from_millis(one.last_heartbeat_ms))).collect()
         });
         let (at, metrics) = (env.now(), admin.metrics().await?);
+        let writes = CompletedWrites::of(&metrics);
         let metrics = metrics.plain().map(|(name, value)| (name.to_owned(), value)).collect();
         let ha = admin.ha_status().await?;
-        Ok(MasterStatus { at, health, segments, heartbeats, metrics, ha })
+        Ok(MasterStatus { at, health, segments, heartbeats, metrics, writes, ha })
     }
 
     /// The value of the metric `name`, a count or a size; 0 if the master does not report it.
     pub fn metric(&self, name: &str) -> u64 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the metrics are counts and sizes; the cast saturates"
-        )]
-        self.metrics.get(name).map_or(0, |value| *value as u64)
+        self.metrics.get(name).map_or(0, |value| count(*value))
     }
 
     /// The rates of operations between `before` and this state.
@@ -97,6 +137,19 @@ fn rates(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>, span: Dura
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_are_counted_only_by_a_master_that_reports_their_checksums() {
+        let of = |page: &str| CompletedWrites::of(&Samples::parse(page));
+        assert_eq!(of("master_put_end_requests_total 7\n"), None);
+        let page = "mcctl_master_completed_writes_total{checksum=\"present\"} 30\n\
+            mcctl_master_completed_writes_total{checksum=\"absent\"} 10\nmcctl_master_suspicious_put_ends_total 2\n";
+        let writes = of(page).expect("counts");
+        assert_eq!(writes, CompletedWrites { with_checksum: 30, without_checksum: 10, suspicious: 2 });
+        assert_eq!(writes.unchecked_share(), Some(0.25));
+        let checked = of("mcctl_master_completed_writes_total{checksum=\"present\"} 30\n").expect("counts");
+        assert_eq!((checked.without_checksum, checked.unchecked_share()), (0, None));
+    }
 
     fn metrics(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()

@@ -310,5 +310,10 @@ mod tests {
         let text = serde_json::to_string(&stats).unwrap();
         assert_eq!(serde_json::from_str::<TransportStats>(&text).unwrap(), stats);
         assert_eq!(stats.devices[0].failures.sum(), 10);
+        // Older releases do not report damage.
+        let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+        older.as_object_mut().unwrap().remove("suspect_peers");
+        older["peers"][0].as_object_mut().unwrap().remove("checksum_mismatches");
+        assert_eq!(serde_json::from_value::<TransportStats>(older).unwrap(), stats);
     }
 }
