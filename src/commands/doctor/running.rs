@@ -30,6 +30,8 @@ use crate::engine::wire::MasterCalls;
 const CLUSTER_ID: &str = "mooncake_cluster";
 /// Timeout for finding a master at the default address, which is on this host.
 const DEFAULT_MASTER_MAX: Duration = Duration::from_millis(500);
+/// A node's default HTTP port.
+const NODE_PORT: u16 = 8080;
 /// Maximum size of a probe object, in bytes.
 const PROBE_MAX: u64 = 1 << 30;
 
@@ -49,6 +51,11 @@ pub struct RunningArgs {
     /// Names (host:port) of nodes to be started; stale metadata records that would prevent a start are reported
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     node_names: Vec<String>,
+    /// Also report the corrupted objects that this node has read; repeatable
+    ///
+    /// The port is the node's HTTP port (mcctl serve store --rest-port), 8080 by default.
+    #[arg(long = "node", value_name = "HOST[:PORT]", value_parser = |text: &str| args::endpoint(text, NODE_PORT))]
+    nodes: Vec<HostPort>,
     /// URL of a running SGLang server; repeatable
     #[arg(long, value_name = "URL")]
     sglang: Vec<String>,
@@ -138,7 +145,7 @@ impl RunningArgs {
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let named = link.master.master.clone().or_else(|| variable("MOONCAKE_MASTER"));
         let is_named = named.is_some() || link.master.admin.is_some() || !self.admins.is_empty();
-        let mut is_asked = is_asked;
+        let mut is_asked = is_asked || !self.nodes.is_empty();
         let is_wanted = cluster::CHECKS.iter().chain(serving::CHECKS).any(|check| selection.includes(check));
         if is_wanted && !is_named && !is_asked && self.is_default_running().await {
             output::say(format!(
@@ -273,6 +280,7 @@ impl RunningArgs {
             metadata_cluster: cluster_id,
             client: client.map_err(Into::into),
             planned: self.node_names.clone(),
+            nodes: self.nodes.clone(),
             expected: self.expect_capacity,
             probe_bytes: self.probe_bytes.0,
             limit: master.timeout.max(Duration::from_millis(1)),

@@ -111,6 +111,27 @@ fn a_healthy_store_has_no_warnings() {
 }
 
 #[test]
+fn the_statistics_of_specified_nodes_are_checked() {
+    let ports = ["--rpc-port=0", "--metrics-port=0", "--metadata-port=0", "--rest-port=0", "--segment-size=64mb"];
+    let mut service = Service::start(command(&[&["up", "--json"][..], &ports].concat()));
+    let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
+    let at = |name: &str| document[name].as_str().expect("an address").trim_start_matches("http://").to_owned();
+    let flags = ["doctor", "--json", "--only=object-integrity"].map(str::to_owned);
+    let master = [format!("--master={}", at("master")), format!("--admin={}", at("admin"))];
+    let severities = |node: &str| {
+        let node = format!("--node={node}");
+        let words: Vec<&str> = flags.iter().chain(&master).chain([&node]).map(String::as_str).collect();
+        let found: Value = serde_json::from_str(&mcctl(&words).stdout).expect("JSON");
+        assert_ne!(found["checks"][0]["status"], "skipped", "{found}");
+        found["findings"].as_array().expect("a list").iter().filter(|finding| finding["severity"] != "info").count()
+    };
+    assert_eq!(severities(&at("rest")), 0);
+    // The master's admin port is not a node.
+    assert_eq!(severities(&at("admin")), 1);
+    assert_eq!(service.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
 fn an_unreachable_master_or_server_is_an_error() {
     let nobody = free_port();
     let run = mcctl(&["doctor", "--only=master-reached", &format!("--master=127.0.0.1:{nobody}")]);
@@ -132,6 +153,11 @@ fn lint_rules_apply_to_files_environment_and_processes() {
     let finding = &document["findings"][0];
     assert_eq!((run.code, &finding["id"], &finding["place"]["file"]), (1, &"huge-page-switch".into(), &file.into()));
     assert!(finding["place"]["line"].as_u64() > Some(0));
+    let mut unchecked = command(&["doctor", "--only=checksum", "--json", "--root=/"]);
+    unchecked.env("MOONCAKE_STORE_CHECKSUM", "0");
+    let run = finish(unchecked.output().expect("the program starts"));
+    let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert_eq!((run.code, &document["findings"][0]["severity"]), (1, &"warning".into()), "{document}");
     let mut around = command(&["doctor", "--only=huge-page-switch", "--root=/"]);
     around.env("MC_STORE_USE_HUGEPAGE", "0");
     let run = finish(around.output().expect("the program starts"));

@@ -45,6 +45,7 @@ fn query(rpc: u16, admins: &[u16], metadata: MetadataUri) -> ClusterQuery {
         is_metadata_assumed: false,
         metadata_cluster: None,
         client: Ok(client),
+        nodes: Vec::new(),
         planned: Vec::new(),
         expected: None,
         probe_bytes: MIB,

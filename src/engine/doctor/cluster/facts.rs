@@ -6,6 +6,7 @@ use crate::engine::admin::types::{HaStatusReport, MasterHealth, MemoryUsage};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::doctor::Fact;
 use crate::engine::http::Samples;
+use crate::engine::store::transport_stats::TransportStats;
 
 /// All facts of a cluster.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct ClusterFacts {
     pub after: Option<Samples>,
     /// One entry per segment endpoint.
     pub nodes: Vec<NodeFacts>,
+    /// The transport statistics of the nodes whose HTTP ports were specified.
+    pub transports: Vec<(HostPort, Fact<TransportStats>)>,
     pub metadata: MetadataFacts,
     /// The results of sending probe objects through the nodes.
     pub probes: ProbeResults,
@@ -368,6 +371,7 @@ pub mod test_facts {
             before: Some(page(0, 0)),
             after: Some(page(2, 4)),
             nodes: vec![node(1), node(2)],
+            transports: Vec::new(),
             metadata: MetadataFacts {
                 url: None,
                 is_assumed: false,

@@ -20,7 +20,8 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
 use crate::engine::rpc::{CallError, ConnectionError, RpcClient, master_calls};
 use crate::engine::store::DEFAULT_TENANT;
-use crate::engine::store::{ClientConfig, StoreClientBuilder};
+use crate::engine::store::transport_stats::TransportStats;
+use crate::engine::store::{ClientConfig, NodeClient, StoreClientBuilder};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::json::{RpcMeta, SegmentDescriptor};
 
@@ -73,6 +74,10 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
     if is_ready && wanted("lookup-latency") {
         rpc.lookups = lookups(env, &calls).await;
     }
+    let transports = match wanted("object-integrity") {
+        true => transports(query).await,
+        false => Vec::new(),
+    };
     let mut facts = ClusterFacts {
         master: at,
         rpc,
@@ -80,6 +85,7 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
         before,
         after: None,
         nodes,
+        transports,
         metadata,
         probes: not_probed(String::new()),
         expected: query.expected,
@@ -97,6 +103,19 @@ pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str)
         facts.after = admin::metrics(serving).await;
     }
     facts
+}
+
+/// The transport statistics of the specified nodes.
+async fn transports(query: &ClusterQuery) -> Vec<(HostPort, Fact<TransportStats>)> {
+    let client = NodeClient::new(query.limit, &query.credentials);
+    let of_node = async |at: &HostPort| {
+        let stats = match &client {
+            Ok(client) => client.transport(at).await.map_err(|error| error.to_string().into()),
+            Err(error) => Err(error.to_string().into()),
+        };
+        (at.clone(), stats)
+    };
+    stream::iter(query.nodes.iter().take(NODES_MAX).map(of_node)).buffered(AT_ONCE).collect().await
 }
 
 fn not_probed(why: String) -> ProbeResults {

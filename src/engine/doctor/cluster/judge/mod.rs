@@ -1,6 +1,7 @@
 //! Judges the facts of a cluster: one pure function per check.
 
 mod counters;
+mod integrity;
 mod master;
 mod nodes;
 mod probe_judge;
@@ -45,6 +46,7 @@ pub fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Duration) 
         "counters-move" => (counters::moved(facts), admins),
         "puts-arrive" => (counters::puts(facts), admins),
         "allocation" => (counters::allocation(facts), admins),
+        "object-integrity" => (integrity::objects(facts), admins),
         "ssd-tier" => (counters::ssd(facts), admins),
         "lookup-latency" => (probe_judge::latency(facts), facts.rpc.lookups.iter().sum()),
         // A test asserts that every check in this group has a match arm.
