@@ -70,6 +70,17 @@ fn families(text: &str) -> BTreeSet<String> {
     types.map(|(name, kind)| if kind == "histogram" { format!("{name}_bucket") } else { name.to_owned() }).collect()
 }
 
+/// Metrics of checksums, which the client and the master export.
+const CHECKSUMS: &[&str] = &[
+    "mcctl_client_checksum_mismatches_total",
+    "mcctl_client_checksum_retries_total",
+    "mcctl_client_replicas_withdrawn_total",
+    "mcctl_client_unchecked_reads_total",
+    "mcctl_client_unchecked_writes_total",
+    "mcctl_master_completed_writes_total",
+    "mcctl_master_suspicious_put_ends_total",
+];
+
 #[tokio::test]
 async fn every_metric_of_a_query_is_exported() {
     let expositions = [
@@ -80,6 +91,7 @@ async fn every_metric_of_a_query_is_exported() {
     ];
     let mut exported: BTreeSet<String> = expositions.iter().flat_map(|text| families(text)).collect();
     exported.insert("up".to_owned());
+    exported.extend(CHECKSUMS.iter().map(|name| (*name).to_owned()));
     for fixture in all_fixtures() {
         let recorded = rendered_strings(&fixture, "record");
         let queries = rendered_strings(&fixture, "expr");
@@ -180,6 +192,9 @@ const HEALTHY: &[(&str, &str)] = &[
     (r#"process_max_fds{job="ha-store",instance="n1"}"#, "1000+0x480"),
     (r#"mcctl_node_served_refusals_total{job="ha-store",instance="n1"}"#, "0+0x480"),
     (r#"mcctl_connections_not_allowed_total{job="ha-store",instance="n1"}"#, "0+0x480"),
+    (r#"mcctl_client_checksum_mismatches_total{job="ha-store",instance="n1",peer="n2:12300"}"#, "0+0x480"),
+    (r#"mcctl_client_checksum_mismatches_total{job="ha-client",instance="e1",peer="n3:12300"}"#, "_x480"),
+    (r#"mcctl_master_suspicious_put_ends_total{job="ha-master",instance="m1"}"#, "2+0x480"),
     (r#"mcctl_build_info{job="ha-master",instance="m1",version="1",mooncake="0.3.13"}"#, "1+0x480"),
     (r#"mcctl_build_info{job="ha-store",instance="n1",version="1",mooncake="0.3.13"}"#, "1+0x480"),
     (r#"mcctl_build_info{job="ha-store",instance="n2",version="2",mooncake="0.3.13"}"#, "_x480"),
@@ -247,6 +262,10 @@ const ALERTS: &[AlertCase] = &[
     alert("McctlOpenFilesNearLimit", &[("process_open_fds", "n1", "950+0x300")], "36m", "34m"),
     alert("McctlReleasesDiffer", &[("mcctl_build_info", "n2", "1+0x300")], "60m30s", "59m"),
     alert("McctlConnectionsRefused", &[("mcctl_connections_not_allowed_total", "n1", "3+0x300")], "30m15s", "29m45s"),
+    alert("McctlChecksumMismatch", &[("mcctl_client_checksum_mismatches_total", "n1", "5+0x300")], "30m15s", "29m45s"),
+    // The first mismatch of a peer, which adds its series.
+    alert("McctlChecksumMismatch", &[("mcctl_client_checksum_mismatches_total", "e1", "1+0x300")], "30m15s", "29m30s"),
+    alert("McctlSuspiciousPutEnds", &[("mcctl_master_suspicious_put_ends_total", "m1", "3+0x300")], "30m15s", "29m45s"),
     alert("McctlRequestsRefused", &[("mcctl_node_served_refusals_total", "n1", "3+0x300")], "30m15s", "29m45s"),
 ];
 

@@ -54,6 +54,10 @@ fn all(scope: &MonitoringScope) -> Vec<AlertRule> {
     all.extend(space_rules(scope));
     if scope.is_mcctl {
         all.extend(process_rules(scope));
+        all.push(suspicious_put_ends());
+    }
+    if scope.has_mcctl_clients {
+        all.push(checksum_mismatch());
     }
     if scope.has_data {
         all.extend(disk_rules(scope));
@@ -270,6 +274,37 @@ fn process_rules(scope: &MonitoringScope) -> Vec<AlertRule> {
         });
     }
     rules
+}
+
+/// A client adds the series of a peer at the first mismatch, with the value 1. `increase` is 0 then.
+fn checksum_mismatch() -> AlertRule {
+    let series = "mcctl_client_checksum_mismatches_total{$client}";
+    AlertRule {
+        name: "McctlChecksumMismatch",
+        severity: AlertSeverity::Critical,
+        query: format!("sum by (peer) ((increase({series}[10m]) > 0) or ({series} unless {series} offset 10m)) > 0"),
+        hold: "0s",
+        summary: "Objects on {{ $labels.peer }} are corrupted",
+        description:
+            "{{ $value | humanize }} reads from this node in 10 min returned bytes that do not match their checksum. \
+            Run mcctl store verify --all. If most mismatches are on this node, stop it, and test its host's memory."
+                .to_owned(),
+        runbook: "docs/TROUBLESHOOTING.md#checksum-mismatch--801",
+    }
+}
+
+fn suspicious_put_ends() -> AlertRule {
+    AlertRule {
+        name: "McctlSuspiciousPutEnds",
+        severity: AlertSeverity::Warning,
+        query: "increase(mcctl_master_suspicious_put_ends_total{$master}[1h]) > 0".to_owned(),
+        hold: "0s",
+        summary: "Late ends of writes may have completed objects with wrong bytes",
+        description: "{{ $value | humanize }} writes in 1 h were started again by their client, and ended over another connection. \
+            The log of the master on {{ $labels.instance }} names the client. Run mcctl store verify --all."
+            .to_owned(),
+        runbook: "docs/TROUBLESHOOTING.md#a-late-write-may-have-corrupted-an-object",
+    }
 }
 
 fn disk_rules(scope: &MonitoringScope) -> Vec<AlertRule> {

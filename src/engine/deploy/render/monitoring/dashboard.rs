@@ -56,6 +56,10 @@ fn rows(scope: &MonitoringScope) -> Vec<DashboardRow> {
     let masters = [election_panels(scope), data_panels(scope), master_panels(scope)];
     rows.push(DashboardRow { title: "Masters", panels: masters.into_iter().flatten().collect() });
     rows.push(DashboardRow { title: "Nodes", panels: node_panels(scope) });
+    let checksums = checksum_panels(scope);
+    if !checksums.is_empty() {
+        rows.push(DashboardRow { title: "Checksums", panels: checksums });
+    }
     rows.push(DashboardRow { title: "Latency and sizes", panels: histogram_panels(scope) });
     rows
 }
@@ -275,6 +279,65 @@ fn served_panels() -> [DashboardPanel; 4] {
             &[("{{instance}}", "rate(mcctl_node_served_refusals_total{$store}[$__rate_interval])")],
         ),
     ]
+}
+
+fn checksum_panels(scope: &MonitoringScope) -> Vec<DashboardPanel> {
+    let mut panels = Vec::new();
+    if scope.has_mcctl_clients {
+        panels.extend([
+            panel(
+                "Checksum mismatches",
+                "ops",
+                &[
+                    (
+                        "{{peer}}",
+                        "sum by (peer) (rate(mcctl_client_checksum_mismatches_total{$client}[$__rate_interval]))",
+                    ),
+                    (
+                        "concurrent rewrites",
+                        "sum(rate(mcctl_client_checksum_retries_total{$client}[$__rate_interval]))",
+                    ),
+                    (
+                        "withdrawn replicas",
+                        "sum(rate(mcctl_client_replicas_withdrawn_total{$client}[$__rate_interval]))",
+                    ),
+                ],
+            ),
+            panel(
+                "Reads that are not checked, by reason",
+                "ops",
+                &[(
+                    "{{reason}}",
+                    "sum by (reason) (rate(mcctl_client_unchecked_reads_total{$client}[$__rate_interval]))",
+                )],
+            ),
+            panel(
+                "Writes without a checksum, by reason",
+                "ops",
+                &[(
+                    "{{reason}}",
+                    "sum by (reason) (rate(mcctl_client_unchecked_writes_total{$client}[$__rate_interval]))",
+                )],
+            ),
+        ]);
+    }
+    if scope.is_mcctl {
+        panels.push(panel(
+            "Writes without a checksum, of all clients",
+            "percentunit",
+            &[(
+                "writes",
+                "sum(rate(mcctl_master_completed_writes_total{$master,checksum=\"absent\"}[$__rate_interval])) \
+                 / (sum(rate(mcctl_master_completed_writes_total{$master}[$__rate_interval])) > 0)",
+            )],
+        ));
+        panels.push(panel(
+            "Suspicious ends of writes",
+            "short",
+            &[("{{instance}}", "mcctl_master_suspicious_put_ends_total{$master}")],
+        ));
+    }
+    panels
 }
 
 fn histogram_panels(scope: &MonitoringScope) -> Vec<DashboardPanel> {

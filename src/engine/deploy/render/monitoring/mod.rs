@@ -1,7 +1,7 @@
 //! Renders what a monitoring system needs: scrape jobs, rules and alerts for Prometheus, and a dashboard for Grafana.
 //!
-//! A query names the targets of this deployment with `$master`, `$store`, `$server` and `$process`, and its recorded series with
-//! `$deployment`. [`MonitoringScope::query`] replaces these by matchers, so that one Prometheus can watch several deployments.
+//! A query names the targets of this deployment with `$master`, `$store`, `$server`, `$client` and `$process`, and its recorded series
+//! with `$deployment`. [`MonitoringScope::query`] replaces these by matchers, so that one Prometheus can watch several deployments.
 
 mod alerts;
 mod dashboard;
@@ -11,7 +11,7 @@ mod scrape;
 use crate::engine::base::HostPort;
 use crate::engine::deploy::render::yaml::{self, map};
 use crate::engine::deploy::render::{RenderContext, RenderedFile};
-use crate::engine::deploy::{ComponentRole, ProcessPlan, Programs};
+use crate::engine::deploy::{ComponentRole, ProcessPlan, Programs, SglangClient};
 
 /// File names relative to the output directory, which `prometheus.yml` also contains.
 const RECORDING_FILE: &str = "rules/mcctl-recording.yml";
@@ -45,6 +45,8 @@ struct MonitoringScope {
     name: String,
     /// Whether mcctl's master and nodes run, which have additional metrics.
     is_mcctl: bool,
+    /// Whether a process contains mcctl's client: its nodes, or engines.
+    has_mcctl_clients: bool,
     /// Admin ports of the masters.
     masters: Vec<HostPort>,
     /// Ports of the storage-only nodes with `/metrics`.
@@ -78,6 +80,7 @@ impl MonitoringScope {
         MonitoringScope {
             name: spec.name.clone(),
             is_mcctl: spec.programs == Programs::Mcctl,
+            has_mcctl_clients: spec.programs == Programs::Mcctl || spec.serving.client != SglangClient::Upstream,
             masters: targets(master_port),
             nodes: targets(node_port),
             node_hosts,
@@ -107,6 +110,7 @@ impl MonitoringScope {
             .replace("$master", &job(ComponentRole::Master))
             .replace("$store", &job(ComponentRole::Store))
             .replace("$server", &job(ComponentRole::Server))
+            .replace("$client", &format!("job=~\"{}-(store|client)\"", self.name))
             .replace("$process", &format!("job=~\"{}-(master|store)\"", self.name))
             .replace("$deployment", &format!("deployment=\"{}\"", self.name))
     }
