@@ -114,6 +114,7 @@ fn only_clients_of_the_wheel_need_the_variable_for_checksums() {
     };
     assert_eq!(start("", "python3"), 1);
     assert_eq!(start("MOONCAKE_STORE_CHECKSUM=True", "python3"), 0);
+    assert_eq!(start("MOONCAKE_CLIENT=127.0.0.1:50052", "python3"), 0);
     assert_eq!(start("", "python3 -m mcctl_mooncake.run --"), 0);
     assert_eq!(start("MOONCAKE_STORE_CHECKSUM=0", "python3 -m mcctl_mooncake.run --"), 1);
     assert_eq!(start("", ". /etc/store.env; python3"), 0);

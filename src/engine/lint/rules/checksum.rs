@@ -3,7 +3,7 @@
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{LocatedValue, ProcessRole, RuntimeKind};
 use crate::engine::lint::rules::connectors::has_store_connector;
-use crate::engine::lint::settings::ProcessView;
+use crate::engine::lint::settings::{ProcessView, SettingValue};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::upstream::checksum::{COST, ChecksumSwitch, SINCE, VARIABLE, in_wheel, is_off_in_mcctl};
 use crate::engine::upstream::is_older;
@@ -30,6 +30,8 @@ fn is_client(member: &ProcessView<'_>) -> bool {
         ProcessRole::Vllm => has_store_connector(member) == Some(true),
         // A settings file does not have variables.
         _ if member.process.runtime == RuntimeKind::File => false,
+        // A server with the address of a real client has no client of its own.
+        ProcessRole::Sglang(_) if matches!(member.client("client_server_address"), SettingValue::Is(_)) => false,
         role => role.is_client() && member.uses_mooncake() == Some(true),
     }
 }
