@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::engine::deploy::render::{RenderFormat, render};
-use crate::engine::deploy::{DeploymentSpec, FileFormat, parse};
+use crate::engine::deploy::{DeploymentSpec, FileFormat, SglangClient, parse};
 use crate::engine::upstream::Release;
 
 const MODEL: &str = "[model]\npath = \"m\"\n[serving]\nhosts = [\"10.0.2.1\"]\n";
@@ -83,6 +83,12 @@ fn rules_fit_the_deployment() {
         ["McctlMemoryOnly", "McctlDiskStalled", "McctlSnapshotsFail", "McctlLogNotSynced", "McctlReleasesDiffer"]
     {
         assert!(elected.contains(name) && single.contains(name) && !upstream.contains(name), "{name}");
+    }
+    let mut mixed = spec("upstream", &[ONE_MASTER]);
+    mixed.serving.client = SglangClient::Mcctl;
+    let mixed = alert_names(&mixed);
+    for (name, needs_master) in [("McctlChecksumMismatch", false), ("McctlSuspiciousPutEnds", true)] {
+        assert!(elected.contains(name) && !upstream.contains(name) && mixed.contains(name) != needs_master, "{name}");
     }
     let in_memory = spec("mcctl", &["[master]\nhosts = [\"10.0.0.1\"]\ndata_dir = \"\"\n"]);
     assert!(!alert_names(&in_memory).contains("McctlMemoryOnly"));
