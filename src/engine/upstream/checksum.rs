@@ -35,7 +35,7 @@ pub fn in_wheel(text: &str) -> ChecksumSwitch {
 
 /// Whether the value `text` switches checksums off in mcctl's client.
 pub fn is_off_in_mcctl(text: &str) -> bool {
-    text.trim() == "0"
+    ["0", "false", "off", "no"].iter().any(|word| word.eq_ignore_ascii_case(text))
 }
 
 #[cfg(test)]
@@ -53,6 +53,6 @@ mod tests {
         for text in ["", "t", "y", "2", "enabled"] {
             assert_eq!(in_wheel(text), ChecksumSwitch::Invalid, "{text}");
         }
-        assert!(is_off_in_mcctl("0") && !is_off_in_mcctl("1") && !is_off_in_mcctl(""));
+        assert!(is_off_in_mcctl("0") && is_off_in_mcctl("Off") && !is_off_in_mcctl("1") && !is_off_in_mcctl(""));
     }
 }

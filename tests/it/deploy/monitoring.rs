@@ -70,9 +70,10 @@ fn families(text: &str) -> BTreeSet<String> {
     types.map(|(name, kind)| if kind == "histogram" { format!("{name}_bucket") } else { name.to_owned() }).collect()
 }
 
-/// Metrics of checksums, which the client and the master export.
+/// Metrics of checksums. Those of a client appear when they are first used.
 const CHECKSUMS: &[&str] = &[
     "mcctl_client_checksum_mismatches_total",
+    "mcctl_client_checksum_rereads_total",
     "mcctl_client_checksum_retries_total",
     "mcctl_client_replicas_withdrawn_total",
     "mcctl_client_unchecked_reads_total",

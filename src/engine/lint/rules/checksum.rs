@@ -70,7 +70,7 @@ fn mcctl_client(member: &ProcessView<'_>, value: Option<&LocatedValue>, out: &mu
     }
 }
 
-/// Variables that any client may read. Every client reads 0 as off. An environment that is in effect yields a warning.
+/// Variables that any client may read. Every client reads these values as off. An environment that is in effect yields a warning.
 fn environment(member: &ProcessView<'_>, value: Option<&LocatedValue>, out: &mut Findings) {
     let Some(value) = value.filter(|value| is_off_in_mcctl(&value.text)) else { return };
     let finding =

@@ -294,6 +294,10 @@ fn checksum_panels(scope: &MonitoringScope) -> Vec<DashboardPanel> {
                         "sum by (peer) (rate(mcctl_client_checksum_mismatches_total{$client}[$__rate_interval]))",
                     ),
                     (
+                        "{{peer}}, right the second time",
+                        "sum by (peer) (rate(mcctl_client_checksum_rereads_total{$client}[$__rate_interval]))",
+                    ),
+                    (
                         "concurrent rewrites",
                         "sum(rate(mcctl_client_checksum_retries_total{$client}[$__rate_interval]))",
                     ),
