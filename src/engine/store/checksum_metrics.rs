@@ -74,7 +74,11 @@ impl ChecksumMetrics {
     pub fn append(&self, out: &mut String, labels: &str) {
         for (name, help, value) in [
             ("mcctl_client_checked_reads_total", "Objects read and compared with their checksums", self.checked_reads),
-            ("mcctl_client_checksum_retries_total", "Reads repeated because the object had been rewritten", self.retries),
+            (
+                "mcctl_client_checksum_retries_total",
+                "Reads repeated because the object had been rewritten",
+                self.retries,
+            ),
             ("mcctl_client_replicas_withdrawn_total", "Damaged replicas removed by this client", self.withdrawn),
         ] {
             if value > 0 {
@@ -83,7 +87,11 @@ impl ChecksumMetrics {
             }
         }
         for (name, help, counts) in [
-            ("mcctl_client_unchecked_reads_total", "Objects read without a comparison of checksums", &self.unchecked_reads),
+            (
+                "mcctl_client_unchecked_reads_total",
+                "Objects read without a comparison of checksums",
+                &self.unchecked_reads,
+            ),
             ("mcctl_client_unchecked_writes_total", "Objects written without a checksum", &self.unchecked_writes),
         ] {
             if !counts.is_empty() {

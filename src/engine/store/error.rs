@@ -7,7 +7,8 @@ use crate::engine::rpc::CallError;
 use crate::engine::transfer::TransferError;
 
 /// What a write that was given up leaves behind.
-const STILL_LANDING: &str = "; it is unknown how much arrived, so the master keeps the memory reserved for its release timeout";
+const STILL_LANDING: &str =
+    "; it is unknown how much arrived, so the master keeps the memory reserved for its release timeout";
 
 /// Why an operation on an object failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -71,7 +71,8 @@ impl<E: Env> StoreClient<E> {
         let lookup = self.look_up_unchanged(key, stat).await?;
         self.report_corruption(key, stat, &buffer).await;
         let others = reading_order(&stat.found.replicas, &[], self.inner.env.rng());
-        for other in others.into_iter().filter(|other| **other != buffer && ObjectPart::all_within(&parts, other.size)) {
+        for other in others.into_iter().filter(|other| **other != buffer && ObjectPart::all_within(&parts, other.size))
+        {
             match self.read_replica(key, &lookup, &parts, other).await {
                 Ok(true) => return Ok(bytes),
                 Ok(false) => self.report_corruption(key, stat, other).await,

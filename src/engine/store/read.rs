@@ -215,7 +215,8 @@ impl<E: Env> StoreClient<E> {
                 Err(_) if !read.left.is_empty() => again.push(read),
                 Err(source) => {
                     let (key, endpoint) = (batch.keys[index].clone(), endpoint.clone());
-                    ended.push(EndedRead::Failed(index, StoreError::Transfer { key, endpoint, writing: false, source }));
+                    ended
+                        .push(EndedRead::Failed(index, StoreError::Transfer { key, endpoint, writing: false, source }));
                 }
             }
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::engine::base::{ClientId, ErrorCode, ObjectKey};
 use crate::engine::env::Env;
-use crate::engine::store::client::{ObjectStat, each, key_texts};
 use crate::engine::store::checksum::{self, PartChecksums, Unchecked};
+use crate::engine::store::client::{ObjectStat, each, key_texts};
 use crate::engine::store::{ObjectPart, PutOutcome, StoreClient, StoreError, WriteMethod};
 use crate::engine::wire::Text;
 use crate::engine::wire::types::{BufferDescriptor, ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType};
@@ -44,8 +44,10 @@ impl<E: Env> StoreClient<E> {
         let mut results = match results {
             Ok(results) => results,
             Err(error) => {
-                let unknown =
-                    |end: &WriteEnd<'_>| StoreError::OutcomeUnknown { key: end.key.clone(), source: Box::new(error.clone()) };
+                let unknown = |end: &WriteEnd<'_>| StoreError::OutcomeUnknown {
+                    key: end.key.clone(),
+                    source: Box::new(error.clone()),
+                };
                 return ends.iter().map(|end| Err(unknown(end))).collect();
             }
         };
@@ -106,7 +108,12 @@ impl<E: Env> StoreClient<E> {
 
     /// Revokes objects at the master that were allocated for `writer` and are not complete. If the master does not respond, it drops them by
     /// itself later.
-    pub async fn revoke(&self, method: WriteMethod, writer: ClientId, keys: &[ObjectKey]) -> Vec<Result<(), StoreError>> {
+    pub async fn revoke(
+        &self,
+        method: WriteMethod,
+        writer: ClientId,
+        keys: &[ObjectKey],
+    ) -> Vec<Result<(), StoreError>> {
         let (master, count, keys, tenant) = (self.master(), keys.len(), key_texts(keys), self.tenant());
         let (what, answers) = match method {
             WriteMethod::Put => {
@@ -125,10 +132,15 @@ impl<E: Env> StoreClient<E> {
 
     /// Looks up the objects whose put was refused because they exist, and replaces the outcome of those that stay unreadable: another write of
     /// the key has begun, and may never end.
-    pub(in crate::engine::store) async fn confirm_existing(&self, keys: &[ObjectKey], outcomes: &mut [Result<PutOutcome, StoreError>]) {
+    pub(in crate::engine::store) async fn confirm_existing(
+        &self,
+        keys: &[ObjectKey],
+        outcomes: &mut [Result<PutOutcome, StoreError>],
+    ) {
         let mut stored = HashSet::new();
         stored.extend(keys.iter().zip(&*outcomes).filter(|(_, outcome)| is_stored(outcome)).map(|(key, _)| key));
-        let exists = |at: &usize| matches!(outcomes[*at], Ok(PutOutcome::AlreadyExists)) && !stored.contains(&keys[*at]);
+        let exists =
+            |at: &usize| matches!(outcomes[*at], Ok(PutOutcome::AlreadyExists)) && !stored.contains(&keys[*at]);
         let mut unconfirmed: Vec<usize> = (0..keys.len()).filter(exists).collect();
         for pause in OTHER_WRITE_PAUSES_MS.map(Duration::from_millis) {
             if unconfirmed.is_empty() {

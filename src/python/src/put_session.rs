@@ -160,7 +160,13 @@ impl PutSessions {
         let mut state = self.state();
         let started = keys.iter().zip(sizes).zip(allocated).map(|((key, size), result)| match result {
             Ok(allocation) => {
-                let put = OpenPut { size, allocation, checksums: PartChecksums::default(), error: None, writes: Arc::default() };
+                let put = OpenPut {
+                    size,
+                    allocation,
+                    checksums: PartChecksums::default(),
+                    error: None,
+                    writes: Arc::default(),
+                };
                 state.of.insert(key.clone(), put);
                 0
             }

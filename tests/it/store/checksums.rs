@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mcctl::engine::store::client_metrics::ClientMetrics;
 use mcctl::engine::store::OnCorruption;
+use mcctl::engine::store::client_metrics::ClientMetrics;
 use mcctl::engine::transfer::{Op, OpKind, RemoteAddr};
 use mcctl::engine::wire::types::{BufferDescriptor, ReplicaLocation};
 
@@ -40,7 +40,8 @@ async fn reader(master: u16, change: impl Fn(&mut NodeConfig)) -> (Node<RealEnv>
 fn counts(metrics: &ClientMetrics) -> BTreeMap<String, u64> {
     let text = metrics.exposition();
     let samples = text.lines().filter_map(|line| line.strip_prefix("mcctl_client_")?.rsplit_once(' '));
-    let samples = samples.filter(|(name, _)| name.contains("checksum") || name.contains("check") || name.contains("withdrawn"));
+    let samples =
+        samples.filter(|(name, _)| name.contains("checksum") || name.contains("check") || name.contains("withdrawn"));
     let short = |name: &str| name.split_once('{').map_or(name, |(name, _)| name).trim_end_matches("_total").to_owned();
     let mut counts = BTreeMap::new();
     samples.for_each(|(name, value)| *counts.entry(short(name)).or_default() += value.parse::<u64>().unwrap());
@@ -104,7 +105,8 @@ async fn another_replica_is_read_instead_of_a_damaged_one() {
         nodes.push(node(master.rpc_port(), 64).await);
     }
     let config = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
-    let (reader, metrics) = reader(master.rpc_port(), |config| config.client.on_corruption = OnCorruption::Report).await;
+    let (reader, metrics) =
+        reader(master.rpc_port(), |config| config.client.on_corruption = OnCorruption::Report).await;
     nodes[0].client().put(&key("k"), slice(bytes(5000, 1)), &config).await.unwrap();
     let stat = nodes[0].client().stat(&key("k")).await.unwrap();
     flip(nodes[0].client(), &replicas(&stat)[0], 4999).await;
