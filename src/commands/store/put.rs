@@ -237,7 +237,6 @@ impl Args {
             Ok(PutOutcome::Stored { replicas }) => Ok(PutResult::Stored { replicas }),
             // The caller then queries the actual state.
             Ok(PutOutcome::AlreadyExists) => Ok(PutResult::Exists(KeyState::Complete)),
-            Err(StoreError::OtherWrite { .. }) => Ok(PutResult::Exists(KeyState::Unfinished)),
             Err(StoreError::Refused { code: ErrorCode::INVALID_PARAMS, .. }) => Ok(PutResult::InvalidArguments),
             Err(error) => Err(error),
         }

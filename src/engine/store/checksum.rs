@@ -3,7 +3,7 @@
 //! The writer sends it with the end of its write. The master stores it and returns it to readers, who compare it with the bytes that they have
 //! read. Only a read of the whole object can be compared.
 
-use crate::engine::store::{ObjectPart, ObjectStat};
+use crate::engine::store::ObjectPart;
 use crate::engine::sys::crc64::Crc64;
 
 /// Whether the bytes that were read are those that the writer sent.
@@ -32,10 +32,10 @@ pub fn of_parts(parts: &[ObjectPart]) -> u64 {
     crc.finish()
 }
 
-/// Compares the bytes in `parts` with the checksum of the object that a lookup has found.
-pub fn compare(stat: &ObjectStat, parts: &[ObjectPart]) -> ChecksumResult {
-    let Some(expected) = stat.found.object_checksum else { return ChecksumResult::Unchecked(Unchecked::NoChecksum) };
-    if !is_whole(parts, stat.size) {
+/// Compares the bytes in `parts` with the checksum of their object, which has `size` bytes.
+pub fn compare(checksum: Option<u64>, size: u64, parts: &[ObjectPart]) -> ChecksumResult {
+    let Some(expected) = checksum else { return ChecksumResult::Unchecked(Unchecked::NoChecksum) };
+    if !is_whole(parts, size) {
         return ChecksumResult::Unchecked(Unchecked::Part);
     }
     if of_parts(parts) == expected { ChecksumResult::Equal } else { ChecksumResult::Different }
@@ -98,14 +98,9 @@ mod tests {
 
     use super::*;
     use crate::engine::sys::Memory;
-    use crate::engine::wire::types::GetReplicaListResponse;
 
     fn part(offset: u64, bytes: &[u8]) -> ObjectPart {
         ObjectPart { offset, local: Arc::new(Memory::from_vec(bytes.to_vec())).whole() }
-    }
-
-    fn stat(size: u64, object_checksum: Option<u64>) -> ObjectStat {
-        ObjectStat { size, found: GetReplicaListResponse { replicas: Vec::new(), lease_ttl_ms: 0, object_checksum } }
     }
 
     #[test]
@@ -113,11 +108,11 @@ mod tests {
         let whole = [part(0, b"1234"), part(4, b"56789")];
         let expected = Some(of_parts(&whole));
         assert_eq!(expected, Some(0x6C40_DF5F_0B49_7347));
-        assert_eq!(compare(&stat(9, expected), &whole), ChecksumResult::Equal);
-        assert_eq!(compare(&stat(9, Some(1)), &whole), ChecksumResult::Different);
-        assert_eq!(compare(&stat(9, None), &whole), ChecksumResult::Unchecked(Unchecked::NoChecksum));
+        assert_eq!(compare(expected, 9, &whole), ChecksumResult::Equal);
+        assert_eq!(compare(Some(1), 9, &whole), ChecksumResult::Different);
+        assert_eq!(compare(None, 9, &whole), ChecksumResult::Unchecked(Unchecked::NoChecksum));
         for parts in [&whole[..1], &whole[1..], &[part(5, b"6789"), part(0, b"12345")]] {
-            assert_eq!(compare(&stat(9, expected), parts), ChecksumResult::Unchecked(Unchecked::Part));
+            assert_eq!(compare(expected, 9, parts), ChecksumResult::Unchecked(Unchecked::Part));
         }
     }
 

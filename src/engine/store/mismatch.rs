@@ -34,7 +34,7 @@ impl<E: Env> StoreClient<E> {
     ) -> bool {
         let Ok(stat) = stat else { return false };
         let result = match self.inner.config.checksums {
-            true => checksum::compare(stat, parts),
+            true => checksum::compare(stat.found.object_checksum, stat.size, parts),
             false => ChecksumResult::Unchecked(Unchecked::Off),
         };
         let unchecked = match result {

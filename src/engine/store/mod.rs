@@ -16,6 +16,7 @@ mod client_shared;
 mod client_start;
 mod corruptions;
 pub mod error;
+mod existing;
 mod fence;
 mod get;
 pub mod heartbeat;

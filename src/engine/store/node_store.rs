@@ -7,10 +7,11 @@ use bytes::Bytes;
 
 use crate::engine::base::{Mono, ObjectKey, SegmentId};
 use crate::engine::env::Env;
+use crate::engine::store::client::one;
 use crate::engine::store::object_store::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
 use crate::engine::store::segment_manager::SegmentManager;
 use crate::engine::store::transport_stats::TransportStats;
-use crate::engine::store::{StoreClient, StoreError};
+use crate::engine::store::{ObjectPart, StoreClient, StoreError, WriteMethod};
 use crate::engine::sys::memory::Memory;
 use crate::engine::transfer::OpKind;
 use crate::engine::wire::types::ReplicateConfig;
@@ -25,7 +26,8 @@ impl<E: Env> ObjectStore for NodeStore<E> {
     async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), StoreRefusal> {
         let (began, bytes) = (self.client.inner.env.now(), value.len() as u64);
         let value = Arc::new(Memory::from_vec(value.into()));
-        let put = self.client.put(&key, value.whole(), &ReplicateConfig::default()).await;
+        let objects = [(key, ObjectPart::consecutive([value.whole()]))];
+        let put = self.client.store(WriteMethod::Put, &objects, &ReplicateConfig::default()).await.and_then(one);
         if put.is_ok() {
             self.count(OpKind::Write, "put", bytes, began);
         }

@@ -26,7 +26,7 @@ pub enum PutOutcome {
         /// Number of replicas written. It is lower than requested if there are not enough segments.
         replicas: usize,
     },
-    /// The key already exists, and its object is unchanged. (Upstream's client reports success.)
+    /// The key already exists, and its object is unchanged. Another write of it may be unfinished. (Upstream's client reports success.)
     AlreadyExists,
 }
 
@@ -110,9 +110,7 @@ impl<E: Env> StoreClient<E> {
         let mut allocation = self.allocate(method, &keys, sizes, config, KeyHold::Call).await?;
         self.check_connection();
         let limit = self.check(&keys, &mut allocation, self.inner.config.transfer_deadline);
-        let mut outcomes = self.write_allocated(method, objects, allocation, limit).await;
-        self.confirm_existing(&keys, &mut outcomes).await;
-        Ok(outcomes)
+        Ok(self.write_allocated(method, objects, allocation, limit).await)
     }
 
     /// Writes every replica of every allocated object, and completes or revokes the objects.

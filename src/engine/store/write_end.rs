@@ -3,19 +3,13 @@
 //! Each write has an id of its own ([`Allocation::writer`](crate::engine::store::Allocation)). So an end or a revocation may arrive late or
 //! twice: it changes nothing but its own write.
 
-use std::collections::HashSet;
-use std::time::Duration;
-
 use crate::engine::base::{ClientId, ErrorCode, ObjectKey};
 use crate::engine::env::Env;
 use crate::engine::store::checksum::{self, PartChecksums, Unchecked};
 use crate::engine::store::client::{ObjectStat, each, key_texts};
-use crate::engine::store::{ObjectPart, PutOutcome, StoreClient, StoreError, WriteMethod};
+use crate::engine::store::{ObjectPart, StoreClient, StoreError, WriteMethod};
 use crate::engine::wire::Text;
 use crate::engine::wire::types::{BufferDescriptor, ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType};
-
-/// How long to wait before each lookup of an object that another write of its key has begun, in ms. Most writes end within a millisecond.
-const OTHER_WRITE_PAUSES_MS: [u64; 6] = [0, 2, 10, 40, 100, 200];
 
 /// The end of an object's write, whose bytes are in place.
 #[derive(Clone, Copy, Debug)]
@@ -129,40 +123,6 @@ impl<E: Env> StoreClient<E> {
             }
         }
     }
-
-    /// Looks up the objects whose put was refused because they exist, and replaces the outcome of those that stay unreadable: another write of
-    /// the key has begun, and may never end.
-    pub(in crate::engine::store) async fn confirm_existing(
-        &self,
-        keys: &[ObjectKey],
-        outcomes: &mut [Result<PutOutcome, StoreError>],
-    ) {
-        let mut stored = HashSet::new();
-        stored.extend(keys.iter().zip(&*outcomes).filter(|(_, outcome)| is_stored(outcome)).map(|(key, _)| key));
-        let exists =
-            |at: &usize| matches!(outcomes[*at], Ok(PutOutcome::AlreadyExists)) && !stored.contains(&keys[*at]);
-        let mut unconfirmed: Vec<usize> = (0..keys.len()).filter(exists).collect();
-        for pause in OTHER_WRITE_PAUSES_MS.map(Duration::from_millis) {
-            if unconfirmed.is_empty() {
-                return;
-            }
-            self.inner.env.sleep(pause).await;
-            let looked_up: Vec<ObjectKey> = unconfirmed.iter().map(|at| keys[*at].clone()).collect();
-            match self.batch_exists(&looked_up).await {
-                Ok(found) => {
-                    let mut found = found.into_iter();
-                    unconfirmed.retain(|_| !matches!(found.next(), Some(Ok(true))));
-                }
-                Err(error) => {
-                    unconfirmed.into_iter().for_each(|at| outcomes[at] = Err(error.clone()));
-                    return;
-                }
-            }
-        }
-        for at in unconfirmed {
-            outcomes[at] = Err(StoreError::OtherWrite { key: keys[at].clone() });
-        }
-    }
 }
 
 /// Whether a lookup has found the object that this write completed: its memory is still kept for it, so another object cannot have it.
@@ -172,8 +132,4 @@ fn is_end_of(end: &WriteEnd<'_>, found: &ObjectStat) -> bool {
         _ => false,
     };
     found.found.object_checksum == end.checksum && found.found.replicas.iter().any(is_own)
-}
-
-fn is_stored(outcome: &Result<PutOutcome, StoreError>) -> bool {
-    matches!(outcome, Ok(PutOutcome::Stored { .. }))
 }

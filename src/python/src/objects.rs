@@ -204,7 +204,7 @@ impl Session {
             return codes;
         }
         let config = selected(config, &indices, codes.len());
-        let stored = each(valid.len(), self.run(async |client| client.write(method, &valid, &config).await));
+        let stored = each(valid.len(), self.run(async |client| client.store(method, &valid, &config).await));
         for (index, result) in indices.into_iter().zip(stored) {
             codes[index] = code(result);
         }

@@ -37,7 +37,10 @@ async fn a_put_of_a_key_that_another_write_has_begun_fails_until_that_write_ends
     let (one, other) = (node(master.rpc_port(), 32).await, node(master.rpc_port(), 32).await);
     let config = ReplicateConfig::default();
     put_start(other.client(), "k", 100).await;
-    let put = async || one.client().put(&key("k"), slice(bytes(100, 1)), &config).await;
+    let put = async || {
+        let objects = [(key("k"), ObjectPart::consecutive([slice(bytes(100, 1))]))];
+        one.client().store(WriteMethod::Put, &objects, &config).await.unwrap().pop().unwrap()
+    };
     assert!(matches!(put().await, Err(StoreError::OtherWrite { .. })));
     let ending = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
