@@ -191,6 +191,14 @@ pub const GUIDES: &[Guide] = &[
         first: &["master", "admin", "json"],
     },
     Guide {
+        command: "store verify",
+        examples: &[
+            ("mcctl store verify a b", "compare all replicas of two objects with their checksums"),
+            ("mcctl store verify --all --rate 100mb", "verify the whole store at no more than 100 MiB/s"),
+        ],
+        first: &["all", "rate", "json", "master", "admin"],
+    },
+    Guide {
         command: "master",
         examples: &[(
             "mcctl master step-down --master etcd://127.0.0.1:2379",

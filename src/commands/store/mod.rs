@@ -12,6 +12,8 @@ mod rm;
 mod session;
 mod stat;
 mod unused_flags;
+mod verify;
+mod verify_report;
 
 use clap::Subcommand;
 
@@ -33,6 +35,8 @@ pub enum StoreCommand {
     Ls(ls::Args),
     /// Show the size and replicas of objects
     Stat(stat::Args),
+    /// Compare all replicas with checksums; exit code 1 if any is damaged
+    Verify(verify::Args),
 }
 
 impl StoreCommand {
@@ -49,6 +53,7 @@ impl StoreCommand {
                 StoreCommand::Rm(args) => args.run().await,
                 StoreCommand::Ls(args) => args.run().await,
                 StoreCommand::Stat(args) => args.run().await,
+                StoreCommand::Verify(args) => args.run().await,
             }
         })
     }

@@ -78,6 +78,25 @@ impl StoreSession {
         }
     }
 
+    /// Runs `work`, queries of the master, unless a signal arrives first. `what` is a verb phrase for errors.
+    ///
+    /// # Errors
+    /// A signal arrives, or `work` fails.
+    pub async fn query<T, W>(&mut self, what: &str, work: W) -> Result<T, Failure>
+    where
+        W: AsyncFnOnce(&MasterTarget) -> Result<T, Failure>,
+    {
+        tokio::select! {
+            done = work(&self.master) => done,
+            signal = self.signals.next() => Err(stopped(signal, what)),
+        }
+    }
+
+    /// Returns the failure for `error`, which occurred while trying to `what`.
+    pub async fn explained(&self, what: &str, error: &StoreError) -> Failure {
+        store_failure::explained(&self.master, &self.metadata, what, error).await
+    }
+
     /// Returns the master that this session is connected to.
     pub fn master(&self) -> &MasterTarget {
         &self.master

@@ -25,15 +25,24 @@ const ROUNDS_UNSTABLE: u32 = 15;
 /// Longest time between two rounds, in microseconds.
 const PAUSE_MAX_US: u64 = 2000;
 
+/// Whether a replica is damaged.
+pub(in crate::engine::store) struct DamageConfirmation {
+    /// The last lookup, which has found the object unchanged, if the replica is damaged. Otherwise, its bytes were right in the end.
+    pub lookup: Option<ObjectLookup>,
+    /// Number of further reads.
+    pub rounds: u32,
+}
+
 impl<E: Env> StoreClient<E> {
-    /// Whether the bytes in `parts` are not those of the object. Counts what cannot be compared.
+    /// Whether the bytes in `parts` are not those of the object. Counts what cannot be compared. If not `compares`, checksums are off.
     pub(in crate::engine::store) fn is_different(
         &self,
         stat: &Result<ObjectStat, StoreError>,
         parts: &[ObjectPart],
+        compares: bool,
     ) -> bool {
         let Ok(stat) = stat else { return false };
-        let result = match self.inner.config.checksums {
+        let result = match compares {
             true => checksum::compare(stat.found.object_checksum, stat.size, parts),
             false => ChecksumResult::Unchecked(Unchecked::Off),
         };
@@ -56,19 +65,7 @@ impl<E: Env> StoreClient<E> {
         buffer: BufferDescriptor,
     ) -> Result<usize, StoreError> {
         let bytes = ObjectPart::total(&parts);
-        let (first, mut is_stable, mut rounds) = (checksum::of_parts(&parts), true, 0);
-        while rounds < if is_stable { ROUNDS } else { ROUNDS_UNSTABLE } {
-            let lookup = self.look_up_unchanged(key, stat).await?;
-            if self.read_replica(key, &lookup, &parts, &buffer).await? {
-                self.count_reread(&buffer);
-                return Ok(bytes);
-            }
-            is_stable &= checksum::of_parts(&parts) == first;
-            rounds += 1;
-            // A random time, so that the rounds do not keep in step with a writer.
-            self.inner.env.sleep(Duration::from_micros(self.inner.env.rng() % PAUSE_MAX_US)).await;
-        }
-        let lookup = self.look_up_unchanged(key, stat).await?;
+        let Some(lookup) = self.confirm_damage(key, stat, &parts, &buffer).await?.lookup else { return Ok(bytes) };
         self.report_corruption(key, stat, &buffer).await;
         let others = reading_order(&stat.found.replicas, &[], self.inner.env.rng());
         for other in others.into_iter().filter(|other| **other != buffer && ObjectPart::all_within(&parts, other.size))
@@ -83,11 +80,42 @@ impl<E: Env> StoreClient<E> {
         Err(StoreError::Corrupt { key: key.clone(), endpoint: buffer.transport_endpoint.to_string() })
     }
 
+    /// Reads the replica at `buffer` into `parts` again, whose bytes do not have the object's checksum, until they have it or the replica
+    /// counts as damaged.
+    ///
+    /// # Errors
+    /// The master or the node did not respond, or the object has changed since `stat` ([`StoreError::LookupLost`]).
+    pub(in crate::engine::store) async fn confirm_damage(
+        &self,
+        key: &ObjectKey,
+        stat: &ObjectStat,
+        parts: &[ObjectPart],
+        buffer: &BufferDescriptor,
+    ) -> Result<DamageConfirmation, StoreError> {
+        let (first, mut is_stable, mut rounds) = (checksum::of_parts(parts), true, 0);
+        while rounds < if is_stable { ROUNDS } else { ROUNDS_UNSTABLE } {
+            let lookup = self.look_up_unchanged(key, stat).await?;
+            rounds += 1;
+            if self.read_replica(key, &lookup, parts, buffer).await? {
+                self.count_reread(buffer);
+                return Ok(DamageConfirmation { lookup: None, rounds });
+            }
+            is_stable &= checksum::of_parts(parts) == first;
+            // A random time, so that the rounds do not keep in step with a writer.
+            self.inner.env.sleep(Duration::from_micros(self.inner.env.rng() % PAUSE_MAX_US)).await;
+        }
+        Ok(DamageConfirmation { lookup: Some(self.look_up_unchanged(key, stat).await?), rounds })
+    }
+
     /// Looks up the object again.
     ///
     /// # Errors
     /// [`StoreError::LookupLost`] if the object has changed since `before`: the caller reads it again.
-    async fn look_up_unchanged(&self, key: &ObjectKey, before: &ObjectStat) -> Result<ObjectLookup, StoreError> {
+    pub(in crate::engine::store) async fn look_up_unchanged(
+        &self,
+        key: &ObjectKey,
+        before: &ObjectStat,
+    ) -> Result<ObjectLookup, StoreError> {
         let lookup = self.look_up(std::slice::from_ref(key)).await?;
         if lookup.stats[0].as_ref().is_ok_and(|now| now == before) {
             return Ok(lookup);
@@ -109,7 +137,8 @@ impl<E: Env> StoreClient<E> {
     ) -> Result<bool, StoreError> {
         let stat = lookup.stats[0].as_ref().map_err(Clone::clone)?;
         let lease = Duration::from_millis(stat.found.lease_ttl_ms);
-        let batch = ReadBatch { keys: std::slice::from_ref(key), stats: &lookup.stats, until: lookup.end_of(lease) };
+        let (keys, until) = (std::slice::from_ref(key), lookup.end_of(lease));
+        let batch = ReadBatch { keys, stats: &lookup.stats, until, compares: true };
         let read = PendingRead { index: 0, parts: parts.to_vec(), left: vec![buffer.clone()] };
         let ended = self.read_from_nodes(batch, vec![read], true).await;
         self.check_connection();

@@ -42,6 +42,8 @@ pub mod round_trip;
 mod segment_manager;
 pub mod service;
 pub mod transport_stats;
+mod verify;
+mod verify_pace;
 mod write_end;
 mod writing_keys;
 
@@ -63,5 +65,7 @@ pub use object_part::ObjectPart;
 pub use payload::payload;
 pub use put::{PartialWrite, PutOutcome, is_revocable};
 pub use read::ObjectLookup;
+pub use verify::{ObjectVerification, ReplicaState, ReplicaVerification};
+pub use verify_pace::VerifyPace;
 pub use write_end::WriteEnd;
 pub use writing_keys::KeyHold;

@@ -43,6 +43,12 @@ impl ObjectLookup {
         now.since(self.started)
     }
 
+    /// Splits the lookup into lookups of one object each.
+    pub(in crate::engine::store) fn split(self) -> impl Iterator<Item = ObjectLookup> {
+        let ObjectLookup { started, fence, stats } = self;
+        stats.into_iter().map(move |stat| ObjectLookup { started, fence, stats: vec![stat] })
+    }
+
     /// Returns when bytes of an object with this lease may no longer be used.
     pub(in crate::engine::store) fn end_of(&self, lease: Duration) -> Mono {
         self.started + lease.saturating_sub(lease / LEASE_DRIFT + LEASE_MARGIN)
@@ -74,6 +80,8 @@ pub(in crate::engine::store) struct ReadBatch<'a> {
     pub stats: &'a [Result<ObjectStat, StoreError>],
     /// When the first lease ends, as a boot time.
     pub until: Mono,
+    /// Whether the bytes are compared with the checksums.
+    pub compares: bool,
 }
 
 impl<E: Env> StoreClient<E> {
@@ -119,7 +127,7 @@ impl<E: Env> StoreClient<E> {
         let leases =
             reads.iter().filter_map(|read| stats[read.index].as_ref().ok()).map(|stat| stat.found.lease_ttl_ms);
         let until = lookup.end_of(Duration::from_millis(leases.min().unwrap_or(0)));
-        let batch = ReadBatch { keys, stats, until };
+        let batch = ReadBatch { keys, stats, until, compares: inner.config.checksums };
         let mut different = Vec::new();
         for ended in self.read_from_nodes(batch, reads, true).await {
             match ended {
@@ -204,7 +212,7 @@ impl<E: Env> StoreClient<E> {
         for ((read, buffer), ops) in transfers.items {
             let index = read.index;
             match moved.by_ref().take(ops).fold(Ok(()), Result::and) {
-                Ok(()) if self.is_different(&batch.stats[index], &read.parts) => {
+                Ok(()) if self.is_different(&batch.stats[index], &read.parts, batch.compares) => {
                     ended.push(EndedRead::Different(read, buffer));
                 }
                 Ok(()) => ended.push(EndedRead::Done),

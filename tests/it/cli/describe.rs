@@ -19,6 +19,7 @@ pub const COMMANDS: &[&[&str]] = &[
     &["store", "rm"],
     &["store", "ls"],
     &["store", "stat"],
+    &["store", "verify"],
     &["master"],
     &["master", "step-down"],
     &["status"],

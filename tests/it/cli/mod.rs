@@ -21,6 +21,7 @@ mod shared_memory;
 mod status;
 mod terminal;
 mod up;
+mod verify;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;

@@ -179,8 +179,8 @@ fn json_holds_a_text_value_or_the_path_of_a_file() {
 fn all_store_commands_accept_the_same_connection_flags() {
     let flags = ["--master=127.0.0.1:1", "--admin=127.0.0.1:1", "--metadata-server=P2PHANDSHAKE", "--timeout=1s"];
     let more = ["--local-hostname=localhost", "--protocol=tcp", "--device-name=x", "--allow-tcp-fallback"];
-    for args in [&["put", "k", "--value=x"][..], &["get", "k"], &["ls"], &["rm", "k"], &["exists", "k"], &["stat", "k"]]
-    {
+    let put = &["put", "k", "--value=x"][..];
+    for args in [put, &["get", "k"], &["ls"], &["rm", "k"], &["exists", "k"], &["stat", "k"], &["verify", "k"]] {
         mcctl(&[&["store"], args, &flags, &more].concat()).fails(3);
     }
 }

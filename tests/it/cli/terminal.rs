@@ -57,7 +57,9 @@ fn output_into_a_pipe_has_no_colour() {
 fn tables_fit_60_columns() {
     let store = Store::start();
     assert_eq!(store.run(&["store", "put", "a/key", "--value", "x"]).code, 0);
-    for args in [&["status"][..], &["store", "ls", "--long"], &["store", "stat", "a/key"]] {
+    for args in
+        [&["status"][..], &["store", "ls", "--long"], &["store", "stat", "a/key"], &["store", "verify", "--all"]]
+    {
         let mut command = store.command(args);
         let run = finish(command.env("COLUMNS", "60").output().expect("the program starts"));
         let text = run.succeeds();

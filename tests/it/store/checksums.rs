@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mcctl::engine::store::OnCorruption;
 use mcctl::engine::store::client_metrics::ClientMetrics;
+use mcctl::engine::store::{OnCorruption, ReplicaState, VerifyPace};
 use mcctl::engine::transfer::{Op, OpKind, RemoteAddr};
 use mcctl::engine::wire::types::{BufferDescriptor, ReplicaLocation};
 
@@ -15,7 +15,7 @@ use super::*;
 const FLIPS: u64 = 50;
 
 /// Changes a bit of the byte at `offset` of a replica.
-async fn flip(client: &StoreClient<RealEnv>, replica: &BufferDescriptor, offset: u64) {
+pub(crate) async fn flip(client: &StoreClient<RealEnv>, replica: &BufferDescriptor, offset: u64) {
     let engine = client.engine();
     let endpoint = replica.transport_endpoint.to_string_lossy().into_owned();
     let byte = slice(vec![0]);
@@ -48,7 +48,7 @@ fn counts(metrics: &ClientMetrics) -> BTreeMap<String, u64> {
     counts
 }
 
-fn replicas(found: &mcctl::engine::store::ObjectStat) -> Vec<BufferDescriptor> {
+pub(crate) fn replicas(found: &mcctl::engine::store::ObjectStat) -> Vec<BufferDescriptor> {
     let memory = |replica: &mcctl::engine::wire::types::ReplicaDescriptor| match &replica.location {
         ReplicaLocation::Memory(buffer) => buffer.clone(),
         other => panic!("{other:?}"),
@@ -192,7 +192,7 @@ async fn an_upsert_in_place_during_a_read_is_not_reported_as_damage() {
             }
         }
     });
-    let (end, mut right) = (Instant::now() + Duration::from_secs(3), 0);
+    let (end, mut right, mut pace) = (Instant::now() + Duration::from_secs(3), 0, VerifyPace::new(None));
     while Instant::now() < end {
         match reader.client().get(&key("k")).await {
             Ok(value) => {
@@ -200,6 +200,9 @@ async fn an_upsert_in_place_during_a_read_is_not_reported_as_damage() {
                 right += 1;
             }
             Err(error) => assert_ne!(error.code(), ErrorCode::CHECKSUM_MISMATCH),
+        }
+        if let Ok(object) = reader.client().verify(&[key("k")], &mut pace).await.unwrap().pop().unwrap() {
+            assert!(matches!(object.replicas[0].state, ReplicaState::Intact), "{object:?}");
         }
     }
     is_done.store(true, Ordering::Relaxed);
