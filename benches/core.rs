@@ -8,8 +8,8 @@ use divan::counter::ItemsCount;
 use mcctl::engine::alloc::{Allocator, OffsetAllocator};
 use mcctl::engine::base::{ClientId, Mono, SegmentId};
 use mcctl::engine::master::{
-    DATA_FORMAT, DirectAccess, Effects, MasterCall, MasterState, PutOptions, PutSpec, RecordBuffer, SnapshotStep,
-    StandbyState, StorePolicy,
+    Caller, ConnectionId, DATA_FORMAT, DirectAccess, Effects, MasterCall, MasterState, PutOptions, PutSpec,
+    RecordBuffer, SnapshotStep, StandbyState, StorePolicy,
 };
 use mcctl::engine::wire::method::dispatch;
 use mcctl::engine::wire::pack::{PayloadWriter, encode};
@@ -146,6 +146,7 @@ fn measure_put_and_remove(bencher: Bencher, mut pool: SegmentPool, keys: u64) {
         let name = key(keys + i);
         pool.now.0 += 1_000;
         let options = PutOptions::new(&config, 1, pool.state.policy());
+        let by = Caller { client: ME, connection: ConnectionId::default() };
         let spec = PutSpec::new(name.as_bytes(), MIB, options.as_ref(), 0).expect("plain");
         let mut close = |state: &mut MasterState| {
             let sequence = state.close_change(|change| {
@@ -157,9 +158,9 @@ fn measure_put_and_remove(bencher: Bencher, mut pool: SegmentPool, keys: u64) {
                 state.durable(sequence);
             }
         };
-        pool.state.put_start(pool.now, ME, &spec).expect("room");
+        pool.state.put_start(pool.now, by, &spec).expect("room");
         close(&mut pool.state);
-        pool.state.put_end(pool.now, ME, name.as_bytes(), None, ReplicaType::ALL).expect("ends");
+        pool.state.put_end(pool.now, by, name.as_bytes(), None, ReplicaType::ALL).expect("ends");
         close(&mut pool.state);
         pool.state.remove(pool.now, name.as_bytes(), false).expect("not read");
         close(&mut pool.state);

@@ -389,8 +389,7 @@ impl Pair {
                 let cleared =
                     self.call().batch_replica_clear(vec![keys.as_str().into()], ClientId(client, 0), "".into());
                 let now = self.model.now;
-                let may =
-                    self.model.objects.get(&key).is_some_and(|o| o.owner == client && !o.processing && o.lease <= now);
+                let may = self.model.objects.get(&key).is_some_and(|o| !o.processing && o.lease <= now);
                 assert_eq!(cleared.map(|keys| keys.len()), Ok(usize::from(may)));
                 if may {
                     self.model.objects.remove(&key);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::client::CLIENTS_MAX;
 use crate::engine::master::config::StorePolicy;
+use crate::engine::master::digest::unkept_digest;
 use crate::engine::master::eviction::index::EvictionIndex;
 use crate::engine::master::mount::check_segment;
 use crate::engine::master::object::{OBJECTS_MAX, ReplicaRecord};
@@ -82,6 +83,8 @@ pub struct StandbyState {
     pub(super) state: MasterState,
     /// The clients that the last payload registered.
     registered: Vec<ClientId>,
+    /// What the digest of a snapshot of an earlier release contains that is not kept ([`unkept_digest`]).
+    unkept: u64,
     /// Counts the steps of [`activate`](Self::activate).
     pub(super) progress: Arc<AtomicU64>,
 }
@@ -89,7 +92,7 @@ pub struct StandbyState {
 impl StandbyState {
     /// Creates the state of an empty store.
     pub fn new(policy: StorePolicy) -> StandbyState {
-        StandbyState { state: MasterState::new(policy), registered: Vec::new(), progress: Arc::default() }
+        StandbyState { state: MasterState::new(policy), registered: Vec::new(), unkept: 0, progress: Arc::default() }
     }
 
     /// Applies the records of a payload or of a snapshot's chunk, which was written `age` before `now`. Returns their number.
@@ -114,6 +117,12 @@ impl StandbyState {
     /// The digest of the state ([`MasterState::digest`]).
     pub fn digest(&self) -> u64 {
         self.state.digest()
+    }
+
+    /// The digest that the applied snapshot must have, if nothing else was applied. A snapshot of an earlier release has the digest of
+    /// what was read from it, also of what is not kept.
+    pub fn snapshot_digest(&self) -> u64 {
+        self.digest().wrapping_add(self.unkept)
     }
 
     /// The store's policy.
@@ -174,7 +183,7 @@ impl StandbyState {
         state.condemned.clear();
         (state.sweep_left, state.sweep_at) = (0, 0);
         state.confirm_until = None;
-        StandbyState { state, registered: Vec::new(), progress: Arc::default() }
+        StandbyState { state, registered: Vec::new(), unkept: 0, progress: Arc::default() }
     }
 
     /// Counts the steps of [`activate`](Self::activate) in `progress`, so that another thread sees that it goes on.
@@ -252,11 +261,12 @@ impl StandbyState {
             }
             MasterRecord::ObjectSaved { ref content, writing, checksum, lease_ms } => {
                 self.check_new_object(content)?;
-                self.state.insert_object(content, &StandbyRole(clock));
-                let object = &mut self.state.objects[content.slot];
-                object.set_checksum(checksum);
-                object.eviction.set_applied(writing, clock.used(lease_ms));
+                self.unkept = self.unkept.wrapping_add(unkept_digest(content, writing, checksum));
+                self.state.insert_object(content, writing, &StandbyRole(clock));
+                let entry = &mut self.state.objects[content.slot].eviction;
+                entry.set_applied(writing, clock.used(lease_ms));
                 if !writing {
+                    entry.set_checksum(checksum);
                     self.state.count(content.slot);
                 }
             }

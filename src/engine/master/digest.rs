@@ -8,7 +8,7 @@ use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::discard::DiscardedReplica;
 use crate::engine::master::eviction::index::PendingPin;
 use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::record::{ObjectContent, SegmentContent};
+use crate::engine::master::record::{NO_WRITER, ObjectContent, SegmentContent};
 use crate::engine::master::segment::MountedSegment;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
@@ -68,6 +68,18 @@ pub(super) fn object_digest(content: &ObjectContent<'_>, writing: bool, checksum
     let hash = ElementHash::new(1).number(slot.0.into()).bytes(key).client(client).number(size).number(flags);
     let hash = hash.number(checksum.unwrap_or(0)).bytes(group.unwrap_or(&[])).number(kind).number(ttl_ms);
     replicas.iter().fold(hash, |hash, replica| hash.replica(&replica)).finish()
+}
+
+/// By how much the hash of an object in a snapshot is greater than that of the object in the state. Earlier releases kept the writers of
+/// complete objects, and the checksums of objects that are written again. For other objects, the result is 0.
+pub(super) fn unkept_digest(saved: &ObjectContent<'_>, writing: bool, checksum: Option<u64>) -> u64 {
+    let client = if writing { saved.client } else { NO_WRITER };
+    let kept_checksum = checksum.filter(|_| !writing);
+    if (client, kept_checksum) == (saved.client, checksum) {
+        return 0;
+    }
+    let kept = ObjectContent { client, ..*saved };
+    object_digest(saved, writing, checksum).wrapping_sub(object_digest(&kept, writing, kept_checksum))
 }
 
 /// The hash of a mounted segment.

@@ -31,6 +31,14 @@ pub enum StateEffect {
     },
     /// A client expired because it sent no ping within its time to live. The `Unmounted` effects for its segments come first.
     ClientExpired { client: ClientId },
+    /// Ends of writes over other connections than those of their starts, which their client had started again
+    /// ([`restarted_writes`](crate::engine::master::restarted_writes)).
+    SuspiciousEnd {
+        /// The client of the last one.
+        client: ClientId,
+        /// Number of such ends since the start of the process.
+        total: u64,
+    },
     /// An eviction round ended.
     Evicted {
         objects: u64,

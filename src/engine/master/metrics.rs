@@ -188,6 +188,11 @@ pub struct MasterCounters {
     pub exist_hits: u64,
     /// Restored keys that were dropped because no client confirmed their segments. Not in upstream.
     pub unconfirmed_keys: u64,
+    /// Completed writes whose writer sent a checksum, and the others. Not in upstream.
+    pub completed_with_checksum: u64,
+    pub completed_without_checksum: u64,
+    /// Ends of writes that may belong to an earlier start of the same client. Not in upstream.
+    pub suspicious_put_ends: u64,
     /// Sizes of completed objects, in bytes.
     pub value_bytes: FixedHistogram<8>,
     /// How long the state was locked, for each lock acquisition, in nanoseconds. Long times are replaced by the thread's processor time.
@@ -247,6 +252,9 @@ impl Default for MasterCounters {
             put_start_releases: 0,
             exist_hits: 0,
             unconfirmed_keys: 0,
+            completed_with_checksum: 0,
+            completed_without_checksum: 0,
+            suspicious_put_ends: 0,
             value_bytes: FixedHistogram::new(VALUE_BOUNDS),
             state_lock_ns: FixedHistogram::new(LOCK_BOUNDS_NS),
             state_lock_preempted: 0,
@@ -398,6 +406,19 @@ pub fn exposition<'a>(
         "mcctl_master_unconfirmed_keys_total",
         "Restored objects dropped because no client confirmed their memory",
         c.unconfirmed_keys,
+    );
+    out.head(
+        "mcctl_master_completed_writes_total",
+        "Completed writes, by whether the writer sent a checksum",
+        "counter",
+    );
+    for (checksum, writes) in [("present", c.completed_with_checksum), ("absent", c.completed_without_checksum)] {
+        out.labelled("mcctl_master_completed_writes_total", "checksum", checksum, writes);
+    }
+    out.counter(
+        "mcctl_master_suspicious_put_ends_total",
+        "Ends of writes that their client had started again over another connection",
+        c.suspicious_put_ends,
     );
     let hold_max = Duration::from_nanos(c.state_lock_ns.max());
     let help = "Longest time for which the state was locked";

@@ -52,7 +52,7 @@ pub(super) struct ObjectRecord {
     pub size: u64,
     /// Attributes that most objects do not have.
     pub extra: Option<Box<ObjectExtra>>,
-    /// The writer, as a slot of `OwnerTable`.
+    /// The writer while the object is being written, as a slot of `OwnerTable`; otherwise [`OwnerSlot::NONE`].
     pub owner: OwnerSlot,
     /// The part that belongs to the eviction index.
     pub eviction: EvictionEntry,
@@ -63,8 +63,6 @@ pub(super) struct ObjectRecord {
 pub(super) struct ObjectExtra {
     /// All replicas except the first.
     pub replicas: Vec<ReplicaRecord>,
-    /// The checksum that the writer sent.
-    pub checksum: Option<u64>,
     pub soft_pin: SoftPin,
     /// The group, and the neighbors in its member list.
     pub group: Option<GroupMembership>,
@@ -73,7 +71,7 @@ pub(super) struct ObjectExtra {
 impl ObjectExtra {
     /// The attributes of a new object without a group; `None` if it has none.
     pub fn boxed(self) -> Option<Box<ObjectExtra>> {
-        let is_needed = !self.replicas.is_empty() || self.checksum.is_some() || self.soft_pin.is_set();
+        let is_needed = !self.replicas.is_empty() || self.soft_pin.is_set();
         is_needed.then(|| Box::new(self))
     }
 }
@@ -97,7 +95,7 @@ impl ObjectRecord {
             replica: ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 0 },
             size: 0,
             extra: None,
-            owner: OwnerSlot(0),
+            owner: OwnerSlot::NONE,
             eviction: EvictionEntry::free(ObjectSlot::NIL),
         }
     }
@@ -139,14 +137,6 @@ impl ObjectRecord {
     pub fn set_pending_pin(&mut self, pending: PendingPin) {
         if pending != PendingPin::Keep || self.extra.is_some() {
             self.extra_mut().soft_pin.set_pending(pending);
-        }
-    }
-
-    /// Sets the checksum that the writer sent, if it sent one.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: Option<u64>) {
-        if checksum.is_some() || self.extra.is_some() {
-            self.extra_mut().checksum = checksum;
         }
     }
 
@@ -326,7 +316,7 @@ impl ObjectTable {
         object.eviction = EvictionEntry::free(self.spare);
         self.spare = at;
         self.len -= 1;
-        RemovedObject { owner: object.owner, size: object.size, replica: object.replica, extra: object.extra.take() }
+        RemovedObject { size: object.size, replica: object.replica, extra: object.extra.take() }
     }
 
     /// Returns the key of an object.
@@ -391,7 +381,6 @@ pub(super) struct NewObject {
 /// Resources of a removed object that the caller must release.
 #[derive(Debug)]
 pub(super) struct RemovedObject {
-    pub owner: OwnerSlot,
     /// Requested size of each replica in bytes.
     pub size: u64,
     replica: ReplicaRecord,
@@ -420,7 +409,7 @@ mod tests {
         let mut objects = ObjectTable::new(1);
         let made: Vec<Vec<u8>> = (1..300usize).map(|len| vec![(len % 7) as u8; len]).collect();
         let replica = ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 0 };
-        let new = || NewObject { owner: OwnerSlot(0), size: 1, replica, extra: None, hard_pin: false };
+        let new = || NewObject { owner: OwnerSlot::NONE, size: 1, replica, extra: None, hard_pin: false };
         let at: Vec<ObjectSlot> = made.iter().map(|key| objects.insert(objects.hash(key), new())).collect();
         for (key, at) in made.iter().zip(&at) {
             assert_eq!((objects.find(objects.hash(key)), objects.key(*at)), (Some(*at), &key[..]));

@@ -9,7 +9,7 @@ use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::eviction::index::{PendingPin, SoftPin};
 use crate::engine::master::object::{NewObject, ObjectExtra, RemovedObject, ReplicaRecord};
 use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList};
-use crate::engine::master::slots::ObjectSlot;
+use crate::engine::master::slots::{ObjectSlot, OwnerSlot};
 use crate::engine::master::state::MasterState;
 
 /// What differs between the roles when a record is applied.
@@ -41,7 +41,7 @@ impl MasterState {
     pub(super) fn apply_record<R: RecordRole>(&mut self, record: &MasterRecord<'_>, role: &R) {
         match *record {
             MasterRecord::ObjectStarted(ref content) => {
-                self.insert_object(content, role);
+                self.insert_object(content, true, role);
                 role.begin_write(self, content.slot);
             }
             MasterRecord::ObjectRewritten { slot, client, pending } => self.rewrite_object(slot, client, pending, role),
@@ -82,9 +82,10 @@ impl MasterState {
         }
     }
 
-    /// Inserts a new object, which is neither complete nor being written yet.
+    /// Inserts a new object, which is neither complete nor being written yet. `is_writing`: it will be written. Otherwise, its writer is
+    /// not kept.
     #[inline(always)]
-    pub(super) fn insert_object<R: RecordRole>(&mut self, content: &ObjectContent<'_>, role: &R) {
+    pub(super) fn insert_object<R: RecordRole>(&mut self, content: &ObjectContent<'_>, is_writing: bool, role: &R) {
         let replica = content.replicas.first();
         let replicas = content.replicas.rest_to_vec();
         self.segments.count_replica(&replica, content.size);
@@ -94,7 +95,7 @@ impl MasterState {
         let soft_pin = SoftPin::new(content.pin_ms.map(|ms| role.pin_end(ms)), content.pending);
         let extra = ObjectExtra { replicas, soft_pin, ..ObjectExtra::default() };
         let new = NewObject {
-            owner: self.owners.acquire(content.client),
+            owner: if is_writing { self.owners.acquire(content.client) } else { OwnerSlot::NONE },
             size: content.size,
             replica,
             extra: extra.boxed(),
@@ -111,11 +112,9 @@ impl MasterState {
     fn rewrite_object<R: RecordRole>(&mut self, at: ObjectSlot, client: ClientId, pending: PendingPin, role: &R) {
         self.preserve(at);
         self.uncount(at);
-        let owner = self.owners.acquire(client);
         let object = &mut self.objects[at];
-        let before = std::mem::replace(&mut object.owner, owner);
+        object.owner = self.owners.acquire(client);
         object.set_pending_pin(pending);
-        self.owners.release(before);
         role.begin_rewrite(self, at);
     }
 
@@ -123,11 +122,14 @@ impl MasterState {
     fn complete_object<R: RecordRole>(&mut self, at: ObjectSlot, checksum: Option<u64>, role: &R) {
         self.preserve(at);
         let object = &mut self.objects[at];
-        object.set_checksum(checksum);
+        let owner = std::mem::replace(&mut object.owner, OwnerSlot::NONE);
+        self.ended.add(at, object.replica.id, self.owners.id(owner));
+        self.owners.release(owner);
         if let Some(extra) = object.extra.as_mut() {
             extra.soft_pin.apply_pending(|ttl_ms| role.pin_end(ttl_ms));
         }
         role.end_write(self, at);
+        self.objects[at].eviction.set_checksum(checksum);
         self.count(at);
     }
 
@@ -135,12 +137,13 @@ impl MasterState {
     #[inline(always)]
     fn remove_object<R: RecordRole>(&mut self, at: ObjectSlot, role: &R) -> RemovedObject {
         self.preserve(at);
-        if !self.objects[at].eviction.is_writing() {
+        if self.objects[at].eviction.is_writing() {
+            self.owners.release(self.objects[at].owner);
+        } else {
             self.uncount(at);
         }
         role.unlist(self, at);
         let removed = self.objects.remove(at);
-        self.owners.release(removed.owner);
         if let Some(membership) = removed.extra.as_ref().and_then(|extra| extra.group) {
             self.groups.remove_member(&mut self.objects, membership);
         }
@@ -160,6 +163,7 @@ impl MasterState {
         for lost in before.iter().filter(|replica| **replica != first && !rest.contains(replica)) {
             self.release_replica(lost, size, role);
         }
+        self.ended.replace_replica(at, before[0].id, first.id);
         self.objects[at].set_replicas(first, rest);
     }
 

@@ -1,6 +1,6 @@
-//! The ids of the objects' writers, each stored once: an object contains a 4-byte slot instead of a 16-byte id.
+//! The ids of the writers of unfinished objects, each stored once: an object contains a 4-byte slot instead of a 16-byte id.
 //!
-//! A writer is not necessarily a registered client: a pure client sends only puts.
+//! A client may use another id for each call that starts writes. The slot of an id is free again when all of them have ended. A writer is not necessarily a registered client: a pure client sends only puts.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use crate::engine::base::ClientId;
 use crate::engine::master::slots::OwnerSlot;
 
-/// Reference-counted writer ids. The count is the writer's number of objects.
+/// Reference-counted writer ids. The count is the number of objects that the writer is writing.
 #[derive(Debug)]
 pub(super) struct OwnerTable {
     by_id: HashMap<ClientId, OwnerSlot, FixedState>,
@@ -50,6 +50,12 @@ impl OwnerTable {
             self.by_id.remove(id);
             self.spare.push(slot);
         }
+    }
+
+    /// Number of writers.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.by_id.len()
     }
 
     /// Returns the writer id in a slot.

@@ -17,6 +17,8 @@ use crate::engine::master::record::buffer::RepeatedCall;
 use crate::engine::master::record::clock::ChangeTimes;
 use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList, remaining_ms};
 use crate::engine::master::refusal::MasterRefusal;
+use crate::engine::master::restarted_writes::Caller;
+use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::TextBuf;
 use crate::engine::wire::types::{ReplicaDescriptor, ReplicaType, ReplicateConfig, SoftPinAction};
@@ -137,34 +139,35 @@ impl MasterState {
     ///
     /// # Errors
     /// `ObjectExists`, `NoSpace`.
-    pub fn put_start(&mut self, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
+    pub fn put_start(&mut self, now: Mono, by: Caller, spec: &PutSpec<'_>) -> PutStartResult {
         self.evict_for_put(now);
+        let mut inherited = InheritedAttributes { group: spec.group, ..InheritedAttributes::default() };
         if let Some(at) = self.find(spec.key) {
-            let entry = &self.objects[at].eviction;
-            let started = entry.put_start();
-            if !entry.is_writing() {
+            let object = &self.objects[at];
+            let Some(started) = object.eviction.write_start() else {
                 // Clients regard the value as stored.
                 self.repeat(RepeatedCall { needs_sync: false });
                 return Err(MasterRefusal::ObjectExists);
-            }
+            };
             if started + self.policy.put_discard_after >= now {
                 return Err(MasterRefusal::ObjectExists);
             }
+            inherited.restarts = self.owners.id(object.owner) == by.client;
             self.counters.put_start_discards += 1;
             self.discard(at, now, started + self.policy.put_release_after);
         }
-        self.create(now, client, spec, InheritedAttributes { group: spec.group, ..InheritedAttributes::default() })
+        self.create(now, by, spec, inherited)
     }
 
     /// Allocates memory for a new or existing object. An existing object of the same size is overwritten in place.
     ///
     /// # Errors
     /// `BadArguments`, `NoSpace`. After `NoSpace`, an existing object of a different size has been removed.
-    pub fn upsert_start(&mut self, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
+    pub fn upsert_start(&mut self, now: Mono, by: Caller, spec: &PutSpec<'_>) -> PutStartResult {
         self.evict_for_put(now);
         let mut inherited = InheritedAttributes { group: spec.group, ..InheritedAttributes::default() };
         let Some(at) = self.find(spec.key) else {
-            return self.create(now, client, spec, inherited);
+            return self.create(now, by, spec, inherited);
         };
         let object = &self.objects[at];
         let group = object.group().map(|group| self.groups.name(group));
@@ -176,9 +179,10 @@ impl MasterState {
         if object.eviction.is_writing() {
             // Unlike a put, an upsert displaces an unfinished write immediately. Upstream keeps the soft pin here, but not the group.
             inherited.pin = pin;
+            inherited.restarts = self.owners.id(object.owner) == by.client;
             self.counters.put_start_discards += 1;
             self.discard(at, now, until);
-            return self.create(now, client, spec, inherited);
+            return self.create(now, by, spec, inherited);
         }
         // A replica that its segment's client has not confirmed cannot be overwritten, so the object is replaced as a whole.
         let is_confirmed = object.replicas().all(|replica| self.segments.is_readable(replica.segment));
@@ -189,27 +193,29 @@ impl MasterState {
             inherited.group = group.as_deref();
             // Readers may still be reading the old bytes, so the memory that contains them is quarantined.
             self.discard(at, now, until);
-            return self.create(now, client, spec, inherited);
+            return self.create(now, by, spec, inherited);
         }
-        let record = MasterRecord::ObjectRewritten { slot: at, client, pending: spec.options.pin };
+        let record = MasterRecord::ObjectRewritten { slot: at, client: by.client, pending: spec.options.pin };
         self.commit(ChangeTimes::At(now), &record);
         Ok(self.describe(at))
     }
 
     /// Completes the object: its bytes have been written, and it becomes readable.
     ///
+    /// The repeated end of a write succeeds, unless its writer is no longer known.
+    ///
     /// # Errors
     /// `NoObject`, `NotTheWriter`, `NoWrite`.
     pub fn put_end(
         &mut self,
         now: Mono,
-        client: ClientId,
+        by: Caller,
         key: &[u8],
         checksum: Option<u64>,
         kind: ReplicaType,
     ) -> Result<(), MasterRefusal> {
         let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
-        if self.owners.id(self.objects[at].owner) != client && !is_planted(HaMistake::WriterNotCompared) {
+        if !self.is_writer(at, by.client) && !is_planted(HaMistake::WriterNotCompared) {
             return Err(MasterRefusal::NotTheWriter);
         }
         let object = &self.objects[at];
@@ -226,8 +232,13 @@ impl MasterState {
             return Ok(());
         }
         let bytes = object.size;
+        self.counters.suspicious_put_ends += u64::from(self.restarted.end(object.replica.id, by));
         self.commit(ChangeTimes::At(now), &MasterRecord::ObjectCompleted { slot: at, checksum });
         self.counters.value_bytes.record(bytes);
+        match checksum {
+            Some(_) => self.counters.completed_with_checksum += 1,
+            None => self.counters.completed_without_checksum += 1,
+        }
         Ok(())
     }
 
@@ -244,17 +255,25 @@ impl MasterState {
         kind: ReplicaType,
     ) -> Result<(), MasterRefusal> {
         let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
-        let object = &self.objects[at];
-        if self.owners.id(object.owner) != client {
+        if !self.is_writer(at, client) {
             return Err(MasterRefusal::NotTheWriter);
         }
-        if !object.eviction.is_writing() {
+        if !self.objects[at].eviction.is_writing() {
             return Err(MasterRefusal::NoWrite);
         }
         if is_memory(kind) {
             self.abandon(at, now);
         }
         Ok(())
+    }
+
+    /// Whether this client writes the object. For a complete object: whether it is known to have written it.
+    fn is_writer(&self, at: ObjectSlot, client: ClientId) -> bool {
+        let object = &self.objects[at];
+        match object.eviction.is_writing() {
+            true => self.owners.id(object.owner) == client,
+            false => self.ended.is_writer(at, object.replica.id, client),
+        }
     }
 
     /// The host of the client's own segments, or an empty name if it has none.
@@ -267,7 +286,7 @@ impl MasterState {
     fn create(
         &mut self,
         now: Mono,
-        client: ClientId,
+        by: Caller,
         spec: &PutSpec<'_>,
         inherited: InheritedAttributes<'_>,
     ) -> PutStartResult {
@@ -276,7 +295,7 @@ impl MasterState {
         scratch.clear();
         if self.objects.len() < OBJECTS_MAX {
             let near =
-                options.near.as_ref().map(|host| if host.is_empty() { self.host_of(client) } else { host.clone() });
+                options.near.as_ref().map(|host| if host.is_empty() { self.host_of(by.client) } else { host.clone() });
             let near = near.as_deref().filter(|host| !host.is_empty());
             let request = PlacementRequest { bytes, replicas: options.replicas, preferred: &options.preferred, near };
             placement::place(self.policy.strategy, &mut self.segments, &mut self.rng, &request, &mut scratch);
@@ -300,7 +319,7 @@ impl MasterState {
         let record = MasterRecord::ObjectStarted(ObjectContent {
             slot,
             key,
-            client,
+            client: by.client,
             size: bytes,
             replicas: ReplicaList::Records { first: &replica, rest: more },
             hard_pin: options.hard_pin || inherited.hard_pin,
@@ -309,17 +328,22 @@ impl MasterState {
             pending: options.pin,
         });
         self.commit(times, &record);
+        if inherited.restarts {
+            self.restarted.add(replica.id, by.connection);
+        }
         self.scratch = scratch;
         Ok(self.describe(slot))
     }
 }
 
-/// Attributes that a new object inherits from the object it replaces.
+/// What a new object inherits from the object it replaces.
 #[derive(Clone, Copy, Debug, Default)]
 struct InheritedAttributes<'a> {
     group: Option<&'a [u8]>,
     pin: Option<Mono>,
     hard_pin: bool,
+    /// It replaces an unfinished write of the same client.
+    restarts: bool,
 }
 
 /// Returns true if this replica type includes memory replicas.

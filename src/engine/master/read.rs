@@ -38,7 +38,7 @@ impl MasterState {
         self.counters.mem_hits += 1;
         self.counters.mem_hit_bytes += object.size;
         self.counters.valid_gets += 1;
-        let object_checksum = object.extra.as_ref().and_then(|extra| extra.checksum);
+        let object_checksum = object.eviction.checksum();
         self.grant_lease(at, now);
         let lease_ttl_ms = u64::try_from(self.policy.lease_ttl.as_millis()).unwrap_or(u64::MAX);
         Ok(GetReplicaListResponse { replicas: self.describe(at), lease_ttl_ms, object_checksum })

@@ -1,6 +1,6 @@
 //! Removal on request. A lease blocks a removal unless `force` is set; a write in progress always blocks it.
 
-use crate::engine::base::{ClientId, Mono};
+use crate::engine::base::Mono;
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
@@ -85,11 +85,12 @@ impl MasterState {
     }
 
     /// Removes the object's replicas on segments with this name, or the whole object if the name is empty. Returns false and changes
-    /// nothing if the object is missing, owned by another client, leased, being written, or not on such a segment.
-    pub fn clear_replicas(&mut self, now: Mono, key: &[u8], client: ClientId, segment_name: &[u8]) -> bool {
+    /// nothing if the object is missing, leased, being written, or not on such a segment. Upstream also compares the object's writer, which is
+    /// not known here: any client may remove any object.
+    pub fn clear_replicas(&mut self, now: Mono, key: &[u8], segment_name: &[u8]) -> bool {
         let Some(at) = self.find(key) else { return false };
         let object = &self.objects[at];
-        if self.owners.id(object.owner) != client || object.eviction.is_writing() || now < self.lease_until(at) {
+        if object.eviction.is_writing() || now < self.lease_until(at) {
             return false;
         }
         if segment_name.is_empty() {

@@ -46,6 +46,11 @@ slot! {
 }
 vector_slot!(SegmentSlot, OwnerSlot, GroupSlot);
 
+impl OwnerSlot {
+    /// The owner of an object that is not being written.
+    pub const NONE: OwnerSlot = OwnerSlot(u32::MAX);
+}
+
 impl ObjectSlot {
     /// Represents "none" in links between records.
     pub const NIL: ObjectSlot = ObjectSlot(u32::MAX);

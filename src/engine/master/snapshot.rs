@@ -7,7 +7,7 @@
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::digest::{discard_digest, object_digest};
 use crate::engine::master::record::{
-    DataFormat, MasterRecord, ObjectContent, ReplicaList, SegmentContent, remaining_ms,
+    DataFormat, MasterRecord, NO_WRITER, ObjectContent, ReplicaList, SegmentContent, remaining_ms,
 };
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::snapshot_walk::SnapshotWalk;
@@ -140,7 +140,7 @@ impl MasterState {
         let content = ObjectContent {
             slot: at,
             key: self.objects.key(at),
-            client: self.owners.id(object.owner),
+            client: if object.eviction.is_writing() { self.owners.id(object.owner) } else { NO_WRITER },
             size: object.size,
             replicas: ReplicaList::Records { first: &object.replica, rest: object.more_replicas() },
             hard_pin: object.eviction.hard_pin(),
@@ -153,7 +153,7 @@ impl MasterState {
         ObjectImage {
             content,
             writing: object.eviction.is_writing(),
-            checksum: object.extra.as_ref().and_then(|extra| extra.checksum),
+            checksum: object.eviction.checksum(),
             lease_ms: ms(lease.since(from)) - ms(from.since(lease)),
         }
     }

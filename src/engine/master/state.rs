@@ -31,6 +31,7 @@ use crate::engine::ha::planted::{HaMistake, is_planted};
 use crate::engine::master::client::ClientTable;
 use crate::engine::master::config::StorePolicy;
 use crate::engine::master::discard::Discards;
+use crate::engine::master::ended_writes::EndedWrites;
 use crate::engine::master::eviction::index::EvictionIndex;
 use crate::engine::master::eviction::round::EvictionProgress;
 use crate::engine::master::freed::FreedRanges;
@@ -41,6 +42,7 @@ use crate::engine::master::owner::OwnerTable;
 use crate::engine::master::record::buffer::RecordBuffer;
 use crate::engine::master::record::clock::ChangeTimes;
 use crate::engine::master::record::{MasterRecord, ReplicaList, remaining_ms};
+use crate::engine::master::restarted_writes::RestartedWrites;
 use crate::engine::master::segment::SegmentTable;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::snapshot_walk::SnapshotWalk;
@@ -53,6 +55,8 @@ pub struct MasterState {
     pub(super) objects: ObjectTable,
     pub(super) order: EvictionIndex,
     pub(super) owners: OwnerTable,
+    pub(super) ended: EndedWrites,
+    pub(super) restarted: RestartedWrites,
     pub(super) groups: GroupTable,
     pub(super) segments: SegmentTable,
     pub(super) clients: ClientTable,
@@ -101,6 +105,8 @@ impl MasterState {
             objects: ObjectTable::new(seed),
             order: EvictionIndex::new(policy.eviction_policy),
             owners: OwnerTable::new(seed),
+            ended: EndedWrites::default(),
+            restarted: RestartedWrites::default(),
             groups: GroupTable::new(seed),
             segments: SegmentTable::new(seed),
             clients: ClientTable::new(seed),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
-use crate::engine::master::effect::{Effects, UnmountReason};
+use crate::engine::master::effect::{Effects, StateEffect, UnmountReason};
 use crate::engine::master::record::MasterRecord;
 use crate::engine::master::record::clock::ChangeTimes;
 use crate::engine::master::slots::ObjectSlot;
@@ -82,6 +82,9 @@ impl MasterState {
         // could not start until the pause is over.
         more |= self.sweep_slice();
         more |= self.evict_slice(now, released, out);
+        if let Some(client) = self.restarted.take_report(now) {
+            out.list.push(StateEffect::SuspiciousEnd { client, total: self.counters.suspicious_put_ends });
+        }
         more
     }
 
@@ -107,7 +110,8 @@ impl MasterState {
             Timer::AbandonedWrite => self
                 .order
                 .first_writing()
-                .map(|at| self.objects[at].eviction.put_start() + self.policy.put_release_after),
+                .and_then(|at| self.objects[at].eviction.write_start())
+                .map(|start| start + self.policy.put_release_after),
             Timer::SoftPinEnd => self.order.first_pin_end(),
             Timer::Eviction => self.eviction_due(),
             Timer::Sweep => self.is_work_left().then_some(Mono::ZERO),
@@ -174,12 +178,12 @@ impl MasterState {
             if let Some(replica_id) = self.discards.first_due(now) {
                 self.commit(ChangeTimes::Untimed, &MasterRecord::DiscardReleased { replica_id });
             } else {
-                match self.order.first_writing() {
-                    Some(at) if self.objects[at].eviction.put_start() + self.policy.put_release_after <= now => {
-                        self.abandon(at, now)
-                    }
-                    _ => break,
+                let Some(at) = self.order.first_writing() else { break };
+                let start = self.objects[at].eviction.write_start();
+                if start.is_none_or(|start| now < start + self.policy.put_release_after) {
+                    break;
                 }
+                self.abandon(at, now);
             }
             released += 1;
         }

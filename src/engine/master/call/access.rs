@@ -5,12 +5,17 @@
 
 use crate::engine::base::Mono;
 use crate::engine::master::effect::Effects;
+use crate::engine::master::restarted_writes::ConnectionId;
 use crate::engine::master::state::MasterState;
 
 /// Access to the state and the current time.
 pub trait StateAccess {
     /// Runs `work` with the state locked.
     fn with_state<R>(&mut self, work: impl FnOnce(&mut MasterState, Mono, &mut Effects) -> R) -> R;
+    /// The connection over which the call came.
+    fn connection(&self) -> ConnectionId {
+        ConnectionId::default()
+    }
     /// Lets waiting callers proceed. For use between two lock acquisitions within one call.
     fn yield_to_waiters(&mut self) {}
 }

@@ -214,13 +214,13 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
     fn batch_replica_clear<'a>(
         &mut self,
         keys: Vec<Text<'a>>,
-        client_id: ClientId,
+        _client_id: ClientId,
         segment_name: Text<'a>,
     ) -> Expected<Vec<TextBuf>> {
         let mut cleared = Vec::new();
         // Skipping a key is not a failure of the call, but upstream counts it as one.
         self.batch(&keys, Some(|c| &mut c.batch_replica_clear), |state, now, key, _| {
-            if state.clear_replicas(now, key.0, client_id, segment_name.0) {
+            if state.clear_replicas(now, key.0, segment_name.0) {
                 cleared.push(key.to_buf());
                 Ok(())
             } else {

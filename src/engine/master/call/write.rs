@@ -9,6 +9,7 @@ use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::call::{BatchCounter, MasterCall};
 use crate::engine::master::put::{PutOptions, PutSpec, PutStartResult};
 use crate::engine::master::refusal::MasterRefusal;
+use crate::engine::master::restarted_writes::Caller;
 use crate::engine::master::state::MasterState;
 use crate::engine::wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig};
 use crate::engine::wire::{Expected, Text};
@@ -23,10 +24,10 @@ pub(super) enum WriteFamily {
 }
 
 impl WriteFamily {
-    fn start(self, state: &mut MasterState, now: Mono, client: ClientId, spec: &PutSpec<'_>) -> PutStartResult {
+    fn start(self, state: &mut MasterState, now: Mono, by: Caller, spec: &PutSpec<'_>) -> PutStartResult {
         match self {
-            WriteFamily::Put => state.put_start(now, client, spec),
-            WriteFamily::Upsert => state.upsert_start(now, client, spec),
+            WriteFamily::Put => state.put_start(now, by, spec),
+            WriteFamily::Upsert => state.upsert_start(now, by, spec),
         }
     }
 
@@ -40,6 +41,10 @@ impl WriteFamily {
 }
 
 impl<A: StateAccess> MasterCall<A> {
+    fn caller(&self, client: ClientId) -> Caller {
+        Caller { client, connection: self.0.connection() }
+    }
+
     /// Starts one write. Both families are counted as puts.
     pub(super) fn start(
         &mut self,
@@ -49,21 +54,23 @@ impl<A: StateAccess> MasterCall<A> {
         length: u64,
         config: &ReplicateConfig,
     ) -> Expected<Vec<ReplicaDescriptor>> {
+        let by = self.caller(client);
         self.counted(
             |counters| &mut counters.put_start,
             |state, now, _| {
                 let options = PutOptions::new(config, 1, state.policy());
                 let spec = PutSpec::new(key.0, length, options.as_ref(), 0)?;
-                family.start(state, now, client, &spec)
+                family.start(state, now, by, &spec)
             },
         )
     }
 
     /// Ends one write. The same for both families.
     pub(super) fn end(&mut self, client: ClientId, object: &ObjectMeta<'_>, kind: ReplicaType) -> Expected<()> {
+        let by = self.caller(client);
         self.counted(
             |counters| &mut counters.put_end,
-            |state, now, _| state.put_end(now, client, object.key.0, object.object_checksum, kind),
+            |state, now, _| state.put_end(now, by, object.key.0, object.object_checksum, kind),
         )
     }
 
@@ -87,10 +94,11 @@ impl<A: StateAccess> MasterCall<A> {
         if keys.len() != lengths.len() || keys.len() != groups {
             return self.batch(keys, counter, |_, _, _, _| Err(MasterRefusal::BadArguments));
         }
+        let by = self.caller(client);
         let mut options = self.0.with_state(|state, _, _| PutOptions::new(config, keys.len(), state.policy()));
         self.batch(keys, counter, |state, now, key, nth| {
             let spec = PutSpec::new(key.0, lengths[nth], options.as_ref(), nth)?;
-            let replicas = family.start(state, now, client, &spec)?;
+            let replicas = family.start(state, now, by, &spec)?;
             if nth == 0
                 && config.prefer_alloc_in_same_node
                 && let Ok(options) = &mut options
@@ -113,8 +121,9 @@ impl<A: StateAccess> MasterCall<A> {
         kind: ReplicaType,
     ) -> Vec<Expected<()>> {
         let counter = family.counter(|counters| &mut counters.batch_put_end);
+        let by = self.caller(client);
         self.batch(objects, counter, |state, now, object, _| {
-            state.put_end(now, client, object.key.0, object.object_checksum, kind)
+            state.put_end(now, by, object.key.0, object.object_checksum, kind)
         })
     }
 

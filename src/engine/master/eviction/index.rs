@@ -3,7 +3,7 @@
 //! Unfinished writes are ordered by their start, soft-pinned objects by lease end. An [`EvictionPolicy`] orders the evictable objects.
 //! Hard-pinned objects are in no order.
 //!
-//! The index depends on an object's lease, pins and start of its write. These are private to this file
+//! The index depends on an object's lease, pins and the start of its write. These are private to this file
 //! ([`EvictionEntry`], [`SoftPin`]) and change only in functions of [`EvictionIndex`], which move the object at the
 //! same time. The exception is the soft pin of an object that is being written: the order of unfinished writes does not
 //! depend on it.
@@ -22,8 +22,8 @@ use crate::engine::master::slots::ObjectSlot;
 pub(in crate::engine::master) struct EvictionEntry {
     /// The object cannot be removed or evicted before this time.
     lease_until: Mono,
-    /// When the last write started.
-    put_start: Mono,
+    /// While a write is in progress: when it started. Otherwise the checksum of the value, if `has_checksum`.
+    start_or_checksum: u64,
     /// Neighbors in the list that contains the object. A free slot uses `next` for the next free slot.
     pub(super) prev: ObjectSlot,
     pub(super) next: ObjectSlot,
@@ -31,6 +31,8 @@ pub(in crate::engine::master) struct EvictionEntry {
     /// For the policy's own use while it contains the object.
     pub(super) tag: u8,
     hard_pin: bool,
+    /// Never set while a write is in progress.
+    has_checksum: bool,
 }
 
 /// What an object is to the index.
@@ -53,12 +55,13 @@ impl EvictionEntry {
     pub fn new(hard_pin: bool) -> EvictionEntry {
         EvictionEntry {
             lease_until: Mono::ZERO,
-            put_start: Mono::ZERO,
+            start_or_checksum: 0,
             prev: ObjectSlot::NIL,
             next: ObjectSlot::NIL,
             state: EvictionState::None,
             tag: 0,
             hard_pin,
+            has_checksum: false,
         }
     }
 
@@ -72,6 +75,9 @@ impl EvictionEntry {
     pub fn set_applied(&mut self, writing: bool, used: Mono) {
         self.state = if writing { EvictionState::Writing } else { EvictionState::None };
         self.lease_until = used;
+        if writing {
+            self.set_write_start(Mono::ZERO);
+        }
     }
 
     /// The end of the object's own lease. Its group may have a longer one.
@@ -80,9 +86,27 @@ impl EvictionEntry {
         self.lease_until
     }
 
-    /// When the last write started.
-    pub fn put_start(&self) -> Mono {
-        self.put_start
+    /// When the write in progress started. `None`: no write is in progress.
+    #[inline]
+    pub fn write_start(&self) -> Option<Mono> {
+        self.is_writing().then_some(Mono(self.start_or_checksum))
+    }
+
+    fn set_write_start(&mut self, start: Mono) {
+        (self.start_or_checksum, self.has_checksum) = (start.0, false);
+    }
+
+    /// The checksum that the writer sent. `None` while a write is in progress.
+    #[inline]
+    pub fn checksum(&self) -> Option<u64> {
+        self.has_checksum.then_some(self.start_or_checksum)
+    }
+
+    /// Sets the checksum of an object whose write has ended.
+    #[inline]
+    pub fn set_checksum(&mut self, checksum: Option<u64>) {
+        debug_assert!(!self.is_writing(), "the start of the write is in the same memory");
+        (self.start_or_checksum, self.has_checksum) = (checksum.unwrap_or(0), checksum.is_some());
     }
 
     /// Returns true if a write is in progress. The object is then neither readable nor evictable.
@@ -200,7 +224,7 @@ impl EvictionIndex {
     pub fn begin_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         self.remove(objects, at);
         let entry = &mut objects[at].eviction;
-        entry.put_start = now;
+        entry.set_write_start(now);
         entry.state = EvictionState::Writing;
         self.writing.append(objects, at);
     }

@@ -148,12 +148,15 @@ impl<'a> SegmentContent<'a> {
     }
 }
 
+/// Stands for the writer of a complete object in a snapshot. The snapshots of earlier releases contain its id.
+pub(super) const NO_WRITER: ClientId = ClientId(0, 0);
+
 /// What a new object consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ObjectContent<'a> {
     pub slot: ObjectSlot,
     pub key: &'a [u8],
-    /// The client that writes the value.
+    /// The client that writes the value. [`NO_WRITER`] for a complete object.
     pub client: ClientId,
     /// Requested size in bytes.
     pub size: u64,

@@ -201,7 +201,7 @@ fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<(R
             }
             RecoveredItem::SnapshotEnd(summary) => {
                 let found = standby.objects();
-                if (found, standby.digest()) != (summary.items, summary.digest) {
+                if (found, standby.snapshot_digest()) != (summary.items, summary.digest) {
                     let file = snapshot_file.clone();
                     return Err(MasterDataError::Digest { file, expected: summary.items, found });
                 }

@@ -48,6 +48,12 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
         StateEffect::ClientExpired { client } => {
             tracing::warn!(%client, "client expired: no ping within its time to live")
         }
+        StateEffect::SuspiciousEnd { client, total } => tracing::warn!(
+            %client,
+            total,
+            "a client started a key again and ended the write over another connection: if the end belongs to the earlier start, the \
+             object may have wrong bytes"
+        ),
         StateEffect::Evicted { objects, bytes } => tracing::info!(objects, bytes, "evicted"),
     }
 }

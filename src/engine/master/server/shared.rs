@@ -19,6 +19,7 @@ use crate::engine::master::call::MasterCall;
 use crate::engine::master::call::access::StateAccess;
 use crate::engine::master::effect::{Effects, StateEffect};
 use crate::engine::master::metrics::MasterCounters;
+use crate::engine::master::restarted_writes::ConnectionId;
 use crate::engine::master::server::effect_log::log_effect;
 use crate::engine::master::server::ha::{HaDisk, HaHub, NOT_SERVING};
 use crate::engine::master::server::log::MasterLog;
@@ -280,6 +281,10 @@ impl<E: Env> StateAccess for LockedAccess<'_, E> {
             self.shared.with_receipt(self.peer, |guarded, now, effects| work(&mut guarded.state, now, effects));
         self.receipt.merge(receipt);
         result
+    }
+
+    fn connection(&self) -> ConnectionId {
+        ConnectionId::of(self.peer)
     }
 
     fn yield_to_waiters(&mut self) {

@@ -11,6 +11,7 @@ mod restore;
 mod roles;
 mod segment;
 mod snapshot;
+mod writer;
 
 use std::time::Duration;
 

@@ -21,6 +21,6 @@ pub(in crate::engine::master::server::ha) fn check_snapshot(
     stream: u64,
     last: u64,
 ) -> CheckedSnapshot {
-    let is_intact = snapshot.objects() == end.objects && snapshot.digest() == end.digest;
+    let is_intact = snapshot.objects() == end.objects && snapshot.snapshot_digest() == end.digest;
     CheckedSnapshot { stream, last, objects: end.objects, snapshot: is_intact.then_some(snapshot) }
 }
