@@ -35,6 +35,8 @@ pub enum HaMistake {
     QuarantineSkipped,
     /// A client completes the write of another one.
     WriterNotCompared,
+    /// A client uses one ID for all its writes.
+    WriterIdReused,
 }
 
 #[cfg(test)]

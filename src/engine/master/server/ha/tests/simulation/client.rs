@@ -1,9 +1,11 @@
 //! A simulated client: its process has a segment, and writes, reads and removes keys, one call at a time.
 
+use std::sync::Arc;
+
 use super::event::Event;
 use super::memory::{StoredValue, segment_of};
 use super::model::KeyState;
-use super::operation::{Operation, Reply, Request, WriteStart};
+use super::operation::{Operation, Reply, Request, WriteEnd, WriteStart};
 use super::report::Violation;
 use super::world::{World, message_delay};
 use crate::engine::base::rng::Rng;
@@ -30,6 +32,8 @@ pub struct Client {
     pub stopped_until: u64,
     /// A write in progress.
     pub write: Option<Write>,
+    /// A write whose addresses were lost with the response to its start. It is revoked.
+    pub lost_start: Option<WriteEnd>,
     /// Delays of its messages.
     rng: Rng,
 }
@@ -39,25 +43,26 @@ pub struct SentRequest {
     pub operation: Operation,
     pub at: u64,
     /// If it may change a key: the state of that key before.
-    before: Option<KeyState>,
+    pub before: Option<KeyState>,
 }
 
 /// A write that has its memory.
 pub struct Write {
-    pub key: String,
+    pub end: WriteEnd,
     number: u32,
     /// The addresses of its replicas, and those in memory that is not lost.
     pub at: Vec<u64>,
-    kept: Vec<u64>,
-    is_upsert: bool,
+    pub kept: Vec<u64>,
     /// The client does not send the end after this time.
     until: u64,
     /// Some of its memory could not be written.
     is_failed: bool,
     /// Its bytes have arrived, or could not be written.
     is_written: bool,
-    /// How often the end of the write was sent. Its outcome is not known yet.
-    ends_sent: u32,
+    /// The end of the write was sent. Its outcome is not known yet.
+    pub is_end_sent: bool,
+    /// How often the response to the end was lost.
+    pub ends_lost: u32,
 }
 
 /// A client that sends no pings for longer may expire.
@@ -72,6 +77,8 @@ const WRITE_LIMIT: u64 = 4_000_000;
 const END_LIMIT: u64 = 8_000_000;
 /// A message in the network, or in the buffers of a host that was stopped, arrives this much later at most.
 const LATE: usize = 20_000_000;
+/// How often a client sends the end of a write whose response is lost.
+const ENDS_SENT_MAX: u32 = 2;
 
 impl Client {
     /// The `nth` client, before its first call.
@@ -89,6 +96,7 @@ impl Client {
             last_answered: 0,
             stopped_until: 0,
             write: None,
+            lost_start: None,
             rng,
         }
     }
@@ -131,26 +139,21 @@ impl World {
             client.last_ping = now;
             return Some(Operation::Ping);
         }
-        if let Some(write) = &mut client.write {
-            let (key, is_upsert) = (write.key.clone(), write.is_upsert);
-            if now <= write.until && !write.is_failed {
-                write.ends_sent += 1;
-                return Some(Operation::End { key, is_upsert });
+        if let Some(write) = &client.write {
+            let end = write.end.clone();
+            if now <= write.until && !write.is_failed && write.ends_lost < ENDS_SENT_MAX {
+                return Some(Operation::End(end));
             }
-            let is_end_unknown = write.ends_sent > 0;
+            let is_end_unknown = write.is_end_sent;
             client.write = None;
             if is_end_unknown {
-                self.model.end_change(&key, KeyState::Unknown);
-                self.model.retire(&key);
+                self.model.end_change(&end.key, KeyState::Unknown);
                 return None;
             }
-            return Some(Operation::Revoke { key, is_upsert });
+            return Some(Operation::Revoke(end));
         }
-        // The objects of former names take space. One that has a lease cannot be removed yet.
-        if self.rng.below(4) == 0
-            && let Some(key) = self.model.former_key(&mut self.rng)
-        {
-            return Some(Operation::Remove(key));
+        if let Some(lost) = client.lost_start.take() {
+            return Some(Operation::Revoke(lost));
         }
         Some(match self.rng.below(400) {
             0 => Operation::Unmount,
@@ -158,7 +161,8 @@ impl World {
                 let (key, is_pinned) = self.model.key_to_write(nth, &mut self.rng);
                 let is_upsert = self.rng.below(4) == 0;
                 let replicas = if self.rng.below(5) == 0 { 2 } else { 1 };
-                Operation::Start(WriteStart { key, is_upsert, is_pinned, replicas })
+                self.last_number += 1;
+                Operation::Start(WriteStart { key, is_upsert, is_pinned, replicas, writer: self.last_number })
             }
             180..290 => Operation::Read(self.model.some_key(&mut self.rng)),
             290..330 => Operation::Exist(self.model.some_key(&mut self.rng)),
@@ -167,12 +171,19 @@ impl World {
     }
 
     fn send(&mut self, nth: usize, operation: Operation) {
+        let token = Arc::new(());
         let before = match &operation {
-            // A write whose end is sent again is on its way already.
-            Operation::End { .. } if self.clients[nth].write.as_ref().is_some_and(|it| it.ends_sent > 1) => None,
-            Operation::End { key, .. }
-            | Operation::Remove(key)
-            | Operation::Start(WriteStart { key, is_upsert: true, .. }) => Some(self.model.begin_change(key)),
+            Operation::End(end) => {
+                let write = self.clients[nth].write.as_mut();
+                // A write whose end is sent again is on its way already.
+                let is_first = write.is_some_and(|write| !std::mem::replace(&mut write.is_end_sent, true));
+                is_first.then(|| self.model.begin_change(&end.key))
+            }
+            Operation::Remove(key) | Operation::Start(WriteStart { key, is_upsert: true, .. }) => {
+                let before = self.model.begin_change(key);
+                self.model.add_hiding(key, Arc::downgrade(&token));
+                Some(before)
+            }
             _ => None,
         };
         if operation == Operation::Unmount {
@@ -185,19 +196,15 @@ impl World {
             segment: client.segment,
             segment_bytes: self.plan.segment_bytes,
             operation: operation.clone(),
+            token,
         };
         client.call += 1;
         let (call, node) = (client.call, client.target.unwrap_or(0));
         let incarnation = self.nodes[node].incarnation;
         client.sent = Some(SentRequest { operation, at: self.now, before });
-        let is_sent_twice = request.operation.method().is_idempotent() && self.rng.below(100) == 0;
+        let is_sent_twice = request.operation.may_arrive_twice() && self.rng.below(100) == 0;
         if is_sent_twice {
             self.totals.duplicates += 1;
-            if let Operation::End { .. } = request.operation
-                && let Some(write) = &mut self.clients[nth].write
-            {
-                write.ends_sent += 1;
-            }
             let delay = self.delay() + self.rng.below(LATE) as u64;
             self.after(delay, Event::Request { client: nth, call, node, incarnation, request: request.clone() });
         }
@@ -224,71 +231,6 @@ impl World {
         }
         let pause = if node.is_some() { delay } else { 100_000 };
         self.after(pause, Event::Client(nth));
-    }
-
-    /// The call ended without a response. It may have been processed, or may still be.
-    pub(super) fn fail_call(&mut self, nth: usize, call: u64) {
-        let client = &mut self.clients[nth];
-        if client.call != call {
-            return;
-        }
-        let Some(sent) = client.sent.take() else { return };
-        client.target = None;
-        self.note_unknown_outcome(nth, sent);
-        self.after(20_000, Event::Client(nth));
-    }
-
-    /// The outcome of a request is unknown.
-    fn note_unknown_outcome(&mut self, nth: usize, sent: SentRequest) {
-        match sent.operation {
-            // It is sent again, unless that could end another write.
-            Operation::End { is_upsert: false, .. } => {}
-            Operation::End { key, .. } => {
-                self.clients[nth].write = None;
-                self.model.end_change(&key, KeyState::Unknown);
-                self.model.retire(&key);
-            }
-            Operation::Start(WriteStart { key, is_upsert: true, .. }) | Operation::Remove(key) => {
-                self.model.end_change(&key, KeyState::Unknown);
-                self.model.retire(&key);
-            }
-            Operation::Start(WriteStart { key, .. }) | Operation::Revoke { key, .. } => self.model.retire(&key),
-            Operation::Unmount => self.mount_another(nth),
-            Operation::Mount | Operation::Register | Operation::Ping | Operation::Read(_) | Operation::Exist(_) => {}
-        }
-    }
-
-    /// The client mounts another segment from now on.
-    fn mount_another(&mut self, nth: usize) {
-        self.last_number += 1;
-        let client = &mut self.clients[nth];
-        client.segment = self.last_number;
-        client.is_mounted = false;
-    }
-
-    /// The client's process ends, with its memory, and another one starts.
-    pub(super) fn restart_client(&mut self, nth: usize) {
-        let segment = self.clients[nth].segment;
-        self.ended_segments.insert(segment);
-        self.lose_segment(segment);
-        let client = &mut self.clients[nth];
-        let (sent, write) = (client.sent.take(), client.write.take());
-        client.call += 1;
-        client.target = None;
-        client.must_register = false;
-        let mut is_end_sent = false;
-        if let Some(sent) = sent {
-            is_end_sent = matches!(sent.operation, Operation::End { is_upsert: true, .. });
-            self.note_unknown_outcome(nth, sent);
-        }
-        if let Some(write) = write.filter(|write| write.ends_sent > 0 && !is_end_sent) {
-            self.model.end_change(&write.key, KeyState::Unknown);
-            self.model.retire(&write.key);
-        }
-        self.last_number += 1;
-        self.clients[nth].process = self.last_number;
-        self.mount_another(nth);
-        self.after(1_000_000, Event::Client(nth));
     }
 
     /// The objects in a segment may be lost from now on.
@@ -331,25 +273,6 @@ impl World {
         concluded.map(|_| ())
     }
 
-    /// A request was not processed.
-    fn note_refusal(&mut self, nth: usize, sent: SentRequest) {
-        match sent.operation {
-            Operation::End { .. } => self.note_unknown_outcome(nth, sent),
-            Operation::Start(WriteStart { key, .. }) | Operation::Remove(key) => {
-                if let Some(before) = sent.before {
-                    self.model.end_change(&key, before);
-                }
-            }
-            Operation::Unmount => self.mount_another(nth),
-            Operation::Revoke { .. }
-            | Operation::Mount
-            | Operation::Register
-            | Operation::Ping
-            | Operation::Read(_)
-            | Operation::Exist(_) => {}
-        }
-    }
-
     /// What the response to a request means. Returns the pause until the next call; `None` if the client waits for something else.
     fn conclude(&mut self, nth: usize, sent: SentRequest, reply: Reply) -> Result<Option<u64>, Violation> {
         let SentRequest { operation, at: sent, before } = sent;
@@ -383,14 +306,11 @@ impl World {
                 }
                 return Ok(Some(50_000));
             }
-            (Operation::End { key, .. }, reply) => {
+            (Operation::End(WriteEnd { key, .. }), reply) => {
                 if let Some(write) = client.write.take() {
                     let is_stored = reply == Reply::Done && !write.kept.is_empty();
                     let stored = KeyState::Stored { write: write.number, since: self.now, at: write.kept };
                     self.model.end_change(&key, if is_stored { stored } else { KeyState::Unknown });
-                    if write.ends_sent > 1 {
-                        self.model.retire(&key);
-                    }
                 }
                 if reply == Reply::Done {
                     self.totals.puts += 1;
@@ -414,6 +334,7 @@ impl World {
                 let oldest = self.model.check_found(&key, sent)?;
                 let wait = self.rng.below(20_000) as u64;
                 let at = at[self.rng.below(at.len())];
+                let oldest = oldest.max(self.model.oldest_at(&key, at, sent));
                 self.after(wait, Event::Copy { key, at, oldest, until: sent + READ_LIMIT });
             }
             _ => {}
@@ -423,18 +344,18 @@ impl World {
 
     /// A write has its memory. Its bytes arrive there a little later.
     fn begin_write(&mut self, nth: usize, start: WriteStart, at: Vec<u64>) {
-        let number = self.model.begin_write(&start.key);
+        let number = self.model.begin_write(&start.key, at.clone(), self.now);
         let kept = at.iter().copied().filter(|at| !self.unsafe_segments.contains(&segment_of(*at))).collect();
         let write = Write {
-            key: start.key,
+            end: WriteEnd { key: start.key, is_upsert: start.is_upsert, writer: start.writer },
             number,
             at,
-            is_upsert: start.is_upsert,
             until: self.now + END_LIMIT,
             kept,
             is_failed: self.rng.below(20) == 0,
             is_written: false,
-            ends_sent: 0,
+            is_end_sent: false,
+            ends_lost: 0,
         };
         let client = &mut self.clients[nth];
         client.write = Some(write);
@@ -459,7 +380,7 @@ impl World {
             let is_gone = write.at.iter().any(|at| self.ended_segments.contains(&segment_of(*at)));
             write.is_failed |= is_gone || self.now > until;
             if !write.is_failed {
-                let value = StoredValue { key: write.key.clone(), write: write.number };
+                let value = StoredValue { key: write.end.key.clone(), write: write.number };
                 write.at.iter().for_each(|at| self.memory.write(*at, value.clone()));
             }
         }

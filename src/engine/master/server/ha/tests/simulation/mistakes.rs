@@ -60,23 +60,24 @@ fn detect(mistake: HaMistake, first: u64) -> Option<u64> {
 }
 
 /// Each with a seed that detects it. If a change of the code moves that to a later seed, the test takes longer.
-const MISTAKES: [(HaMistake, u64); 16] = [
-    (HaMistake::FenceNotChecked, 8),
-    (HaMistake::AcknowledgementNotAwaited, 6),
-    (HaMistake::StartAnsweredEarly, 284),
-    (HaMistake::EndAnsweredEarly, 30),
+const MISTAKES: [(HaMistake, u64); 17] = [
+    (HaMistake::FenceNotChecked, 10),
+    (HaMistake::AcknowledgementNotAwaited, 29),
+    (HaMistake::StartAnsweredEarly, 537),
+    (HaMistake::EndAnsweredEarly, 145),
     (HaMistake::KeyOverwritten, 2),
-    (HaMistake::MeasuredFromReceipt, 155),
+    (HaMistake::MeasuredFromReceipt, 254),
     (HaMistake::SyncFlagKept, 6),
-    (HaMistake::AcknowledgedBeforeStored, 750),
-    (HaMistake::HandOverNotAwaited, 339),
-    (HaMistake::ListedNotAwaited, 270),
-    (HaMistake::LossyObjectsKept, 136),
+    (HaMistake::AcknowledgedBeforeStored, 1280),
+    (HaMistake::HandOverNotAwaited, 413),
+    (HaMistake::ListedNotAwaited, 281),
+    (HaMistake::LossyObjectsKept, 142),
     (HaMistake::CompleteCopyDropped, 16),
-    (HaMistake::NotAddedAgain, 15),
-    (HaMistake::KeyNotCreatedAgain, 10),
-    (HaMistake::QuarantineSkipped, 2),
+    (HaMistake::NotAddedAgain, 25),
+    (HaMistake::KeyNotCreatedAgain, 13),
+    (HaMistake::QuarantineSkipped, 4),
     (HaMistake::WriterNotCompared, 15),
+    (HaMistake::WriterIdReused, 39),
 ];
 
 #[test]

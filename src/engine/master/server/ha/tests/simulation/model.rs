@@ -3,8 +3,12 @@
 //! A pinned or evictable key has one writer, and each client may remove it. A shared key has several writers, and only its bytes are checked. A
 //! response is checked against the last change of its key. That change must have ended before the request was sent, and no other one may have
 //! begun since. A lookup may also return a change whose response was not sent yet (SEMANTICS, "Reads after a failover").
+//!
+//! A request may arrive after its client has timed out. A late end has the ID of its write, so it changes nothing else. A late removal, and a late
+//! start of an upsert, apply to the object that the key has then: while one of them is on its way, the key may be missing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::sync::Weak;
 
 use super::memory::{Memory, StoredValue};
 use super::report::Violation;
@@ -15,8 +19,6 @@ const OWN_KEYS: usize = 5;
 const PINNED_KEYS: usize = 3;
 /// Keys that all clients write.
 const SHARED_KEYS: usize = 6;
-/// Names that are no longer written, and still read and removed.
-const FORMER_NAMES_MAX: usize = 60;
 
 /// The expected state of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,19 +36,28 @@ pub enum KeyState {
 #[derive(Default)]
 struct KeyModel {
     state: KeyState,
-    /// Number of writes that have begun.
-    begun: u32,
-    /// Number of requests on their way that may change the key, and whether they overlap each other or a loss of all keys.
+    /// The writes that have begun, in the order of their numbers. The first one has the number 1.
+    begun: Vec<BegunWrite>,
+    /// Number of requests that may change the key and have no result yet, and whether they overlap each other, late ones, or a loss of all
+    /// keys.
     in_flight: u32,
     is_contended: bool,
-    /// An earlier request may still change the key.
-    is_tainted: bool,
+    /// The removals and the starts of upserts that may still arrive.
+    hiding: Vec<RequestTrace>,
 }
 
-/// A name that is written.
+/// A write whose client knows the addresses of its replicas.
+struct BegunWrite {
+    at: Vec<u64>,
+    /// When its client received them.
+    since: u64,
+}
+
+/// Can be upgraded while a copy of a request is on its way or being processed.
+pub type RequestTrace = Weak<()>;
+
+/// A key's number, and how it is written.
 struct Slot {
-    /// Its number in the name. A name whose last request may still arrive gets another number.
-    generation: u32,
     /// All clients write it.
     is_shared: bool,
     is_pinned: bool,
@@ -56,76 +67,51 @@ struct Slot {
 pub struct Model {
     slots: Vec<Slot>,
     keys: BTreeMap<String, KeyModel>,
-    /// Names that are no longer written.
-    former: VecDeque<String>,
-    /// Names are written again although an earlier request with them may still arrive.
-    is_reusing_names: bool,
 }
 
 impl Model {
     /// The keys of this number of clients.
-    pub(super) fn new(clients: usize, is_reusing_names: bool) -> Model {
-        let own = (0..clients).flat_map(|_| {
-            (0..OWN_KEYS).map(|nth| Slot { generation: 0, is_shared: false, is_pinned: nth < PINNED_KEYS })
-        });
-        let shared = (0..SHARED_KEYS).map(|_| Slot { generation: 0, is_shared: true, is_pinned: false });
-        let slots = own.chain(shared).collect();
-        Model { slots, keys: BTreeMap::new(), former: VecDeque::new(), is_reusing_names }
+    pub(super) fn new(clients: usize) -> Model {
+        let own =
+            (0..clients).flat_map(|_| (0..OWN_KEYS).map(|nth| Slot { is_shared: false, is_pinned: nth < PINNED_KEYS }));
+        let shared = (0..SHARED_KEYS).map(|_| Slot { is_shared: true, is_pinned: false });
+        Model { slots: own.chain(shared).collect(), keys: BTreeMap::new() }
     }
 
-    fn name(&self, slot: usize) -> String {
-        format!("{slot}.{}", self.slots[slot].generation)
-    }
-
-    /// The slot of a name, also of one that is no longer written.
     fn slot(&self, key: &str) -> &Slot {
-        &self.slots[slot_number(key)]
+        &self.slots[key.parse::<usize>().expect("a key of this model")]
     }
 
     /// A key that this client may write, and whether it is pinned.
     pub(super) fn key_to_write(&self, client: usize, rng: &mut Rng) -> (String, bool) {
         let own = client * OWN_KEYS + rng.below(OWN_KEYS);
         let slot = if rng.below(6) == 0 { self.slots.len() - 1 - rng.below(SHARED_KEYS) } else { own };
-        (self.name(slot), self.slots[slot].is_pinned)
+        (slot.to_string(), self.slots[slot].is_pinned)
     }
 
     /// A key to look up or to remove.
     pub(super) fn some_key(&self, rng: &mut Rng) -> String {
-        let former = if rng.below(5) == 0 { self.former.get(rng.below(self.former.len().max(1))) } else { None };
-        former.cloned().unwrap_or_else(|| self.name(rng.below(self.slots.len())))
-    }
-
-    /// A name that is no longer written. Its object takes space until it is removed.
-    pub(super) fn former_key(&self, rng: &mut Rng) -> Option<String> {
-        self.former.get(rng.below(self.former.len().max(1))).cloned()
-    }
-
-    /// A request with this name may still arrive after its client has timed out. Nothing is written under this name from now on.
-    pub(super) fn retire(&mut self, key: &str) {
-        self.keys.entry(key.to_owned()).or_default().is_tainted = true;
-        let slot = slot_number(key);
-        if self.is_reusing_names || self.name(slot) != key {
-            return;
-        }
-        self.slots[slot].generation += 1;
-        self.former.push_back(key.to_owned());
-        if self.former.len() > FORMER_NAMES_MAX {
-            self.former.pop_front();
-        }
+        rng.below(self.slots.len()).to_string()
     }
 
     /// The state of a key, if no change of it is on its way.
     fn settled_state(&self, key: &str) -> &KeyState {
         static UNKNOWN: KeyState = KeyState::Unknown;
         let is_shared = self.slot(key).is_shared;
-        let settled = self.keys.get(key).filter(|model| model.in_flight == 0 && !model.is_tainted && !is_shared);
+        let settled = self.keys.get(key).filter(|model| model.in_flight == 0 && !is_shared);
         settled.map_or(&UNKNOWN, |model| &model.state)
+    }
+
+    /// The last change of the key is the start of an upsert or a removal, which may arrive late.
+    pub(super) fn add_hiding(&mut self, key: &str, request: RequestTrace) {
+        self.keys.entry(key.to_owned()).or_default().hiding.push(request);
     }
 
     /// A request is sent that may change the key. Returns the state before.
     pub(super) fn begin_change(&mut self, key: &str) -> KeyState {
         let model = self.keys.entry(key.to_owned()).or_default();
-        model.is_contended |= model.in_flight > 0;
+        model.hiding.retain(|request| request.strong_count() > 0);
+        model.is_contended |= model.in_flight > 0 || !model.hiding.is_empty();
         model.in_flight += 1;
         std::mem::take(&mut model.state)
     }
@@ -140,11 +126,11 @@ impl Model {
         model.is_contended &= model.in_flight > 0;
     }
 
-    /// A write gets its memory. Returns its number.
-    pub(super) fn begin_write(&mut self, key: &str) -> u32 {
-        let model = self.keys.entry(key.to_owned()).or_default();
-        model.begun += 1;
-        model.begun
+    /// A client learns the addresses of its write. Returns the write's number.
+    pub(super) fn begin_write(&mut self, key: &str, at: Vec<u64>, since: u64) -> u32 {
+        let begun = &mut self.keys.entry(key.to_owned()).or_default().begun;
+        begun.push(BegunWrite { at, since });
+        begun.len() as u32
     }
 
     /// All objects were dropped.
@@ -181,7 +167,7 @@ impl Model {
         }
     }
 
-    /// Checks such a response that the key has one. Returns the number of the oldest write whose bytes may be read.
+    /// Checks such a response that the key has one. Returns the number of the oldest write that it may be of.
     pub(super) fn check_found(&self, key: &str, sent: u64) -> Result<u32, Violation> {
         match self.settled_state(key) {
             KeyState::Removed { since } if *since <= sent => Err(Violation::Resurrected { key: key.to_owned() }),
@@ -190,10 +176,18 @@ impl Model {
         }
     }
 
+    /// The number of the oldest write whose bytes may be at an address of a complete object, according to a response to a request that was
+    /// sent at `sent`. A write that had this address before has completed the object, or a later one has.
+    pub(super) fn oldest_at(&self, key: &str, at: u64, sent: u64) -> u32 {
+        let begun = self.keys.get(key).map_or(&[][..], |model| &model.begun);
+        let last = begun.iter().rposition(|write| write.since <= sent && write.at.contains(&at));
+        last.map_or(1, |nth| nth as u32 + 1)
+    }
+
     /// Checks the bytes that a read of a key has found.
     pub(super) fn check_bytes(&self, key: &str, oldest: u32, found: Option<&StoredValue>) -> Result<(), Violation> {
         let is_right = |found: &&StoredValue| {
-            let begun = self.keys.get(key).map_or(0, |model| model.begun);
+            let begun = self.keys.get(key).map_or(0, |model| model.begun.len() as u32);
             found.key == key && (oldest..=begun).contains(&found.write)
         };
         match found.filter(is_right) {
@@ -216,14 +210,10 @@ impl Model {
             };
             let oldest = self.check_found(key, u64::MAX)?;
             for at in found.into_iter().filter(|at| !is_lost(*at)) {
+                let oldest = oldest.max(self.oldest_at(key, at, u64::MAX));
                 self.check_bytes(key, oldest, memory.read(at))?;
             }
         }
         Ok(())
     }
-}
-
-/// The number of the slot of a name.
-fn slot_number(key: &str) -> usize {
-    key.split('.').next().and_then(|slot| slot.parse().ok()).expect("a name of this model")
 }

@@ -1,6 +1,8 @@
 //! The operations of clients, and how a master processes them. A new operation is added here; `client.rs` chooses it, and interprets
 //! its result.
 
+use std::sync::Arc;
+
 use super::env::SimEnv;
 use crate::engine::base::{ClientId, SegmentId};
 use crate::engine::ha::planted::{HaMistake, is_planted};
@@ -24,14 +26,8 @@ pub enum Operation {
     /// Unmounts the client's segment. The client then mounts another one.
     Unmount,
     Start(WriteStart),
-    End {
-        key: String,
-        is_upsert: bool,
-    },
-    Revoke {
-        key: String,
-        is_upsert: bool,
-    },
+    End(WriteEnd),
+    Revoke(WriteEnd),
     Read(String),
     Exist(String),
     Remove(String),
@@ -45,17 +41,29 @@ pub struct WriteStart {
     /// The object is not evicted.
     pub is_pinned: bool,
     pub replicas: u64,
+    /// The ID of the write.
+    pub writer: u64,
+}
+
+/// The end of a write, or its revocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteEnd {
+    pub key: String,
+    pub is_upsert: bool,
+    pub writer: u64,
 }
 
 /// An operation, and the client that sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The number of the client's process, which is also its ID.
+    /// The number of the client's process, which is also its ID. Each write has its own ID.
     pub client: u64,
     /// The number of its segment, and the segment's size in bytes.
     pub segment: u64,
     pub segment_bytes: u64,
     pub operation: Operation,
+    /// Shows that a copy of the request is on its way or being processed.
+    pub token: Arc<()>,
 }
 
 /// What a master answers to an operation.
@@ -84,14 +92,19 @@ impl Operation {
             Operation::Unmount => Method::UnmountSegment,
             Operation::Start(start) if start.is_upsert => Method::UpsertStart,
             Operation::Start(_) => Method::PutStart,
-            Operation::End { is_upsert: true, .. } => Method::UpsertEnd,
-            Operation::End { .. } => Method::PutEnd,
-            Operation::Revoke { is_upsert: true, .. } => Method::UpsertRevoke,
-            Operation::Revoke { .. } => Method::PutRevoke,
+            Operation::End(end) if end.is_upsert => Method::UpsertEnd,
+            Operation::End(_) => Method::PutEnd,
+            Operation::Revoke(end) if end.is_upsert => Method::UpsertRevoke,
+            Operation::Revoke(_) => Method::PutRevoke,
             Operation::Read(_) => Method::GetReplicaList,
             Operation::Exist(_) => Method::ExistKey,
             Operation::Remove(_) => Method::Remove,
         }
+    }
+
+    /// Whether another copy of the request may arrive after its response.
+    pub(super) fn may_arrive_twice(&self) -> bool {
+        matches!(self, Operation::End(_)) || self.method().is_idempotent()
     }
 
     /// The key of a lookup.
@@ -104,11 +117,17 @@ impl Operation {
 
     pub(super) fn is_answered_early(&self) -> bool {
         match self {
-            Operation::End { .. } => is_planted(HaMistake::EndAnsweredEarly),
+            Operation::End(_) => is_planted(HaMistake::EndAnsweredEarly),
             Operation::Start(_) | Operation::Remove(_) => is_planted(HaMistake::StartAnsweredEarly),
             _ => false,
         }
     }
+}
+
+/// The ID that the master sees of a write.
+fn writer_id(request: &Request, writer: u64) -> ClientId {
+    let number = if is_planted(HaMistake::WriterIdReused) { request.client } else { writer };
+    ClientId(number, u64::MAX)
 }
 
 /// Processes a request.
@@ -131,22 +150,29 @@ pub(super) fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: 
                 replica_num: start.replicas,
                 ..ReplicateConfig::default()
             };
+            let writer = writer_id(request, start.writer);
             let started = if start.is_upsert {
-                call.upsert_start(client, key, VALUE, config, T)
+                call.upsert_start(writer, key, VALUE, config, T)
             } else {
-                call.put_start(client, key, VALUE, config, T)
+                call.put_start(writer, key, VALUE, config, T)
             };
             started.map(|replicas| Reply::At(replicas.iter().map(address).collect()))
         }
-        Operation::End { key, is_upsert: true } => {
-            call.upsert_end(client, meta(key), ReplicaType::ALL, T).map(|()| Reply::Done)
+        Operation::End(WriteEnd { key, is_upsert, writer }) => {
+            let (writer, meta) = (writer_id(request, *writer), meta(key));
+            let ended = match is_upsert {
+                true => call.upsert_end(writer, meta, ReplicaType::ALL, T),
+                false => call.put_end(writer, meta, ReplicaType::ALL, T),
+            };
+            ended.map(|()| Reply::Done)
         }
-        Operation::End { key, .. } => call.put_end(client, meta(key), ReplicaType::ALL, T).map(|()| Reply::Done),
-        Operation::Revoke { key, is_upsert: true } => {
-            call.upsert_revoke(client, key.as_str().into(), ReplicaType::ALL, T).map(|()| Reply::Done)
-        }
-        Operation::Revoke { key, .. } => {
-            call.put_revoke(client, key.as_str().into(), ReplicaType::ALL, T).map(|()| Reply::Done)
+        Operation::Revoke(WriteEnd { key, is_upsert, writer }) => {
+            let (writer, key) = (writer_id(request, *writer), key.as_str().into());
+            let revoked = match is_upsert {
+                true => call.upsert_revoke(writer, key, ReplicaType::ALL, T),
+                false => call.put_revoke(writer, key, ReplicaType::ALL, T),
+            };
+            revoked.map(|()| Reply::Done)
         }
         Operation::Read(key) => {
             let found = call.get_replica_list(key.as_str().into(), T);

@@ -39,8 +39,6 @@ pub struct Plan {
     pub is_isolated: bool,
     /// Clocks stand still, and etcd loses data.
     pub is_outside: bool,
-    /// Clients write names again that an earlier request may still change.
-    pub is_reusing_names: bool,
 }
 
 impl Plan {
@@ -76,7 +74,6 @@ impl Plan {
             },
             is_isolated: false,
             is_outside: false,
-            is_reusing_names: false,
         };
         if rng.below(16) == 0 {
             plan = Plan { clients: 3, faults: 5, pause: 80_000_000, is_isolated: true, ..plan };

@@ -32,7 +32,7 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
         }
     }
     shared.env.preempt().await;
-    let ((reply, view), mut receipt) = shared.call(None, |call| {
+    let ((reply, view), mut receipt) = shared.call(Some(&format!("client-{}", request.client)), |call| {
         let mut reply = process(call, request);
         if let (Some(key), Reply::Failed(_)) = (operation.lookup(), &reply)
             && call.0.with_state(|state, _, _| !has_complete_object(state, key))
@@ -46,7 +46,7 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
         }
         (reply, call.0.with_state(|state, _, _| state.view))
     });
-    if matches!(operation, Operation::Start(_) | Operation::End { .. }) {
+    if matches!(operation, Operation::Start(_) | Operation::End(_)) {
         shared.env.fabric.post(0, Event::Changed { node: shared.env.node });
     }
     if operation.is_answered_early() {

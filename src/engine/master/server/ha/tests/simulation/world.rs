@@ -162,7 +162,7 @@ impl World {
             queue: BinaryHeap::new(),
             next_event: 0,
             memory: Memory::default(),
-            model: Model::new(plan.clients, plan.is_reusing_names),
+            model: Model::new(plan.clients),
             unsafe_segments: BTreeSet::new(),
             ended_segments: BTreeSet::new(),
             last_number: plan.clients as u64,
