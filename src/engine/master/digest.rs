@@ -13,6 +13,10 @@ use crate::engine::master::segment::MountedSegment;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
 
+/// The version of the digest. Version 1 contained the writers of complete objects, and the checksums of objects that are written again. Masters
+/// compare digests only if both have the same version.
+pub(super) const DIGEST_VERSION: u8 = 2;
+
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::engine::ha::{HistoryId, MemberId};
 use crate::engine::master::config::StorePolicy;
+use crate::engine::master::digest::DIGEST_VERSION;
 
 /// The version of the stream. Masters with different ones do not replicate.
 pub(super) const STREAM_VERSION: u32 = 2;
@@ -49,6 +50,9 @@ pub(super) struct Hello {
     /// `None`: from a release before this field.
     #[serde(default)]
     pub settings: Option<ContinuedSettings>,
+    /// The version of the standby's digests. 0: from a release before this field, which has version 1.
+    #[serde(default)]
+    pub digest: u8,
 }
 
 /// Settings that clients depend on, and that a new leader continues with its own values. In milliseconds.
@@ -86,6 +90,9 @@ pub(super) struct Welcome {
     pub history: HistoryId,
     pub view: u64,
     pub start: StreamStart,
+    /// The version of the leader's digests, as in [`Hello`].
+    #[serde(default)]
+    pub digest: u8,
 }
 
 /// How the standby catches up.
@@ -203,7 +210,8 @@ impl LeaderHandshake {
         if let Err(error) = secret.check("standby", shown, &proven.body, proven.proof.as_deref()) {
             // The reason is not a secret, and the standby's operator needs it.
             let start = StreamStart::Refused(error.to_string());
-            let body = encode(&Welcome { leader: MemberId(0), history: HistoryId(0), view: 0, start })?;
+            let (leader, history, digest) = (MemberId(0), HistoryId(0), DIGEST_VERSION);
+            let body = encode(&Welcome { leader, history, view: 0, start, digest })?;
             write(stream, &Proven { body, nonce: None, proof: None }).await?;
             return Err(error);
         }
@@ -285,7 +293,7 @@ mod tests {
         let (cluster, release) = ("c".to_owned(), "1".to_owned());
         let (standby, history) = (MemberId(2), Some(HistoryId(1)));
         let settings = Some(ContinuedSettings::of(&StorePolicy::default()));
-        Hello { cluster, standby, history, applied: 9, format: 1, release, rpc: None, settings }
+        Hello { cluster, standby, history, applied: 9, format: 1, release, rpc: None, settings, digest: DIGEST_VERSION }
     }
 
     async fn run(
@@ -293,7 +301,8 @@ mod tests {
         standby: HaSecret,
     ) -> (Result<Hello, HandshakeError>, Result<Welcome, HandshakeError>) {
         let (mut a, mut b) = tokio::io::duplex(4096);
-        let welcome = Welcome { leader: MemberId(1), history: HistoryId(1), view: 7, start: StreamStart::Changes };
+        let (leader_id, history, start) = (MemberId(1), HistoryId(1), StreamStart::Changes);
+        let welcome = Welcome { leader: leader_id, history, view: 7, start, digest: DIGEST_VERSION };
         let lead = async {
             let handshake = LeaderHandshake::begin(&mut a, &leader).await?;
             handshake.finish(&mut a, &leader, &welcome).await?;
@@ -310,6 +319,17 @@ mod tests {
             assert_eq!(heard.unwrap(), hello());
             assert_eq!(welcomed.unwrap().start, StreamStart::Changes);
         }
+    }
+
+    #[test]
+    fn messages_of_earlier_releases_have_another_digest_version() {
+        let without = |mut message: serde_json::Value| {
+            message.as_object_mut().and_then(|fields| fields.remove("digest")).expect("a field");
+            message
+        };
+        let earlier = without(serde_json::to_value(hello()).unwrap());
+        assert_eq!(serde_json::from_value::<Hello>(earlier).unwrap(), Hello { digest: 0, ..hello() });
+        assert_ne!(DIGEST_VERSION, 0);
     }
 
     #[test]
@@ -337,8 +357,8 @@ mod tests {
             write(&mut a, &Challenge { version: STREAM_VERSION, release: String::new(), nonce: "n".to_owned() })
                 .await?;
             let _: Proven = read(&mut a).await?;
-            let body =
-                encode(&Welcome { leader: MemberId(1), history: HistoryId(1), view: 1, start: StreamStart::Snapshot })?;
+            let (leader, history, start) = (MemberId(1), HistoryId(1), StreamStart::Snapshot);
+            let body = encode(&Welcome { leader, history, view: 1, start, digest: DIGEST_VERSION })?;
             write(&mut a, &Proven { body, nonce: None, proof: None }).await
         };
         let secret = HaSecret::new(b"secret");

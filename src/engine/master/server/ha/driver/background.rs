@@ -44,7 +44,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if self.core.role() == HaRole::Leader && boottime >= self.clients_at && !self.standbys.is_empty() {
             self.clients_at = boottime + CLIENTS_INTERVAL;
             self.send_clients();
-            self.send_digest();
+            if self.standbys.compare_digests() {
+                self.send_digest();
+            }
             self.run_core();
         }
     }

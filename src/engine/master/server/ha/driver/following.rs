@@ -6,6 +6,7 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
 use crate::engine::ha::{HaEvent, MemberId};
 use crate::engine::journal::JournalError;
+use crate::engine::master::digest::DIGEST_VERSION;
 use crate::engine::master::record::DATA_FORMAT_NEWEST;
 use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::driver::event::DriverEvent;
@@ -55,6 +56,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             rpc: Some(me.rpc.to_string()),
             settings: Some(ContinuedSettings::of(&self.copy.policy)),
+            digest: DIGEST_VERSION,
         }
     }
 
@@ -171,7 +173,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let Opening { stream, welcome, applied } = opening;
         tracing::info!(leader = %followed.leader.rpc, start = ?welcome.start, change = applied, "following the leader");
         self.attempts += 1;
-        let stream = LeaderStream::new(self.attempts, stream, welcome.history);
+        let stream = LeaderStream::new(self.attempts, stream, &welcome);
         followed.step = FollowStep::Streaming(Box::new(stream));
         let is_replacing = self.replacement.is_some();
         self.events.push_back(HaEvent::StreamOpened { leader, is_replacing });

@@ -6,6 +6,7 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
 use crate::engine::ha::frame::{Frame, FrameKind};
 use crate::engine::ha::{HaEvent, HaMessage, HistoryId, MemberId};
+use crate::engine::master::digest::DIGEST_VERSION;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::driver::event::{Acceptance, AnsweredStandby, DriverEvent, OpenedSource};
 use crate::engine::master::server::ha::handshake::{ContinuedSettings, HandshakeError, Hello, StreamStart, Welcome};
@@ -30,6 +31,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             history: self.copy.history.unwrap_or(HistoryId(0)),
             view: self.core.status().view,
             start: StreamStart::Changes,
+            digest: DIGEST_VERSION,
         };
         if let Some(why) = self.refusal(hello) {
             if self.is_message_due(peer, &why) {
@@ -107,7 +109,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.drop_old_addresses();
         self.addresses.extend(hello.rpc.map(|rpc| (standby, rpc)));
         let (reader, writer) = split(stream);
-        let (number, messages) = self.standbys.open(standby, peer, reader);
+        let (number, messages) = self.standbys.open(standby, peer, reader, hello.digest == DIGEST_VERSION);
         let sender = ChangeSender {
             env: self.context.env.clone(),
             hub: self.context.hub.clone(),

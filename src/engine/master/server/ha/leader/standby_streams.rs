@@ -36,6 +36,8 @@ pub(in crate::engine::master::server::ha) struct StandbyStream<R> {
     pub peer: String,
     messages: mpsc::Sender<StreamMessage>,
     frames: FrameReader<R>,
+    /// The standby computes digests like this release.
+    has_same_digest: bool,
     /// The task that sends to it.
     task: Option<AbortHandle>,
     /// How long nothing was received.
@@ -62,9 +64,15 @@ impl<R> Default for StandbyStreams<R> {
 }
 
 impl<R> StandbyStreams<R> {
-    /// Opens a stream to this standby. An earlier stream to it ends. Returns the number of the stream, and the messages
+    /// Opens a stream to this standby. An earlier stream to it ends. `has_same_digest`: it computes digests like this release. Returns the number of the stream, and the messages
     /// to send.
-    pub fn open(&mut self, standby: MemberId, peer: String, reader: R) -> (u64, mpsc::Receiver<StreamMessage>)
+    pub fn open(
+        &mut self,
+        standby: MemberId,
+        peer: String,
+        reader: R,
+        has_same_digest: bool,
+    ) -> (u64, mpsc::Receiver<StreamMessage>)
     where
         R: AsyncRead + Unpin,
     {
@@ -73,8 +81,14 @@ impl<R> StandbyStreams<R> {
         let (messages, to_send) = mpsc::channel(QUEUE_MAX);
         let frames = FrameReader::new(reader);
         let number = self.opened;
-        self.streams.push(StandbyStream { number, standby, peer, messages, frames, task: None, idle: Duration::ZERO });
+        let (task, idle) = (None, Duration::ZERO);
+        self.streams.push(StandbyStream { number, standby, peer, messages, frames, has_same_digest, task, idle });
         (number, to_send)
+    }
+
+    /// Whether all standbys compute digests like this release. All get the same ones.
+    pub fn compare_digests(&self) -> bool {
+        self.streams.iter().all(|stream| stream.has_same_digest)
     }
 
     /// This task sends to the stream.
@@ -163,7 +177,7 @@ mod tests {
     }
 
     fn open(streams: &mut StandbyStreams<tokio::io::Empty>) -> (u64, mpsc::Receiver<StreamMessage>) {
-        streams.open(MEMBER, String::new(), tokio::io::empty())
+        streams.open(MEMBER, String::new(), tokio::io::empty(), true)
     }
 
     #[test]
@@ -199,13 +213,14 @@ mod tests {
     async fn all_streams_are_read_in_turn() {
         let mut streams = StandbyStreams::default();
         for standby in 1..=3 {
-            streams.open(MemberId(standby), String::new(), tokio::io::empty());
+            streams.open(MemberId(standby), String::new(), tokio::io::empty(), standby != 2);
         }
         let mut numbers = Vec::new();
         for _ in 0..6 {
             numbers.push(streams.next().await.0);
         }
         assert_eq!(numbers, [1, 2, 3, 1, 2, 3], "each has ended");
+        assert!(!streams.compare_digests() && streams.close(2).is_some() && streams.compare_digests());
     }
 
     #[test]

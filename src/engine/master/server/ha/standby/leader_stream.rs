@@ -11,6 +11,8 @@ use tokio::task::AbortHandle;
 use crate::engine::base::Mono;
 use crate::engine::ha::frame::Frame;
 use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
+use crate::engine::master::digest::DIGEST_VERSION;
+use crate::engine::master::server::ha::handshake::Welcome;
 use crate::engine::master::server::ha::standby::deferred::DeferredFrames;
 use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
 
@@ -90,6 +92,8 @@ pub(in crate::engine::master::server::ha) struct LeaderStream<S> {
     pub number: u64,
     /// The leader's changes belong to this history.
     pub history: HistoryId,
+    /// The leader computes digests like this release.
+    pub has_same_digest: bool,
     frames: FrameReader<S>,
     /// Messages, of which the first `sent` bytes were sent. Nothing is received until all were.
     out: Vec<u8>,
@@ -105,10 +109,11 @@ pub(in crate::engine::master::server::ha) struct LeaderStream<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
     /// A stream whose handshake has ended.
-    pub fn new(number: u64, stream: S, history: HistoryId) -> LeaderStream<S> {
+    pub fn new(number: u64, stream: S, welcome: &Welcome) -> LeaderStream<S> {
         LeaderStream {
             number,
-            history,
+            history: welcome.history,
+            has_same_digest: welcome.digest == DIGEST_VERSION,
             frames: FrameReader::new(stream),
             out: Vec::new(),
             sent: 0,
@@ -218,12 +223,19 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
+    use crate::engine::ha::MemberId;
     use crate::engine::ha::frame::{FrameKind, put_frame};
+    use crate::engine::master::server::ha::handshake::StreamStart;
+
+    fn welcome() -> Welcome {
+        let (leader, history, start) = (MemberId(1), HistoryId(1), StreamStart::Changes);
+        Welcome { leader, history, view: 1, start, digest: DIGEST_VERSION }
+    }
 
     #[tokio::test]
     async fn nothing_is_received_before_all_messages_are_sent() {
         let (leader, standby) = duplex(64);
-        let mut stream = LeaderStream::new(1, standby, HistoryId(1));
+        let mut stream = LeaderStream::new(1, standby, &welcome());
         for _ in 0..3 {
             stream.put(HaMessage::Ready);
         }
@@ -242,7 +254,7 @@ mod tests {
     #[tokio::test]
     async fn frames_wait_for_the_changes_that_are_being_stored() {
         let (mut leader, standby) = duplex(64);
-        let mut stream = LeaderStream::new(1, standby, HistoryId(1));
+        let mut stream = LeaderStream::new(1, standby, &welcome());
         let mut frame = Vec::new();
         put_frame(&mut frame, FrameKind::Changes, 1, 1, b"");
         leader.write_all(&frame).await.unwrap();
@@ -255,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_silent_leader_is_noticed() {
-        let mut stream = LeaderStream::new(1, duplex(64).0, HistoryId(1));
+        let mut stream = LeaderStream::new(1, duplex(64).0, &welcome());
         assert!(stream.watch(LEADER_SILENCE_MAX / 2).is_ok());
         assert!(matches!(stream.watch(LEADER_SILENCE_MAX / 2), Err(StreamError::Silent(_))));
         stream.put(HaMessage::Ready);
