@@ -41,10 +41,11 @@ impl World {
         }
     }
 
-    /// The client mounts another segment from now on.
+    /// The client mounts another segment from now on, and does not serve the memory of the one before, which a late request may mount again.
     pub(super) fn mount_another(&mut self, nth: usize) {
         self.last_number += 1;
         let client = &mut self.clients[nth];
+        self.ended_segments.insert(client.segment);
         client.segment = self.last_number;
         client.is_mounted = false;
     }
@@ -52,7 +53,6 @@ impl World {
     /// The client's process ends, with its memory, and another one starts.
     pub(super) fn restart_client(&mut self, nth: usize) {
         let segment = self.clients[nth].segment;
-        self.ended_segments.insert(segment);
         self.lose_segment(segment);
         let client = &mut self.clients[nth];
         let (sent, write) = (client.sent.take(), client.write.take());

@@ -43,7 +43,7 @@ pub struct World {
     pub(super) model: Model,
     /// The segments whose objects may be lost at any time: they were unmounted, or the client sends no pings.
     pub(super) unsafe_segments: BTreeSet<u64>,
-    /// The segments of processes that have ended.
+    /// The segments whose memory is not served any more: their processes have ended, or have unmounted them.
     pub(super) ended_segments: BTreeSet<u64>,
     /// The last number of a client's process or segment.
     pub(super) last_number: u64,
