@@ -52,6 +52,8 @@ impl AdminView for Fixed {
     fn metrics(&self) -> (MasterCounters, MasterGauges) {
         let mut counters = MasterCounters::default();
         counters.exist_key.add(true);
+        (counters.completed_with_checksum, counters.completed_without_checksum) = (3, 4);
+        counters.suspicious_put_ends = 5;
         (counters, MasterGauges { keys: self.keys.len() as u64, ..MasterGauges::default() })
     }
 
@@ -186,6 +188,9 @@ async fn metric_families_are_the_real_masters_in_order_then_ours() {
         "master_exist_key_requests_total 1",
         "segment_allocated_bytes{segment=\"localhost:12805\"} 10",
         "segment_total_capacity_bytes{segment=\"localhost:12805\"} 83886080",
+        "mcctl_master_completed_writes_total{checksum=\"present\"} 3",
+        "mcctl_master_completed_writes_total{checksum=\"absent\"} 4",
+        "mcctl_master_suspicious_put_ends_total 5",
     ] {
         assert!(answer.text().lines().any(|l| l == line), "{line}");
     }

@@ -166,7 +166,7 @@ fn outside_the_assumptions_no_master_allocates_memory_twice() {
 }
 
 /// A seed of the next test.
-const LATE_END: u64 = 3;
+const LATE_END: u64 = 4;
 
 /// An end of a write that arrives late completes a later write of the same key, which has not written its bytes yet, only if both have the same
 /// ID.
