@@ -120,13 +120,13 @@ pub enum Event {
         address: String,
         request: Request,
     },
-    /// A master sends a response, as the leader of this view.
+    /// A master sends a response, as the leader of this view. `None`: it has handed over in the meantime.
     Answered {
         node: usize,
         client: usize,
         call: u64,
         reply: Reply,
-        view: u64,
+        view: Option<u64>,
     },
     /// A master has closed a client's connection: before it processed the call, or afterward.
     Closed {

@@ -5,6 +5,7 @@ use super::event::Event;
 use super::operation::{Operation, Reply, Request, process};
 use crate::engine::master::StateAccess;
 use crate::engine::master::object::ReplicaRecord;
+use crate::engine::master::server::ha::leader::gate::GatePhase;
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
@@ -12,8 +13,9 @@ use crate::engine::rpc::{Admitted, Receipt, RpcService};
 
 /// What a master does with a call.
 pub enum ServeOutcome {
-    /// It sends a response, as the leader of this view.
-    Answered { reply: Reply, view: u64 },
+    /// It sends a response, as the leader of this view. `None`: it has handed over since it processed the call, and its successor knows the
+    /// result.
+    Answered { reply: Reply, view: Option<u64> },
     /// It passes the connection on to its successor.
     Forwarded(String),
     /// It closes the connection without a response.
@@ -46,6 +48,7 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
         }
         (reply, call.0.with_state(|state, _, _| state.view))
     });
+    let was_released = shared.with_guarded(|guarded, _, _| guarded.is_released);
     if matches!(operation, Operation::Start(_) | Operation::End(_)) {
         shared.env.fabric.post(0, Event::Changed { node: shared.env.node });
     }
@@ -57,7 +60,12 @@ pub(super) async fn serve(shared: &MasterShared<SimEnv>, request: &Request) -> S
     {
         return ServeOutcome::Closed { was_processed: true };
     }
-    ServeOutcome::Answered { reply, view }
+    let has_handed_over = matches!(gate_phase(shared), Some(GatePhase::Released | GatePhase::Forwarding));
+    ServeOutcome::Answered { reply, view: (was_released || !has_handed_over).then_some(view) }
+}
+
+fn gate_phase(shared: &MasterShared<SimEnv>) -> Option<GatePhase> {
+    shared.ha.as_ref().map(|ha| ha.gate.phase())
 }
 
 /// Whether the state has a complete object with this key, which perhaps cannot be read yet.

@@ -354,7 +354,7 @@ impl World {
             Event::Changed { node } => self.crash_if_planned(node),
             Event::AllocatedTwice { node, key } => return Err(Violation::AllocatedTwice { node, key }),
             Event::Answered { node, client, call, reply, view } => {
-                self.check_answer(node, view);
+                view.into_iter().for_each(|view| self.check_answer(node, view));
                 let delay = self.clients[client].delay();
                 self.after(delay, Event::Reply { client, call, reply });
             }
