@@ -78,8 +78,6 @@ const CHECKSUMS: &[&str] = &[
     "mcctl_client_replicas_withdrawn_total",
     "mcctl_client_unchecked_reads_total",
     "mcctl_client_unchecked_writes_total",
-    "mcctl_master_completed_writes_total",
-    "mcctl_master_suspicious_put_ends_total",
 ];
 
 #[tokio::test]
