@@ -14,7 +14,7 @@ use crate::commands::transport::TransportArgs;
 use crate::engine::base::HostPort;
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::metadata::{CallLimits, MetadataUri};
-use crate::engine::store::{ClientConfig, StoreClient, StoreStartError, service};
+use crate::engine::store::{ClientConfig, OnCorruption, StoreClient, StoreStartError, service};
 use crate::engine::sys::interface;
 use crate::engine::transfer::TransferError;
 
@@ -88,6 +88,8 @@ impl ConnectArgs {
             .transfer_deadline(master.timeout);
         let mut config = builder.config();
         let warnings = config.apply_variables(&|name| std::env::var(name).ok());
+        // A command does not remove what it was not told to remove.
+        config.on_corruption = OnCorruption::Report;
         config.engine.settings.credentials = master.credentials.clone();
         let usual = CallLimits::default();
         config.engine.settings.metadata =

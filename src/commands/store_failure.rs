@@ -52,7 +52,7 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
         StoreError::Refused { code: ErrorCode::REPLICA_IS_NOT_READY, .. } => Failure::no(format!(
             "{cannot}: the put has not finished"
         ))
-        .next("retry; the master drops an unfinished put after --put-start-discard-timeout-sec, 30 s by default"),
+        .next("retry; the master drops an unfinished put after --put-start-release-timeout-sec, 600 s by default, and accepts another put of the key after 30 s"),
         StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => {
             Failure::no(format!("{cannot}: no segment has enough free memory"))
                 .next("run mcctl status to see which nodes have mounted segments, and their usage; objects under a read lease are not evicted")
@@ -107,6 +107,14 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
         StoreError::NoMemory { .. } => {
             Failure::host(format!("{cannot}: this host does not have enough free memory for the object")).found(error.to_string())
         }
+        StoreError::OutcomeUnknown { source, .. } => {
+            let mut failure = failure(master, what, source);
+            failure.next = Some(format!("run mcctl store exists: it is unknown whether the object is stored"));
+            return failure;
+        }
+        StoreError::Damaged { .. } => Failure::no(cannot)
+            .found(chain(error))
+            .next("run mcctl store verify KEY to check each replica, and see docs/TROUBLESHOOTING.md"),
         other => Failure::no(cannot).found(chain(other)),
     };
     match failure.tried {

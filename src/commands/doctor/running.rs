@@ -51,7 +51,7 @@ pub struct RunningArgs {
     /// Names (host:port) of nodes to be started; stale metadata records that would prevent a start are reported
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     node_names: Vec<String>,
-    /// Also report the corrupted objects that this node has read; repeatable
+    /// Also report the damaged objects that this node has read; repeatable
     ///
     /// The port is the node's HTTP port (mcctl serve store --rest-port), 8080 by default.
     #[arg(long = "node", value_name = "HOST[:PORT]", value_parser = |text: &str| args::endpoint(text, NODE_PORT))]

@@ -68,7 +68,7 @@ const STORE: &[FlagSpec] = &[
         "on_corruption",
         ValueKind::Word(&["withdraw", "report"]),
         "withdraw",
-        "What this node's client does with a replica whose bytes do not have the object's checksum: withdraw removes it, at most ten per \
+        "What this node's client does with an object whose only replica has bytes without its checksum: withdraw removes it, at most ten per \
          minute; report only counts and logs it",
     )
     .env("MCCTL_ON_CORRUPTION"),

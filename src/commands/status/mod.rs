@@ -251,7 +251,7 @@ enum StatusCaveat {
     NodeUnreachable(String),
     #[error("this standby cannot be promoted without loss: {0}")]
     NotPromotable(String),
-    #[error("node {node} read corrupted objects from {segment}: checksum mismatches: {count}")]
+    #[error("node {node} read damaged objects from {segment}: checksum mismatches: {count}")]
     ChecksumMismatches { node: String, segment: String, count: u64 },
     #[error("node {node}: the memory of host {host} is suspect: ten checksum mismatches within a minute")]
     SuspectHost { node: String, host: String },
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn corrupted_objects_and_suspect_hosts_are_caveats() {
+    fn damaged_objects_and_suspect_hosts_are_caveats() {
         let peer = |segment: &str, checksum_mismatches| PeerStats {
             segment: segment.to_owned(),
             transport: "tcp".to_owned(),

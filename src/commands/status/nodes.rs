@@ -67,7 +67,7 @@ impl<'a> NodeStatus<'a> {
         self.node
     }
 
-    /// Each segment that the node has read corrupted objects from, and their number.
+    /// Each segment that the node has read damaged objects from, and their number.
     pub(super) fn mismatches(&self) -> impl Iterator<Item = (&str, u64)> {
         let found = self.peers.iter().filter(|peer| peer.checksum_mismatches > 0);
         found.map(|peer| (peer.segment.as_str(), peer.checksum_mismatches))

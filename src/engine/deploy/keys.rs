@@ -74,7 +74,7 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("transfer", "devices", "RDMA devices (mcctl devices lists them)"),
     ("transfer", "gid_index", "GID index"),
     ("transfer", "nic_nodes", "number of NUMA nodes with NICs; RDMA segments are spread across them"),
-    ("transfer", "checksums", "clients send and verify checksums of whole objects, to detect corrupted memory"),
+    ("transfer", "checksums", "clients send and verify checksums of whole objects, to detect damaged memory"),
     ("segment", "engines", "memory that each SGLang server contributes, divided among its ranks; 0 for none"),
     ("nodes", "hosts", "hosts of storage-only nodes"),
     ("nodes", "replicas", "number of storage-only pods in Kubernetes; 0 means the number of hosts"),

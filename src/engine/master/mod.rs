@@ -52,6 +52,7 @@ mod snapshot_walk;
 mod stall;
 mod tick;
 mod unsupported;
+mod withdraw;
 
 pub use apply::{ApplyError, StandbyState};
 pub use call::MasterCall;

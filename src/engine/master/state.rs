@@ -10,7 +10,7 @@
 //! The counters aside, the state changes only in these functions of [`MasterState`]:
 //!
 //! * writes: `put_start`, `upsert_start`, `put_end`, `put_revoke`
-//! * removal: `remove`, `remove_slice`, `clear_replicas`
+//! * removal: `remove`, `remove_slice`, `clear_replicas`, `withdraw`
 //! * leases: `exist`, `replica_list`, `lease_replicas`
 //! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`, `extend_client_deadlines`
 //! * the passage of time: `tick`

@@ -10,7 +10,7 @@ use crate::engine::store::writing_keys::{HeldKeys, KeyHold};
 use crate::engine::store::{StoreClient, StoreError};
 use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig};
 
-/// Time limit for a revocation whose result nobody needs. The master drops unfinished objects by itself later.
+/// Time limit for a revocation. Its result has no effect on the caller. The master drops unfinished objects by itself later.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The family of RPC methods used for a write.
@@ -161,7 +161,7 @@ impl<E: Env> StoreClient<E> {
 
     /// The same as [`check`](StoreClient::check) for a write in several calls that ends now. Its keys are then held until the allocation is
     /// dropped, which the caller does after it has completed or revoked the objects. Also replaces the memory by errors if another write has
-    /// one of the keys, because the session has ended: the master would complete the object of that write.
+    /// one of the keys, because the session has ended.
     pub fn check_last(&self, keys: &[ObjectKey], allocation: &mut Allocation, age_max: Duration) {
         if !allocation.held.keep() {
             allocation.lose(keys);

@@ -4,7 +4,7 @@
 //! read. Only a read of the whole object can be compared.
 
 use crate::engine::store::ObjectPart;
-use crate::engine::sys::crc64::Crc64;
+use crate::engine::sys::crc64::{self, Crc64};
 
 /// Whether the bytes that were read are those that the writer sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ fn is_whole(parts: &[ObjectPart], size: u64) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct PartChecksums {
     /// Offset, length and checksum of each part.
-    parts: Vec<(u64, u64, Crc64)>,
+    parts: Vec<(u64, u64, u64)>,
 }
 
 impl PartChecksums {
@@ -66,7 +66,7 @@ impl PartChecksums {
         let checksum = |part: &ObjectPart| {
             let mut crc = Crc64::new();
             crc.update_slice(&part.local);
-            (part.offset, part.local.len() as u64, crc)
+            (part.offset, part.local.len() as u64, crc.finish())
         };
         PartChecksums { parts: parts.iter().map(checksum).collect() }
     }
@@ -80,15 +80,15 @@ impl PartChecksums {
     pub fn of_object(&self, size: u64) -> Option<u64> {
         let mut parts = self.parts.clone();
         parts.sort_unstable_by_key(|(offset, ..)| *offset);
-        let (mut next, mut whole) = (0, Crc64::new());
+        let (mut next, mut whole) = (0, Crc64::new().finish());
         for (offset, length, crc) in &parts {
             if *offset != next {
                 return None;
             }
             next += length;
-            whole.append(crc);
+            whole = crc64::combined(whole, *crc, *length);
         }
-        (next == size).then(|| whole.finish())
+        (next == size).then_some(whole)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::engine::store::client_metrics::ClientMetrics;
 use crate::engine::store::name;
 use crate::engine::sys::pages::MemoryPolicy;
 use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
+use crate::engine::upstream::checksum::{self, ChecksumSwitch};
 
 /// Upstream's name for "no tenant".
 pub const DEFAULT_TENANT: &str = "default";
@@ -57,27 +58,30 @@ pub struct ClientConfig {
 /// What a client does with a replica whose bytes do not have the object's checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnCorruption {
-    /// Removes the replica, at most ten per minute: the object is then missing, or has one replica less.
+    /// Removes the object if it is its only replica, at most ten per minute.
     #[default]
     Withdraw,
     /// Only reports it.
     Report,
 }
 
-impl FromStr for OnCorruption {
-    type Err = String;
+/// The text is neither `withdraw` nor `report`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not 'withdraw' or 'report'")]
+pub struct UnknownAction(String);
 
-    fn from_str(text: &str) -> Result<OnCorruption, String> {
+impl FromStr for OnCorruption {
+    type Err = UnknownAction;
+
+    fn from_str(text: &str) -> Result<OnCorruption, UnknownAction> {
         match text {
             "withdraw" => Ok(OnCorruption::Withdraw),
             "report" => Ok(OnCorruption::Report),
-            _ => Err(format!("'{text}' is not 'withdraw' or 'report'")),
+            _ => Err(UnknownAction(text.to_owned())),
         }
     }
 }
 
-/// Upstream's variable that switches checksums on or off. They are off in upstream's client unless it is set.
-pub const CHECKSUM_VARIABLE: &str = "MOONCAKE_STORE_CHECKSUM";
 /// What the Python client does with a replica whose bytes are wrong.
 pub const ON_CORRUPTION_VARIABLE: &str = "MCCTL_ON_CORRUPTION";
 
@@ -141,11 +145,14 @@ impl ClientConfig {
         warnings.extend(more);
         self.memory = memory;
         self.name_ports = name::ports_from_env(lookup, &mut warnings);
-        if let Some(text) = lookup(CHECKSUM_VARIABLE) {
-            match text.to_ascii_lowercase().as_str() {
-                "1" | "true" | "on" | "yes" | "" => {}
-                "0" | "false" | "off" | "no" => self.checksums = false,
-                _ => warnings.push(format!("{CHECKSUM_VARIABLE}='{text}' is not 0 or 1; checksums are on")),
+        if let Some(text) = lookup(checksum::VARIABLE) {
+            match checksum::in_wheel(&text) {
+                ChecksumSwitch::On => {}
+                ChecksumSwitch::Off => self.checksums = false,
+                ChecksumSwitch::Invalid if text.is_empty() => {}
+                ChecksumSwitch::Invalid => {
+                    warnings.push(format!("{}='{text}' is not 0 or 1; checksums are on", checksum::VARIABLE));
+                }
             }
         }
         if let Some(text) = lookup(ON_CORRUPTION_VARIABLE) {

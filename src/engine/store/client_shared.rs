@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::base::{HostPort, Mono};
-use crate::engine::store::corruptions::Corruptions;
+use crate::engine::store::damage::DamageLog;
 use crate::engine::store::name::NodeName;
 use crate::engine::store::writing_keys::WritingKeys;
 use crate::engine::transfer::{Registration, TransferEngine, TransferError};
@@ -16,7 +16,7 @@ pub(in crate::engine::store) struct ClientShared {
     /// Number of threads that wait for a response of the master, of those that poll for it.
     pub callers: Arc<AtomicUsize>,
     pub failure_log: FailureLog,
-    pub corruptions: Corruptions,
+    pub damage: DamageLog,
     pub writing: Arc<WritingKeys>,
     /// The name of this process's segments, if it has any.
     pub name: HostPort,

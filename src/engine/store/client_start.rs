@@ -105,7 +105,7 @@ impl<E: Env> PreparedClient<E> {
             engine: engine.clone(),
             callers: Arc::default(),
             failure_log: FailureLog::default(),
-            corruptions: Default::default(),
+            damage: Default::default(),
             writing: Arc::default(),
             name: name.name.clone(),
             held: Mutex::new(Some(HeldByClient { name, local_buffer: None })),

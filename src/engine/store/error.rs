@@ -6,7 +6,7 @@ use crate::engine::base::{ErrorCode, ObjectKey};
 use crate::engine::rpc::CallError;
 use crate::engine::transfer::TransferError;
 
-/// What a write that was given up leaves behind.
+/// What a write that has not ended in time leaves behind.
 const STILL_LANDING: &str =
     "; it is unknown how much arrived, so the master keeps the memory reserved for its release timeout";
 
@@ -62,10 +62,10 @@ pub enum StoreError {
     /// The bytes were read too late: in the meantime, the master may have reused their memory for another object.
     #[error("reading object {key} took longer than its lease of {lease:?}")]
     LeaseExpired { key: ObjectKey, lease: Duration },
-    /// The connection to the master was lost during a read, or the node ended transfers: in the meantime, a master may have assigned the
-    /// memory to another object.
+    /// The connection to the master was lost during a read, the node ended transfers, or the object was rewritten: in the meantime, a master
+    /// may have assigned the memory to another object.
     #[error(
-        "object {key} may have moved while it was being read: the connection to the master was lost, or the node ended transfers"
+        "object {key} may have moved while it was being read: it was rewritten, the connection to the master was lost, or the node ended transfers"
     )]
     LookupLost { key: ObjectKey },
     /// Before a write began, the connection to the master was lost, or too much time had passed. Nothing was written.
@@ -73,15 +73,20 @@ pub enum StoreError {
         "the memory for object {key} may belong to another object: before the write, the connection to the master was lost, or the process was stopped"
     )]
     AllocationLost { key: ObjectKey },
-    /// The response to the end of a write was lost twice. The object may be stored.
+    /// The response to the end of a write was lost. The object may be stored.
     #[error("it is unknown whether object {key} is stored: {source}")]
     OutcomeUnknown { key: ObjectKey, source: Box<StoreError> },
     /// A put found that another write of its key has begun. That write has not ended, and may never end.
-    #[error("object {key} is not stored: another write of this key has begun and has not ended; try again in 30 s")]
+    #[error("object {key} is not stored: another write of this key has begun and has not ended; retry later")]
     OtherWrite { key: ObjectKey },
-    /// The bytes of the only replicas do not have the checksum of the object. They were read twice.
-    #[error("the bytes of object {key} at {endpoint} do not have its checksum, and it has no other replica that does")]
-    Corrupt { key: ObjectKey, endpoint: String },
+    /// No replica that could be read has bytes with the checksum of the object. Each was read several times.
+    #[error("the bytes of object {key} at {endpoint} do not have its checksum, and no other replica could be read")]
+    Damaged { key: ObjectKey, endpoint: String },
+    /// The bytes of the object are right in other memory of this process.
+    #[error(
+        "the bytes of object {key} are wrong only in the buffer that they were read into: another thread writes to it, or this host's memory is faulty"
+    )]
+    WrongBuffer { key: ObjectKey },
     /// The node cannot mount its memory again, because transfers of its peers have not ended.
     #[error("cannot mount the memory again: {0}")]
     StillInUse(TransferError),
@@ -124,7 +129,7 @@ impl StoreError {
             StoreError::LeaseExpired { .. } | StoreError::LookupLost { .. } => ErrorCode::LEASE_EXPIRED,
             StoreError::OutcomeUnknown { source, .. } => source.code(),
             StoreError::OtherWrite { .. } => ErrorCode::REPLICA_IS_NOT_READY,
-            StoreError::Corrupt { .. } => ErrorCode::CHECKSUM_MISMATCH,
+            StoreError::Damaged { .. } | StoreError::WrongBuffer { .. } => ErrorCode::CHECKSUM_MISMATCH,
             StoreError::BatchLength { .. } | StoreError::AllocationLost { .. } => ErrorCode::RPC_FAIL,
             StoreError::NoMemory { .. } | StoreError::Name(_) | StoreError::StillInUse(_) => ErrorCode::INTERNAL_ERROR,
         }
@@ -144,7 +149,8 @@ impl StoreError {
             | StoreError::AllocationLost { key }
             | StoreError::OutcomeUnknown { key, .. }
             | StoreError::OtherWrite { key }
-            | StoreError::Corrupt { key, .. }
+            | StoreError::Damaged { key, .. }
+            | StoreError::WrongBuffer { key }
             | StoreError::NoMemory { key, .. } => *key = ObjectKey::from("KEY"),
             StoreError::Call(_)
             | StoreError::Refused { .. }

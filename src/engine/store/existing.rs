@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::engine::base::ObjectKey;
+use crate::engine::base::{ErrorCode, ObjectKey};
 use crate::engine::env::Env;
 use crate::engine::store::{ObjectPart, PutOutcome, ReplicateConfig, StoreClient, StoreError, WriteMethod};
 
 /// How long to wait before each lookup of an object that another write of its key has begun, in ms. Most writes end within a millisecond.
-const OTHER_WRITE_PAUSES_MS: [u64; 6] = [0, 2, 10, 40, 100, 200];
+const OTHER_WRITE_PAUSES_MS: [u64; 9] = [0, 2, 10, 40, 100, 200, 400, 600, 650];
 
 impl<E: Env> StoreClient<E> {
     /// The same as [`write`](StoreClient::write), for a caller that reports success for an object that exists: such an object is looked up. If
@@ -46,14 +46,16 @@ impl<E: Env> StoreClient<E> {
             }
             self.inner.env.sleep(pause).await;
             let looked_up: Vec<ObjectKey> = unconfirmed.iter().map(|at| objects[*at].0.clone()).collect();
-            match self.batch_exists(&looked_up).await {
-                Ok(found) => {
-                    let mut found = found.into_iter();
-                    unconfirmed.retain(|_| !matches!(found.next(), Some(Ok(true))));
-                }
-                Err(error) => {
-                    unconfirmed.into_iter().for_each(|at| outcomes[at] = Err(error.clone()));
-                    return;
+            let found = match self.batch_stat(&looked_up).await {
+                Ok(found) => found,
+                Err(error) => vec![Err(error); looked_up.len()],
+            };
+            for (at, found) in std::mem::take(&mut unconfirmed).into_iter().zip(found) {
+                match found {
+                    Ok(_) => {}
+                    Err(StoreError::Refused { code: ErrorCode::REPLICA_IS_NOT_READY, .. }) => unconfirmed.push(at),
+                    // The object may have been removed in the meantime.
+                    Err(error) => outcomes[at] = Err(error),
                 }
             }
         }

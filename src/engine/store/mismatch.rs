@@ -2,11 +2,13 @@
 //! while it was being read.
 //!
 //! 1. The object is looked up again. If anything has changed, it is read again under the new lookup, by the caller.
-//! 2. The same replica is read again. If its bytes are now right, something on the way has changed them, or two upserts came in between.
+//! 2. The same replica is read again, into other memory. If its bytes are now right, they were changed between the node and the caller's
+//!    memory, or two upserts came in between.
 //! 3. Otherwise, both are repeated. A writer that rewrites the object with two values in turn can hide a change from one lookup, and from a
 //!    second one with a smaller probability. After [`ROUNDS`] rounds, the replica is damaged. The node is counted, and another replica is
 //!    read. Without one, the read fails with CHECKSUM_MISMATCH (-801).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::base::ObjectKey;
@@ -14,10 +16,13 @@ use crate::engine::env::Env;
 use crate::engine::store::checksum::{self, ChecksumResult, Unchecked};
 use crate::engine::store::checksum_metrics::ChecksumMetrics;
 use crate::engine::store::client_config::OnCorruption;
+use crate::engine::store::get::{whole, zeroed};
 use crate::engine::store::read::{EndedRead, PendingRead, ReadBatch};
 use crate::engine::store::replica::reading_order;
 use crate::engine::store::{ObjectLookup, ObjectPart, ObjectStat, StoreClient, StoreError};
+use crate::engine::sys::memory::Memory;
 use crate::engine::wire::types::BufferDescriptor;
+use crate::engine::wire::withdrawal::ReplicaWithdrawal;
 
 /// Number of further reads with wrong bytes after which a replica counts as damaged, if all of them have the same checksum, and otherwise.
 const ROUNDS: u32 = 7;
@@ -25,12 +30,14 @@ const ROUNDS_UNSTABLE: u32 = 15;
 /// Longest time between two rounds, in microseconds.
 const PAUSE_MAX_US: u64 = 2000;
 
-/// Whether a replica is damaged.
-pub(in crate::engine::store) struct DamageConfirmation {
-    /// The last lookup, which has found the object unchanged, if the replica is damaged. Otherwise, its bytes were right in the end.
-    pub lookup: Option<ObjectLookup>,
-    /// Number of further reads.
-    pub rounds: u32,
+/// What further reads of a replica have shown.
+pub(in crate::engine::store) enum ReplicaBytes {
+    /// The bytes are right, and in the caller's memory.
+    Right,
+    /// The bytes are wrong.
+    Damaged,
+    /// The bytes are right in other memory of this process, and wrong in the caller's: another thread writes there, or the memory is faulty.
+    WrongHere,
 }
 
 impl<E: Env> StoreClient<E> {
@@ -55,8 +62,8 @@ impl<E: Env> StoreClient<E> {
         false
     }
 
-    /// Finds out why the bytes of `key` in `parts`, which were read from `buffer`, do not have the object's checksum. Returns the object's
-    /// size once its bytes are in `parts`.
+    /// Reads `key` again, whose bytes in `parts` do not have its checksum and were read from `buffer`. Returns the object's size once its bytes
+    /// are in `parts`.
     pub(in crate::engine::store) async fn examine_mismatch(
         &self,
         key: &ObjectKey,
@@ -64,24 +71,41 @@ impl<E: Env> StoreClient<E> {
         parts: Vec<ObjectPart>,
         buffer: BufferDescriptor,
     ) -> Result<usize, StoreError> {
-        let bytes = ObjectPart::total(&parts);
-        let Some(lookup) = self.confirm_damage(key, stat, &parts, &buffer).await?.lookup else { return Ok(bytes) };
-        self.report_corruption(key, stat, &buffer).await;
         let others = reading_order(&stat.found.replicas, &[], self.inner.env.rng());
-        for other in others.into_iter().filter(|other| **other != buffer && ObjectPart::all_within(&parts, other.size))
-        {
-            match self.read_replica(key, &lookup, &parts, other).await {
-                Ok(true) => return Ok(bytes),
-                Ok(false) => self.report_corruption(key, stat, other).await,
-                Err(error @ (StoreError::LookupLost { .. } | StoreError::LeaseExpired { .. })) => return Err(error),
+        let others = others.into_iter().filter(|other| **other != buffer && ObjectPart::all_within(&parts, other.size));
+        for (nth, replica) in std::iter::once(&buffer).chain(others).enumerate() {
+            match self.reread(key, stat, &parts, replica, nth > 0).await {
+                Ok(ReplicaBytes::Right) => return Ok(ObjectPart::total(&parts)),
+                Ok(ReplicaBytes::Damaged) => self.report_damage(key, stat, replica).await,
+                Ok(ReplicaBytes::WrongHere) => return Err(StoreError::WrongBuffer { key: key.clone() }),
+                Err(error @ (StoreError::LookupLost { .. } | StoreError::Call(_))) => return Err(error),
+                // The node does not respond. Another replica may be readable.
                 Err(_) => {}
             }
         }
-        Err(StoreError::Corrupt { key: key.clone(), endpoint: buffer.transport_endpoint.to_string() })
+        Err(StoreError::Damaged { key: key.clone(), endpoint: buffer.transport_endpoint.to_string() })
     }
 
-    /// Reads the replica at `buffer` into `parts` again, whose bytes do not have the object's checksum, until they have it or the replica
-    /// counts as damaged.
+    /// Reads this replica. `is_first`: it was not read before.
+    async fn reread(
+        &self,
+        key: &ObjectKey,
+        stat: &ObjectStat,
+        parts: &[ObjectPart],
+        replica: &BufferDescriptor,
+        is_first: bool,
+    ) -> Result<ReplicaBytes, StoreError> {
+        if is_first {
+            let lookup = self.look_up_unchanged(key, stat).await?;
+            if self.read_replica(key, &lookup, parts, replica).await? {
+                return Ok(ReplicaBytes::Right);
+            }
+        }
+        self.confirm_damage(key, stat, parts, replica).await.map(|(bytes, _)| bytes)
+    }
+
+    /// Reads the replica at `buffer` again, whose bytes in `parts` do not have the object's checksum, until it has right bytes or counts as
+    /// damaged. It is read into other memory, because the fault may be in that of the caller. Also returns the number of reads.
     ///
     /// # Errors
     /// The master or the node did not respond, or the object has changed since `stat` ([`StoreError::LookupLost`]).
@@ -91,20 +115,29 @@ impl<E: Env> StoreClient<E> {
         stat: &ObjectStat,
         parts: &[ObjectPart],
         buffer: &BufferDescriptor,
-    ) -> Result<DamageConfirmation, StoreError> {
+    ) -> Result<(ReplicaBytes, u32), StoreError> {
+        let other = Arc::new(Memory::from_vec(zeroed(key, stat.size)?)).whole();
+        let again = whole(other.clone());
         let (first, mut is_stable, mut rounds) = (checksum::of_parts(parts), true, 0);
         while rounds < if is_stable { ROUNDS } else { ROUNDS_UNSTABLE } {
             let lookup = self.look_up_unchanged(key, stat).await?;
             rounds += 1;
-            if self.read_replica(key, &lookup, parts, buffer).await? {
+            if self.read_replica(key, &lookup, &again, buffer).await? {
                 self.count_reread(buffer);
-                return Ok(DamageConfirmation { lookup: None, rounds });
+                for part in parts {
+                    let at = usize::try_from(part.offset).unwrap_or(usize::MAX);
+                    let copied = other.part(at, part.local.len()).and_then(|from| part.local.copy_from(&from));
+                    copied.map_err(|_| StoreError::WrongBuffer { key: key.clone() })?;
+                }
+                let is_right = Some(checksum::of_parts(parts)) == stat.found.object_checksum;
+                return Ok((if is_right { ReplicaBytes::Right } else { ReplicaBytes::WrongHere }, rounds));
             }
-            is_stable &= checksum::of_parts(parts) == first;
+            is_stable &= checksum::of_parts(&again) == first;
             // A random time, so that the rounds do not keep in step with a writer.
             self.inner.env.sleep(Duration::from_micros(self.inner.env.rng() % PAUSE_MAX_US)).await;
         }
-        Ok(DamageConfirmation { lookup: Some(self.look_up_unchanged(key, stat).await?), rounds })
+        self.look_up_unchanged(key, stat).await?;
+        Ok((ReplicaBytes::Damaged, rounds))
     }
 
     /// Looks up the object again.
@@ -170,43 +203,43 @@ impl<E: Env> StoreClient<E> {
     }
 
     /// Counts and logs a damaged replica, and removes it if the client is to withdraw such replicas.
-    pub(in crate::engine::store) async fn report_corruption(
+    pub(in crate::engine::store) async fn report_damage(
         &self,
         key: &ObjectKey,
         stat: &ObjectStat,
         buffer: &BufferDescriptor,
     ) {
         let inner = &*self.inner;
-        let node = buffer.transport_endpoint.to_string_lossy().into_owned();
-        let report = inner.shared.corruptions.add(inner.env.now(), &node, key);
-        self.count_checksums(|counts| counts.mismatch(&node));
+        let segment = buffer.transport_endpoint.to_string_lossy().into_owned();
+        let report = inner.shared.damage.add(inner.env.now(), &segment, key, stat.found.object_checksum);
         if report.is_new {
+            self.count_checksums(|counts| counts.mismatch(&segment));
             let (address, bytes) = (format_args!("{:#x}", buffer.buffer_address), buffer.size);
             tracing::error!(
-                segment = node, address = %address, bytes,
+                segment, address = %address, bytes,
                 "the bytes of an object in this segment do not have its checksum; reads of it fail or use another replica"
             );
         }
         if let Some(host) = report.suspect {
-            tracing::error!("ten checksum mismatches within a minute: suspect memory of host {host}");
+            tracing::error!("ten damaged replicas within a minute: suspect memory of host {host}");
         }
-        if inner.config.on_corruption == OnCorruption::Withdraw && report.may_withdraw {
-            self.withdraw(key, stat, &node).await;
+        if inner.config.on_corruption == OnCorruption::Withdraw {
+            self.withdraw(key, stat, &segment).await;
         }
     }
 
-    /// Removes the damaged replica. An object with one replica is removed. Of several, the one in the segment with the node's name is cleared,
-    /// which the master refuses while a reader has a lease.
+    /// Removes the object if this replica is its only one. mcctl's master does so only if the object still has the same replica and checksum,
+    /// and does not reuse the memory while a reader has a lease. Mooncake's own master refuses.
     async fn withdraw(&self, key: &ObjectKey, stat: &ObjectStat, segment: &str) {
-        let withdrawn = match stat.found.replicas.len() {
-            1 => self.remove(key, true).await.is_ok(),
-            _ => {
-                let cleared = self.master().batch_replica_clear(vec![key.as_bytes().into()], self.id(), segment.into());
-                cleared.await.is_ok_and(|cleared| cleared.is_ok_and(|cleared| !cleared.is_empty()))
-            }
-        };
-        if withdrawn {
-            tracing::warn!(segment, "withdrew a damaged replica");
+        let ([replica], Some(checksum)) = (&stat.found.replicas[..], stat.found.object_checksum) else { return };
+        if !self.inner.shared.damage.may_withdraw(self.inner.env.now()) {
+            return;
+        }
+        let damaged = ReplicaWithdrawal { replica_id: replica.id, checksum }.to_string();
+        let cleared =
+            self.master().batch_replica_clear(vec![key.as_bytes().into()], self.id(), damaged.as_str().into()).await;
+        if cleared.is_ok_and(|cleared| cleared.is_ok_and(|cleared| !cleared.is_empty())) {
+            tracing::warn!(segment, "removed an object whose only replica is damaged");
             self.count_checksums(ChecksumMetrics::withdrawn);
         }
     }

@@ -14,7 +14,7 @@ pub mod client_http;
 pub mod client_metrics;
 mod client_shared;
 mod client_start;
-mod corruptions;
+mod damage;
 pub mod error;
 mod existing;
 mod fence;
@@ -51,11 +51,9 @@ pub use crate::engine::wire::types::ReplicateConfig;
 pub use allocation::{Allocation, WriteMethod};
 pub use client::{ObjectStat, StoreClient};
 pub use client_builder::StoreClientBuilder;
-pub use client_config::{
-    CHECKSUM_VARIABLE, ClientConfig, DEFAULT_TENANT, ON_CORRUPTION_VARIABLE, OnCorruption, TransferThreads,
-};
+pub use client_config::{ClientConfig, DEFAULT_TENANT, ON_CORRUPTION_VARIABLE, OnCorruption, TransferThreads};
 pub use client_start::StoreStartError;
-pub use corruptions::CorruptNode;
+pub use damage::NodeDamage;
 pub use error::StoreError;
 pub use get::READS_MAX;
 pub use node::{Node, NodeConfig};

@@ -85,7 +85,7 @@ impl<E: Env> ObjectStore for NodeStore<E> {
             transport: TransportStats {
                 shared_memory_clients: engine.shared_memory_clients(),
                 ..TransportStats::new(engine.protocol(), engine.peers(), engine.rails())
-                    .with_corruptions(self.client.inner.shared.corruptions.nodes())
+                    .with_damage(self.client.inner.shared.damage.nodes(self.client.inner.env.now()))
             },
         }
     }

@@ -108,9 +108,14 @@ impl<E: Env> StoreClient<E> {
         let (keys, sizes): (Vec<_>, Vec<_>) =
             objects.iter().map(|(key, parts)| (key.clone(), ObjectPart::total(parts) as u64)).unzip();
         let mut allocation = self.allocate(method, &keys, sizes, config, KeyHold::Call).await?;
+        let checksum = |(replicas, (_, parts)): (&Result<_, _>, &(_, Vec<_>))| {
+            replicas.as_ref().ok().and_then(|_: &Vec<BufferDescriptor>| self.checksum_of(parts))
+        };
+        // Before the check, after which the bytes are sent at once.
+        let checksums = allocation.replicas.iter().zip(objects).map(checksum).collect();
         self.check_connection();
         let limit = self.check(&keys, &mut allocation, self.inner.config.transfer_deadline);
-        Ok(self.write_allocated(method, objects, allocation, limit).await)
+        Ok(self.write_allocated(method, objects, allocation, checksums, limit).await)
     }
 
     /// Writes every replica of every allocated object, and completes or revokes the objects.
@@ -119,6 +124,7 @@ impl<E: Env> StoreClient<E> {
         method: WriteMethod,
         objects: &[(ObjectKey, Vec<ObjectPart>)],
         allocation: Allocation,
+        checksums: Vec<Option<u64>>,
         limit: Duration,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         // The keys are held until the objects are complete or revoked.
@@ -126,7 +132,8 @@ impl<E: Env> StoreClient<E> {
         let began = self.inner.env.now();
         let mut batches = NodeBatches::new();
         let mut state = Vec::with_capacity(objects.len());
-        for (index, (replicas, (_, parts))) in replicas.into_iter().zip(objects).enumerate() {
+        for (index, ((replicas, (_, parts)), checksum)) in replicas.into_iter().zip(objects).zip(checksums).enumerate()
+        {
             let unwritten = |outcome| WrittenObject { left: 0, outcome, replicas: Vec::new(), checksum: None };
             state.push(match replicas {
                 Err(error) if already_exists(&error) => unwritten(Ok(PutOutcome::AlreadyExists)),
@@ -138,8 +145,6 @@ impl<E: Env> StoreClient<E> {
                         batch.items.push((index, ops));
                     }
                     let outcome = Ok(PutOutcome::Stored { replicas: replicas.len() });
-                    // Just before the bytes are sent, which then come from the processor's cache.
-                    let checksum = self.checksum_of(parts);
                     WrittenObject { left: replicas.len(), outcome, replicas, checksum }
                 }
             });
@@ -301,7 +306,7 @@ impl BatchWrite<'_> {
 pub fn is_revocable(error: &StoreError) -> bool {
     match error {
         StoreError::Transfer { .. } => !error.may_still_land(),
-        StoreError::NoReplica { .. } | StoreError::Empty { .. } | StoreError::AllocationLost { .. } => true,
+        StoreError::NoReplica { .. } | StoreError::Empty { .. } => true,
         _ => false,
     }
 }

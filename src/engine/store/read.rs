@@ -21,6 +21,8 @@ use crate::engine::wire::types::BufferDescriptor;
 
 /// Minimum time limit for reading from a node.
 const READ_LIMIT_MIN: Duration = Duration::from_millis(100);
+/// Mismatches of a batch are examined for this long. Objects that are left fail, and are not reported as damaged.
+const EXAMINING_MAX: Duration = Duration::from_secs(2);
 /// A lease ends earlier for the client than for the master: by a fraction, because the two clocks may run at different rates, and by some
 /// milliseconds, because each is read some time before or after it is used. Clocks that NTP adjusts differ by at most 0.1 % (500 ppm each);
 /// a hundredth is ten times as much.
@@ -157,14 +159,15 @@ impl<E: Env> StoreClient<E> {
                 }
             }
         }
+        let examined_from = inner.env.now();
         for (read, buffer) in different {
-            let index = read.index;
-            // Without a valid lookup, other bytes are no surprise.
-            if results[index].is_ok()
-                && let Ok(stat) = &stats[index]
-            {
-                results[index] = self.examine_mismatch(&keys[index], stat, read.parts, buffer).await;
-            }
+            let (index, key) = (read.index, &keys[read.index]);
+            // Without a valid lookup, wrong bytes mean nothing.
+            let (true, Ok(stat)) = (results[index].is_ok(), &stats[index]) else { continue };
+            results[index] = match inner.env.now().since(examined_from) < EXAMINING_MAX {
+                true => self.examine_mismatch(key, stat, read.parts, buffer).await,
+                false => Err(StoreError::Damaged { key: key.clone(), endpoint: buffer.transport_endpoint.to_string() }),
+            };
         }
         if let Some(metrics) = &inner.config.metrics {
             metrics.object_reads(&results);

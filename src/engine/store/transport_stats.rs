@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::store::corruptions::{CorruptNode, host_of};
+use crate::engine::store::damage::{NodeDamage, host_of};
 use crate::engine::transfer::{PeerCounters, RailCounters};
 
 /// Schema of the JSON document.
@@ -161,10 +161,20 @@ impl TransportStats {
 
     /// Adds the damaged replicas that the client has found.
     #[must_use]
-    pub fn with_corruptions(mut self, found: Vec<CorruptNode>) -> TransportStats {
+    pub fn with_damage(mut self, found: Vec<NodeDamage>) -> TransportStats {
         for node in found {
-            if let Some(peer) = self.peers.iter_mut().find(|peer| peer.segment == node.node) {
-                peer.checksum_mismatches = node.mismatches;
+            match self.peers.iter_mut().find(|peer| peer.segment == node.node) {
+                Some(peer) => peer.checksum_mismatches = node.mismatches,
+                // The client is not connected to it any more, or the node is its own.
+                None => self.peers.push(PeerStats {
+                    segment: node.node.clone(),
+                    transport: String::new(),
+                    state: "down".to_owned(),
+                    read_bytes: 0,
+                    written_bytes: 0,
+                    failures: 0,
+                    checksum_mismatches: node.mismatches,
+                }),
             }
             let host = host_of(&node.node);
             if node.is_suspect && !self.suspect_peers.contains(&host) {
@@ -280,10 +290,11 @@ mod tests {
     #[test]
     fn damaged_replicas_are_listed_with_their_segment_and_suspect_hosts() {
         let peers = vec![peer("a:1", "tcp", false), peer("b:1", "tcp", false)];
-        let found = |node: &str, is_suspect| CorruptNode { node: node.to_owned(), mismatches: 12, is_suspect };
+        let found = |node: &str, is_suspect| NodeDamage { node: node.to_owned(), mismatches: 12, is_suspect };
         let stats = TransportStats::new("tcp", peers, Vec::new());
-        let stats = stats.with_corruptions(vec![found("a:1", true), found("a:2", true), found("c:1", false)]);
-        assert_eq!(stats.peers.iter().map(|peer| peer.checksum_mismatches).collect::<Vec<_>>(), [12, 0]);
+        let stats = stats.with_damage(vec![found("a:1", true), found("a:2", true), found("c:1", false)]);
+        let counts: Vec<_> = stats.peers.iter().map(|peer| (peer.segment.as_str(), peer.checksum_mismatches)).collect();
+        assert_eq!(counts, [("a:1", 12), ("b:1", 0), ("a:2", 12), ("c:1", 12)]);
         assert_eq!(stats.suspect_peers, ["a"]);
     }
 

@@ -11,6 +11,7 @@ use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
 use crate::engine::store::client::one;
 use crate::engine::store::get::{LEASE_REUSED_FOR, READS_MAX, whole, zeroed};
+use crate::engine::store::mismatch::ReplicaBytes;
 use crate::engine::store::replica::reading_order;
 use crate::engine::store::verify_pace::{VerifyBatch, VerifyPace};
 use crate::engine::store::{ObjectLookup, ObjectPart, ObjectStat, StoreClient, StoreError};
@@ -137,12 +138,12 @@ impl<E: Env> StoreClient<E> {
         if self.read_replica(key, lookup, parts, buffer).await? {
             return Ok((ReplicaState::Intact, 1));
         }
-        let confirmed = self.confirm_damage(key, stat, parts, buffer).await?;
-        if confirmed.lookup.is_none() {
-            return Ok((ReplicaState::Intact, 1 + confirmed.rounds));
-        }
-        self.count_checksums(|counts| counts.mismatch(&buffer.transport_endpoint.to_string_lossy()));
-        Ok((ReplicaState::Damaged, 1 + confirmed.rounds))
+        let (bytes, rounds) = self.confirm_damage(key, stat, parts, buffer).await?;
+        let state = match bytes {
+            ReplicaBytes::Damaged => ReplicaState::Damaged,
+            ReplicaBytes::Right | ReplicaBytes::WrongHere => ReplicaState::Intact,
+        };
+        Ok((state, 1 + rounds))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ends writes at the master: completes or revokes them, and finds out what became of a write whose response was lost.
+//! Ends writes at the master: completes or revokes them, and looks up objects whose end got no response.
 //!
 //! Each write has an id of its own ([`Allocation::writer`](crate::engine::store::Allocation)). So an end or a revocation may arrive late or
 //! twice: it changes nothing but its own write.
@@ -23,8 +23,8 @@ pub struct WriteEnd<'a> {
 
 impl<E: Env> StoreClient<E> {
     /// Completes objects at the master, which were written with the id `writer`. If the response is lost, the call is repeated once: the id is
-    /// that of this write alone, so a second end changes nothing. If the master then does not know the write, it may have completed the
-    /// object before; the object is looked up.
+    /// that of this write alone, so a second end changes nothing. If the master then refuses it, it may have completed the object
+    /// before; the object is looked up.
     pub async fn complete(
         &self,
         method: WriteMethod,
@@ -32,30 +32,40 @@ impl<E: Env> StoreClient<E> {
         ends: &[WriteEnd<'_>],
     ) -> Vec<Result<(), StoreError>> {
         let mut results = self.send_ends(method, writer, ends).await;
-        if results.as_ref().is_err_and(StoreError::is_transient) {
+        let is_repeated = results.as_ref().is_err_and(StoreError::is_transient);
+        if is_repeated {
             results = self.send_ends(method, writer, ends).await;
         }
+        let unknown = |end: &WriteEnd<'_>, source: &StoreError| StoreError::OutcomeUnknown {
+            key: end.key.clone(),
+            source: Box::new(source.clone()),
+        };
         let mut results = match results {
             Ok(results) => results,
-            Err(error) => {
-                let unknown = |end: &WriteEnd<'_>| StoreError::OutcomeUnknown {
-                    key: end.key.clone(),
-                    source: Box::new(error.clone()),
-                };
-                return ends.iter().map(|end| Err(unknown(end))).collect();
-            }
+            Err(error) => return ends.iter().map(|end| Err(unknown(end, &error))).collect(),
         };
-        let is_unknown = |result: &Result<(), StoreError>| {
+        let is_unwritten = |result: &Result<(), StoreError>| {
             matches!(result, Err(StoreError::Refused { code: ErrorCode::ILLEGAL_CLIENT, .. }))
         };
-        let unknown: Vec<usize> = (0..ends.len()).filter(|at| is_unknown(&results[*at])).collect();
-        if !unknown.is_empty() {
-            let keys: Vec<ObjectKey> = unknown.iter().map(|at| ends[*at].key.clone()).collect();
-            let found = self.batch_stat(&keys).await.unwrap_or_default();
-            for (at, found) in unknown.into_iter().zip(found) {
-                if found.is_ok_and(|found| is_end_of(&ends[at], &found)) {
-                    results[at] = Ok(());
+        let refused: Vec<usize> = (0..ends.len()).filter(|at| is_unwritten(&results[*at])).collect();
+        if refused.is_empty() {
+            return results;
+        }
+        let keys: Vec<ObjectKey> = refused.iter().map(|at| ends[*at].key.clone()).collect();
+        let found = match self.batch_stat(&keys).await {
+            Ok(found) => found,
+            Err(error) => vec![Err(error); keys.len()],
+        };
+        for (at, found) in refused.into_iter().zip(found) {
+            match found {
+                Ok(found) if is_end_of(&ends[at], &found) => results[at] = Ok(()),
+                // The first end may have completed the object, which another write has replaced since.
+                _ if is_repeated => {
+                    if let Err(error) = &mut results[at] {
+                        *error = unknown(&ends[at], error);
+                    }
                 }
+                _ => {}
             }
         }
         results
@@ -125,11 +135,11 @@ impl<E: Env> StoreClient<E> {
     }
 }
 
-/// Whether a lookup has found the object that this write completed: its memory is still kept for it, so another object cannot have it.
+/// Whether a lookup has found the object that this write completed: it has the same memory and the same checksum.
 fn is_end_of(end: &WriteEnd<'_>, found: &ObjectStat) -> bool {
     let is_own = |replica: &ReplicaDescriptor| match &replica.location {
         ReplicaLocation::Memory(buffer) => end.replicas.contains(buffer),
         _ => false,
     };
-    found.found.object_checksum == end.checksum && found.found.replicas.iter().any(is_own)
+    end.checksum.is_some() && found.found.object_checksum == end.checksum && found.found.replicas.iter().any(is_own)
 }

@@ -1,7 +1,7 @@
 //! The keys that a client is writing. Only one of its writes at a time has a key.
 //!
-//! The master identifies an unfinished object by its key and its client. If two threads of a client wrote the same key, the second request for
-//! memory could replace the first one's memory, and the end of the first write would then complete an object that is not written yet.
+//! If two threads of a client upserted the same key, the second request for memory would displace the first write, whose memory the master keeps
+//! until its release timeout.
 
 use std::collections::HashMap;
 use std::pin::pin;

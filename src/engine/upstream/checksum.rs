@@ -7,7 +7,8 @@ pub const VARIABLE: &str = "MOONCAKE_STORE_CHECKSUM";
 pub const SINCE: &str = "0.3.13";
 
 /// The cost of checksums in the wheel's client.
-pub const COST: &str = "about 15 % more CPU per byte over TCP";
+pub const COST: &str =
+    "one client over TCP then has 0.1 to 0.5 of the throughput, and uses two to five times the CPU time per byte";
 
 /// The values that the wheel's client reads as on and as off, in any case. It reads every other value as off, and logs a warning. From a
 /// run of the client of 0.3.13.post1 with each of them.
@@ -33,9 +34,9 @@ pub fn in_wheel(text: &str) -> ChecksumSwitch {
     }
 }
 
-/// Whether the value `text` switches checksums off in mcctl's client.
+/// Whether the value `text` switches checksums off in mcctl's client. An unknown value does not, and causes a warning.
 pub fn is_off_in_mcctl(text: &str) -> bool {
-    ["0", "false", "off", "no"].iter().any(|word| word.eq_ignore_ascii_case(text))
+    in_wheel(text) == ChecksumSwitch::Off
 }
 
 #[cfg(test)]

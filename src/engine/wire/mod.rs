@@ -11,6 +11,7 @@ pub mod json;
 pub mod method;
 pub mod pack;
 pub mod types;
+pub mod withdrawal;
 
 pub use method::{MasterApi, MasterCalls, Method};
 pub use pack::{DecodeError, Expected, Map, Text, TextBuf, Wire};

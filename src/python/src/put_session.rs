@@ -1,9 +1,10 @@
 //! Write sessions: objects that are allocated, written in several calls, and then completed or revoked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use mcctl_store::engine::base::{ClientId, ObjectKey};
 use mcctl_store::engine::env::RealEnv;
 use mcctl_store::engine::store::checksum::PartChecksums;
@@ -66,17 +67,11 @@ impl OpenPut {
     }
 }
 
-/// Groups the objects at `indices` by the id of their write.
+/// Groups the objects at `indices` by the ID of their write.
 fn by_writer(indices: &[usize], puts: &[OpenPut]) -> Vec<(ClientId, Vec<usize>)> {
-    let mut groups: Vec<(ClientId, Vec<usize>)> = Vec::new();
-    for at in indices {
-        let writer = puts[*at].allocation.writer;
-        match groups.iter_mut().find(|(other, _)| *other == writer) {
-            Some((_, group)) => group.push(*at),
-            None => groups.push((writer, vec![*at])),
-        }
-    }
-    groups
+    let mut groups: BTreeMap<ClientId, Vec<usize>> = BTreeMap::new();
+    indices.iter().for_each(|at| groups.entry(puts[*at].allocation.writer).or_default().push(*at));
+    groups.into_iter().collect()
 }
 
 /// The objects to which a call is writing, until the value is dropped.
@@ -179,6 +174,10 @@ impl PutSessions {
     fn write(&self, session: &Session, keys: &[ObjectKey], parts: Vec<Option<Vec<ObjectPart>>>) -> Vec<i64> {
         let mut results = vec![i64::from(INVALID_PARAMS); keys.len()];
         let Ok(worker) = self.worker(session) else { return results };
+        // Before the check, after which the bytes are sent at once.
+        let no_parts: &[ObjectPart] = &[];
+        let mut checksums: Vec<PartChecksums> =
+            parts.iter().map(|parts| worker.client().part_checksums(parts.as_deref().unwrap_or(no_parts))).collect();
         let (mut wanted, mut limit) = (Vec::new(), SESSION_MAX);
         let mut running = RunningWrites { sessions: self, of: Vec::new() };
         {
@@ -203,8 +202,6 @@ impl PutSessions {
             }
         }
         let bytes: Vec<usize> = wanted.iter().map(|(_, _, parts)| ObjectPart::total(parts)).collect();
-        let checksums: Vec<PartChecksums> =
-            wanted.iter().map(|(_, _, parts)| worker.client().part_checksums(parts)).collect();
         let indices: Vec<usize> = wanted.iter().map(|(index, _, _)| *index).collect();
         let writes = wanted.iter_mut().map(|(index, replicas, parts)| PartialWrite {
             key: &keys[*index],
@@ -220,12 +217,12 @@ impl PutSessions {
             client.write_parts(&writes, limit).await
         });
         let mut state = self.state();
-        let ended = indices.into_iter().zip(bytes).zip(checksums).zip(written).zip(&running.of);
-        for ((((index, bytes), checksums), result), of) in ended {
+        let ended = indices.into_iter().zip(bytes).zip(written).zip(&running.of);
+        for (((index, bytes), result), of) in ended {
             let put = state.of.get_mut(&keys[index]).filter(|put| Arc::ptr_eq(&put.writes, of));
             results[index] = match result {
                 Ok(()) => {
-                    put.into_iter().for_each(|put| put.checksums.append(checksums.clone()));
+                    put.into_iter().for_each(|put| put.checksums.append(std::mem::take(&mut checksums[index])));
                     i64::try_from(bytes).unwrap_or(i64::MAX)
                 }
                 Err(error) => {
@@ -261,7 +258,7 @@ impl PutSessions {
                 let Some(mut put) = state.of.remove(key) else { continue };
                 worker.client().check_last(std::slice::from_ref(key), &mut put.allocation, SESSION_MAX);
                 match (&put.allocation.replicas[0], &put.error) {
-                    // The key may belong to another put by now, so it is neither completed nor revoked. The master drops an unfinished put.
+                    // The memory may belong to another object by now. The master drops an unfinished put.
                     (Err(error), _) => codes[index] = error_code(error),
                     // The bytes of a write may still arrive, so the master must not assign the memory to another object yet.
                     (_, Some(error)) if error.may_still_land() => codes[index] = error_code(error),
@@ -272,19 +269,28 @@ impl PutSessions {
                 indices.push(index);
             }
         }
-        // Each start of sessions has its own id, with which its objects are completed and revoked.
-        for (writer, good) in by_writer(&good, &ending) {
-            let ends = good.iter().map(|at| ending[*at].end(&keys[indices[*at]], worker.client()));
-            let ends: Vec<WriteEnd<'_>> = ends.collect();
-            let completed = worker.run(async |client| client.complete(WriteMethod::Put, writer, &ends).await);
-            good.iter().zip(completed).for_each(|(at, result)| codes[indices[*at]] = code(result));
-        }
-        for (writer, bad) in by_writer(&bad, &ending) {
-            let bad_keys: Vec<ObjectKey> = bad.iter().map(|at| keys[indices[*at]].clone()).collect();
-            let revoked = worker.run(async |client| client.revoke(WriteMethod::Put, writer, &bad_keys).await);
-            if revoke {
-                bad.iter().zip(revoked).for_each(|(at, result)| codes[indices[*at]] = code(result));
+        // Each start of sessions has its own ID, with which its objects are completed and revoked.
+        let (good, bad) = (by_writer(&good, &ending), by_writer(&bad, &ending));
+        let (completed, revoked) = worker.run(async |client| {
+            let complete = good.iter().map(async |(writer, of)| {
+                let ends: Vec<WriteEnd<'_>> =
+                    of.iter().map(|at| ending[*at].end(&keys[indices[*at]], client)).collect();
+                client.complete(WriteMethod::Put, *writer, &ends).await
+            });
+            let undo = bad.iter().map(async |(writer, of)| {
+                let of: Vec<ObjectKey> = of.iter().map(|at| keys[indices[*at]].clone()).collect();
+                client.revoke(WriteMethod::Put, *writer, &of).await
+            });
+            join(join_all(complete), join_all(undo)).await
+        });
+        let mut set = |groups: &[(ClientId, Vec<usize>)], results: Vec<Vec<Result<(), StoreError>>>| {
+            for (at, result) in groups.iter().flat_map(|(_, of)| of).zip(results.into_iter().flatten()) {
+                codes[indices[*at]] = code(result);
             }
+        };
+        set(&good, completed);
+        if revoke {
+            set(&bad, revoked);
         }
         drop(ending);
         codes

@@ -189,24 +189,29 @@ impl Session {
             || StoreError::Refused { what: "arguments", code: mcctl_store::engine::base::ErrorCode::INVALID_PARAMS };
         let parts: Vec<_> = wanted.iter().map(|wanted| self.parts(wanted)).collect();
         let read = self.worker().map(|worker| {
-            let mut attempt = 1;
-            loop {
-                let lookup = worker.run(async |client| client.look_up(keys).await)?;
-                let parts = parts.iter().zip(&wanted).zip(&lookup.stats).map(|((parts, wanted), stat)| {
+            let mut results: Vec<_> = keys.iter().map(|key| Err(StoreError::LookupLost { key: key.clone() })).collect();
+            let mut left: Vec<usize> = (0..keys.len()).collect();
+            for _ in 0..READS_MAX {
+                let keys: Vec<ObjectKey> = left.iter().map(|at| keys[*at].clone()).collect();
+                let lookup = worker.run(async |client| client.look_up(&keys).await)?;
+                let parts = left.iter().zip(&lookup.stats).map(|(at, stat)| {
                     let size = stat.as_ref().map_err(Clone::clone)?.size;
-                    let parts = parts.as_ref().ok_or_else(invalid)?;
-                    let covers = wanted.offsets.is_some() || ObjectPart::total(parts) as u64 == size;
+                    let parts = parts[*at].as_ref().ok_or_else(invalid)?;
+                    let covers = wanted[*at].offsets.is_some() || ObjectPart::total(parts) as u64 == size;
                     let fits = covers && ObjectPart::all_within(parts, size);
                     fits.then(|| parts.clone()).ok_or_else(invalid)
                 });
                 let parts = parts.collect();
-                let results = worker.run(async |client| client.read_parts(keys, &lookup, parts).await);
-                let is_lost = results.iter().any(|result| result.as_ref().is_err_and(StoreError::is_lookup_lost));
-                if !is_lost || attempt == READS_MAX {
-                    return Ok(results);
+                let read = worker.run(async |client| client.read_parts(&keys, &lookup, parts).await);
+                for (at, result) in left.iter().zip(read) {
+                    results[*at] = result;
                 }
-                attempt += 1;
+                left.retain(|at| results[*at].as_ref().is_err_and(StoreError::is_lookup_lost));
+                if left.is_empty() {
+                    break;
+                }
             }
+            Ok(results)
         });
         each(keys.len(), read).into_iter().map(bytes_or_code).collect()
     }

@@ -159,18 +159,20 @@ impl MooncakeDistributedStore {
         keys: &[ObjectKey],
         make: impl Fn(Python<'py>, usize) -> PyResult<(Bound<'py, PyAny>, u64)>,
     ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
-        let nothing = || Ok(keys.iter().map(|_| None).collect());
-        let Some(session) = self.session() else { return nothing() };
+        let mut values: Vec<Option<Bound<'py, PyAny>>> = keys.iter().map(|_| None).collect();
+        let Some(session) = self.session() else { return Ok(values) };
         if keys.is_empty() {
-            return nothing();
+            return Ok(values);
         }
-        let Ok(worker) = detached(py, || session.worker()) else { return nothing() };
-        for attempt in 1..=READS_MAX {
-            let Ok(lookup) = detached(py, || worker.run(async |client| client.look_up(keys).await)) else { break };
-            let (mut values, mut parts) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
-            for (stat, key) in lookup.stats.iter().zip(keys) {
+        let Ok(worker) = detached(py, || session.worker()) else { return Ok(values) };
+        let mut left: Vec<usize> = (0..keys.len()).collect();
+        for _ in 0..READS_MAX {
+            let keys: Vec<ObjectKey> = left.iter().map(|at| keys[*at].clone()).collect();
+            let Ok(lookup) = detached(py, || worker.run(async |client| client.look_up(&keys).await)) else { break };
+            let (mut made, mut parts) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
+            for (stat, key) in lookup.stats.iter().zip(&keys) {
                 let Ok(stat) = stat else {
-                    values.push(None);
+                    made.push(None);
                     parts.push(Err(StoreError::NoReplica { key: key.clone(), replicas: 0 }));
                     continue;
                 };
@@ -178,21 +180,27 @@ impl MooncakeDistributedStore {
                 let size = usize::try_from(stat.size).unwrap_or(usize::MAX);
                 let (value, address) = make(py, size)?;
                 let local = unregistered(address, size, MemoryUse::Later);
-                values.push(Some(value));
+                made.push(Some(value));
                 parts.push(local.map(|local| vec![ObjectPart { offset: 0, local }]).map_err(|error| {
                     StoreError::NoMemory { key: key.clone(), size: stat.size, why: error.to_string() }
                 }));
             }
-            let read = async |client: &StoreClient<RealEnv>| client.read_parts(keys, &lookup, parts).await;
+            let read = async |client: &StoreClient<RealEnv>| client.read_parts(&keys, &lookup, parts).await;
             let results = detached(py, || worker.run(read));
-            let is_lost = results.iter().any(|result| result.as_ref().is_err_and(StoreError::is_lookup_lost));
-            if is_lost && attempt < READS_MAX {
-                continue;
+            let mut lost = Vec::new();
+            for ((at, value), result) in left.into_iter().zip(made).zip(results) {
+                match result {
+                    Ok(_) => values[at] = value,
+                    Err(error) if error.is_lookup_lost() => lost.push(at),
+                    Err(_) => {}
+                }
             }
-            let read = values.into_iter().zip(results);
-            return Ok(read.map(|(value, result)| value.filter(|_| result.is_ok())).collect());
+            left = lost;
+            if left.is_empty() {
+                break;
+            }
         }
-        nothing()
+        Ok(values)
     }
 }
 

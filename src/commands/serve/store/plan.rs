@@ -192,10 +192,7 @@ fn plan(
         client.engine.announce_host = bound;
     }
     let warnings = client.apply_variables(&env);
-    client.on_corruption = match settings.text("on_corruption") {
-        "report" => OnCorruption::Report,
-        _ => OnCorruption::Withdraw,
-    };
+    client.on_corruption = settings.text("on_corruption").parse::<OnCorruption>().unwrap_or_default();
     client.engine.settings.listen_on = access.bind;
     client.engine.settings.shared_memory = SharedMemorySettings {
         enabled: settings.bool("shared_memory"),

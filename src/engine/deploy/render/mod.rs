@@ -204,8 +204,8 @@ fn requirements(plan: &ProcessPlan) -> String {
 fn checksum_note(plan: &ProcessPlan) -> Option<String> {
     let (name, variable) = (&plan.name, checksum::VARIABLE);
     match plan.variable(variable)? {
-        "1" => Some(format!("{variable}=1: {name} detects corrupted objects. Cost: {}.", checksum::COST)),
-        "0" => Some(format!("{variable}=0: {name} does not detect corrupted objects.")),
+        "1" => Some(format!("{variable}=1: {name} detects damaged objects. Cost: {}.", checksum::COST)),
+        "0" => Some(format!("{variable}=0: {name} does not detect damaged objects.")),
         _ => None,
     }
 }

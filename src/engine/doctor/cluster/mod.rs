@@ -46,7 +46,7 @@ pub struct ClusterQuery {
     pub client: Fact<ClientConfig>,
     /// Names (`host:port`) under which nodes will be started, to check that they are free.
     pub planned: Vec<String>,
-    /// The HTTP ports of mcctl's nodes, to read which corrupted objects their clients have found.
+    /// The HTTP ports of mcctl's nodes, to read which damaged objects their clients have found.
     pub nodes: Vec<HostPort>,
     /// The expected total capacity of all segments.
     pub expected: Option<ByteSize>,
@@ -92,7 +92,7 @@ pub const CHECKS: &[Check] = &[
     check("counters-move", "the master's counters include this check's operations", &[3]),
     check("puts-arrive", "clients that look up keys also store some, and stored keys are read", &[3, 16]),
     check("allocation", "puts find free space, and data is read before it is evicted", &[15]),
-    check("object-integrity", "writes have checksums, and no node has read a corrupted object", &[]),
+    check("object-integrity", "writes have checksums, and no node has read a damaged object", &[]),
     check("ssd-tier", "the SSD tier, if any, is written to and read from", &[26]),
     check("lookup-latency", "the master responds to lookups quickly", &[17]),
 ];

@@ -216,6 +216,7 @@ fn kind(error: &StoreError) -> ProbeFailureKind {
         StoreError::Call(_) => ProbeFailureKind::Master,
         StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => ProbeFailureKind::NoRoom,
         StoreError::Transfer { .. } => ProbeFailureKind::Transfer,
+        StoreError::Damaged { .. } | StoreError::WrongBuffer { .. } => ProbeFailureKind::Bytes,
         _ => ProbeFailureKind::Other,
     }
 }

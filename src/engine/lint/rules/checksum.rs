@@ -39,7 +39,7 @@ fn is_client(member: &ProcessView<'_>) -> bool {
 fn wheel_client(member: &ProcessView<'_>, value: Option<&LocatedValue>, out: &mut Findings) {
     let process = member.process;
     let who = process.describe();
-    let finding = format!("{who} neither sends nor verifies checksums: it does not detect corrupted objects");
+    let finding = format!("{who} neither sends nor verifies checksums: it does not detect damaged objects");
     let remedy = format!("set {VARIABLE}=1 for all clients (cost: {COST})");
     let Some(value) = value else {
         // A script inherits variables from its caller. Only a file that it reads hides them.
@@ -73,8 +73,7 @@ fn mcctl_client(member: &ProcessView<'_>, value: Option<&LocatedValue>, out: &mu
 /// Variables that any client may read. Every client reads these values as off. An environment that is in effect yields a warning.
 fn environment(member: &ProcessView<'_>, value: Option<&LocatedValue>, out: &mut Findings) {
     let Some(value) = value.filter(|value| is_off_in_mcctl(&value.text)) else { return };
-    let finding =
-        "clients with this environment neither send nor verify checksums: they do not detect corrupted objects";
+    let finding = "clients with this environment neither send nor verify checksums: they do not detect damaged objects";
     let evidence = format!("{VARIABLE}={}", value.text);
     let remedy = format!("set {VARIABLE}=1 (cost in the wheel's clients: {COST})");
     match member.process.runtime {

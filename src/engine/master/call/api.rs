@@ -15,6 +15,7 @@ use crate::engine::wire::types::{
     ReplicaType, ReplicateConfig, Segment, SegmentStatus, StorageObjectMetadata, TaskAssignment, TaskCompleteRequest,
     TierTaskItem,
 };
+use crate::engine::wire::withdrawal::ReplicaWithdrawal;
 use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
 
 /// The protocol version that every client requires.
@@ -218,9 +219,14 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         segment_name: Text<'a>,
     ) -> Expected<Vec<TextBuf>> {
         let mut cleared = Vec::new();
+        let damaged = ReplicaWithdrawal::parse(segment_name.0);
         // Skipping a key is not a failure of the call, but upstream counts it as one.
         self.batch(&keys, Some(|c| &mut c.batch_replica_clear), |state, now, key, _| {
-            if state.clear_replicas(now, key.0, segment_name.0) {
+            let is_cleared = match damaged {
+                Some(damaged) => state.withdraw(now, key.0, damaged),
+                None => state.clear_replicas(now, key.0, segment_name.0),
+            };
+            if is_cleared {
                 cleared.push(key.to_buf());
                 Ok(())
             } else {

@@ -7,6 +7,7 @@ use crate::engine::master::ended_writes::EndedWrites;
 use crate::engine::master::record::buffer::RecordBuffer;
 use crate::engine::master::record::{MasterRecord, read_payload};
 use crate::engine::master::{ConnectionId, DataFormat, SnapshotStep, StandbyState, StateAccess};
+use crate::engine::wire::withdrawal::ReplicaWithdrawal;
 
 /// Another id of the process with the id `A`.
 const A2: ClientId = ClientId(1, 2);
@@ -184,6 +185,10 @@ fn an_upsert_in_place_drops_the_checksum_when_it_starts() {
     f.follow();
     f.master.upsert(A2, "k", 100).expect("in place");
     f.follow();
+    for state in [&f.master.state, &f.standby.state] {
+        let at = state.objects.find(state.objects.hash(b"k")).expect("exists");
+        assert_eq!(state.objects[at].eviction.checksum(), None);
+    }
     assert_eq!(f.master.end(A2, "k"), Ok(()));
     f.follow();
     assert_eq!(f.master.checksum("k"), None);
@@ -191,6 +196,36 @@ fn an_upsert_in_place_drops_the_checksum_when_it_starts() {
         (f.master.state.counters.completed_with_checksum, f.master.state.counters.completed_without_checksum),
         (1, 1)
     );
+}
+
+#[test]
+fn a_damaged_object_is_withdrawn_only_as_it_was_read_and_its_memory_rests_during_the_lease() {
+    let mut m = Master::of(MIB);
+    let id = m.start(A, "k", 100).expect("room")[0].id;
+    assert_eq!(m.end_with(A, "k", Some(77)), Ok(()));
+    let withdraw = |m: &mut Master, replica_id, checksum| {
+        let damaged = ReplicaWithdrawal { replica_id, checksum }.to_string();
+        m.call().batch_replica_clear(vec!["k".into()], B, damaged.as_str().into()).expect("a list").len()
+    };
+    assert!(m.exists("k"));
+    assert_eq!([withdraw(&mut m, id + 1, 77), withdraw(&mut m, id, 78)], [0, 0], "another replica or value");
+    m.upsert(A2, "k", 100).expect("in place");
+    assert_eq!(withdraw(&mut m, id, 77), 0, "it is being written");
+    assert_eq!(m.end_with(A2, "k", Some(78)), Ok(()));
+    assert_eq!(withdraw(&mut m, id, 77), 0, "it was rewritten");
+    assert!(m.exists("k"));
+    assert_eq!(withdraw(&mut m, id, 78), 1);
+    assert!(!m.exists("k") && m.state.gauges().allocated_bytes > 0, "a reader has a lease");
+    assert_eq!(m.state.discards.bytes(), 100);
+
+    let config = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
+    let mut m = Master::of(MIB);
+    m.mount(B, segment(2, "b:1", MIB));
+    let ids: Vec<u64> = m.start_with(A, "k", 100, config).expect("room").iter().map(|replica| replica.id).collect();
+    assert_eq!(ids.len(), 2);
+    assert_eq!(m.end_with(A, "k", Some(77)), Ok(()));
+    assert_eq!(withdraw(&mut m, ids[0], 77), 0, "readers use the other replica");
+    assert!(m.exists("k"));
 }
 
 /// Earlier releases saved the writers of complete objects, and the checksum of an object that is written again.

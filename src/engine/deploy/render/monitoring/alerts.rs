@@ -284,10 +284,10 @@ fn checksum_mismatch() -> AlertRule {
         severity: AlertSeverity::Critical,
         query: format!("sum by (peer) ((increase({series}[10m]) > 0) or ({series} unless {series} offset 10m)) > 0"),
         hold: "0s",
-        summary: "Objects on {{ $labels.peer }} are corrupted",
+        summary: "Objects on {{ $labels.peer }} are damaged",
         description:
-            "{{ $value | humanize }} reads from this node in 10 min returned bytes that do not match their checksum. \
-            Run mcctl store verify --all. If most mismatches are on this node, stop it, and test its host's memory."
+            "{{ $value | humanize }} damaged replicas were found on this node in 10 min: their bytes do not match the checksum. \
+            Run mcctl store verify --all. If most of them are on this node, stop it, and test its host's memory."
                 .to_owned(),
         runbook: "docs/TROUBLESHOOTING.md#checksum-mismatch--801",
     }
@@ -303,7 +303,7 @@ fn suspicious_put_ends() -> AlertRule {
         description: "{{ $value | humanize }} writes in 1 h were started again by their client, and ended over another connection. \
             The log of the master on {{ $labels.instance }} names the client. Run mcctl store verify --all."
             .to_owned(),
-        runbook: "docs/TROUBLESHOOTING.md#a-late-write-may-have-corrupted-an-object",
+        runbook: "docs/TROUBLESHOOTING.md#a-late-write-may-have-damaged-an-object",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Judges whether objects can be verified, and whether nodes have read corrupted ones.
+//! Judges whether objects can be verified, and whether nodes have read damaged ones.
 
 use crate::engine::admin::CompletedWrites;
 use crate::engine::base::HostPort;
@@ -51,7 +51,7 @@ fn of_writes(writes: &CompletedWrites) -> Vec<Finding> {
         findings.push(finding(
             ID,
             Severity::Info,
-            "reads cannot detect the corruption of some objects: they were written without a checksum",
+            "reads cannot detect damage to some objects: they were written without a checksum",
             format!("{} of {all} writes since the master started", writes.without_checksum),
             format!("set {VARIABLE}=1 for the clients of Mooncake's wheel; mcctl lint names them"),
         ));
@@ -86,7 +86,7 @@ fn of_node(at: &HostPort, stats: &TransportStats) -> Vec<Finding> {
         finding(
             ID,
             Severity::Warning,
-            format!("objects on {} are corrupted", escaped(&peer.segment)),
+            format!("objects on {} are damaged", escaped(&peer.segment)),
             format!(
                 "checksum mismatches that the node at {at} has found since its start: {}",
                 peer.checksum_mismatches
