@@ -312,8 +312,8 @@ pub struct TransferSection {
     pub gid_index: Option<u32>,
     /// Number of NUMA nodes with NICs. RDMA segments are spread across them.
     pub nic_nodes: u64,
-    /// Whether clients send and verify checksums of whole objects.
-    pub checksums: bool,
+    /// Whether clients send and verify checksums of whole objects. Without it, mcctl's clients do, and the wheel's do not.
+    pub checksums: Option<bool>,
 }
 
 impl Default for TransferSection {
@@ -323,7 +323,7 @@ impl Default for TransferSection {
             devices: Vec::new(),
             gid_index: None,
             nic_nodes: 1,
-            checksums: true,
+            checksums: None,
         }
     }
 }

@@ -156,8 +156,8 @@ impl PlanContext<'_> {
     /// The variable for the checksums of a store client: the wheel's, or mcctl's. `None` if the client's default is right.
     pub fn checksum_env(&self, is_mcctl: bool) -> Option<(String, String)> {
         let value = match (is_mcctl, self.spec.transfer.checksums) {
-            (true, false) => "0",
-            (false, true) if self.spec.mooncake.has(Some(checksum::SINCE)) => "1",
+            (true, Some(false)) => "0",
+            (false, Some(true)) if self.spec.mooncake.has(Some(checksum::SINCE)) => "1",
             _ => return None,
         };
         Some((checksum::VARIABLE.to_owned(), value.to_owned()))

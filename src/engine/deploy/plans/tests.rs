@@ -84,7 +84,7 @@ fn the_client_selects_the_command_and_the_backend() {
 }
 
 #[test]
-fn clients_have_checksums_unless_the_deployment_switches_them_off() {
+fn the_deployment_switches_checksums_of_clients_on_and_off() {
     let values = |programs: &str, client: &str, more: &str| {
         let text = format!(
             "programs = \"{programs}\"\n{more}\n[model]\npath = \"m\"\n[nodes]\nhosts = [\"localhost\"]\n\
@@ -98,10 +98,13 @@ fn clients_have_checksums_unless_the_deployment_switches_them_off() {
         (of(ComponentRole::Store), of(ComponentRole::Server), of(ComponentRole::Master))
     };
     let (on, off) = (Some("1".to_owned()), Some("0".to_owned()));
-    assert_eq!(values("upstream", "upstream", ""), (on.clone(), on.clone(), None));
-    assert_eq!(values("mcctl", "upstream", ""), (None, on, None));
-    assert_eq!(values("mcctl", "mcctl", ""), (None, None, None));
-    assert_eq!(values("upstream", "upstream", "mooncake = \"0.3.12.post1\""), (None, None, None));
+    assert_eq!(values("upstream", "upstream", ""), (None, None, None));
+    let with = "[transfer]\nchecksums = true";
+    assert_eq!(values("upstream", "upstream", with), (on.clone(), on.clone(), None));
+    assert_eq!(values("mcctl", "upstream", with), (None, on, None));
+    assert_eq!(values("mcctl", "mcctl", with), (None, None, None));
+    let old = format!("mooncake = \"0.3.12.post1\"\n{with}");
+    assert_eq!(values("upstream", "upstream", &old), (None, None, None));
     let without = "[transfer]\nchecksums = false";
     assert_eq!(values("upstream", "upstream", without), (None, None, None));
     assert_eq!(values("mcctl", "mcctl-dynamic", without), (off.clone(), off, None));
@@ -419,7 +422,7 @@ prop_compose! {
         tp in prop_oneof![Just(1u64), Just(2), Just(4), Just(8)],
         nodes in 0usize..4, numa in 0u32..3, servers in 1usize..4,
         gb in 1u64..200, segment in 0u64..100, ssd in any::<bool>(), old in any::<bool>(), known in any::<bool>(),
-        memory_only in any::<bool>(), checksums in any::<bool>(),
+        memory_only in any::<bool>(), checksums in any::<Option<bool>>(),
     ) -> DeploymentSpec {
         let mut spec = DeploymentSpec::default();
         let hosts = |from: usize, n: usize| -> Vec<String> { (0..n).map(|i| format!("10.0.{from}.{i}")).collect() };

@@ -104,7 +104,8 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
         let volumes = volumes.map(|data| (data.name.as_str(), ComposeVolume { name: &data.name })).collect();
         let compose = ComposeFile { name: &context.spec.name, services, volumes };
         let yaml = serde_yaml_ng::to_string(&compose).expect("strings, numbers and lists");
-        let notes: String = plans.iter().filter_map(|plan| Some(format!("# {}\n", checksum_note(plan)?))).collect();
+        let notes: String =
+            plans.iter().filter_map(|plan| Some(format!("# {}\n", checksum_note(context, plan)?))).collect();
         let text = format!("# {}\n# docker compose up -d, on {host}.\n{notes}{yaml}", context.head);
         files.push(RenderedFile { name: format!("{host}/compose.yaml"), text });
     }

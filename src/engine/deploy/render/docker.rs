@@ -11,7 +11,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
             format!("#!/bin/sh\n# {}\n# sh docker.sh up | down, on {host}.\nset -eu\n\nup() {{\n", context.head);
         for plan in &plans {
             text.push_str(&format!("  # {} needs {}.\n", plan.name, requirements(plan)));
-            if let Some(note) = checksum_note(plan) {
+            if let Some(note) = checksum_note(context, plan) {
                 text.push_str(&format!("  # {note}\n"));
             }
             text.push_str(&run(context, plan)?);

@@ -14,7 +14,7 @@ pub(crate) fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     let mut text = format!("# {}\n", context.head);
     text.push_str(&format!("# {} on {}, needs {}. Command line:\n", plan.name, plan.host, requirements(plan)));
     text.push_str(&format!("#   {}\n", quoting::shell_line(&plan.argv)));
-    if let Some(note) = checksum_note(plan) {
+    if let Some(note) = checksum_note(context, plan) {
         text.push_str(&format!("# {note}\n"));
     }
     for (name, value) in &plan.env {

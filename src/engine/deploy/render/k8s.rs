@@ -64,7 +64,7 @@ fn metadata(context: &RenderContext<'_>, name: &str, labels: Option<Value>) -> V
 fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
     let mut lines: Vec<String> =
         workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))).collect();
-    lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(plan)));
+    lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(context, plan)));
     lines.extend(workload.model_in_image(context));
     if workload.role == ComponentRole::Decode {
         lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());

@@ -200,14 +200,29 @@ fn requirements(plan: &ProcessPlan) -> String {
     needs.join(", and ")
 }
 
-/// A comment on the checksums of the client in `plan`, if a variable sets them.
-fn checksum_note(plan: &ProcessPlan) -> Option<String> {
-    let (name, variable) = (&plan.name, checksum::VARIABLE);
-    match plan.variable(variable)? {
-        "1" => Some(format!("{variable}=1: {name} detects damaged objects. Cost: {}.", checksum::COST)),
-        "0" => Some(format!("{variable}=0: {name} does not detect damaged objects.")),
+/// A comment on the checksums of the client in `plan`: what its variable does, or what the key for it would do.
+fn checksum_note(context: &RenderContext<'_>, plan: &ProcessPlan) -> Option<String> {
+    let (name, variable, spec) = (&plan.name, checksum::VARIABLE, context.spec);
+    match plan.variable(variable) {
+        Some("1") => Some(format!("{variable}=1: {name} detects damaged objects. Cost: {}.", checksum::COST)),
+        Some("0") => Some(format!("{variable}=0: {name} does not detect damaged objects.")),
+        None if spec.transfer.checksums.is_none()
+            && spec.mooncake.has(Some(checksum::SINCE))
+            && has_wheel_client(plan) =>
+        {
+            Some(format!(
+                "Recommended: transfer.checksums = true ({variable}=1), so that {name} detects damaged objects. Cost: {}.",
+                checksum::COST
+            ))
+        }
         _ => None,
     }
+}
+
+/// Whether the process contains the wheel's client of the store.
+fn has_wheel_client(plan: &ProcessPlan) -> bool {
+    let is_client = plan.env.iter().any(|(name, _)| name.starts_with("MOONCAKE_"));
+    is_client && !plan.argv.iter().any(|word| word.contains("mcctl"))
 }
 
 /// The readiness probe as a command in the container. `None` for mcctl's image, which may not contain Python.

@@ -46,7 +46,7 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
     }
     for workload in workloads {
         lines.extend(workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))));
-        lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(plan)));
+        lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(context, plan)));
         lines.extend(workload.model_in_image(context));
         if workload.role == ComponentRole::Decode {
             lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());

@@ -25,7 +25,7 @@ fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     if has_client && matches!(plan.role, ComponentRole::Server | ComponentRole::Prefill) {
         text.push_str(&format!("# SGLang's Python environment needs mcctl's client: {}\n", python_client::INSTALL));
     }
-    if let Some(note) = checksum_note(plan) {
+    if let Some(note) = checksum_note(context, plan) {
         text.push_str(&format!("# {note}\n"));
     }
     if !plan.after.is_empty() {
