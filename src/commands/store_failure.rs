@@ -109,7 +109,7 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
         }
         StoreError::OutcomeUnknown { source, .. } => {
             let mut failure = failure(master, what, source);
-            failure.next = Some(format!("run mcctl store exists: it is unknown whether the object is stored"));
+            failure.next = Some("run mcctl store exists KEY: it is unknown whether the object is stored".to_owned());
             return failure;
         }
         StoreError::Damaged { .. } => Failure::no(cannot)
