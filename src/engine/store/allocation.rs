@@ -135,10 +135,25 @@ impl<E: Env> StoreClient<E> {
         Ok(Allocation { writer, started, fence, replicas: replicas.collect(), held })
     }
 
-    /// Revokes objects whose allocation was requested without a response, so that the next write of their keys need not wait for the discard
-    /// time. Nothing was written to them. The id is that of this request alone, so other writes of the keys are not affected.
+    /// Revokes objects whose allocation was requested without a response, or was lost, so that the next write of their keys need not wait for the
+    /// discard time. Nothing was written to them. The id is that of this request alone, so other writes of the keys are not affected.
     async fn revoke_unanswered(&self, method: WriteMethod, writer: ClientId, keys: &[ObjectKey]) {
         _ = deadline(&self.inner.env, REVOKE_LIMIT, self.revoke(method, writer, keys)).await;
+    }
+
+    /// Revokes the objects of an `allocation` that was lost before anything was written to it.
+    pub(in crate::engine::store) async fn revoke_lost(
+        &self,
+        method: WriteMethod,
+        keys: &[ObjectKey],
+        allocation: &Allocation,
+    ) {
+        let is_lost = |replicas: &Result<_, StoreError>| matches!(replicas, Err(StoreError::AllocationLost { .. }));
+        let lost = allocation.replicas.iter().zip(keys).filter(|(replicas, _)| is_lost(replicas));
+        let lost: Vec<ObjectKey> = lost.map(|(_, key)| key.clone()).collect();
+        if !lost.is_empty() {
+            self.revoke_unanswered(method, allocation.writer, &lost).await;
+        }
     }
 
     /// Replaces the memory in `allocation` by errors if the connection to the master was lost before the last

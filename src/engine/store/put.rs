@@ -115,6 +115,7 @@ impl<E: Env> StoreClient<E> {
         let checksums = allocation.replicas.iter().zip(objects).map(checksum).collect();
         self.check_connection();
         let limit = self.check(&keys, &mut allocation, self.inner.config.transfer_deadline);
+        self.revoke_lost(method, &keys, &allocation).await;
         Ok(self.write_allocated(method, objects, allocation, checksums, limit).await)
     }
 
