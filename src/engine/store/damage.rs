@@ -60,13 +60,11 @@ pub struct NodeDamage {
 impl DamageLog {
     /// Counts a damaged replica of `key` on `node`, found at `now`. `checksum` is the object's.
     pub fn add(&self, now: Mono, node: &str, key: &ObjectKey, checksum: Option<u64>) -> DamageReport {
-        let mut hasher = DefaultHasher::new();
-        (node, key.as_bytes(), checksum).hash(&mut hasher);
         let mut state = self.state();
         if state.replicas.len() >= KEYS_MAX {
             state.replicas.clear();
         }
-        let is_known = !state.replicas.insert(hasher.finish());
+        let is_known = !state.replicas.insert(replica_hash(node, key, checksum));
         if is_known || state.nodes.len() >= NODES_MAX && !state.nodes.contains_key(node) {
             return DamageReport { is_new: !is_known, suspect: None };
         }
@@ -77,6 +75,11 @@ impl DamageLog {
         record.last.drain(..record.last.len().saturating_sub(SUSPECT_AFTER));
         let suspect = (!was_suspect && record.is_suspect(now)).then(|| host_of(node));
         DamageReport { is_new: true, suspect }
+    }
+
+    /// Whether this replica was found damaged before.
+    pub fn is_known(&self, node: &str, key: &ObjectKey, checksum: Option<u64>) -> bool {
+        self.state().replicas.contains(&replica_hash(node, key, checksum))
     }
 
     /// Whether a replica may be withdrawn at `now`. Counts it, if so.
@@ -113,6 +116,12 @@ impl NodeRecord {
     }
 }
 
+fn replica_hash(node: &str, key: &ObjectKey, checksum: Option<u64>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (node, key.as_bytes(), checksum).hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Returns the host in a node's endpoint.
 pub(in crate::engine::store) fn host_of(node: &str) -> String {
     HostPort::split(node).map_or_else(|_| node.to_owned(), |(host, _)| host.to_owned())
@@ -140,6 +149,8 @@ mod tests {
         for _ in 0..20 {
             assert_eq!(add(9, 0), DamageReport { is_new: false, suspect: None });
         }
+        let is_known = |number, checksum| found.is_known("10.0.0.1:7000", &key(number), Some(checksum));
+        assert!(is_known(0, 0) && !is_known(0, 99) && !is_known(9, 9));
         assert!(found.add(at(9), "10.0.0.1:7000", &key(0), Some(99)).is_new, "the key was written again");
         assert_eq!(found.nodes(at(9))[0].mismatches, 10);
         assert!(found.nodes(at(9))[0].is_suspect && !found.nodes(at(61))[0].is_suspect);
