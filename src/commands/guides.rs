@@ -284,16 +284,7 @@ pub const GUIDES: &[Guide] = &[
             ),
             ("mcctl bench compare before.jsonl http://10.0.0.1:30000", "compare a recorded run with a server"),
         ],
-        first: &[
-            "yes",
-            "num-clients",
-            "num-rounds",
-            "request-length",
-            "output-length",
-            "request-rate",
-            "blocks",
-            "margin",
-        ],
+        first: &["yes", "primary", "num-clients", "request-length", "output-length", "request-rate", "blocks"],
     },
     Guide {
         command: "bench dataset",

@@ -84,6 +84,8 @@ pub fn render_end<T: std::fmt::Display>(caveats: &[T], answer: &[String], width:
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::engine::load::ladder::TierNotVerified;
     use crate::engine::load::session::{Control, StepError, StepFailure};
@@ -110,6 +112,13 @@ mod tests {
             computed: 80,
             threshold: Some(256),
         };
+        let not_reached = |too_long: bool| LoadCaveat::TiersNotReached {
+            tiers: vec!["L2".to_owned(), "L3".to_owned()],
+            working_set: 8_640,
+            above: 49_216,
+            required: 18,
+            too_long,
+        };
         let failed_step = StepError { step: Control::Flush, cause: StepFailure::NoServerCalls };
         let of_load = [
             LoadCaveat::Incomplete(failed_step),
@@ -126,6 +135,28 @@ mod tests {
             LoadCaveat::FirstTurnsMayBeWarm,
             LoadCaveat::NotInterleaved { pass: "run".to_owned(), a: "A".to_owned(), b: "B".to_owned() },
             LoadCaveat::Drift { pass: "run".to_owned(), a: "A".to_owned(), first_ms: 10.0, second_ms: 20.0 },
+            LoadCaveat::LagInComparison {
+                pass: "run".to_owned(),
+                name: "B".to_owned(),
+                p99_ms: 7.5,
+                mean_ms: 0.4,
+                limit: Duration::from_millis(5),
+            },
+            LoadCaveat::FirstPromptsCached { pass: "run".to_owned(), name: "B".to_owned(), count: 20, of: 24 },
+            LoadCaveat::RequestsExcluded {
+                pass: "run".to_owned(),
+                a: "A".to_owned(),
+                b: "B".to_owned(),
+                at_a: 3,
+                at_b: 0,
+            },
+            not_reached(false),
+            not_reached(true),
+            LoadCaveat::CacheSizesUnknown {
+                names: "A and B".to_owned(),
+                reason: "--no-server-calls".to_owned(),
+                working_set: 8_640,
+            },
             LoadCaveat::RequestsFailed { requests: 3 },
             LoadCaveat::TierNotVerified(TierNotVerified::NoRequest { length: 512, tier: "host" }),
             LoadCaveat::TierNotVerified(other),

@@ -10,9 +10,9 @@ use crate::commands::error::{Failure, Outcome};
     args_override_self = true,
     mut_args(multi_turn::negative_numbers_are_values),
     after_help = "Exit codes:\n\
-    \x20 0   B is not worse\n\
-    \x20 1   B is worse in at least one metric, the runs are not comparable, requests failed,\n\
-    \x20     a signal ended the run, or a goal was missed\n\
+    \x20 0   B is not shown to be worse in any metric\n\
+    \x20 1   B is worse in the primary metric or in another one, the runs are not comparable,\n\
+    \x20     requests failed, a signal ended the run, or a goal was missed\n\
     \x20 2   invalid command line\n\
     \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
     \x20 4   a file could not be written, or this host allows too few connections\n\
@@ -41,13 +41,8 @@ impl Args {
             return Err(Failure::usage("A and B already specify the servers; --url and --against are not allowed")
                 .next("drop --url and --against"));
         }
-        match (self.a.contains("://"), self.b.contains("://")) {
-            (true, true) => {}
-            (true, false) => {
-                return Err(Failure::usage("a records file cannot follow a URL")
-                    .next("put the records file first, then the URL"));
-            }
-            (false, _) => return work.run_against(&self.a, &self.b),
+        if !multi_turn::is_url(&self.a) {
+            return work.run_recorded(Some(&self.a), &self.b);
         }
         work.endpoint.url = Some(self.a);
         work.compare.against = Some(self.b);

@@ -4,6 +4,12 @@
 //! conversations. Conversations in one block are not independent either, because a disturbance during the block affects all of them. The
 //! differences between blocks therefore yield a second interval (Student's), and the wider of the two applies at each end. A bootstrap
 //! interval over few groups is too narrow, so it is widened by the ratio of Student's quantile to the normal quantile.
+//!
+//! Fewer than [`BLOCKS_MEASURED`] blocks do not show how much passes differ by chance: one block has no variance at all. Then a spread is
+//! assumed: each pass as a whole is off by [`PASS_NOISE`] of the mean (standard deviation), as if that had been measured in
+//! [`ASSUMED_FREEDOM`] further blocks. A larger measured spread widens the interval further.
+//!
+//! A known bound on the bias of the measurement, such as the generator lag, is added to the interval at both ends.
 
 use std::collections::BTreeMap;
 
@@ -41,14 +47,28 @@ pub struct DifferenceRule {
     /// Minimum difference, as a share of the first endpoint's mean. The entire interval must lie beyond it.
     pub margin: f64,
     pub better_when: BetterWhen,
+    /// Bound on the bias of the difference, in the unit of the values. The interval is wider by this at both ends.
+    pub bias: f64,
     /// Number of bootstrap samples; see [`DRAWS`].
     pub draws: usize,
 }
 
-/// Returns the confidence level for each of `tests` intervals so that all of them hold at once with at least 95 %
-/// probability (Bonferroni correction).
-pub fn level_of_each(tests: usize) -> f64 {
-    1.0 - 0.05 / tests.max(1) as f64
+/// Confidence levels of the intervals of a comparison. All of them hold at once with at least 95 % probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConfidenceLevels {
+    /// For the primary metric.
+    pub primary: f64,
+    /// For each other metric.
+    pub other: f64,
+}
+
+impl ConfidenceLevels {
+    /// Half of the 5 % for a wrong interval belongs to the primary metric, and the other half is divided among the `others` (Bonferroni
+    /// correction with weights). `passes`: how often each metric is compared.
+    pub fn of(passes: usize, others: usize) -> ConfidenceLevels {
+        let share = 0.025 / passes.max(1) as f64;
+        ConfidenceLevels { primary: 1.0 - share, other: 1.0 - share / others.max(1) as f64 }
+    }
 }
 
 /// Verdict on the second endpoint.
@@ -90,6 +110,8 @@ pub struct Difference {
     pub high: f64,
     /// Confidence level of the interval.
     pub level: f64,
+    /// The part of the interval's half-width that bounds the bias; see [`DifferenceRule::bias`].
+    pub bias: f64,
     pub verdict: DifferenceVerdict,
 }
 
@@ -109,6 +131,13 @@ impl Difference {
 pub const CONVERSATIONS_MIN: usize = 5;
 /// With this many bootstrap samples, the bounds are stable to within a few hundredths of the interval width.
 pub const DRAWS: usize = 4_000;
+
+/// From this number of blocks on, the spread between blocks is measured, and none is assumed.
+pub const BLOCKS_MEASURED: usize = 4;
+/// Assumed standard deviation of a pass as a whole, as a share of the mean, if there are fewer blocks.
+pub const PASS_NOISE: f64 = 0.05;
+/// Number of further blocks to which the assumption is equivalent.
+pub const ASSUMED_FREEDOM: u32 = 4;
 
 /// Sum of weights and sum of weighted differences, by group.
 type Sums = BTreeMap<u32, (f64, f64)>;
@@ -136,8 +165,9 @@ pub fn compare(pairs: &[RequestPair], rule: DifferenceRule, seed: Seed) -> Optio
         by_block.into_values().filter(|(weight, _)| *weight > 0.0).map(|(weight, sum)| sum / weight).collect();
     let (mean_a, mean_b) = (sum_a / weight, sum_b / weight);
     let (below, above) = bootstrap(&groups, mean_b - mean_a, &rule, seed);
-    let either = between_blocks(&blocks, rule.level);
-    let (low, high) = (mean_b - mean_a - below.max(either), mean_b - mean_a + above.max(either));
+    let either = between_blocks(&blocks, rule.level, mean_a.abs().max(mean_b.abs()));
+    let bias = rule.bias.max(0.0);
+    let (low, high) = (mean_b - mean_a - below.max(either) - bias, mean_b - mean_a + above.max(either) + bias);
     let margin = (mean_a * rule.margin).abs();
     let verdict = match rule.better_when {
         _ if groups.len() < CONVERSATIONS_MIN => DifferenceVerdict::TooFew,
@@ -155,6 +185,7 @@ pub fn compare(pairs: &[RequestPair], rule: DifferenceRule, seed: Seed) -> Optio
         low,
         high,
         level: rule.level,
+        bias,
         verdict,
     })
 }
@@ -187,15 +218,21 @@ fn bootstrap(groups: &[(f64, f64)], mean: f64, rule: &DifferenceRule, seed: Seed
     ((mean - at(outside)).max(0.0) * wider, (at(1.0 - outside) - mean).max(0.0) * wider)
 }
 
-/// Half-width of Student's interval for the mean of `blocks`. Zero for a single block, which has no variance.
-fn between_blocks(blocks: &[f64], level: f64) -> f64 {
-    if blocks.len() < 2 {
-        return 0.0;
-    }
+/// Half-width of Student's interval for the mean of `blocks`. With fewer than [`BLOCKS_MEASURED`] blocks, a spread in proportion to `size`, the
+/// size of the values, is assumed.
+fn between_blocks(blocks: &[f64], level: f64, size: f64) -> f64 {
     let n = blocks.len() as f64;
     let mean = blocks.iter().sum::<f64>() / n;
-    let variance = blocks.iter().map(|block| (block - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    student::bound(level, blocks.len() as u32 - 1) * (variance / n).sqrt()
+    let squares = blocks.iter().map(|block| (block - mean).powi(2)).sum::<f64>();
+    let measured = blocks.len().saturating_sub(1) as u32;
+    // The difference of two passes has twice the variance of one.
+    let assumed = 2.0 * (PASS_NOISE * size).powi(2) * f64::from(ASSUMED_FREEDOM);
+    let (freedom, squares) = if blocks.len() < BLOCKS_MEASURED {
+        (measured + ASSUMED_FREEDOM, squares + assumed)
+    } else {
+        (measured, squares)
+    };
+    student::bound(level, freedom) * (squares / f64::from(freedom) / n).sqrt()
 }
 
 #[cfg(test)]
@@ -205,7 +242,8 @@ mod tests {
     use rand_distr::{Distribution as _, Normal};
 
     // Fewer samples than in production, because these tests run hundreds of comparisons.
-    const FIVE: DifferenceRule = DifferenceRule { level: 0.99, margin: 0.0, better_when: BetterWhen::Less, draws: 400 };
+    const FIVE: DifferenceRule =
+        DifferenceRule { level: 0.99, margin: 0.0, better_when: BetterWhen::Less, bias: 0.0, draws: 400 };
 
     /// Generates `conversations` conversations of four turns each, in `blocks` blocks. Levels differ widely between conversations. The
     /// second endpoint differs by `shift`. Each pass has its own random disturbance with standard deviation `disturbance`, and drifts by
@@ -246,12 +284,12 @@ mod tests {
 
     #[test]
     fn difference_far_below_the_spread_of_conversations_is_shown() {
-        let found = compare(&sample(40, 1, -3.0, 0.0, 0.0, 1), FIVE, Seed(1)).expect("pairs");
+        let found = compare(&sample(40, 8, -3.0, 0.0, 0.0, 1), FIVE, Seed(1)).expect("pairs");
         assert_eq!(found.verdict, DifferenceVerdict::Better);
         assert!(found.low < -3.0 && -3.0 < found.high, "{found:?}");
-        assert_eq!(verdict(&sample(40, 1, 3.0, 0.0, 0.0, 1)), DifferenceVerdict::Worse);
+        assert_eq!(verdict(&sample(40, 8, 3.0, 0.0, 0.0, 1)), DifferenceVerdict::Worse);
         let hits = DifferenceRule { better_when: BetterWhen::More, ..FIVE };
-        let verdict = compare(&sample(40, 1, 3.0, 0.0, 0.0, 1), hits, Seed(1)).expect("pairs").verdict;
+        let verdict = compare(&sample(40, 8, 3.0, 0.0, 0.0, 1), hits, Seed(1)).expect("pairs").verdict;
         assert_eq!(verdict, DifferenceVerdict::Better, "more hits are better");
     }
 
@@ -271,17 +309,33 @@ mod tests {
         }
     }
 
+    fn as_one(pairs: Vec<RequestPair>) -> Vec<RequestPair> {
+        pairs.into_iter().map(|pair| RequestPair { block: 0, ..pair }).collect()
+    }
+
     #[test]
-    fn bootstrap_alone_mistakes_disturbances_for_differences() {
-        let as_one = |pairs: Vec<RequestPair>| {
-            pairs.into_iter().map(|pair| RequestPair { block: 0, ..pair }).collect::<Vec<_>>()
+    fn one_block_does_not_take_disturbances_for_differences() {
+        // The passes as a whole are off by 5 %, which a single block does not show. The bootstrap alone would be wrong in more than 30 of 100.
+        let shown = |pairs: &dyn Fn(u64) -> Vec<RequestPair>| {
+            (0..100).filter(|seed| verdict(&pairs(*seed)) != DifferenceVerdict::NoDifferenceShown).count()
         };
-        let shown = (0..100)
-            .filter(|seed| {
-                verdict(&as_one(sample(64, 4, 0.0, 5.0, 0.0, *seed))) != DifferenceVerdict::NoDifferenceShown
-            })
-            .count();
-        assert!(shown > 30, "wrong in {shown} of 100");
+        assert!(shown(&|seed| as_one(sample(64, 4, 0.0, 5.0, 0.0, seed))) <= 1);
+        for blocks in [1, 2, 3] {
+            let wrong = shown(&|seed| sample(63, blocks, 0.0, 5.0, 0.0, seed));
+            assert!(wrong <= 2, "{wrong} of 100 with {blocks} blocks");
+            let found = shown(&|seed| sample(63, blocks, -50.0, 5.0, 0.0, seed));
+            assert!(found >= 95, "half the latency was found in {found} of 100 with {blocks} blocks");
+        }
+    }
+
+    #[test]
+    fn a_bias_widens_the_interval_and_hides_no_larger_difference() {
+        let pairs = sample(40, 8, -10.0, 0.0, 0.0, 1);
+        let of = |bias| compare(&pairs, DifferenceRule { bias, ..FIVE }, Seed(1)).expect("pairs");
+        let (none, some) = (of(0.0), of(5.0));
+        assert!((some.low - none.low + 5.0).abs() < 1e-9 && (some.high - none.high - 5.0).abs() < 1e-9);
+        assert_eq!((some.bias, some.verdict), (5.0, DifferenceVerdict::Better));
+        assert_eq!(of(11.0).verdict, DifferenceVerdict::NoDifferenceShown);
     }
 
     #[test]
@@ -295,7 +349,7 @@ mod tests {
     #[test]
     fn difference_within_the_margin_is_not_shown() {
         let rule = DifferenceRule { margin: 0.05, ..FIVE };
-        let pairs = sample(64, 1, 1.0, 0.0, 0.0, 3);
+        let pairs = sample(64, 8, 1.0, 0.0, 0.0, 3);
         assert_eq!(verdict(&pairs), DifferenceVerdict::Worse);
         assert_eq!(compare(&pairs, rule, Seed(1)).expect("pairs").verdict, DifferenceVerdict::NoDifferenceShown);
     }
@@ -312,6 +366,14 @@ mod tests {
     fn few_conversations_give_no_verdict() {
         assert_eq!(verdict(&sample(4, 1, -50.0, 0.0, 0.0, 1)), DifferenceVerdict::TooFew);
         assert_eq!(compare(&[], FIVE, Seed(1)), None);
-        assert!((level_of_each(5) - 0.99).abs() < 1e-12);
+    }
+
+    #[test]
+    fn all_intervals_together_may_be_wrong_in_5_percent() {
+        for (passes, others) in [(1, 4), (2, 4), (1, 1)] {
+            let levels = ConfidenceLevels::of(passes, others);
+            let wrong = passes as f64 * (1.0 - levels.primary + others as f64 * (1.0 - levels.other));
+            assert!((wrong - 0.05).abs() < 1e-12 && levels.primary < levels.other + 1e-12, "{levels:?}");
+        }
     }
 }

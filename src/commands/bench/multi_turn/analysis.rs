@@ -3,6 +3,7 @@
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::comparison::{ComparisonReport, EndpointLabel};
+use crate::commands::bench::multi_turn::comparison_plan::ComparisonPlan;
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
@@ -22,6 +23,7 @@ impl Args {
         kind: &MeasurementKind,
         measured: &MeasuredRun,
         tracker: &GoalTracker,
+        plan: Option<ComparisonPlan>,
         report: &mut RunReport,
     ) {
         let passes = &measured.executed.passes;
@@ -43,7 +45,7 @@ impl Args {
                 let sides = ComparedSides::of(measured.sides.len());
                 let [a, b] = sides.pair.map(label);
                 report.comparison =
-                    Some(ComparisonReport::of(&self.compare, Seed(self.load.seed), passes, sides, [a, b]));
+                    Some(ComparisonReport::of(&self.compare, Seed(self.load.seed()), passes, sides, [a, b], plan));
             }
             MeasurementKind::Sweep(sweep) => {
                 let ended_early = measured.executed.stopped || measured.executed.failed_step.is_some();

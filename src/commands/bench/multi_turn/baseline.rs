@@ -7,12 +7,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::commands::bench::caveat::BenchCaveat;
-use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::comparison::{ComparisonReport, EndpointLabel};
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
 use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
 use crate::commands::bench::multi_turn::outputs::RunOutputs;
 use crate::commands::bench::multi_turn::report::RunReport;
+use crate::commands::bench::multi_turn::{Args, is_url};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::engine::load::Seed;
 use crate::engine::load::compare::ComparedSides;
@@ -29,8 +29,8 @@ struct RecordedRun {
     passes: Vec<PassResult>,
 }
 
-/// Reads the run at `path` as endpoint `side`. If the run has several endpoints, only the first is read.
-fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
+/// Reads the run at `path` as endpoint `side` with this `name`. If the run has several endpoints, only the first is read.
+fn read(path: &Path, side: usize, name: &str) -> Result<RecordedRun, Failure> {
     let shown = path.display();
     let wrong = |line: usize, reason: String| {
         Failure::usage(format!("{shown}, line {line}: {reason}"))
@@ -66,7 +66,7 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
         } else if let Some(begins) = value.get("begins") {
             let begins: PassStart = serde_json::from_value(begins.clone()).map_err(bad)?;
             if *first.get_or_insert_with(|| begins.side.clone()) == begins.side {
-                let side_name = ["A", "B"][side].to_owned();
+                let side_name = name.to_owned();
                 let id = PassId { side, side_name, name: begins.name, block: begins.block };
                 passes.insert(begins.pass, (PassResult::new(id), false));
             }
@@ -91,58 +91,92 @@ fn read(path: &Path, side: usize) -> Result<RecordedRun, Failure> {
     Ok(RecordedRun { seed, passes: passes.collect() })
 }
 
+/// Returns the seed of the run at `path`.
+///
+/// # Errors
+/// The file is not a records file.
+pub(super) fn seed_of(path: &Path) -> Result<u64, Failure> {
+    read(path, 0, "A").map(|run| run.seed)
+}
+
 impl Args {
-    /// Compares the recorded run at `before` with `after`: another recorded run, or the URL of a server that receives the same workload.
+    /// Compares runs of which at least one is recorded. `a`: the records of A; `None` if A is the server at `--url`. `b`: the records of B, or
+    /// the URL of a server. A server receives the workload of the recorded run.
     ///
     /// # Errors
-    /// The records cannot be read, or the run against `after` cannot start.
-    pub(in crate::commands::bench) fn run_against(mut self, before: &str, after: &str) -> Outcome {
-        let a = read(Path::new(before), 0)?;
-        let label = |name: &str, target: &str| EndpointLabel { name: name.to_owned(), target: target.to_owned() };
-        let mut passes = a.passes;
-        let mut caveats = Vec::new();
-        let (outputs, measured) = if after.contains("://") {
-            if a.seed != self.load.seed {
-                return Err(Failure::usage(format!("{before} was recorded with --seed {}", a.seed))
-                    .next("use the same flags as the recorded run"));
+    /// The records cannot be read, or the run at the server cannot start.
+    pub(in crate::commands::bench) fn run_recorded(mut self, a: Option<&str>, b: &str) -> Outcome {
+        self.check_labels()?;
+        let [label_a, label_b] = self.compare.labels().map(str::to_owned);
+        let recorded_b = (!is_url(b)).then_some(b);
+        let read = |path: Option<&str>, side: usize, name: &str| {
+            path.map(|path| read(Path::new(path), side, name)).transpose()
+        };
+        let (run_a, run_b) = (read(a, 0, &label_a)?, read(recorded_b, 1, &label_b)?);
+        let (path, seed) = match (&run_a, &run_b) {
+            (Some(run_a), Some(run_b)) if run_a.seed != run_b.seed => {
+                let (path_a, of_a, of_b) = (a.unwrap_or_default(), run_a.seed, run_b.seed);
+                return Err(Failure::no(format!("the seeds differ: {path_a} has {of_a}, {b} has {of_b}"))
+                    .next("compare runs with the same seed and flags"));
             }
-            self.endpoint.url = Some(after.to_owned());
+            (Some(run), _) => (a.unwrap_or_default(), run.seed),
+            (None, Some(run)) => (b, run.seed),
+            (None, None) => return Err(Failure::usage("neither run is recorded")),
+        };
+        if self.load.seed.is_some_and(|given| given != seed) {
+            return Err(Failure::usage(format!("{path} was recorded with --seed {seed}"))
+                .next("drop --seed, and use the other flags of the recorded run"));
+        }
+        self.load.seed = Some(seed);
+        let mut passes: Vec<PassResult> = Vec::new();
+        let mut caveats = Vec::new();
+        // The endpoint that is measured now, if any.
+        let live = match (&run_a, &run_b) {
+            (None, _) => Some(0),
+            (_, None) => Some(1),
+            _ => None,
+        };
+        let mut targets = [a.unwrap_or_default().to_owned(), b.to_owned()];
+        let (outputs, measured) = if let Some(side) = live {
+            if side == 1 {
+                self.endpoint.url = Some(b.to_owned());
+            }
             self.resolve_flags()?;
             self.validate(true)?;
             self.query_server()?;
-            let PlannedRun { mut session, kind: MeasurementKind::Single, caveats: more } = self.planned_run()? else {
+            let (PlannedRun { mut session, kind: MeasurementKind::Single, caveats: more }, _) = self.planned_run()?
+            else {
                 return Err(Failure::usage("a recorded run can only be compared with a single run")
                     .next("drop --self-compare, --preset kep74 and the sweep flags"));
             };
             session.keep_figures = true;
+            for endpoint in &mut session.sides {
+                endpoint.name = [&label_a, &label_b][side].clone();
+                targets[side] = endpoint.target.url();
+            }
             caveats.extend(more.into_iter().map(BenchCaveat::Load));
             let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
             let measured = outputs.execute(session, &mut GoalTracker::new(&[]))?;
             (outputs, measured)
         } else {
-            let mut b = read(Path::new(after), 1)?;
-            if a.seed != b.seed {
-                return Err(Failure::no(format!("the seeds differ: {before} has {}, {after} has {}", a.seed, b.seed))
-                    .next("compare runs with the same seed and flags"));
-            }
-            passes.append(&mut b.passes);
             let executed = SessionResult { passes: Vec::new(), failed_step: None, stopped: false };
             (
                 RunOutputs::open(&self, "")?,
                 MeasuredRun { sides: Vec::new(), executed, signal: None, caveats: Vec::new() },
             )
         };
+        passes.extend([run_a, run_b].into_iter().flatten().flat_map(|run| run.passes));
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
         report.caveats.extend(caveats);
         let bugs = measured.executed.bugs();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {
-            (pass.id.side, pass.id.side_name) = (1, "B".to_owned());
+            pass.id.side = live.unwrap_or(0);
             pass
         }));
-        let sides = ComparedSides::of(2);
-        let seed = Seed(self.load.seed);
-        let comparison =
-            ComparisonReport::of(&self.compare, seed, &passes, sides, [label("A", before), label("B", after)]);
+        let [target_a, target_b] = targets;
+        let labels =
+            [EndpointLabel { name: label_a, target: target_a }, EndpointLabel { name: label_b, target: target_b }];
+        let comparison = ComparisonReport::of(&self.compare, Seed(seed), &passes, ComparedSides::of(2), labels, None);
         let exit = match report.exit() {
             Exit::Done => comparison.exit(),
             other => other,

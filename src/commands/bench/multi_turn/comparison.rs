@@ -1,18 +1,32 @@
 //! Reports the comparison of two endpoints.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::args::CompareArgs;
+use crate::commands::bench::multi_turn::comparison_plan::ComparisonPlan;
+use crate::commands::bench::multi_turn::comparison_text::summary;
 use crate::commands::error::Exit;
 use crate::commands::svg::{Axis, Plot, PlotSeries};
-use crate::commands::table::{ReportSection, ReportTable};
-use crate::engine::load::Seed;
+use crate::commands::table::{ReportSection, ReportTable, percent};
 use crate::engine::load::compare::{
-    CompareOptions, ComparedSides, Comparison, ComparisonVerdict, EndpointComparison, Measure, SELF_COMPARE, different,
+    CompareOptions, ComparedSides, Comparison, ComparisonVerdict, EndpointComparison, Measure, SELF_COMPARE,
+    SideFigures,
 };
-use crate::engine::load::paired::{CONVERSATIONS_MIN, DRAWS, Difference, DifferenceVerdict};
+use crate::engine::load::measure::TokenTotals;
+use crate::engine::load::paired::{BLOCKS_MEASURED, DRAWS, Difference, DifferenceVerdict, PASS_NOISE};
 use crate::engine::load::session::PassResult;
+use crate::engine::load::{LatencySummary, Seed};
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn blocks(number: usize) -> String {
+    if number == 1 { "1 block".to_owned() } else { format!("{number} blocks") }
+}
 
 /// Name and target of an endpoint.
 #[derive(Clone, Debug, Serialize)]
@@ -34,6 +48,10 @@ pub(in crate::commands::bench) struct DifferenceReport {
     pub percent: Option<f64>,
     pub low: f64,
     pub high: f64,
+    /// Confidence level of the interval, from 0 to 1.
+    pub level: f64,
+    /// By how much the generator may have shifted the difference. The interval is wider by this at both ends.
+    pub generator_bound: f64,
     pub conversations: usize,
     pub verdict: DifferenceVerdict,
     #[serde(skip)]
@@ -46,6 +64,8 @@ pub(in crate::commands::bench) struct PassComparison {
     pub pass: String,
     pub blocks: usize,
     pub pairs: usize,
+    /// Requests that succeeded only at A, and only at B. They are not compared.
+    pub excluded: [u64; 2],
     /// Reasons why the passes are not comparable.
     pub refusals: Vec<String>,
     pub differences: Vec<DifferenceReport>,
@@ -55,6 +75,44 @@ pub(in crate::commands::bench) struct PassComparison {
     pub summary: String,
     /// A's mean TTFT in the first and the second half of its blocks.
     pub a_halves_ttft_ms: Option<[f64; 2]>,
+    #[serde(skip)]
+    names: [String; 2],
+}
+
+/// The figures of one endpoint over all passes that are compared.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::commands::bench) struct SideReport {
+    pub name: String,
+    pub requests: u64,
+    pub failed: u64,
+    /// Duration of the passes, without the time between them.
+    pub seconds: f64,
+    pub requests_per_s: f64,
+    pub input_tokens_per_s: f64,
+    pub output_tokens_per_s: f64,
+    pub tokens: TokenTotals,
+    /// From the scheduled send time.
+    pub ttft: Option<LatencySummary>,
+    /// Cumulative distribution of TTFT: milliseconds, and the share of requests at or below.
+    pub ttft_distribution: Vec<(f64, f64)>,
+}
+
+impl SideReport {
+    fn of(name: &str, side: &SideFigures) -> SideReport {
+        let curve = side.ttft.curve().into_iter();
+        SideReport {
+            name: name.to_owned(),
+            requests: side.requests,
+            failed: side.failed,
+            seconds: side.seconds,
+            requests_per_s: side.per_second(side.requests),
+            input_tokens_per_s: side.per_second(side.tokens.prompt),
+            output_tokens_per_s: side.per_second(side.tokens.completion + side.tokens.uncounted),
+            tokens: side.tokens,
+            ttft: side.ttft.summary(),
+            ttft_distribution: curve.map(|(value, share)| ((ms(value) * 1e3).round() / 1e3, share)).collect(),
+        }
+    }
 }
 
 /// The comparison of two endpoints.
@@ -62,7 +120,15 @@ pub(in crate::commands::bench) struct PassComparison {
 pub(in crate::commands::bench) struct ComparisonReport {
     pub a: EndpointLabel,
     pub b: EndpointLabel,
-    /// Confidence level of the intervals, from 0 to 1.
+    /// The metric that decides, named before the run.
+    pub primary: &'static str,
+    /// Verdict on the primary metric in each compared pass; `None` if it was not compared.
+    pub primary_verdicts: Vec<Option<DifferenceVerdict>>,
+    /// Figures of A and B.
+    pub sides: Vec<SideReport>,
+    /// Conversations, blocks and rate; `None` if a recorded run is compared.
+    pub plan: Option<ComparisonPlan>,
+    /// Lowest confidence level of the intervals, from 0 to 1: that of the primary metric.
     pub level: f64,
     /// Smallest significant difference, as a percentage of A's mean.
     pub margin_percent: f64,
@@ -75,9 +141,9 @@ pub(in crate::commands::bench) struct ComparisonReport {
     pub caveats: Vec<BenchCaveat>,
 }
 
-fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
+fn report(compared: &Comparison, names: [&str; 2], primary: Measure) -> PassComparison {
     let verdict = ComparisonVerdict::of(std::slice::from_ref(compared));
-    let summary = summary(verdict, std::slice::from_ref(compared), [a, b]);
+    let summary = summary(std::slice::from_ref(compared), names, primary);
     let one = |(measure, found): &(Measure, Difference)| DifferenceReport {
         measure: measure.name(),
         a: found.mean_a,
@@ -86,6 +152,8 @@ fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
         percent: found.share().map(|share| share * 100.0),
         low: found.low,
         high: found.high,
+        level: found.level,
+        generator_bound: found.bias,
         conversations: found.conversations,
         verdict: found.verdict,
         label: measure.label(),
@@ -94,31 +162,13 @@ fn report(compared: &Comparison, [a, b]: [&str; 2]) -> PassComparison {
         pass: compared.pass.clone(),
         blocks: compared.blocks,
         pairs: compared.pairs,
+        excluded: compared.excluded,
         refusals: compared.refusals.iter().map(ToString::to_string).collect(),
         differences: compared.differences.iter().map(one).collect(),
         verdict,
         summary,
         a_halves_ttft_ms: compared.halves,
-    }
-}
-
-/// Describes `verdict`, the verdict for `compared`. `a` and `b` are the endpoint names.
-fn summary(verdict: ComparisonVerdict, compared: &[Comparison], [a, b]: [&str; 2]) -> String {
-    let metrics = |verdict| different(compared, verdict).join(", ");
-    let (better, worse) = (metrics(DifferenceVerdict::Better), metrics(DifferenceVerdict::Worse));
-    match verdict {
-        ComparisonVerdict::Better => format!("{b} is better: {better}"),
-        ComparisonVerdict::Worse => format!("{b} is worse: {worse}"),
-        ComparisonVerdict::Mixed => format!("{b} is better in {better} and worse in {worse}"),
-        ComparisonVerdict::NoDifferenceShown => format!("no difference shown between {a} and {b}"),
-        ComparisonVerdict::TooFew => format!("too few conversations: a verdict needs at least {CONVERSATIONS_MIN}"),
-        ComparisonVerdict::Refused if compared.is_empty() => format!("not compared: no pass ran on both {a} and {b}"),
-        ComparisonVerdict::Refused => {
-            let mut reasons: Vec<String> =
-                compared.iter().flat_map(|one| one.refusals.iter().map(ToString::to_string)).collect();
-            reasons.dedup();
-            format!("not compared: {}", reasons.join("; "))
-        }
+        names: names.map(str::to_owned),
     }
 }
 
@@ -130,22 +180,36 @@ impl ComparisonReport {
         passes: &[PassResult],
         sides: ComparedSides,
         [a, b]: [EndpointLabel; 2],
+        plan: Option<ComparisonPlan>,
     ) -> ComparisonReport {
-        let terms = CompareOptions { margin: args.margin() / 100.0, lag_limit: args.lag_limit(), seed, draws: DRAWS };
+        let primary = args.primary();
+        let terms =
+            CompareOptions { margin: args.margin() / 100.0, primary, lag_limit: args.lag_limit(), seed, draws: DRAWS };
         let found = EndpointComparison::of(passes, sides, [&a.name, &b.name], &terms);
         let again = format!("{} again", a.name);
         let reports = |compared: &[Comparison], names: [&str; 2]| {
-            compared.iter().map(|one| report(one, names)).collect::<Vec<PassComparison>>()
+            compared.iter().map(|one| report(one, names, primary)).collect::<Vec<PassComparison>>()
         };
         let noise_floor = found.noise_floor.as_deref().map(|floor| reports(floor, [&a.name, &again]));
         let names = [a.name.as_str(), b.name.as_str()];
+        let mut summary = summary(&found.compared, names, primary);
+        let missed = plan.as_ref().map(ComparisonPlan::missed).unwrap_or_default();
+        let is_open = |one: &Comparison| one.verdict_on(primary) == Some(DifferenceVerdict::NoDifferenceShown);
+        if !missed.is_empty() && found.compared.iter().any(is_open) {
+            summary
+                .push_str(&format!("; the load does not reach {}, so their benefit cannot show", missed.join(" and ")));
+        }
         ComparisonReport {
+            primary: primary.name(),
+            primary_verdicts: found.compared.iter().map(|one| one.verdict_on(primary)).collect(),
+            sides: names.iter().zip(&found.sides).map(|(name, side)| SideReport::of(name, side)).collect(),
+            plan,
             level: found.level,
             margin_percent: args.margin(),
             noise_floor,
             compared: reports(&found.compared, names),
             verdict: found.verdict,
-            summary: summary(found.verdict, &found.compared, names),
+            summary,
             caveats: found.caveats.into_iter().map(BenchCaveat::Load).collect(),
             a,
             b,
@@ -160,15 +224,9 @@ impl ComparisonReport {
         }
     }
 
-    /// Returns the report sections.
+    /// Returns the report sections: the metrics, both endpoints side by side, the noise floor, and how it was measured.
     pub fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
-        for one in self.noise_floor.iter().flatten() {
-            let mut section =
-                one.section(format!("Noise floor for {}: {}", self.a.name, one.pass.trim_start_matches(SELF_COMPARE)));
-            section.text.push(format!("Noise floor, {} compared with itself: {}", self.a.name, one.summary));
-            sections.push(section);
-        }
         for one in &self.compared {
             let mut section = one.section(format!("{} vs {}: {}", self.b.name, self.a.name, one.pass));
             if self.compared.len() > 1 || !one.refusals.is_empty() {
@@ -176,44 +234,124 @@ impl ComparisonReport {
             }
             sections.push(section);
         }
-        let mut last = ReportSection::new("Method");
-        if self.level > 0.0 {
-            last.text.push(format!(
-                "Differences are paired by conversation and turn. Each interval has a confidence level of {:.4} % (bootstrap over \
-                conversations or blocks, whichever is wider), so all intervals hold together in 95 of 100 comparisons. Differences below \
-                {} % of {}'s mean are ignored.",
-                self.level * 100.0,
-                self.margin_percent,
-                self.a.name
-            ));
+        sections.push(self.side_by_side());
+        for one in self.noise_floor.iter().flatten() {
+            let mut section =
+                one.section(format!("Noise floor for {}: {}", self.a.name, one.pass.trim_start_matches(SELF_COMPARE)));
+            section.text.push(format!("Noise floor, {} compared with itself: {}", self.a.name, one.summary));
+            sections.push(section);
         }
-        sections.push(last);
+        sections.extend(self.plan.as_ref().map(ComparisonPlan::section));
+        sections.push(self.method());
         sections
     }
 
-    /// Returns the report's conclusion: the verdict, the endpoints and the first metric.
+    fn method(&self) -> ReportSection {
+        let mut method = ReportSection::new("Method");
+        if self.level <= 0.0 {
+            return method;
+        }
+        method.text.push(format!(
+            "Differences are paired by conversation and turn. Intervals come from a bootstrap over conversations or from the spread between \
+             blocks, whichever is wider, and all of them hold together in 95 of 100 comparisons: the interval of the primary metric has a \
+             confidence level of {:.2} %, and the others share the rest. They are wider by the generator bound: the mean lag of the load \
+             generator for TTFT and E2E, the read delay per token for TPOT and ITL. Differences below {} % of {}'s mean are ignored.",
+            self.level * 100.0,
+            self.margin_percent,
+            self.a.name
+        ));
+        if self.compared.iter().any(|one| one.blocks < BLOCKS_MEASURED) {
+            method.text.push(format!(
+                "Fewer than {BLOCKS_MEASURED} blocks do not measure how much passes differ by chance. A standard deviation of {:.0} % of the \
+                 mean per pass is assumed instead.",
+                PASS_NOISE * 100.0
+            ));
+        }
+        method
+    }
+
+    /// Returns both endpoints side by side: TTFT, throughput and the source of the prompt tokens.
+    fn side_by_side(&self) -> ReportSection {
+        let mut section = ReportSection::new("Both endpoints");
+        let head =
+            ["endpoint", "requests", "TTFT mean, ms", "p50", "p90", "p99", "requests/s", "tokens/s in", "tokens/s out"];
+        let mut table = ReportTable::new("TTFT and throughput", &head);
+        let head = ["endpoint", "prompt tokens", "L1, %", "L2, %", "L3, %", "tier unknown, %", "computed, %"];
+        let mut tiers = ReportTable::new("Source of prompt tokens", &head);
+        for side in &self.sides {
+            let Some(ttft) = side.ttft else { continue };
+            let maybe = |value: Option<Duration>| value.map_or("too few".to_owned(), |v| format!("{:.1}", ms(v)));
+            table.row([
+                side.name.clone(),
+                side.requests.to_string(),
+                format!("{:.1}", ms(ttft.mean)),
+                format!("{:.1}", ms(ttft.p50)),
+                maybe(ttft.p90),
+                maybe(ttft.p99),
+                format!("{:.2}", side.requests_per_s),
+                format!("{:.0}", side.input_tokens_per_s),
+                format!("{:.0}", side.output_tokens_per_s),
+            ]);
+            let tokens = &side.tokens;
+            let share = |part: u64| percent(part, tokens.prompt);
+            tiers.row([
+                side.name.clone(),
+                tokens.prompt.to_string(),
+                share(tokens.device),
+                share(tokens.host),
+                share(tokens.storage),
+                share(tokens.cached_somewhere),
+                share(tokens.prompt.saturating_sub(tokens.cached())),
+            ]);
+        }
+        section.tables = vec![table, tiers];
+        let mut plot = Plot::new("Distribution of TTFT", Axis::log("ms"), Axis::even("% at or below"));
+        for (color, side) in self.sides.iter().enumerate() {
+            let curve = side.ttft_distribution.iter().map(|(value, share)| (value.max(0.001), share * 100.0));
+            plot = plot.with(PlotSeries::line(&side.name, color, curve.collect()));
+        }
+        section.plots.push(plot);
+        section
+    }
+
+    /// Returns the report's conclusion: the verdict, the primary metric and the endpoints.
     pub fn answer(&self) -> Vec<String> {
-        let first = self.compared.iter().find_map(|one| one.differences.first());
-        vec![
-            format!("Verdict: {}", self.summary),
-            format!("{}: {}, {}: {}", self.a.name, self.a.target, self.b.name, self.b.target),
-            first.map_or("No metric was compared".to_owned(), |found| {
-                let percent = found.percent.map_or(String::new(), |percent| format!(", {percent:+.1} %"));
-                format!(
-                    "{}: {:.2} and {:.2}, difference {:+.2}{percent} (interval {:+.2} to {:+.2})",
-                    found.label, found.a, found.b, found.difference, found.low, found.high
-                )
-            }),
-        ]
+        let mut lines = vec![format!("Verdict: {}", self.summary)];
+        let several = self.compared.len() > 1;
+        for one in &self.compared {
+            let Some(found) = one.differences.first().filter(|found| found.measure == self.primary) else { continue };
+            let percent = found.percent.map_or(String::new(), |percent| format!(", {percent:+.1} %"));
+            let pass = if several { format!("{}: ", one.pass) } else { String::new() };
+            lines.push(format!(
+                "{pass}{}: {} {:.2}, {} {:.2}, difference {:+.2}{percent} ({} % interval {:+.2} to {:+.2}, {} pairs in {})",
+                found.label,
+                self.a.name,
+                found.a,
+                self.b.name,
+                found.b,
+                found.difference,
+                (found.level * 1e4).round() / 100.0,
+                found.low,
+                found.high,
+                one.pairs,
+                blocks(one.blocks)
+            ));
+        }
+        if lines.len() == 1 {
+            lines.push("The primary metric was not compared".to_owned());
+        }
+        lines.push(format!("{}: {}, {}: {}", self.a.name, self.a.target, self.b.name, self.b.target));
+        lines
     }
 }
 
 impl PassComparison {
     fn section(&self, title: String) -> ReportSection {
         let mut section = ReportSection::new(&title);
-        let head = ["metric", "A", "B", "B - A", "%", "low", "high", "verdict"];
-        let title = format!("{title} ({} pairs in {} blocks)", self.pairs, self.blocks);
-        let mut table = ReportTable::new(&title, &head).text_column(7);
+        let [a, b] = [0, 1].map(|side| self.names[side].as_str());
+        let head = ["metric", a, b, "difference", "%", "low", "high", "generator bound", "verdict"];
+        let title = format!("{title} ({} pairs in {})", self.pairs, blocks(self.blocks));
+        let mut table = ReportTable::new(&title, &head).text_column(8);
         for found in &self.differences {
             table.row([
                 found.label.to_owned(),
@@ -223,6 +361,7 @@ impl PassComparison {
                 found.percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}")),
                 format!("{:+.2}", found.low),
                 format!("{:+.2}", found.high),
+                format!("{:.2}", found.generator_bound),
                 found.verdict.label().to_owned(),
             ]);
         }
@@ -235,7 +374,11 @@ impl PassComparison {
         };
         let names = shown.iter().map(|found| found.label.trim_end_matches(" ms").to_owned()).collect();
         let plot = Plot::new("Difference and interval, % of A", Axis::named("", names), Axis::close("%"));
-        section.plots.push(plot.with(PlotSeries::whiskers("B - A", 0, shown.iter().enumerate().map(of).collect())));
+        section.plots.push(plot.with(PlotSeries::whiskers(
+            &format!("{b} - {a}"),
+            0,
+            shown.iter().enumerate().map(of).collect(),
+        )));
         section
     }
 }

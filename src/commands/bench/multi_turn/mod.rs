@@ -5,6 +5,8 @@ mod analysis;
 pub mod args;
 mod baseline;
 mod comparison;
+mod comparison_plan;
+mod comparison_text;
 #[cfg(test)]
 mod dry_run;
 pub(super) mod execute;
@@ -29,6 +31,7 @@ use std::fmt;
 use md5::{Digest, Md5};
 
 use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::args::{
     Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ProfileArgs, RequestArgs, ServerArgs,
     SweepArgs, WorkloadArgs,
@@ -36,7 +39,8 @@ use crate::commands::bench::multi_turn::args::{
 use crate::commands::bench::multi_turn::preset::PresetArgs;
 use crate::commands::bench::serving::compat::CompatFlags;
 use crate::commands::confirm::ConfirmArgs;
-use crate::commands::error::Outcome;
+use crate::commands::error::{Failure, Outcome};
+use crate::engine::env::wall_clock;
 use crate::engine::load::goals::GoalTracker;
 use crate::engine::load::plan::{MeasurementKind, PlannedRun};
 use crate::engine::load::session::Session;
@@ -44,6 +48,11 @@ use crate::engine::load::session::Session;
 pub(in crate::commands::bench) use files::{OpenMode, open};
 pub(in crate::commands::bench) use outputs::RunOutputs;
 pub(in crate::commands::bench) use report::{RunReport, SeriesReport};
+
+/// Returns whether `text` is the URL of a server. Otherwise, it is the path of a records file.
+pub(super) fn is_url(text: &str) -> bool {
+    text.contains("://")
+}
 
 /// Computes a digest of the text written to it.
 struct DigestWriter(Md5);
@@ -117,10 +126,16 @@ impl Args {
     /// # Errors
     /// The command line is invalid, an endpoint is unreachable, or a file cannot be written.
     pub fn run(mut self) -> Outcome {
+        if let Some(b) = self.compare.against.take_if(|against| !is_url(against)) {
+            return self.run_recorded(None, &b);
+        }
         self.resolve_flags()?;
+        if self.compare.against.is_some() {
+            self.choose_seed()?;
+        }
         self.validate(false)?;
         self.query_server()?;
-        let PlannedRun { session, kind, caveats } = self.planned_run()?;
+        let (PlannedRun { session, kind, caveats }, plan) = self.planned_run()?;
         let mut tracker = GoalTracker::new(&self.goals.goodput);
         if matches!(kind, MeasurementKind::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
             tracker.required_share = Some(self.goals.share_to_pass());
@@ -130,9 +145,24 @@ impl Args {
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
         report.caveats.extend(caveats.into_iter().map(BenchCaveat::Load));
         report.serving = outputs.figures();
-        self.analyse(&kind, &measured, &tracker, &mut report);
+        self.analyse(&kind, &measured, &tracker, plan, &mut report);
         let exit = self.exit(&kind, &measured, &tracker, &report);
         outputs.finish(&self, &report, exit)
+    }
+
+    /// Sets a seed if the flags do not: that of the interrupted run, or a new one. With a new one, no prompt is in L3 from an earlier run.
+    ///
+    /// # Errors
+    /// The records to resume from are invalid.
+    fn choose_seed(&mut self) -> Result<(), Failure> {
+        if self.load.seed.is_none() {
+            let seed = match &self.output.resume {
+                Some(path) => baseline::seed_of(path)?,
+                None => u64::try_from(wall_clock(&env()).0 / 1000).unwrap_or(1),
+            };
+            self.load.seed = Some(seed);
+        }
+        Ok(())
     }
 
     /// Returns a digest of everything that determines the requests. Returns an empty string if no records are read or written, because

@@ -31,7 +31,7 @@ impl RunOutputs {
     /// # Errors
     /// A file already exists or cannot be written.
     pub fn open(args: &Args, work: &str) -> Result<RunOutputs, Failure> {
-        let identity = Identity::of_this_run(args.load.seed, wall_clock(&env()));
+        let identity = Identity::of_this_run(args.load.seed(), wall_clock(&env()));
         let screen = Screen::new(args.output.quiet);
         args.output.no_file_twice()?;
         for path in [&args.output.json, &args.output.html].into_iter().flatten() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::DatasetName;
+use crate::commands::bench::multi_turn::comparison_plan::ComparisonPlan;
 use crate::commands::bench::multi_turn::preflight::unreachable;
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::confirm;
@@ -25,20 +26,27 @@ impl Args {
     ///
     /// # Errors
     /// Flags conflict, an endpoint is unreachable, or the user does not confirm.
-    pub(super) fn planned_run(&self) -> Result<PlannedRun, Failure> {
+    pub(super) fn planned_run(&mut self) -> Result<(PlannedRun, Option<ComparisonPlan>), Failure> {
         self.check_kind()?;
-        let measurement = self.measurement()?;
+        let mut measurement = self.measurement()?;
         let reached = runtime::block_on(0, async { Ok(measurement.check_reachable(&env()).await) })?;
         reached.map_err(unreachable)?;
         self.confirm_cache_changes(&measurement)?;
+        let compares = matches!(measurement.kind, MeasurementKind::Comparison { .. });
+        let plan = if compares { Some(self.plan_comparison(&mut measurement)?) } else { None };
         let planned = runtime::block_on(0, async { Ok(measurement.plan(&env()).await) })?;
-        planned.map_err(|error| match error {
+        let mut planned = planned.map_err(|error| match error {
             PlanError::StorageReuse => {
                 Failure::usage("--self-compare with --against requires L3 to be cleared before each block")
                     .found(error.to_string())
                     .next("use --phases flush,clear,first")
             }
-        })
+        })?;
+        let plan = plan.map(|(plan, caveats)| {
+            planned.caveats.extend(caveats);
+            plan
+        });
+        Ok((planned, plan))
     }
 
     /// Rejects combinations of a sweep, a comparison, the preset kep74 and phases.
@@ -49,6 +57,14 @@ impl Args {
         if sweeps && (compares || kep74) {
             return Err(Failure::usage("a sweep cannot be combined with a comparison or --preset kep74")
                 .next("drop --against, --self-compare and --preset kep74, or drop the sweep flags"));
+        }
+        self.check_labels()?;
+        let is_open = self.compare.blocks.is_none()
+            || self.load.request_rate.is_none()
+            || (self.workload.num_clients.is_none() && self.workload.dataset.dataset_name.is_none());
+        if compares && self.output.resume.is_some() && is_open {
+            return Err(Failure::usage("--resume of a comparison needs the flags of its plan")
+                .next("add the flags that the interrupted run printed after 'Same plan:'"));
         }
         if (sweeps || kep74) && !self.phases.phases.is_empty() {
             return Err(
@@ -61,6 +77,19 @@ impl Args {
             );
         }
         Ok(())
+    }
+
+    /// Rejects equal names for both endpoints.
+    ///
+    /// # Errors
+    /// The names are equal.
+    pub(super) fn check_labels(&self) -> Result<(), Failure> {
+        let [label_a, label_b] = self.compare.labels();
+        if label_a != label_b {
+            return Ok(());
+        }
+        Err(Failure::usage(format!("both endpoints have the name '{label_a}'"))
+            .next("use different names for --label-a and --label-b"))
     }
 
     /// Returns what the flags measure.
@@ -78,7 +107,9 @@ impl Args {
             MeasurementKind::Single
         };
         let (sides, is_recorded) = match &kind {
-            MeasurementKind::Single => self.side("A", None, self.seed()).map(|(side, recorded)| (vec![side], recorded)),
+            MeasurementKind::Single => {
+                self.side(&self.compare.label_a, None, self.seed()).map(|(side, recorded)| (vec![side], recorded))
+            }
             MeasurementKind::Comparison { .. } => self.compared_sides(),
             MeasurementKind::Sweep(sweep) => self.swept_sides(sweep),
             MeasurementKind::Kep74 => self.kep74_sides().map(|sides| (sides, false)),
@@ -117,22 +148,24 @@ impl Args {
     }
 
     fn compared_sides(&self) -> Result<(Vec<LoadEndpoint>, bool), Failure> {
-        let (first, recorded) = self.side("A", None, self.seed())?;
+        let [label_a, label_b] = self.compare.labels();
+        let (first, recorded) = self.side(label_a, None, self.seed())?;
         let mut sides = vec![first];
         if self.compare.self_compare {
             let url = self.endpoint.base_of(&sides[0].target);
-            sides.push(self.side("A again", Some(&url), self.seed())?.0);
+            sides.push(self.side(&format!("{label_a} again"), Some(&url), self.seed())?.0);
         }
         if let Some(url) = &self.compare.against {
-            sides.push(self.side("B", Some(url), self.seed())?.0);
+            sides.push(self.side(label_b, Some(url), self.seed())?.0);
         }
         Ok((sides, recorded))
     }
 
     fn swept_sides(&self, sweep: &Sweep) -> Result<(Vec<LoadEndpoint>, bool), Failure> {
         // Each load has different prompts, so that it does not hit cache entries from the previous load.
-        let seeds = (0..sweep.loads().len() as u64).map(|index| Seed(self.load.seed.wrapping_add(index)));
-        let sides = seeds.map(|seed| self.side("A", None, seed)).collect::<Result<Vec<_>, Failure>>()?;
+        let seeds = (0..sweep.loads().len() as u64).map(|index| Seed(self.load.seed().wrapping_add(index)));
+        let sides =
+            seeds.map(|seed| self.side(&self.compare.label_a, None, seed)).collect::<Result<Vec<_>, Failure>>()?;
         let recorded = sides.iter().any(|(_, recorded)| *recorded);
         Ok((sides.into_iter().map(|(side, _)| side).collect(), recorded))
     }
@@ -142,8 +175,9 @@ impl Args {
         let mut one_turn = self.clone();
         one_turn.workload.first_turns();
         let mut sides = Vec::new();
-        let b = self.compare.against.as_deref().map(|url| ("B", Some(url)));
-        for (name, url) in std::iter::once(("A", None)).chain(b) {
+        let [label_a, label_b] = self.compare.labels();
+        let b = self.compare.against.as_deref().map(|url| (label_b, Some(url)));
+        for (name, url) in std::iter::once((label_a, None)).chain(b) {
             sides.push(one_turn.side(name, url, seed)?.0);
             // Use different synthetic conversations, because L3 keeps the previous ones even after a flush.
             sides.push(self.side(name, url, Seed(seed.0.wrapping_add(1)))?.0);
@@ -154,7 +188,7 @@ impl Args {
     /// Returns the rate, the limits and the duration of a pass.
     pub(super) fn offered_load(&self) -> OfferedLoad {
         OfferedLoad {
-            rate: self.load.request_rate,
+            rate: self.load.rate(),
             gaps: self.load.gaps(),
             numpy_draws: (self.serving && self.load.is_poisson()).then(|| self.numpy_draws()),
             seed: self.seed(),
@@ -164,7 +198,7 @@ impl Args {
     }
 
     fn seed(&self) -> Seed {
-        Seed(self.load.seed)
+        Seed(self.load.seed())
     }
 
     /// Returns the random values that `bench_serving` draws before the arrival times: the lengths and, for random-ids, the first token IDs.

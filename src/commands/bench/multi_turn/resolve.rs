@@ -51,7 +51,7 @@ impl Args {
                 dataset.dataset_name = dataset.dataset_path.is_some().then_some(DatasetName::Sharegpt);
                 // Without a file, send the same number of synthetic conversations.
                 self.workload.num_clients =
-                    dataset.num_prompts.filter(|prompts| *prompts > 0).unwrap_or(self.workload.num_clients);
+                    dataset.num_prompts.filter(|prompts| *prompts > 0).or(self.workload.num_clients);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{Api, DatasetName, PhaseName};
+use crate::commands::bench::multi_turn::args::{Api, DatasetName, PhaseName, PrimaryMetric};
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::error::Failure;
 use crate::commands::output;
@@ -87,6 +87,8 @@ impl Args {
         };
         let compares = compares && !kep74;
         check("--blocks", compare.blocks.is_some() && !compares, reason);
+        check("--label-b", compare.label_b != "B" && !compares && !kep74, reason);
+        check("--primary", compare.primary != PrimaryMetric::Ttft && !compares, reason);
         check("--margin", compare.margin.is_some() && !compares, reason);
         check("--lag-limit", compare.lag_limit.is_some() && !compares, reason);
         let sweeps = self.sweep.sweep().is_some();
@@ -177,6 +179,7 @@ mod tests {
     fn flags_without_effect_are_named() {
         for (line, flags) in [
             ("--blocks 4 --margin 2 --lag-limit 1ms", &["--blocks", "--margin", "--lag-limit"][..]),
+            ("--label-b x --primary itl", &["--label-b", "--primary"]),
             ("--preset kep74 --against http://h --blocks 4", &["--blocks"]),
             ("--sweep-all", &["--sweep-all"]),
             ("--sweep-all --sweep-rate 1,2", &["--sweep-all"]),

@@ -3,6 +3,8 @@
 mod generator;
 mod pass;
 
+use std::time::Duration;
+
 use crate::engine::load::ladder::TierNotVerified;
 use crate::engine::load::server::{ObservationCaveat, ServerCallError};
 use crate::engine::load::session::StepError;
@@ -67,14 +69,46 @@ pub enum LoadCaveat {
     )]
     FirstTurnsMayBeWarm,
     #[error(
-        "{pass}: {a} and {b} were measured one after the other, not interleaved, so the difference includes drift over time, but the \
-         interval does not"
+        "{pass}: {a} and {b} were measured one after the other, not interleaved: a drift over time counts as a difference, beyond the 5 % \
+         per pass that the interval assumes"
     )]
     NotInterleaved { pass: String, a: String, b: String },
     #[error(
         "{pass}: {a}'s mean TTFT drifted from {first_ms:.1} to {second_ms:.1} ms between the first and second half of its blocks"
     )]
     Drift { pass: String, a: String, first_ms: f64, second_ms: f64 },
+    /// `p99_ms`, `mean_ms`: the generator lag. `limit`: `--lag-limit`.
+    #[error(
+        "{pass}: the generator sent requests to {name} up to {p99_ms:.1} ms late (p99; --lag-limit {limit:?}): this machine is busy or too \
+         slow for the load. TTFT and E2E intervals are wider by the mean lag of {mean_ms:.2} ms"
+    )]
+    LagInComparison { pass: String, name: String, p99_ms: f64, mean_ms: f64, limit: Duration },
+    /// The server had the prompts before the run, although the run had not sent them.
+    #[error(
+        "{pass}: {count} of {of} first prompts were already cached at {name}, for example in its L3 by an earlier run: use another --seed, or \
+         --phases flush,clear,first"
+    )]
+    FirstPromptsCached { pass: String, name: String, count: u64, of: u64 },
+    /// Requests that succeeded at one endpoint only.
+    #[error(
+        "{pass}: {at_a} requests that succeeded only at {a} and {at_b} that succeeded only at {b} are not compared; slow requests may be \
+         missing"
+    )]
+    RequestsExcluded { pass: String, a: String, b: String, at_a: u64, at_b: u64 },
+    /// The load of a comparison does not use tiers in question. `required`: conversations per block. `too_long`: the load was chosen, and a
+    /// larger one would take too long.
+    #[error(
+        "the load does not reach {}: the conversations of a block have {working_set} tokens, and {} matters above {above}, so the \
+         comparison cannot show its benefit; {}use --num-clients {required} --blocks 1, or longer conversations",
+        .tiers.join(" and "), .tiers.last().map_or("", String::as_str),
+        if *.too_long { "reaching it would take more than half an hour; if that is acceptable, " } else { "" }
+    )]
+    TiersNotReached { tiers: Vec<String>, working_set: u64, above: u64, required: u32, too_long: bool },
+    #[error(
+        "the cache sizes of {names} are unknown ({reason}): whether the load exceeds the caches was not checked; a block has \
+         {working_set} tokens"
+    )]
+    CacheSizesUnknown { names: String, reason: String, working_set: u64 },
     #[error("{requests} requests failed")]
     RequestsFailed { requests: u64 },
     /// A ladder tier without a verified request.
@@ -103,6 +137,11 @@ impl LoadCaveat {
             LoadCaveat::FirstTurnsMayBeWarm => "first-turns-may-be-warm",
             LoadCaveat::NotInterleaved { .. } => "not-interleaved",
             LoadCaveat::Drift { .. } => "drift",
+            LoadCaveat::LagInComparison { .. } => "lag-in-comparison",
+            LoadCaveat::FirstPromptsCached { .. } => "first-prompts-cached",
+            LoadCaveat::RequestsExcluded { .. } => "requests-excluded",
+            LoadCaveat::TiersNotReached { .. } => "tiers-not-reached",
+            LoadCaveat::CacheSizesUnknown { .. } => "cache-sizes-unknown",
             LoadCaveat::RequestsFailed { .. } => "requests-failed",
             LoadCaveat::TierNotVerified(_) => "tier-not-verified",
         }

@@ -1,21 +1,29 @@
 //! Compares two endpoints under the same workload, and checks whether the comparison is valid.
 
+mod lag;
 mod same;
 mod schedule;
+mod side;
+mod tiers;
 mod verdict;
+mod working_set;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::load::paired::{
-    self, BetterWhen, Difference, DifferenceRule, DifferenceVerdict, RequestPair, level_of_each,
+    self, BetterWhen, ConfidenceLevels, Difference, DifferenceRule, DifferenceVerdict, RequestPair,
 };
 use crate::engine::load::session::{Figure, PassResult};
 use crate::engine::load::{Seed, Turn};
 
+pub use lag::SideLag;
 pub use same::ComparisonRefusal;
 pub use schedule::{BLOCKS_MAX, blocks, in_turn};
+pub use side::SideFigures;
+pub use tiers::{CacheSizes, ComparedTier, TierQuestion, questions};
 pub use verdict::{ComparedSides, ComparisonVerdict, EndpointComparison, SELF_COMPARE, different};
+pub use working_set::{LoadShape, WorkingSetPlan, WorkingSetWish};
 
 /// A metric to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +64,11 @@ impl Measure {
         }
     }
 
+    /// Returns the name without a unit, for sentences.
+    pub fn word(self) -> &'static str {
+        self.label().trim_end_matches(" ms")
+    }
+
     /// Returns whether lower or higher values are better.
     pub const fn better_when(self) -> BetterWhen {
         match self {
@@ -82,6 +95,7 @@ impl Measure {
 }
 
 /// The passes with the same name at both endpoints.
+#[derive(Debug)]
 struct PairedPasses<'a> {
     names: [&'a str; 2],
     /// Passes for blocks that both endpoints completed.
@@ -127,13 +141,27 @@ impl<'a> PairedPasses<'a> {
         }
         both
     }
+
+    /// Returns the pairs of first prompts.
+    fn first_prompts(&self) -> impl Iterator<Item = &(u32, Figure, Figure)> {
+        self.pairs.iter().filter(|(_, a, _)| a.turn.index == 0)
+    }
+
+    /// Returns how many first prompts were cached at each endpoint although no hit was expected, for example by the L3 of an earlier run.
+    fn warm(&self) -> [u64; 2] {
+        let is_warm = |figure: &Figure| figure.expected == Some(0) && figure.cached > 0;
+        self.first_prompts()
+            .fold([0, 0], |[at_a, at_b], (_, a, b)| [at_a + u64::from(is_warm(a)), at_b + u64::from(is_warm(b))])
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
     /// Minimum significant difference, as a share of the first endpoint's mean.
     pub margin: f64,
-    /// Maximum generator lag (p99) for a valid comparison.
+    /// The metric that decides. It was chosen before the run.
+    pub primary: Measure,
+    /// Generator lag (p99) above which the comparison has a caveat. It never prevents a verdict.
     pub lag_limit: Duration,
     /// Seed for the bootstrap.
     pub seed: Seed,
@@ -151,6 +179,14 @@ pub struct Comparison {
     pub blocks: usize,
     /// Number of requests that succeeded at both endpoints.
     pub pairs: usize,
+    /// Numbers of requests that succeeded at only one endpoint. They are not compared.
+    pub excluded: [u64; 2],
+    /// Generator lag at each endpoint.
+    pub lag: [SideLag; 2],
+    /// First prompts that were cached although the server had not received them in this run, at each endpoint.
+    pub warm: [u64; 2],
+    /// Number of first prompts.
+    pub first_prompts: u64,
     /// Reasons why the endpoints cannot be compared. If not empty, `differences` is empty.
     pub refusals: Vec<ComparisonRefusal>,
     pub differences: Vec<(Measure, Difference)>,
@@ -162,6 +198,11 @@ impl Comparison {
     /// Returns the metrics with this verdict.
     pub fn with(&self, verdict: DifferenceVerdict) -> Vec<Measure> {
         self.differences.iter().filter(|(_, found)| found.verdict == verdict).map(|(measure, _)| *measure).collect()
+    }
+
+    /// Returns the verdict on `measure`, if it was compared.
+    pub fn verdict_on(&self, measure: Measure) -> Option<DifferenceVerdict> {
+        self.differences.iter().find(|(of, _)| *of == measure).map(|(_, found)| found.verdict)
     }
 
     /// Adds a reason why the endpoints cannot be compared, and drops all differences.
@@ -180,20 +221,28 @@ pub fn compare(passes: &[&PassResult], sides: [usize; 2], terms: &CompareOptions
             names.push(&pass.id.name);
         }
     }
-    let level = level_of_each(names.len() * MEASURES.len());
-    names.iter().map(|name| one(&PairedPasses::of(passes, sides, name), name, level, terms)).collect()
+    let levels = ConfidenceLevels::of(names.len(), MEASURES.len() - 1);
+    names.iter().map(|name| one(&PairedPasses::of(passes, sides, name), name, levels, terms)).collect()
 }
 
-fn one(both: &PairedPasses<'_>, name: &str, level: f64, terms: &CompareOptions) -> Comparison {
-    let refusals = same::refusals(both, terms.lag_limit);
+fn one(both: &PairedPasses<'_>, name: &str, levels: ConfidenceLevels, terms: &CompareOptions) -> Comparison {
+    let refusals = same::refusals(both);
+    let lag = SideLag::of(both);
     let mut differences = Vec::new();
-    for measure in MEASURES.into_iter().filter(|_| refusals.is_empty()) {
+    let order = std::iter::once(terms.primary).chain(MEASURES.into_iter().filter(|other| *other != terms.primary));
+    for measure in order.into_iter().filter(|_| refusals.is_empty()) {
+        let level = if measure == terms.primary { levels.primary } else { levels.other };
         let pairs = both.pairs.iter().filter_map(|(block, a, b)| {
             let conversation = a.turn.conversation;
             measure.of(a, b).map(|(a, b, weight)| RequestPair { conversation, block: *block, weight, a, b })
         });
-        let rule =
-            DifferenceRule { level, margin: terms.margin, better_when: measure.better_when(), draws: terms.draws };
+        let rule = DifferenceRule {
+            level,
+            margin: terms.margin,
+            better_when: measure.better_when(),
+            bias: lag::bias(measure, &lag),
+            draws: terms.draws,
+        };
         let found = paired::compare(&pairs.collect::<Vec<_>>(), rule, terms.seed);
         // A metric that is zero at both endpoints is not compared.
         differences.extend(found.filter(|d| (d.mean_a, d.mean_b) != (0.0, 0.0)).map(|found| (measure, found)));
@@ -203,6 +252,10 @@ fn one(both: &PairedPasses<'_>, name: &str, level: f64, terms: &CompareOptions) 
         names: both.names.map(str::to_owned),
         blocks: both.passes[0].len(),
         pairs: both.pairs.len(),
+        excluded: both.alone,
+        lag,
+        warm: both.warm(),
+        first_prompts: both.first_prompts().count() as u64,
         refusals,
         differences,
         halves: halves(&both.passes[0]),

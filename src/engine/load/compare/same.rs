@@ -1,12 +1,12 @@
 //! Checks that both endpoints did the same work. If they did not, their latencies cannot be compared.
 
-use std::time::Duration;
-
 use crate::engine::load::compare::PairedPasses;
-use crate::engine::load::{LatencyHistogram, LatencySummary};
 
 /// Maximum relative difference in token counts between the endpoints.
 const TOKENS_APART: f64 = 0.01;
+/// Maximum share of requests that succeeded at only one endpoint. Up to this share, they are excluded at both. Above it, the requests that
+/// remain may be the fast ones.
+const ALONE_MAX: f64 = 0.05;
 
 /// Reasons why two endpoints cannot be compared.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -14,9 +14,9 @@ pub enum ComparisonRefusal {
     /// No block was completed at both endpoints.
     #[error("no block of conversations was completed at both endpoints")]
     Nothing,
-    /// Some requests succeeded at only one endpoint.
+    /// Too many requests succeeded at only one endpoint.
     #[error(
-        "{a} requests succeeded only at {name_a} and {b} only at {name_b}, so the latencies cover different requests"
+        "{a} requests succeeded only at {name_a} and {b} only at {name_b}: more than 5 % of all, so the latencies cover different requests"
     )]
     Failed {
         name_a: String,
@@ -41,33 +41,20 @@ pub enum ComparisonRefusal {
         "{count} of {of} first prompts have different lengths at {name_a} and {name_b}: check the prompts, chat template and tokenizer"
     )]
     Prompts { name_a: String, name_b: String, count: u64, of: u64 },
-    /// The load generator was late.
-    #[error("the generator sent requests to {name} {:.1} ms late: this machine is busy or too slow for the load", .lag.as_secs_f64() * 1e3)]
-    Late {
-        name: String,
-        /// 99th percentile of the generator lag, or the highest percentile that the sample size supports.
-        lag: Duration,
-    },
     /// The endpoint differs from itself (`--a-a`).
     #[error("{name} differs from itself in {of}: the endpoint or this machine is too noisy for a comparison")]
     NotSteady { name: String, of: String },
 }
 
-/// Returns the 99th percentile of the lag, or the highest percentile that the sample size supports.
-fn lag_of(summary: &LatencySummary) -> Duration {
-    summary.p99.or(summary.p95).or(summary.p90).unwrap_or(summary.max)
-}
-
-/// Returns the reasons why `both` cannot be compared. The generator is late if its lag exceeds `lag_limit` or 1 % of the median TTFT,
-/// whichever is larger.
-pub(super) fn refusals(both: &PairedPasses<'_>, lag_limit: Duration) -> Vec<ComparisonRefusal> {
+/// Returns the reasons why `both` cannot be compared.
+pub(super) fn refusals(both: &PairedPasses<'_>) -> Vec<ComparisonRefusal> {
     let [name_a, name_b] = both.names.map(str::to_owned);
     let mut found = Vec::new();
     if both.pairs.is_empty() && both.alone == [0, 0] {
         return vec![ComparisonRefusal::Nothing];
     }
-    if both.alone != [0, 0] {
-        let [a, b] = both.alone;
+    let [a, b] = both.alone;
+    if (a + b) as f64 > ALONE_MAX * (both.pairs.len() as u64 + a + b) as f64 {
         found.push(ComparisonRefusal::Failed { name_a: name_a.clone(), name_b: name_b.clone(), a, b });
     }
     let sum = |of: fn(&crate::engine::load::session::Figure) -> u32| {
@@ -80,26 +67,14 @@ pub(super) fn refusals(both: &PairedPasses<'_>, lag_limit: Duration) -> Vec<Comp
             found.push(ComparisonRefusal::Tokens { of, name_a, name_b, a, b, percent: apart * 100.0 });
         }
     }
-    let first = || both.pairs.iter().filter(|(_, a, _)| a.turn.index == 0);
-    let differ = first().filter(|(_, a, b)| a.prompt != b.prompt).count() as u64;
+    let differ = both.first_prompts().filter(|(_, a, b)| a.prompt != b.prompt).count() as u64;
     if differ > 0 {
         found.push(ComparisonRefusal::Prompts {
             name_a: name_a.clone(),
             name_b: name_b.clone(),
             count: differ,
-            of: first().count() as u64,
+            of: both.first_prompts().count() as u64,
         });
-    }
-    for (passes, name) in both.passes.iter().zip(both.names) {
-        let (mut lag, mut ttft) = (LatencyHistogram::default(), LatencyHistogram::default());
-        for pass in passes {
-            lag.add(&pass.tally.lag);
-            ttft.add(&pass.tally.all.ttft);
-        }
-        let (Some(lag), Some(ttft)) = (lag.summary(), ttft.summary()) else { continue };
-        if lag_of(&lag) > lag_limit.max(ttft.p50 / 100) {
-            found.push(ComparisonRefusal::Late { name: name.to_owned(), lag: lag_of(&lag) });
-        }
     }
     found
 }

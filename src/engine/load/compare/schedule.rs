@@ -8,10 +8,10 @@ use crate::engine::load::session::SessionStep;
 /// Maximum number of blocks.
 pub const BLOCKS_MAX: u32 = 1_000;
 
-/// Splits `conversations` into about `wanted` blocks of nearly equal size. The number of blocks is even, so that each endpoint goes first
+/// Splits `conversations` into about `wanted` blocks of nearly equal size. Several blocks are an even number, so that each endpoint goes first
 /// equally often. No block is empty.
 pub fn blocks(conversations: u32, wanted: u32) -> Vec<Range<u32>> {
-    let number = wanted.clamp(2, BLOCKS_MAX).min(conversations);
+    let number = wanted.clamp(1, BLOCKS_MAX).min(conversations);
     let number = if number > 1 { number - number % 2 } else { number };
     let at = |block: u32| (u64::from(conversations) * u64::from(block) / u64::from(number.max(1))) as u32;
     (0..number).map(|block| at(block)..at(block + 1)).collect()

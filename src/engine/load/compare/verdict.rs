@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::engine::load::LoadCaveat;
-use crate::engine::load::compare::{CompareOptions, Comparison, ComparisonRefusal, compare};
+use crate::engine::load::compare::{CompareOptions, Comparison, ComparisonRefusal, SideFigures, compare};
 use crate::engine::load::paired::DifferenceVerdict;
 use crate::engine::load::session::PassResult;
 
@@ -75,7 +75,9 @@ pub struct EndpointComparison {
     pub noise_floor: Option<Vec<Comparison>>,
     pub compared: Vec<Comparison>,
     pub verdict: ComparisonVerdict,
-    /// Confidence level of the intervals, from 0 to 1. Zero if nothing was compared.
+    /// Figures of the two endpoints over the compared passes.
+    pub sides: [SideFigures; 2],
+    /// Lowest confidence level of the intervals, from 0 to 1: that of the primary metric. Zero if nothing was compared.
     pub level: f64,
     pub caveats: Vec<LoadCaveat>,
 }
@@ -103,6 +105,23 @@ impl EndpointComparison {
         let level = compared.iter().flat_map(|one| &one.differences).map(|(_, found)| found.level).next();
         let mut caveats = Vec::new();
         for one in &compared {
+            for (side, name) in [a, b].into_iter().enumerate() {
+                let (name, lag) = (name.to_owned(), one.lag[side]);
+                if lag.p99_ms > terms.lag_limit.as_secs_f64() * 1e3 {
+                    let (pass, limit) = (one.pass.clone(), terms.lag_limit);
+                    let (p99_ms, mean_ms) = (lag.p99_ms, lag.mean_ms);
+                    caveats.push(LoadCaveat::LagInComparison { pass, name: name.clone(), p99_ms, mean_ms, limit });
+                }
+                if one.warm[side] > 0 {
+                    let (pass, count, of) = (one.pass.clone(), one.warm[side], one.first_prompts);
+                    caveats.push(LoadCaveat::FirstPromptsCached { pass, name, count, of });
+                }
+            }
+            if one.refusals.is_empty() && one.excluded != [0, 0] {
+                let ([at_a, at_b], pass) = (one.excluded, one.pass.clone());
+                let (a, b) = (a.to_owned(), b.to_owned());
+                caveats.push(LoadCaveat::RequestsExcluded { pass, a, b, at_a, at_b });
+            }
             let (pass, a) = (one.pass.clone(), a.to_owned());
             if one.blocks < 2 && one.refusals.is_empty() {
                 caveats.push(LoadCaveat::NotInterleaved { pass: pass.clone(), a: a.clone(), b: b.to_owned() });
@@ -115,6 +134,8 @@ impl EndpointComparison {
             }
         }
         let verdict = ComparisonVerdict::of(&compared);
-        EndpointComparison { noise_floor, compared, verdict, level: level.unwrap_or(0.0), caveats }
+        let figures = |side: usize| SideFigures::of(others.iter().filter(|pass| pass.id.side == side).copied());
+        let sides = sides.pair.map(figures);
+        EndpointComparison { noise_floor, compared, verdict, sides, level: level.unwrap_or(0.0), caveats }
     }
 }

@@ -56,6 +56,20 @@ impl TokenTotals {
         }
     }
 
+    /// Returns the sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &TokenTotals) -> TokenTotals {
+        TokenTotals {
+            prompt: self.prompt + other.prompt,
+            completion: self.completion + other.completion,
+            device: self.device + other.device,
+            host: self.host + other.host,
+            storage: self.storage + other.storage,
+            cached_somewhere: self.cached_somewhere + other.cached_somewhere,
+            uncounted: self.uncounted + other.uncounted,
+        }
+    }
+
     /// Returns the cached tokens over all tiers.
     pub fn cached(&self) -> u64 {
         self.device + self.host + self.storage + self.cached_somewhere

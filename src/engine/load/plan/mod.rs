@@ -7,6 +7,7 @@ mod caches;
 mod offered;
 mod phases;
 mod schedule;
+mod survey;
 
 use crate::engine::env::Env;
 use crate::engine::load::LoadCaveat;
@@ -17,6 +18,7 @@ use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
 pub use caches::CacheChange;
 pub use offered::OfferedLoad;
 pub use phases::{Phase, PhaseError, PhasePlan, ProfileCalls};
+pub use survey::{ServerSpeed, Survey, UnknownSizes};
 
 /// The type of a measurement, which determines its schedule and how its passes are analyzed.
 #[derive(Clone, Debug, PartialEq)]

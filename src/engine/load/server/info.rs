@@ -18,7 +18,10 @@ pub struct ServerInfo {
     /// Tokens per page. Caches hold only whole pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<u32>,
-    /// L1 capacity in tokens.
+    /// Number of data-parallel replicas, each with its own caches; zero if unknown.
+    #[serde(skip_serializing_if = "is_single")]
+    pub replicas: u32,
+    /// L1 capacity in tokens, of one replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_tokens: Option<u64>,
     /// Whether the server has an L2 (`--enable-hierarchical-cache`).
@@ -63,6 +66,7 @@ impl ServerInfo {
             version: word("version"),
             simulator: member("simulator").and_then(Value::as_bool).unwrap_or(false),
             page_size,
+            replicas: document["internal_states"].as_array().map_or(0, |states| states.len() as u32),
             device_tokens,
             has_host,
             host_ratio: member("hicache_ratio")
@@ -80,6 +84,10 @@ impl ServerInfo {
         let ratio = self.host_ratio.filter(|ratio| self.has_host && ratio.is_finite() && *ratio > 0.0)?;
         Some((self.device_tokens? as f64 * ratio) as u64)
     }
+}
+
+fn is_single(replicas: &u32) -> bool {
+    *replicas <= 1
 }
 
 /// Shortens a string from the server to a single line of limited length.

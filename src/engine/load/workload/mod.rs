@@ -5,6 +5,7 @@ mod adapters;
 mod annotated;
 pub mod dataset;
 pub mod expected_hits;
+mod footprint;
 mod json_text;
 mod message;
 mod replay;
@@ -22,6 +23,7 @@ use crate::engine::load::{ModelAnswer, Script, Turn};
 
 pub use adapters::{AdapterPolicy, Adapters};
 pub use annotated::AnnotatedWorkload;
+pub use footprint::Footprint;
 pub use json_text::Members;
 pub use message::{ChatMessage, ChatRole};
 pub use replay::{Conversation, PlannedTurn, Replay, TurnContent};

@@ -31,9 +31,10 @@ pub enum ReadyPolicy {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// Requests per second; with inf, the next request is sent as soon as a response completes
-    #[arg(long, default_value = "1", value_name = "RATE", value_parser = rate)]
-    pub request_rate: f64,
+    /// Requests per second; with inf, the next request is sent as soon as a response completes [default: 1; comparisons
+    /// choose it]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub request_rate: Option<f64>,
     /// Distribution of the gaps between requests
     #[arg(long, value_enum, default_value = "poisson")]
     pub distribution: GapDistribution,
@@ -46,9 +47,10 @@ pub struct LoadArgs {
     /// Start each turn only after all conversations have completed the previous one
     #[arg(long)]
     pub enable_round_barrier: bool,
-    /// Seed for all random choices: lengths, contents and send times
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
+    /// Seed for all random choices: lengths, contents and send times [default: 1; comparisons of two servers use a
+    /// new one, since L3 may hold the prompts of an earlier run]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// Stop sending after this time
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = parsers::limit)]
     pub duration: Duration,
@@ -62,6 +64,16 @@ fn rate(text: &str) -> Result<f64, NumberError> {
 }
 
 impl LoadArgs {
+    /// Returns the requests per second.
+    pub fn rate(&self) -> f64 {
+        self.request_rate.unwrap_or(1.0)
+    }
+
+    /// Returns the seed.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
     /// Returns the distribution of the gaps between requests.
     pub fn gaps(&self) -> Gaps {
         match self.distribution {

@@ -18,7 +18,7 @@ mod workload;
 
 pub use api::Api;
 pub use backend::Backend;
-pub use compare::CompareArgs;
+pub use compare::{CompareArgs, PrimaryMetric};
 pub use dataset::{DatasetArgs, DatasetName};
 pub use endpoint::EndpointArgs;
 pub use goals::GoalsArgs;

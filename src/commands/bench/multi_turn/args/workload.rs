@@ -14,9 +14,9 @@ const TURNS_MAX: u64 = 1 << 26;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Workload")]
 pub struct WorkloadArgs {
-    /// Number of synthetic conversations (for a dataset, use --num-prompts)
-    #[arg(long, alias = "clients", default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub num_clients: u32,
+    /// Number of synthetic conversations (for a dataset, use --num-prompts) [default: 256; comparisons choose it]
+    #[arg(long, alias = "clients", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub num_clients: Option<u32>,
     /// Length of the first question in tokens: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
     #[arg(long, alias = "input-tokens", default_value = "512", value_name = "TOKENS")]
     pub request_length: Distribution,
@@ -62,6 +62,11 @@ pub struct WorkloadArgs {
 }
 
 impl WorkloadArgs {
+    /// Returns the number of synthetic conversations.
+    pub fn conversations(&self) -> u32 {
+        self.num_clients.unwrap_or(256)
+    }
+
     /// Builds the conversations for a server that uses `api`. The same arguments always produce the same conversations.
     ///
     /// # Errors
@@ -81,7 +86,7 @@ impl WorkloadArgs {
         let lognormal = |mean, deviation| Distribution::LogNormal { mean, cv: deviation };
         let output = self.dataset.sharegpt_output_len.map(|tokens| Distribution::Constant(f64::from(tokens)));
         let mut made = WorkloadArgs {
-            num_clients: self.dataset.num_prompts.unwrap_or(1000).max(1),
+            num_clients: Some(self.dataset.num_prompts.unwrap_or(1000).max(1)),
             request_length: lognormal(220.0, 1.2),
             output_length: output.unwrap_or(lognormal(200.0, 0.8)),
             sub_question_input_length: None,
@@ -107,18 +112,18 @@ impl WorkloadArgs {
         if least > most {
             return Err(Failure::usage(format!("--min-rounds {least} exceeds --max-rounds {most}")));
         }
-        let all = u64::from(self.num_clients).saturating_mul(u64::from(most));
+        let all = u64::from(self.conversations()).saturating_mul(u64::from(most));
         if all > TURNS_MAX {
             return Err(Failure::usage(format!(
                 "too many turns: {} conversations with {most} turns each",
-                self.num_clients
+                self.conversations()
             ))
             .found(format!("{all} turns; the limit is {TURNS_MAX}"))
             .next("lower --num-clients or --num-rounds"));
         }
         let turns = Distribution::Uniform { low: f64::from(least), high: f64::from(most) };
         let (first, output) = (self.ranged(self.request_length), self.ranged(self.output_length));
-        let mut made = Synthetic::new(self.num_clients, turns, first, output, seed);
+        let mut made = Synthetic::new(self.conversations(), turns, first, output, seed);
         made.next = self.ranged(self.sub_question_input_length.unwrap_or(self.request_length));
         made.think = self.think_time;
         made.groups = self.system_groups;

@@ -84,7 +84,7 @@ impl OutputFiles {
             tag: output.tag.clone(),
             backend,
             dataset: args.dataset(),
-            request_rate: (!args.follows_trace()).then_some(args.load.request_rate),
+            request_rate: (!args.follows_trace()).then_some(args.load.rate()),
             max_concurrency: args.load.max_parallel,
             goodput: args.goals.goodput.clone(),
             details: output.output_details,

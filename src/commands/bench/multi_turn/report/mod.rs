@@ -159,7 +159,9 @@ impl RunReport {
     /// Returns the report sections in order.
     pub fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
-        if self.passes.len() > 1 {
+        // The verdict's evidence first: in a comparison, the rows of the passes come last.
+        sections.extend(self.comparison.iter().flat_map(ComparisonReport::sections));
+        if self.passes.len() > 1 && self.comparison.is_none() {
             sections.push(view::overview(&self.passes));
         }
         let together = self.comparison.is_some() || self.sweep.is_some() || self.kep74.is_some();
@@ -170,7 +172,9 @@ impl RunReport {
         }
         sections.extend(self.sweep.as_ref().map(sweep_report::section));
         sections.extend(self.kep74.iter().flat_map(Kep74Report::sections));
-        sections.extend(self.comparison.iter().flat_map(ComparisonReport::sections));
+        if self.passes.len() > 1 && self.comparison.is_some() {
+            sections.push(view::overview(&self.passes));
+        }
         sections
     }
 }
