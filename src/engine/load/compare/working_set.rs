@@ -88,9 +88,19 @@ impl WorkingSetPlan {
                 (u64::from(all), wish.blocks.unwrap_or_else(|| even(fits as f64)))
             }
             None => {
-                let wanted = goals(LAST_FACTOR).into_iter().flatten().map(|goal| goal.max(CONVERSATIONS_LEAST));
-                let in_time = |goal: &u64| seconds(*goal).is_none_or(|seconds| seconds <= SECONDS_MAX);
-                let per_block = wanted.into_iter().find(in_time).unwrap_or(CONVERSATIONS_SMALL);
+                // The same tiers in the least time: more blocks fit.
+                let least = [last, asked.iter().map(|one| one.above).min()];
+                let least = least.map(|above| above.map(|above| needs(LAST_FACTOR * above as f64)));
+                let wanted = goals(LAST_FACTOR).into_iter().zip(least).filter_map(|(goal, least)| goal.zip(least));
+                let mut wanted = wanted.map(|(goal, least)| [goal, least].map(|n| n.max(CONVERSATIONS_LEAST)));
+                let in_time = |goal: u64, blocks: u32| {
+                    seconds(goal).is_none_or(|seconds| seconds * f64::from(blocks) <= SECONDS_MAX)
+                };
+                let fitting = wanted.find_map(|[goal, least]| {
+                    let goal = if in_time(goal, *BLOCKS.start()) { goal } else { least };
+                    in_time(goal, 1).then_some(goal)
+                });
+                let per_block = fitting.unwrap_or(CONVERSATIONS_SMALL);
                 let blocks = wish.blocks.unwrap_or_else(|| match seconds(per_block) {
                     None => *BLOCKS.end(),
                     Some(seconds) if seconds * f64::from(*BLOCKS.start()) > SECONDS_MAX => even(SECONDS_MAX / seconds),
@@ -185,6 +195,10 @@ mod tests {
         // 16 million tokens of L2: the tier is not reached in half an hour.
         let huge = plan(RATE, sizes(1_000_000, 0, false), sizes(1_000_000, 16_000_000, false));
         assert!(huge.seconds.expect("a rate") <= SECONDS_MAX && huge.missed().is_empty(), "L1 is exceeded: {huge:?}");
+        // More blocks rather than twice the tier.
+        let equal = sizes(1_000_000, 16_000_000, false);
+        let found = plan(RATE, equal, equal);
+        assert_eq!((found.blocks, found.working_set, found.missed()), (2, 435 * 2880, vec![]), "{found:?}");
         let same = sizes(1_000_000, 16_000_000, true);
         let found = plan(RATE, same, same);
         assert_eq!(found.missed().len(), 1, "{found:?}");
