@@ -309,7 +309,7 @@ pub const GUIDES: &[Guide] = &[
             "mcctl bench ladder --url http://127.0.0.1:30000 --yes",
             "compare prefill with L1, L2 and L3 hits; empties the server's L1 and L2 caches",
         )],
-        first: &["url", "yes", "lengths", "repeats", "json"],
+        first: &["url", "yes", "lengths", "repeats", "html", "svg", "csv", "json"],
     },
     Guide {
         command: "bench store",

@@ -32,6 +32,13 @@ pub enum BenchCaveat {
     FewerCopies { pass: &'static str, fewer: u64, objects: u64, replicas: u64 },
     #[error("cannot remove the objects ({error}); they remain in the store under the prefix {prefix}")]
     NotRemoved { error: String, prefix: String },
+    /// About `bench ladder`. `is_time`: the time limit ended the run, rather than the number of prompts.
+    #[error(
+        "intervals at {} tokens are wider than {percent} % of the TTFT of computing, or undecided, when the run reached its limit: raise {}",
+        .lengths.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        if *.is_time { "--max-time" } else { "--max-repeats" }
+    )]
+    WideIntervals { lengths: Vec<u32>, percent: f64, is_time: bool },
     #[error("throughput and CPU figures include the cost of comparing every byte (--verify)")]
     IncludesVerify,
 }
@@ -47,6 +54,7 @@ impl BenchCaveat {
             BenchCaveat::MissingObjects { .. } => "missing-objects",
             BenchCaveat::FewerCopies { .. } => "fewer-copies",
             BenchCaveat::NotRemoved { .. } => "not-removed",
+            BenchCaveat::WideIntervals { .. } => "wide-intervals",
             BenchCaveat::IncludesVerify => "includes-verify",
         }
     }
@@ -138,6 +146,7 @@ mod tests {
             BenchCaveat::MissingObjects { pass: "get", objects: 3 },
             BenchCaveat::FewerCopies { pass: "put", fewer: 3, objects: 10, replicas: 2 },
             BenchCaveat::NotRemoved { error: text(), prefix: "mcctl-bench-".to_owned() },
+            BenchCaveat::WideIntervals { lengths: vec![512, 1024], percent: 10.0, is_time: false },
             BenchCaveat::IncludesVerify,
         ];
         let caveats = of_load.map(BenchCaveat::Load).into_iter().chain(others);

@@ -10,7 +10,7 @@ mod dry_run;
 pub(super) mod execute;
 mod files;
 mod goals;
-mod html;
+pub(super) mod html;
 mod kep74;
 mod outputs;
 mod plan;
@@ -42,8 +42,8 @@ use crate::engine::load::plan::{MeasurementKind, PlannedRun};
 use crate::engine::load::session::Session;
 
 pub(in crate::commands::bench) use files::{OpenMode, open};
-pub(in crate::commands::bench) use outputs::RunOutputs;
-pub(in crate::commands::bench) use report::{RunReport, SeriesReport};
+pub(in crate::commands::bench) use outputs::{RunOutputs, replace};
+pub(in crate::commands::bench) use report::{Identity, RunReport, SeriesReport};
 
 /// Computes a digest of the text written to it.
 struct DigestWriter(Md5);
