@@ -1,21 +1,20 @@
 //! The conclusion of a tier ladder: for each tier one sentence that names every measured length.
 
-use crate::commands::bench::ladder::report::LadderReport;
-use crate::engine::load::ladder::{BreakEven, EQUAL_SHARE, LadderCell, LadderTier, TierVerdict};
+use crate::engine::load::ladder::{AbsentTier, BreakEven, EQUAL_SHARE, Ladder, LadderCell, LadderTier, TierVerdict};
 
 /// Returns a sentence for each tier, and one for the tiers that the server lacks.
-pub(super) fn sentences(report: &LadderReport) -> Vec<String> {
-    let rungs = &report.ladder.rungs;
+pub(super) fn sentences(ladder: &Ladder, absent: &[AbsentTier]) -> Vec<String> {
+    let rungs = &ladder.rungs;
     let mut sentences: Vec<String> = LadderTier::ALL[1..]
         .iter()
         .filter_map(|tier| {
             let of_tier: Vec<&LadderCell> = rungs.iter().filter(|rung| rung.tier == *tier).collect();
-            let even = report.ladder.break_even.iter().find(|even| even.tier == *tier);
+            let even = ladder.break_even.iter().find(|even| even.tier == *tier);
             (!of_tier.is_empty()).then(|| format!("{}: {}", tier.label(), sentence(&of_tier, even)))
         })
         .collect();
-    if let Some(first) = report.absent.first() {
-        let names: Vec<&str> = report.absent.iter().map(|absent| absent.tier.label()).collect();
+    if let Some(first) = absent.first() {
+        let names: Vec<&str> = absent.iter().map(|absent| absent.tier.label()).collect();
         sentences.push(format!("{}: absent, because the server runs without {}", names.join(" and "), first.flag));
     }
     sentences
@@ -35,7 +34,7 @@ fn sentence(rungs: &[&LadderCell], even: Option<&BreakEven>) -> String {
     };
     let mut parts = Vec::new();
     if !faster.is_empty() {
-        parts.push(format!("faster than computing {}", all(&faster)));
+        parts.push(format!("faster than computing {}, by {}", all(&faster), saved(rungs, &faster)));
     }
     if !equal.is_empty() {
         parts.push(format!("as fast as computing, within {} %, {}", EQUAL_SHARE * 100.0, all(&equal)));
@@ -62,6 +61,20 @@ fn sentence(rungs: &[&LadderCell], even: Option<&BreakEven>) -> String {
         parts.push(format!("the lines cross at about {fitted:.0} tokens{outside}"));
     }
     parts.join("; ")
+}
+
+/// Returns the time saved at the shortest and at the longest of `lengths`.
+fn saved(rungs: &[&LadderCell], lengths: &[u32]) -> String {
+    let ends = [lengths.first(), lengths.last().filter(|_| lengths.len() > 1)];
+    let saved = ends.into_iter().flatten().filter_map(|length| {
+        let rung = rungs.iter().find(|rung| rung.length == *length)?;
+        Some((length, rung.saved.as_ref()?.median_ms))
+    });
+    let saved: Vec<String> = match lengths.len() {
+        1 => saved.map(|(_, ms)| format!("{ms:.1} ms")).collect(),
+        _ => saved.map(|(length, ms)| format!("{ms:.1} ms at {length}")).collect(),
+    };
+    list(saved.into_iter())
 }
 
 /// Names lengths with the reason for each; lengths with the same reason share it.
@@ -92,30 +105,16 @@ fn list(names: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::{AbsentTier, Ladder, LadderEnd, LadderLimits, TimeSaved, Undecided};
+    use crate::engine::load::ladder::{TimeSaved, Undecided};
     use crate::engine::load::server::ServerInfo;
-    use std::time::Duration;
 
     fn rung(length: u32, tier: LadderTier, verdict: TierVerdict, reason: Option<Undecided>) -> LadderCell {
         let saved = TimeSaved { pairs: 8, median_ms: 1.0, low_ms: None, high_ms: None, verdict, reason };
         LadderCell { saved: Some(saved), ..LadderCell::new(length, tier) }
     }
 
-    fn report(rungs: Vec<LadderCell>, info: ServerInfo) -> LadderReport {
-        LadderReport {
-            schema: "mcctl.bench.ladder/2",
-            version: "0",
-            target: "http://h:1".to_owned(),
-            seed: 1,
-            absent: AbsentTier::of(&info),
-            server: info,
-            ladder: Ladder { rungs, ..Ladder::default() },
-            limits: LadderLimits { repeats: 8, repeats_max: 24, precision: 0.1, time_max: Duration::from_secs(300) },
-            rounds: 1,
-            end: LadderEnd::Precise,
-            agrees: None,
-            caveats: Vec::new(),
-        }
+    fn sentences_of(rungs: Vec<LadderCell>, info: &ServerInfo) -> Vec<String> {
+        sentences(&Ladder { rungs, ..Ladder::default() }, &AbsentTier::of(info))
     }
 
     #[test]
@@ -133,21 +132,23 @@ mod tests {
         ];
         let info = ServerInfo { has_host: true, storage: Some("mooncake".to_owned()), ..ServerInfo::default() };
         assert_eq!(
-            sentences(&report(rungs, info.clone())),
+            sentences_of(rungs, &info),
             [
-                "L3 (storage): faster than computing at 2048 and 8192 tokens; as fast as computing, within 5 %, at 1024 tokens; \
+                "L3 (storage): faster than computing at 2048 and 8192 tokens, by 1.0 ms at 2048 and 1.0 ms at 8192; as fast as computing, within 5 %, at 1024 tokens; \
              slower than computing at 512 tokens; undecided at 4096 tokens (1 of 8 samples took 480 ms, the median is 32 ms); \
              not measured at 256 tokens, because no prompt was verified"
             ]
         );
         let all = [512, 1024].map(|length| rung(length, tier, Faster, None)).into();
         assert_eq!(
-            sentences(&report(all, info.clone())),
-            ["L3 (storage): faster than computing at every measured length (512 to 1024 tokens)"]
+            sentences_of(all, &info),
+            [
+                "L3 (storage): faster than computing at every measured length (512 to 1024 tokens), by 1.0 ms at 512 and 1.0 ms at 1024"
+            ]
         );
         let few = [512, 1024].map(|length| rung(length, tier, Open, Some(Undecided::TooFew { pairs: 3 }))).into();
         assert_eq!(
-            sentences(&report(few, info)),
+            sentences_of(few, &info),
             ["L3 (storage): undecided at 512 and 1024 tokens (3 of the 8 required samples)"]
         );
     }
@@ -156,15 +157,15 @@ mod tests {
     fn tiers_that_the_server_lacks_are_absent() {
         let rungs = vec![rung(512, LadderTier::Device, TierVerdict::Faster, None)];
         assert_eq!(
-            sentences(&report(rungs, ServerInfo::default())),
+            sentences_of(rungs, &ServerInfo::default()),
             [
-                "L1 (device): faster than computing at the only measured length (512 tokens)",
+                "L1 (device): faster than computing at the only measured length (512 tokens), by 1.0 ms",
                 "L2 (host) and L3 (storage): absent, because the server runs without --enable-hierarchical-cache"
             ]
         );
         let info = ServerInfo { has_host: true, ..ServerInfo::default() };
         assert_eq!(
-            sentences(&report(Vec::new(), info)),
+            sentences_of(Vec::new(), &info),
             ["L3 (storage): absent, because the server runs without --hicache-storage-backend"]
         );
     }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::commands::bench::ladder::conclusion;
 use crate::commands::bench::ladder::report::LadderReport;
 use crate::commands::bench::multi_turn::{Identity, OpenMode, html, open, replace};
 use crate::commands::error::Failure;
@@ -80,11 +79,13 @@ fn page(report: &LadderReport, run: &Identity) -> String {
     let mut section = report.section();
     section.text.extend(agreement.iter().cloned());
     let title = format!("Tier ladder: {}", report.target);
-    html::document(&title, run, &conclusion::sentences(report), caveats, &[section])
+    html::document(&title, run, &report.sentences(), caveats, &[section])
 }
 
-/// Column headers and values.
-const COLUMNS: [(&str, fn(&LadderCell) -> String); 19] = [
+/// A CSV column: its header and its value.
+type LadderColumn = (&'static str, fn(&LadderCell) -> String);
+
+const COLUMNS: [LadderColumn; 19] = [
     ("tokens", |rung| rung.length.to_string()),
     ("tier", |rung| rung.tier.name().to_owned()),
     ("requests", |rung| rung.requests.to_string()),

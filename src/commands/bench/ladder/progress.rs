@@ -3,26 +3,22 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use crate::commands::bench::env;
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit, is_on_terminal};
-use crate::engine::base::Mono;
-use crate::engine::env::Env;
 use crate::engine::load::TimedRequest;
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 
-/// Interval between two lines if stderr is not a terminal.
-const INTERVAL: Duration = Duration::from_secs(10);
+/// Number of requests between two lines if stderr is not a terminal.
+const INTERVAL: u64 = 50;
 
 /// Observer that shows progress.
 pub(super) struct LadderProgress {
     /// Messages that were printed, without their numbers.
     printed: BTreeSet<String>,
     requests: Arc<AtomicU64>,
-    began: Mono,
-    last_line: Mono,
+    /// The number of requests in the last line.
+    last_line: u64,
     _bar: WorkProgress,
 }
 
@@ -31,11 +27,10 @@ impl LadderProgress {
     pub fn start() -> LadderProgress {
         let requests = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&requests);
-        let now = env().now();
         let bar = WorkProgress::start("tier ladder", WorkUnit::Items("requests", None), move || {
             counter.load(Ordering::Relaxed)
         });
-        LadderProgress { printed: BTreeSet::new(), requests, began: now, last_line: now, _bar: bar }
+        LadderProgress { printed: BTreeSet::new(), requests, last_line: 0, _bar: bar }
     }
 
     /// Whether no message of this kind was printed yet.
@@ -50,11 +45,10 @@ impl Observer for LadderProgress {
     }
 
     fn pass_ended(&mut self, _: &PassResult) -> AfterPass {
-        let now = env().now();
-        if now.since(self.last_line) >= INTERVAL && !is_on_terminal() {
-            self.last_line = now;
-            let requests = self.requests.load(Ordering::Relaxed);
-            output::say(format!("{requests} requests after {} s", now.since(self.began).as_secs()));
+        let requests = self.requests.load(Ordering::Relaxed);
+        if requests >= self.last_line + INTERVAL && !is_on_terminal() {
+            self.last_line = requests;
+            output::say(format!("{requests} requests sent"));
         }
         AfterPass::Continue
     }

@@ -38,7 +38,12 @@ impl LadderReport {
         let text = ReportSection { title: String::new(), ..section }.render(width);
         text + "\n"
             + &table::wrapped_line(self.agreement(), width)
-            + &render_end(&self.caveats, &conclusion::sentences(self), width)
+            + &render_end(&self.caveats, &self.sentences(), width)
+    }
+
+    /// Returns the conclusion.
+    pub fn sentences(&self) -> Vec<String> {
+        conclusion::sentences(&self.ladder, &self.absent)
     }
 
     /// Returns what was measured on which server.

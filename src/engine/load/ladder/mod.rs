@@ -6,6 +6,7 @@
 //!
 //! A request counts toward a tier only if the server reports that the tokens came from that tier.
 
+mod cell;
 mod figures;
 mod lines;
 mod median;
@@ -17,7 +18,8 @@ mod verdict;
 
 use serde::Serialize;
 
-pub use figures::{Ladder, LadderCell, MedianTtft};
+pub use cell::{LadderCell, MedianTtft};
+pub use figures::Ladder;
 pub use lines::{BreakEven, LinearFit};
 pub use not_verified::TierNotVerified;
 pub use prompts::{LENGTHS, LadderPrompts, PromptTooLong};
