@@ -200,3 +200,52 @@ fn x() -> Axis {
 fn interval(low: f64, high: f64) -> String {
     format!("{low:.1} to {high:.1}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::load::ladder::{MedianTtft, TierVerdict};
+    use std::time::Duration;
+
+    #[test]
+    fn rows_contain_medians_unclipped_intervals_and_verdicts() {
+        let settings = serde_json::json!({"page_size": 16, "max_total_num_tokens": 4096});
+        let server = ServerInfo::read(&settings).expect("SGLang's");
+        let ttft = MedianTtft { median_ms: 32.0, low_ms: Some(16.9), high_ms: Some(47.1), min_ms: 16.0, max_ms: 480.0 };
+        let saved = TimeSaved {
+            pairs: 12,
+            median_ms: 83.7,
+            low_ms: Some(-12.0),
+            high_ms: Some(98.0),
+            verdict: TierVerdict::Undecided,
+            reason: None,
+        };
+        let cell = |tier| LadderCell { requests: 12, verified: 12, ttft: Some(ttft), ..LadderCell::new(2048, tier) };
+        let device = LadderCell { saved: Some(saved), ..cell(LadderTier::Device) };
+        let report = LadderReport {
+            schema: "mcctl.bench.ladder/2",
+            version: "0",
+            target: "http://h:1".to_owned(),
+            seed: 1,
+            absent: AbsentTier::of(&server),
+            server,
+            ladder: Ladder { rungs: vec![cell(LadderTier::Cold), device], ..Ladder::default() },
+            limits: LadderLimits { repeats: 8, repeats_max: 12, precision: 0.1, time_max: Duration::from_secs(300) },
+            rounds: 2,
+            end: LadderEnd::MaxRepeats,
+            agrees: None,
+            caveats: Vec::new(),
+        };
+        let text = report.text(120);
+        let row = text.lines().find(|line| line.contains(" device ")).expect("its row");
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        let expected =
+            ["2048", "device", "12/12", "32.0", "16.9", "to", "47.1", "83.7", "-12.0", "to", "98.0", "undecided", "-"];
+        assert_eq!(cells, expected);
+        assert_eq!(report.repeats(), "12 prompts per length (limit: 12)");
+        for width in [60, 100] {
+            assert!(report.text(width).lines().all(|line| line.chars().count() <= width), "{}", report.text(width));
+        }
+        assert!(!report.plot().is_empty() && report.plot().svg().matches("<polygon").count() == 2);
+    }
+}

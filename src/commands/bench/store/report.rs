@@ -415,3 +415,21 @@ impl StoreReport {
         answer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transport_names_the_nodes_that_it_reached() {
+        let mut used = TransportUse::default();
+        assert_eq!(TransportReport::new(&used).text(), "none");
+        used.count("tcp", "a", 10);
+        assert_eq!(TransportReport::new(&used).text(), "TCP (1 of 1 node)");
+        ["a", "b", "c"].iter().for_each(|node| used.count(SHARED_MEMORY, node, 100));
+        assert_eq!(TransportReport::new(&used).text(), "shared memory (3 of 3 nodes), TCP (1 of 3 nodes)");
+        used.count("rdma", "d", 1000);
+        let text = TransportReport::new(&used).text();
+        assert_eq!(text, "RDMA (1 of 4 nodes), shared memory (3 of 4 nodes), TCP (1 of 4 nodes)");
+    }
+}

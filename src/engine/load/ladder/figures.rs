@@ -98,12 +98,14 @@ impl Ladder {
 }
 
 /// Whether `tier` served the request: all whole pages except the one with the last token came from it, and no page came from another tier.
+/// No tier serves a prompt of a single page.
 fn is_from(tier: LadderTier, figure: &Figure, page: u32) -> bool {
     let page = page.max(1);
     let whole = figure.prompt.saturating_sub(1) / page * page;
     let tiers = [figure.device, figure.host, figure.storage];
     match tier {
         LadderTier::Cold => figure.cached == 0,
+        _ if whole == 0 => false,
         LadderTier::Device => tiers == [whole, 0, 0],
         LadderTier::Host => tiers == [0, whole, 0],
         LadderTier::Storage => tiers == [0, 0, whole],
@@ -190,6 +192,18 @@ mod tests {
         // The others keep their verdicts.
         let other = ladder.rung(1024, LadderTier::Storage).and_then(|rung| rung.saved.as_ref());
         assert_eq!(other.map(|saved| saved.verdict), Some(TierVerdict::Faster));
+    }
+
+    #[test]
+    fn a_prompt_of_one_page_is_served_from_no_tier() {
+        let mut figures = figures();
+        for (_, figure) in &mut figures {
+            (figure.storage, figure.cached) = (0, 0);
+        }
+        let ladder = Ladder::of(&prompts(), 2048, &figures);
+        let verified =
+            |tier| ladder.rungs.iter().filter(|rung| rung.tier == tier).map(|rung| rung.verified).sum::<u32>();
+        assert_eq!((verified(LadderTier::Cold), verified(LadderTier::Storage)), (24, 0));
     }
 
     #[test]
