@@ -148,8 +148,10 @@ impl Args {
                         signal = signals.next() => return Err(stopped_early(signal)),
                     };
                     let stopper = ranks.stopper();
+                    let progress = WorkProgress::start("put and get", WorkUnit::Time, || 0);
                     let mut runner = BenchRunner::Ranks(ranks);
                     let outcome = self.measure(&mut runner, &plan, &mut signals, &at, &|| stopper.stop()).await;
+                    drop(progress);
                     // After a second signal, the ranks are killed. Otherwise, they remove their objects.
                     let is_killed = outcome.as_ref().is_err_and(|failure| failure.exit == Exit::No);
                     if let (false, BenchRunner::Ranks(ranks)) = (is_killed, runner) {
