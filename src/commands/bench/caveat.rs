@@ -19,7 +19,7 @@ pub enum BenchCaveat {
     #[error(transparent)]
     Load(LoadCaveat),
     #[error(
-        "{operation}: {batches} batches are too few for latency percentiles: raise --objects or --duration, or lower --batch"
+        "{operation}: {batches} batches are too few for latency percentiles: raise --objects, --rounds or --duration, or lower --batch"
     )]
     TooFewStoreBatches { operation: String, batches: u64 },
     #[error(
@@ -30,8 +30,25 @@ pub enum BenchCaveat {
     MissingObjects { pass: &'static str, objects: u64 },
     #[error("{pass}: {fewer} of {objects} objects have fewer than {replicas} replicas: too few nodes had free space")]
     FewerCopies { pass: &'static str, fewer: u64, objects: u64, replicas: u64 },
+    #[error("no warm-up (--no-warm-up): the figures may include first writes to new memory, which are slow")]
+    NoWarmUp,
+    #[error(
+        "the warm-up stored only {objects} of {of} objects ({errors}): the figures may include first writes to new memory, which are slow"
+    )]
+    PartialWarmUp { objects: u64, of: u64, errors: String },
+    #[error(
+        "mixed: {objects} objects were put in addition to those of the warm-up, possibly into new memory, which is slow"
+    )]
+    MixedNotWarm { objects: u64 },
     #[error("cannot remove the objects ({error}); they remain in the store under the prefix {prefix}")]
     NotRemoved { error: String, prefix: String },
+    /// About `bench ladder`. `is_time`: the time limit ended the run, rather than the number of prompts.
+    #[error(
+        "intervals at {} tokens are wider than {percent} % of the TTFT of computing, or undecided, when the run reached its limit: raise {}",
+        .lengths.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        if *.is_time { "--max-time" } else { "--max-repeats" }
+    )]
+    WideIntervals { lengths: Vec<u32>, percent: f64, is_time: bool },
     #[error("throughput and CPU figures include the cost of comparing every byte (--verify)")]
     IncludesVerify,
 }
@@ -46,7 +63,11 @@ impl BenchCaveat {
             BenchCaveat::TooFewStoreBatches { .. } | BenchCaveat::TooFewTransferBatches { .. } => "too-few-batches",
             BenchCaveat::MissingObjects { .. } => "missing-objects",
             BenchCaveat::FewerCopies { .. } => "fewer-copies",
+            BenchCaveat::NoWarmUp => "no-warm-up",
+            BenchCaveat::PartialWarmUp { .. } => "partial-warm-up",
+            BenchCaveat::MixedNotWarm { .. } => "mixed-not-warm",
             BenchCaveat::NotRemoved { .. } => "not-removed",
+            BenchCaveat::WideIntervals { .. } => "wide-intervals",
             BenchCaveat::IncludesVerify => "includes-verify",
         }
     }
@@ -168,7 +189,11 @@ mod tests {
             BenchCaveat::TooFewTransferBatches { batches: 3 },
             BenchCaveat::MissingObjects { pass: "get", objects: 3 },
             BenchCaveat::FewerCopies { pass: "put", fewer: 3, objects: 10, replicas: 2 },
+            BenchCaveat::NoWarmUp,
+            BenchCaveat::PartialWarmUp { objects: 100, of: 256, errors: "NO_AVAILABLE_HANDLE".to_owned() },
+            BenchCaveat::MixedNotWarm { objects: 100 },
             BenchCaveat::NotRemoved { error: text(), prefix: "mcctl-bench-".to_owned() },
+            BenchCaveat::WideIntervals { lengths: vec![512, 1024], percent: 10.0, is_time: false },
             BenchCaveat::IncludesVerify,
         ];
         let caveats = of_load.map(BenchCaveat::Load).into_iter().chain(others);

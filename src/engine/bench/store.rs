@@ -5,23 +5,26 @@
 
 mod client;
 mod plan;
+mod results;
 mod stored;
+mod transport;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use crate::engine::base::{Mono, ObjectKey};
 use crate::engine::env::Env;
-use crate::engine::load::LatencyHistogram;
 use crate::engine::store::{StoreClient, StoreError};
+use crate::engine::sys::clock::monotonic;
 use crate::engine::sys::host::cpu_time;
-use crate::engine::transfer::TransferError;
+use crate::engine::transfer::{TransferEngine, TransferError};
 
 use client::BenchClient;
 pub use plan::{StoreBenchPlan, StoreBenchPlanError};
+pub use results::{ErrorCount, OperationStats, PassKind, StorePass};
 use stored::StoredPrefix;
+pub use transport::{SHARED_MEMORY, TransportShare, TransportUse};
 
 /// Stops a run early, between two batches.
 #[derive(Clone, Debug, Default)]
@@ -39,90 +42,14 @@ impl StopFlag {
     }
 }
 
-/// An error, with the number of objects that failed because of it.
-#[derive(Clone, Debug)]
-pub struct ErrorCount {
-    pub count: u64,
-    /// Message from the first failure.
-    pub first: String,
-    /// The first failure, if the store reported it.
-    pub error: Option<StoreError>,
-}
-
-/// Results for the puts or the gets in a pass.
-#[derive(Clone, Debug, Default)]
-pub struct OperationStats {
-    /// Number of batches that transferred at least one object.
-    pub batches: u64,
-    pub objects: u64,
-    pub bytes: u64,
-    /// Objects not found when read: evicted, or never stored.
-    pub missing: u64,
-    /// Objects not put because the key already existed.
-    pub already_existing: u64,
-    /// Objects with fewer replicas than requested because too few nodes had free space.
-    pub fewer_copies: u64,
-    /// Objects whose data was compared and matched.
-    pub verified: u64,
-    /// Failed objects by error name.
-    pub failed: BTreeMap<String, ErrorCount>,
-    pub latency: LatencyHistogram,
-}
-
-impl OperationStats {
-    /// Returns the number of failed objects.
-    pub fn failures(&self) -> u64 {
-        self.failed.values().map(|failed| failed.count).sum()
-    }
-
-    fn add(&mut self, other: OperationStats) {
-        self.batches += other.batches;
-        self.objects += other.objects;
-        self.bytes += other.bytes;
-        self.missing += other.missing;
-        self.already_existing += other.already_existing;
-        self.fewer_copies += other.fewer_copies;
-        self.verified += other.verified;
-        for (name, failed) in other.failed {
-            let mine = self.failed.entry(name).or_insert(ErrorCount { count: 0, ..failed.clone() });
-            mine.count += failed.count;
-        }
-        self.latency.add(&other.latency);
-    }
-}
-
-/// Results for one pass.
-#[derive(Clone, Debug)]
-pub struct StorePass {
-    /// `put`, `get` or `mixed`.
-    pub name: &'static str,
-    /// Time from the start of the pass to the end of its last batch.
-    pub elapsed: Duration,
-    /// CPU time of this process during the pass, over all threads.
-    pub cpu: Duration,
-    pub put: OperationStats,
-    pub get: OperationStats,
-}
-
-impl StorePass {
-    /// Returns the CPU time of this process per transferred object.
-    pub fn cpu_per_object(&self) -> Option<Duration> {
-        let objects = u32::try_from(self.put.objects + self.get.objects).ok().filter(|objects| *objects > 0);
-        objects.map(|objects| self.cpu / objects)
-    }
-
-    /// Returns `amount` per second of the pass.
-    pub fn per_second(&self, amount: u64) -> f64 {
-        amount as f64 / self.elapsed.as_secs_f64().max(1e-9)
-    }
-}
-
 /// State shared by the clients in a pass.
 struct PassState {
     plan: StoreBenchPlan,
     stop: StopFlag,
     /// Objects put or read so far, in all passes.
     done: Arc<AtomicU64>,
+    /// Number of objects to put or to read.
+    goal: u32,
     /// Index of the next object to put, or of the next read.
     next: AtomicU32,
     /// Objects whose put has completed.
@@ -162,51 +89,78 @@ impl PassState {
     }
 }
 
-/// Runs `plan` with one client task per store in `stores`. Counts the objects put or read in `done`.
-///
-/// If the first pass stores nothing, the run ends after it.
-///
-/// # Errors
-/// A client's memory cannot be registered.
-pub async fn run<E: Env>(
+/// A benchmark with its clients. Each step is run by its owner.
+pub struct StoreBench<E: Env> {
     env: E,
-    stores: Vec<StoreClient<E>>,
+    clients: Vec<BenchClient<E>>,
+    engine: TransferEngine,
     plan: StoreBenchPlan,
     stop: StopFlag,
+    /// Objects put or read so far, in all passes.
     done: Arc<AtomicU64>,
-) -> Result<Vec<StorePass>, TransferError> {
-    let (mut passes, mut clients) = (Vec::new(), Vec::with_capacity(stores.len()));
-    for (index, store) in stores.into_iter().enumerate() {
-        clients.push(BenchClient::new(env.clone(), store, &plan, index as u64).await?);
-    }
-    let shared = |next: u32, stored: u32| {
-        let (plan, stop, done) = (plan.clone(), stop.clone(), Arc::clone(&done));
-        let (failed_batches, any) = (AtomicU32::new(0), AtomicBool::new(false));
-        Arc::new(PassState {
-            plan,
-            stop,
-            done,
-            next: AtomicU32::new(next),
-            stored: Mutex::new(StoredPrefix::new(stored)),
-            failed_batches,
-            any,
-        })
-    };
-    let names = [
-        ("put", PassKind::Put),
-        if plan.read_ratio < 1.0 { ("mixed", PassKind::Mixed) } else { ("get", PassKind::Get) },
-    ];
-    for (name, kind) in names {
-        // If no put succeeded, there is nothing to read.
-        let is_empty = |pass: &StorePass| pass.put.objects == 0 && pass.put.already_existing == 0;
-        if stop.is_set() || passes.last().is_some_and(is_empty) {
-            break;
+}
+
+impl<E: Env> StoreBench<E> {
+    /// Creates a benchmark with one client task per store in `stores`. `client` is a client of the same process. Counts the objects put or
+    /// read in `done`.
+    ///
+    /// # Errors
+    /// A client's memory cannot be registered.
+    pub async fn new(
+        env: E,
+        client: &StoreClient<E>,
+        stores: Vec<StoreClient<E>>,
+        plan: StoreBenchPlan,
+        stop: StopFlag,
+        done: Arc<AtomicU64>,
+    ) -> Result<StoreBench<E>, TransferError> {
+        let mut clients = Vec::with_capacity(stores.len());
+        for (index, store) in stores.into_iter().enumerate() {
+            clients.push(BenchClient::new(env.clone(), store, &plan, index as u64).await?);
         }
-        let stored = if kind == PassKind::Put { 0 } else { plan.objects };
-        let shared = shared(if kind == PassKind::Get { 0 } else { stored }, stored);
-        let (began, cpu) = (env.now(), cpu_time());
-        let until = plan.duration.filter(|_| kind != PassKind::Put).map(|duration| began + duration);
-        let tasks: Vec<_> = clients
+        Ok(StoreBench { env, clients, engine: client.engine().clone(), plan, stop, done })
+    }
+
+    /// Returns the plan.
+    pub fn plan(&self) -> &StoreBenchPlan {
+        &self.plan
+    }
+
+    /// Removes the objects of a put pass. Returns their number; objects that no longer exist do not count.
+    ///
+    /// # Errors
+    /// The master did not respond.
+    pub async fn remove_round(&self, client: &StoreClient<E>) -> Result<i64, StoreError> {
+        /// Number of keys per call.
+        const KEYS: u32 = 1024;
+        let mut removed = 0;
+        for from in (0..self.plan.objects).step_by(KEYS as usize) {
+            let keys: Vec<ObjectKey> =
+                (from..self.plan.objects.min(from.saturating_add(KEYS))).map(|index| self.plan.key(index)).collect();
+            removed += client.batch_remove(&keys, true).await?.iter().filter(|one| one.is_ok()).count() as i64;
+        }
+        Ok(removed)
+    }
+
+    /// Runs one pass. `goal`: the number of objects to read, or of operations of a mixed pass, unless `duration` limits the pass. A put pass
+    /// puts every object of the plan once.
+    pub async fn pass(&mut self, kind: PassKind, goal: u32, duration: Option<Duration>) -> StorePass {
+        let stored = if kind == PassKind::Put { 0 } else { self.plan.objects };
+        let shared = Arc::new(PassState {
+            plan: self.plan.clone(),
+            stop: self.stop.clone(),
+            done: Arc::clone(&self.done),
+            goal: if kind == PassKind::Put { self.plan.objects } else { goal },
+            next: AtomicU32::new(if kind == PassKind::Get { 0 } else { stored }),
+            stored: Mutex::new(StoredPrefix::new(stored)),
+            failed_batches: AtomicU32::new(0),
+            any: AtomicBool::new(false),
+        });
+        let (peers, from) = (self.engine.peers(), monotonic());
+        let (began, cpu) = (self.env.now(), cpu_time());
+        let until = duration.filter(|_| kind != PassKind::Put).map(|duration| began + duration);
+        let tasks: Vec<_> = self
+            .clients
             .drain(..)
             .map(|mut client| {
                 let shared = shared.clone();
@@ -216,31 +170,17 @@ pub async fn run<E: Env>(
                 })
             })
             .collect();
-        let mut pass = StorePass {
-            name,
-            elapsed: Duration::ZERO,
-            cpu: Duration::ZERO,
-            put: OperationStats::default(),
-            get: OperationStats::default(),
-        };
+        let (mut put, mut get) = (OperationStats::default(), OperationStats::default());
         for task in tasks {
             let (client, share) = task.await.unwrap_or_else(|bug| std::panic::resume_unwind(bug.into_panic()));
-            clients.push(client);
-            pass.put.add(share.put);
-            pass.get.add(share.get);
+            self.clients.push(client);
+            put.add(share.put);
+            get.add(share.get);
         }
-        (pass.elapsed, pass.cpu) = (env.now().since(began), cpu_time().saturating_sub(cpu));
-        passes.push(pass);
+        let (elapsed, cpu) = (self.env.now().since(began), cpu_time().saturating_sub(cpu));
+        (put.transport, get.transport) = TransportUse::between(self.engine.protocol(), &peers, &self.engine.peers());
+        StorePass { kind, elapsed, window: (from, from + elapsed), cpu, put, get }
     }
-    Ok(passes)
-}
-
-/// The operations in a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PassKind {
-    Put,
-    Get,
-    Mixed,
 }
 
 /// Results of one client in a pass.

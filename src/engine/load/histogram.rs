@@ -3,20 +3,51 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram as Hdr;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Longer latencies are recorded as this value.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// A histogram of durations with three significant digits, from 1 us to one day. It uses about 200 KiB at most,
 /// regardless of the number of values. The mean, standard deviation, minimum and maximum are exact.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "HistogramParts", from = "HistogramParts")]
 pub struct LatencyHistogram {
     counts: Hdr<u64>,
     sum: f64,
     squares: f64,
     min: Duration,
     max: Duration,
+}
+
+/// A histogram in transit between two processes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct HistogramParts {
+    /// Values in nanoseconds, with their counts.
+    counts: Vec<(u64, u64)>,
+    sum: f64,
+    squares: f64,
+    min: Duration,
+    max: Duration,
+}
+
+impl From<LatencyHistogram> for HistogramParts {
+    fn from(histogram: LatencyHistogram) -> HistogramParts {
+        let LatencyHistogram { counts, sum, squares, min, max } = histogram;
+        let counts = counts.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect();
+        HistogramParts { counts, sum, squares, min, max }
+    }
+}
+
+impl From<HistogramParts> for LatencyHistogram {
+    fn from(parts: HistogramParts) -> LatencyHistogram {
+        let HistogramParts { counts, sum, squares, min, max } = parts;
+        let mut histogram = LatencyHistogram { sum, squares, min, max, ..LatencyHistogram::default() };
+        for (value, count) in counts {
+            histogram.counts.saturating_record_n(value.clamp(1_000, LONGEST.as_nanos() as u64), count);
+        }
+        histogram
+    }
 }
 
 impl Default for LatencyHistogram {
@@ -139,6 +170,17 @@ fn maybe_ms<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_histogram_survives_the_way_to_another_process() {
+        let mut histogram = LatencyHistogram::default();
+        (1..=200_u64).for_each(|n| histogram.record(Duration::from_micros(n * n), 1));
+        let text = serde_json::to_string(&histogram).expect("JSON");
+        let read: LatencyHistogram = serde_json::from_str(&text).expect("the same type");
+        assert_eq!(read.summary(), histogram.summary());
+        let empty = serde_json::to_string(&LatencyHistogram::default()).expect("JSON");
+        assert_eq!(serde_json::from_str::<LatencyHistogram>(&empty).expect("the same type").summary(), None);
+    }
 
     #[test]
     fn percentiles_require_a_large_enough_sample() {

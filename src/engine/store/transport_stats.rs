@@ -252,7 +252,7 @@ mod tests {
     use crate::engine::transfer::RailFailures;
 
     fn peer(segment: &str, transport: &'static str, down: bool) -> PeerCounters {
-        PeerCounters { segment: segment.into(), transport, flow: Default::default(), down }
+        PeerCounters { segment: segment.into(), transport, flow: Default::default(), shared: Default::default(), down }
     }
 
     fn rail() -> RailCounters {

@@ -67,6 +67,8 @@ pub struct PeerCounters {
     /// The transport: `tcp`, `rdma`, `shared-memory` for a process on the same host, or `memory` for this process's own segment.
     pub transport: &'static str,
     pub flow: Flow,
+    /// The part of `flow` that moved through shared memory. It may be less than all of it: some operations cannot use shared memory.
+    pub shared: Flow,
     /// Whether the peer is considered down.
     pub down: bool,
 }

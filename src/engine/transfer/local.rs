@@ -108,7 +108,7 @@ struct LocalPendingOps {
 impl PendingOps for LocalPendingOps {
     fn wait(self: Box<Self>) -> Vec<OpCompletion> {
         let LocalPendingOps { peer, ops } = *self;
-        ops.into_iter().map(|op| OpCompletion { result: peer.carry(&op), op }).collect()
+        ops.into_iter().map(|op| OpCompletion { result: peer.carry(&op), shared: false, op }).collect()
     }
 }
 

@@ -43,7 +43,7 @@ use std::sync::Arc;
 use crate::engine::base::Mono;
 
 pub use config::{TransferConfig, TransferSettings};
-pub use counters::{EngineCounters, PeerCounters, RailCounters, RailFailures, TargetCounters};
+pub use counters::{EngineCounters, Flow, PeerCounters, RailCounters, RailFailures, TargetCounters};
 pub use device_fault::{Blame, DeviceFault, DeviceStep};
 pub use engine::{Registration, TransferEngine};
 pub use error::{TransferError, TransferStep};

@@ -74,6 +74,8 @@ pub(super) struct RemoteSegment {
     /// Signals that a fetch or a probe has ended.
     settled: Condvar,
     meter: FlowMeter,
+    /// The part of `meter` that moved through shared memory.
+    shared: FlowMeter,
 }
 
 #[derive(Default)]
@@ -102,6 +104,7 @@ impl RemoteSegment {
             state: Mutex::default(),
             settled: Condvar::new(),
             meter: FlowMeter::default(),
+            shared: FlowMeter::default(),
         })
     }
 
@@ -112,6 +115,7 @@ impl RemoteSegment {
             segment: self.name.clone(),
             transport: self.transport_of(&state),
             flow: self.meter.flow(),
+            shared: self.shared.flow(),
             down: state.breaker.is_open(),
         }
     }
@@ -191,8 +195,15 @@ impl RemoteSegment {
     ) -> (Vec<OpAttempt>, usize) {
         let done = Arc::clone(peer).submit(ops, rules).wait();
         let (mut reads, mut read, mut writes, mut written, mut faults) = (0, 0, 0, 0, 0);
+        let (mut shared_reads, mut shared_read, mut shared_writes, mut shared_written) = (0, 0, 0, 0);
         let results = done.into_iter().map(|done| {
             let bytes = done.op.local.len() as u64;
+            if done.shared && done.result.is_ok() {
+                match done.op.kind {
+                    OpKind::Read => (shared_reads, shared_read) = (shared_reads + 1, shared_read + bytes),
+                    OpKind::Write => (shared_writes, shared_written) = (shared_writes + 1, shared_written + bytes),
+                }
+            }
             match (done.result, done.op.kind) {
                 (Ok(()), OpKind::Read) => {
                     reads += 1;
@@ -215,6 +226,8 @@ impl RemoteSegment {
             meter.read(reads, read);
             meter.wrote(writes, written);
         }
+        self.shared.read(shared_reads, shared_read);
+        self.shared.wrote(shared_writes, shared_written);
         (results, faults)
     }
 

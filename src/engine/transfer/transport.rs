@@ -211,6 +211,8 @@ pub trait PendingOps: Send {
 #[derive(Debug)]
 pub struct OpCompletion {
     pub op: Op,
+    /// Whether the bytes moved through shared memory rather than the engine's transport.
+    pub shared: bool,
     pub result: Result<(), TransferFault>,
 }
 

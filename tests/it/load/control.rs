@@ -93,7 +93,7 @@ fn ladder_verifies_four_tiers_with_the_server() {
         mcctl(&["bench", "ladder", &stack.url, &stack.master, "--lengths=512,1024", "--repeats=2", "--json", "--yes"]);
     assert_eq!(run.code, 0, "{run:?}");
     let report = document(&run);
-    assert_eq!((&report["schema"], &report["agrees"]), (&json!("mcctl.bench.ladder/1"), &json!(true)));
+    assert_eq!((&report["schema"], &report["agrees"]), (&json!("mcctl.bench.ladder/2"), &json!(true)));
     let rungs = report["rungs"].as_array().expect("a list");
     let seen: Vec<(u64, &str, u64)> = rungs
         .iter()
@@ -105,7 +105,53 @@ fn ladder_verifies_four_tiers_with_the_server() {
     let expected: Vec<(u64, &str, u64)> =
         [512, 1024].into_iter().flat_map(|length| tiers.map(|tier| (length, tier, 2))).collect();
     assert_eq!(seen, expected);
-    assert!(run.stderr.contains("fill the device with unrelated requests"), "{run:?}");
+    assert_eq!(run.stderr.matches("fill the device with unrelated requests").count(), 1, "{run:?}");
+    assert_eq!((&report["absent"], &report["end"]), (&json!([]), &json!("max-repeats")));
+    // Two samples are not enough for a verdict.
+    let saved: Vec<&Value> =
+        rungs.iter().filter_map(|rung| rung.get("saved").filter(|saved| saved.is_object())).collect();
+    assert_eq!(saved.len(), 6);
+    assert!(saved.iter().all(|saved| saved["verdict"] == "undecided" && saved["low_ms"].is_null()), "{report:#}");
+}
+
+#[test]
+fn ladder_names_the_tiers_that_the_server_lacks_and_writes_its_files() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let mut sim = Service::start(command(&["serve", "sim", "--port=0", "--page-size=16", "--max-total-tokens=4096"]));
+    sim.line_with("SIMULATOR");
+    let url = format!("--url=http://127.0.0.1:{}", sim.port_after("http://127.0.0.1:"));
+    let flag = |name: &str| format!("--{name}={}", file(name));
+    let (json, html, svg, csv) = (flag("json"), flag("html"), flag("svg"), flag("csv"));
+    let line = ["bench", "ladder", &url, "--lengths=512,1024", "--yes", &json, &html, &svg, &csv];
+    let run = mcctl(&line);
+    let text = run.succeeds();
+    let answers = [
+        "L1 (device): faster than computing at every measured length (512 to 1024 tokens)",
+        "L2 (host) and L3 (storage): absent, because the server runs without --enable-hierarchical-cache",
+    ];
+    for answer in answers {
+        assert!(text.contains(answer), "{text}");
+    }
+    let read = |name: &str| std::fs::read_to_string(file(name)).expect("a file");
+    let report: Value = serde_json::from_str(&read("json")).expect("JSON");
+    assert_eq!(report["absent"].as_array().map(Vec::len), Some(2), "{report:#}");
+    assert!(
+        report["rungs"].as_array().is_some_and(|rungs| rungs.iter().all(|rung| rung["verified"].as_u64() >= Some(8)))
+    );
+    let page = read("html");
+    assert!(answers.iter().all(|answer| page.contains(answer)) && page.matches("<svg ").count() == 2, "{page}");
+    assert!(read("svg").starts_with("<svg "));
+    let rows: Vec<String> = read("csv").lines().map(str::to_owned).collect();
+    assert_eq!(rows.len(), 1 + 4, "{rows:?}");
+    assert!(
+        rows[0].starts_with("tokens,tier,requests,verified,ttft_median_ms,") && rows[2].contains(",faster,"),
+        "{rows:?}"
+    );
+    // Bad combinations are found before anything is sent.
+    mcctl(&["bench", "ladder", &url, "--yes", "--repeats=9", "--max-repeats=8"]).fails(2);
+    mcctl(&["bench", "ladder", &url, "--yes", &html, &html.replace("--html", "--csv")]).fails(2);
+    mcctl(&["bench", "ladder", &url, "--yes", "--html=/missing/page.html"]).fails(2);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The report as an HTML page: a single file without scripts or external resources.
 
-use crate::commands::bench::multi_turn::report::RunReport;
+use crate::commands::bench::multi_turn::report::{Identity, RunReport};
 use crate::commands::svg::escaped;
+use crate::commands::table::ReportSection;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1d2126;--soft:#5b6570;--ground:#fff;--line:#dfe3e8;--grid:#e6e9ed;--axis:#8a939d;--warn:#fff4d6;--warnline:#d9a400}\
@@ -20,7 +21,17 @@ th{color:var(--soft);font-weight:600}td.t,th.t{text-align:left}.note{color:var(-
 
 /// Renders `report` as a page.
 pub(super) fn page(report: &RunReport) -> String {
-    let run = &report.run;
+    document(&report.title(), &report.run, &report.answer(), &report.all_caveats(), &report.sections())
+}
+
+/// Renders a page with a title, the identity of the run, the conclusion, the caveats and the sections.
+pub(in crate::commands::bench) fn document(
+    title: &str,
+    run: &Identity,
+    answer: &[String],
+    caveats: &[String],
+    sections: &[ReportSection],
+) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
@@ -28,25 +39,24 @@ pub(super) fn page(report: &RunReport) -> String {
          <title>{title}, {started}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n\
          <p>{started}, mcctl {version}, seed {seed}, {processors} processors for the load generator</p>\n<p><code>{line}</code></p>\n",
-        title = escaped(&report.title()),
+        title = escaped(title),
         started = escaped(&run.started),
         version = escaped(&run.version),
         seed = run.seed,
         processors = run.processors,
         line = escaped(&run.line()),
     );
-    for line in report.answer() {
-        html.push_str(&format!("<p><strong>{}</strong></p>\n", escaped(&line)));
+    for line in answer {
+        html.push_str(&format!("<p><strong>{}</strong></p>\n", escaped(line)));
     }
-    let caveats = report.all_caveats();
     if !caveats.is_empty() {
         html.push_str("<div class=\"caveats\"><strong>Caveats</strong><ul>\n");
         for caveat in caveats {
-            html.push_str(&format!("<li>{}</li>\n", escaped(&caveat)));
+            html.push_str(&format!("<li>{}</li>\n", escaped(caveat)));
         }
         html.push_str("</ul></div>\n");
     }
-    for section in report.sections() {
+    for section in sections {
         html.push_str(&section.html());
     }
     html + "</body>\n</html>\n"

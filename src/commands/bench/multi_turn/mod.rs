@@ -12,7 +12,7 @@ mod dry_run;
 pub(super) mod execute;
 mod files;
 mod goals;
-mod html;
+pub(super) mod html;
 mod kep74;
 mod outputs;
 mod plan;
@@ -46,8 +46,8 @@ use crate::engine::load::plan::{MeasurementKind, PlannedRun};
 use crate::engine::load::session::Session;
 
 pub(in crate::commands::bench) use files::{OpenMode, open};
-pub(in crate::commands::bench) use outputs::RunOutputs;
-pub(in crate::commands::bench) use report::{RunReport, SeriesReport};
+pub(in crate::commands::bench) use outputs::{RunOutputs, replace};
+pub(in crate::commands::bench) use report::{Identity, RunReport, SeriesReport};
 
 /// Returns whether `text` is the URL of a server. Otherwise, it is the path of a records file.
 pub(super) fn is_url(text: &str) -> bool {

@@ -76,12 +76,12 @@ impl RunOutputs {
     pub fn finish(mut self, args: &Args, report: &RunReport, exit: Exit) -> Outcome {
         let mut errors = self.files.finish();
         if let Some(path) = &args.output.html {
-            errors.extend(write(path, &html::page(report)).err());
+            errors.extend(replace(path, &html::page(report)).err());
         }
         let shown = match args.output.json.as_deref() {
             Some(path) if path.as_os_str() != "-" => {
                 let text = serde_json::to_string(report).expect("report keys are strings");
-                errors.extend(write(path, &(text + "\n")).err());
+                errors.extend(replace(path, &(text + "\n")).err());
                 print(report, exit)
             }
             Some(_) => output::json(report),
@@ -104,7 +104,7 @@ fn print(report: &RunReport, exit: Exit) -> Result<(), Failure> {
 }
 
 /// Replaces the content of `path` with `text`, atomically if it is a regular file.
-fn write(path: &Path, text: &str) -> Result<(), OutputFileError> {
+pub(in crate::commands::bench) fn replace(path: &Path, text: &str) -> Result<(), OutputFileError> {
     let cannot = |error: std::io::Error| OutputFileError::Write { path: path.display().to_string(), error };
     let is_regular = std::fs::metadata(path).map(|metadata| metadata.is_file()).unwrap_or(true);
     if !is_regular {

@@ -54,9 +54,8 @@ impl<E: Env> BenchClient<E> {
         let mut share = ClientStats::default();
         let plan = &shared.plan;
         let goal = match (kind, until) {
-            (PassKind::Put, _) => plan.objects,
             (_, Some(_)) => u32::MAX,
-            (_, None) => plan.objects,
+            (_, None) => shared.goal,
         };
         let mut turn = 0;
         while !shared.stop.is_set() && !is_time_up(self.env.now(), until) {

@@ -1,7 +1,5 @@
 //! The plan for a store benchmark: objects, sizes and read order.
 
-use std::time::Duration;
-
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::Distribution as _;
@@ -19,8 +17,6 @@ pub struct StoreBenchPlan {
     /// Number of objects put in the first pass and read afterwards.
     pub objects: u32,
     pub batch: u32,
-    /// Duration of the second pass; `None`: the pass ends after one operation per object.
-    pub duration: Option<Duration>,
     /// Share of read batches in the second pass, from 0 to 1. All other batches put new objects.
     pub read_ratio: f64,
     /// Exponent of a Zipf distribution for reads; `None`: objects are read sequentially.
@@ -123,7 +119,6 @@ mod tests {
             sizes: vec![10, 20],
             objects: 100,
             batch: 4,
-            duration: None,
             read_ratio: 1.0,
             zipf: None,
             verify: false,

@@ -1,5 +1,7 @@
 //! The result of a tier ladder: its figures, the tiers that no request verified, and the caveats.
 
+use serde::Serialize;
+
 use crate::engine::load::LoadCaveat;
 use crate::engine::load::ladder::{Ladder, LadderPrompts, LadderTier, TierNotVerified};
 use crate::engine::load::server::{ObservationCaveat, ServerCallError, ServerClient, ServerInfo};
@@ -46,7 +48,7 @@ impl LadderResult {
         let mut tiers = vec![LadderTier::Cold, LadderTier::Device];
         tiers.extend(info.has_host.then_some(LadderTier::Host));
         tiers.extend(info.storage.is_some().then_some(LadderTier::Storage));
-        let ladder = Ladder::of(prompts, info.page_size.unwrap_or(1), &figures(passes));
+        let ladder = Ladder::of(prompts, info.page_size.unwrap_or(1), &tier_figures(passes));
         let mut caveats: Vec<LoadCaveat> = executed.caveat().into_iter().collect();
         let missing = ladder.missing(&tiers);
         let has_begun = |at: &&(u32, LadderTier)| ladder.rungs.iter().any(|rung| (rung.length, rung.tier) == **at);
@@ -76,12 +78,48 @@ impl LadderResult {
     }
 }
 
+/// A tier that the server does not have, and that the ladder therefore does not measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct AbsentTier {
+    pub tier: LadderTier,
+    /// The server flag that enables the tier.
+    pub flag: &'static str,
+}
+
+impl AbsentTier {
+    /// Returns the tiers that a server with these settings lacks.
+    pub fn of(info: &ServerInfo) -> Vec<AbsentTier> {
+        let host = AbsentTier { tier: LadderTier::Host, flag: "--enable-hierarchical-cache" };
+        let storage = AbsentTier { tier: LadderTier::Storage, flag: "--hicache-storage-backend" };
+        let host = (!info.has_host).then_some(host);
+        host.into_iter().chain(info.storage.is_none().then_some(storage)).collect()
+    }
+}
+
 /// Returns every request with its intended tier.
-fn figures(passes: &[PassResult]) -> Vec<(LadderTier, Figure)> {
+pub(super) fn tier_figures(passes: &[PassResult]) -> Vec<(LadderTier, Figure)> {
     let tier = |pass: &PassResult| LadderTier::ALL.into_iter().find(|rung| rung.name() == pass.id.name);
     passes
         .iter()
         .filter_map(|pass| Some((tier(pass)?, pass)))
         .flat_map(|(tier, pass)| pass.figures.iter().map(move |f| (tier, *f)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiers_that_a_server_lacks_are_named_with_their_flag() {
+        let of = |has_host, storage: Option<&str>| {
+            let info = ServerInfo { has_host, storage: storage.map(str::to_owned), ..ServerInfo::default() };
+            AbsentTier::of(&info).into_iter().map(|absent| (absent.tier, absent.flag)).collect::<Vec<_>>()
+        };
+        let host = (LadderTier::Host, "--enable-hierarchical-cache");
+        let storage = (LadderTier::Storage, "--hicache-storage-backend");
+        assert_eq!(of(false, None), [host, storage]);
+        assert_eq!(of(true, None), [storage]);
+        assert_eq!(of(true, Some("mooncake")), []);
+    }
 }

@@ -94,10 +94,23 @@ pub trait Observer {
         let _ = pass;
         AfterPass::Continue
     }
+    /// The schedule is complete. The return value extends it; `None` ends the session.
+    fn more_steps(&mut self) -> Option<MoreSteps> {
+        None
+    }
     /// Receives a progress message.
     fn note(&mut self, text: &str) {
         let _ = text;
     }
+}
+
+/// Steps that extend a schedule.
+#[derive(Clone, Debug)]
+pub struct MoreSteps {
+    /// Progress message.
+    pub note: String,
+    /// Steps, each with the index of its endpoint.
+    pub steps: Vec<(usize, SessionStep)>,
 }
 
 /// What to do after a pass.
@@ -124,6 +137,9 @@ impl Observer for Observers<'_> {
     fn pass_ended(&mut self, pass: &PassResult) -> AfterPass {
         let enough = self.0.iter_mut().map(|one| one.pass_ended(pass)).filter(|next| *next == AfterPass::Stop).count();
         if enough > 0 { AfterPass::Stop } else { AfterPass::Continue }
+    }
+    fn more_steps(&mut self) -> Option<MoreSteps> {
+        self.0.iter_mut().find_map(|one| one.more_steps())
     }
     fn note(&mut self, text: &str) {
         self.0.iter_mut().for_each(|one| one.note(text));
@@ -220,7 +236,13 @@ impl Session {
             Some(()) = stop.recv() => return SessionResult { stopped: true, ..executed },
         };
         let mut steps = 0;
-        while let Some((at, step)) = self.schedule.pop_front() {
+        loop {
+            let Some((at, step)) = self.schedule.pop_front() else {
+                let Some(MoreSteps { note, steps }) = observer.more_steps() else { break };
+                observer.note(&note);
+                self.schedule.extend(steps);
+                continue;
+            };
             let Some(side) = self.sides.get_mut(at) else { continue };
             match step {
                 // This step prepared a pass that is already complete.

@@ -175,7 +175,11 @@ impl PendingOps for RdmaBatch {
             self.ends.iter().filter(|end| end.endpoint.is_open()).for_each(|end| shared.succeeded(end.nic));
         }
         let RdmaBatch { ops, outcomes, .. } = *self;
-        let done = |(op, fault): (Op, Option<TransferFault>)| OpCompletion { op, result: fault.map_or(Ok(()), Err) };
+        let done = |(op, fault): (Op, Option<TransferFault>)| OpCompletion {
+            op,
+            shared: false,
+            result: fault.map_or(Ok(()), Err),
+        };
         ops.into_iter().zip(outcomes).map(done).collect()
     }
 }

@@ -53,6 +53,6 @@ struct EndedOps {
 
 impl PendingOps for EndedOps {
     fn wait(self: Box<Self>) -> Vec<OpCompletion> {
-        self.ops.into_iter().map(|op| OpCompletion { op, result: Err(self.peer.ended()) }).collect()
+        self.ops.into_iter().map(|op| OpCompletion { op, shared: true, result: Err(self.peer.ended()) }).collect()
     }
 }

@@ -245,7 +245,7 @@ impl PendingOps for SharedPendingOps {
         for op in shared {
             let result = if op.kind == OpKind::Read { read.next() } else { written.next() };
             match result.flatten().or_else(|| has_ended.then(|| Err(peer.ended()))) {
-                Some(result) => done.push(Some(OpCompletion { op, result })),
+                Some(result) => done.push(Some(OpCompletion { op, shared: true, result })),
                 None => {
                     unsent.push(op);
                     done.push(None);

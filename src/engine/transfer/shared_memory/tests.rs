@@ -108,7 +108,7 @@ struct CountedOps(Vec<Op>);
 
 impl PendingOps for CountedOps {
     fn wait(self: Box<Self>) -> Vec<OpCompletion> {
-        self.0.into_iter().map(|op| OpCompletion { op, result: Ok(()) }).collect()
+        self.0.into_iter().map(|op| OpCompletion { op, shared: false, result: Ok(()) }).collect()
     }
 }
 

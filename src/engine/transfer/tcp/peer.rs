@@ -403,7 +403,8 @@ struct TcpPendingOps {
 impl PendingOps for TcpPendingOps {
     fn wait(self: Box<Self>) -> Vec<OpCompletion> {
         let faults = self.peer.run(&self.ops, self.rules);
-        let mut done: Vec<OpCompletion> = self.ops.into_iter().map(|op| OpCompletion { op, result: Ok(()) }).collect();
+        let mut done: Vec<OpCompletion> =
+            self.ops.into_iter().map(|op| OpCompletion { op, shared: false, result: Ok(()) }).collect();
         for (op, fault) in faults {
             // An operation that was split into chunks may have several faults.
             let first = std::mem::replace(&mut done[op].result, Ok(())).err();

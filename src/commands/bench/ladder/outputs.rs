@@ -1,0 +1,125 @@
+//! The files of a tier ladder: CSV, an SVG image and an HTML page.
+
+use std::path::PathBuf;
+
+use crate::commands::bench::ladder::report::LadderReport;
+use crate::commands::bench::multi_turn::{Identity, OpenMode, html, open, replace};
+use crate::commands::error::Failure;
+use crate::engine::load::ladder::LadderCell;
+
+/// Flags for the report and its files.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct LadderFileArgs {
+    /// Print the report as one JSON document, or write it to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+    /// Write the report with plots as an HTML page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the plot of TTFT against prompt length as an SVG image
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write one CSV row per prompt length and tier
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+impl LadderFileArgs {
+    /// Checks that the files can be written, before anything is measured. Files that exist are replaced at the end.
+    ///
+    /// # Errors
+    /// A file cannot be written, or two flags name the same file.
+    pub fn check(&self) -> Result<(), Failure> {
+        let flags = [("--json", &self.json), ("--html", &self.html), ("--svg", &self.svg), ("--csv", &self.csv)];
+        let named: Vec<_> = flags
+            .into_iter()
+            .filter_map(|(flag, path)| Some((flag, path.as_ref()?)))
+            .filter(|(_, path)| path.as_os_str() != "-")
+            .collect();
+        for (at, (flag, path)) in named.iter().enumerate() {
+            if let Some((other, _)) = named[..at].iter().find(|(_, earlier)| earlier == path) {
+                return Err(Failure::usage(format!("{other} and {flag} point to the same file"))
+                    .found(path.display().to_string())
+                    .next("use a different file for each flag"));
+            }
+            open(path, OpenMode::Append)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the JSON document replaces the report on stdout.
+    pub fn prints_json(&self) -> bool {
+        self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
+    }
+
+    /// Writes the files.
+    ///
+    /// # Errors
+    /// A file cannot be written. The others are still written.
+    pub fn write(&self, report: &LadderReport, run: &Identity) -> Result<(), Failure> {
+        let json = || serde_json::to_string(report).expect("report keys are strings") + "\n";
+        let files: [(&Option<PathBuf>, &dyn Fn() -> String); 4] = [
+            (&self.json, &json),
+            (&self.html, &|| page(report, run)),
+            (&self.svg, &|| report.plot().document()),
+            (&self.csv, &|| csv(report)),
+        ];
+        let named = files.iter().filter_map(|(path, text)| Some((path.as_ref()?, text)));
+        let written = named.filter(|(path, _)| path.as_os_str() != "-").map(|(path, text)| replace(path, &text()));
+        let failed = written.filter_map(Result::err).map(|error| Failure::host(error.to_string()));
+        failed.collect::<Vec<_>>().into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
+/// Renders the report as an HTML page.
+fn page(report: &LadderReport, run: &Identity) -> String {
+    let caveats: Vec<String> =
+        report.caveats.iter().map(ToString::to_string).chain([format!("{}.", report.agreement())]).collect();
+    let (caveats, agreement) = caveats.split_at(caveats.len() - 1);
+    let mut section = report.section();
+    section.text.extend(agreement.iter().cloned());
+    let title = format!("Tier ladder: {}", report.target);
+    html::document(&title, run, &report.sentences(), caveats, &[section])
+}
+
+/// A CSV column: its header and its value.
+type LadderColumn = (&'static str, fn(&LadderCell) -> String);
+
+const COLUMNS: [LadderColumn; 19] = [
+    ("tokens", |rung| rung.length.to_string()),
+    ("tier", |rung| rung.tier.name().to_owned()),
+    ("requests", |rung| rung.requests.to_string()),
+    ("verified", |rung| rung.verified.to_string()),
+    ("ttft_median_ms", |rung| ms(rung.ttft.map(|ttft| ttft.median_ms))),
+    ("ttft_low_ms", |rung| ms(rung.ttft.and_then(|ttft| ttft.low_ms))),
+    ("ttft_high_ms", |rung| ms(rung.ttft.and_then(|ttft| ttft.high_ms))),
+    ("ttft_min_ms", |rung| ms(rung.ttft.map(|ttft| ttft.min_ms))),
+    ("ttft_max_ms", |rung| ms(rung.ttft.map(|ttft| ttft.max_ms))),
+    ("tokens_per_s", |rung| rung.tokens_per_s.map_or(String::new(), |rate| format!("{rate:.0}"))),
+    ("saved_median_ms", |rung| ms(rung.saved.as_ref().map(|saved| saved.median_ms))),
+    ("saved_low_ms", |rung| ms(rung.saved.as_ref().and_then(|saved| saved.low_ms))),
+    ("saved_high_ms", |rung| ms(rung.saved.as_ref().and_then(|saved| saved.high_ms))),
+    ("verdict", |rung| rung.saved.as_ref().map_or("", |saved| saved.verdict.name()).to_owned()),
+    ("reason", |rung| {
+        rung.saved.as_ref().and_then(|saved| saved.reason.as_ref()).map_or(String::new(), ToString::to_string)
+    }),
+    ("device_tokens", |rung| rung.device.to_string()),
+    ("host_tokens", |rung| rung.host.to_string()),
+    ("storage_tokens", |rung| rung.storage.to_string()),
+    ("computed_tokens", |rung| rung.computed.to_string()),
+];
+
+fn ms(value: Option<f64>) -> String {
+    value.map_or(String::new(), |value| format!("{value:.3}"))
+}
+
+/// Renders one row per length and tier. Absent values are empty.
+fn csv(report: &LadderReport) -> String {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    let rows = report.ladder.rungs.iter().map(|rung| COLUMNS.map(|(_, value)| value(rung)));
+    for row in std::iter::once(COLUMNS.map(|(name, _)| name.to_owned())).chain(rows) {
+        csv.write_record(row).expect("writing to memory");
+    }
+    let bytes = csv.into_inner().expect("writing to memory");
+    String::from_utf8(bytes).expect("columns are text")
+}
