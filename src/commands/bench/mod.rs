@@ -4,6 +4,7 @@ pub mod caveat;
 pub mod compare;
 pub mod dataset;
 pub mod ladder;
+mod measured;
 pub mod multi_turn;
 pub mod number;
 pub mod serving;

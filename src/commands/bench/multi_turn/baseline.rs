@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::measured::MeasuredServer;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::comparison::{ComparisonReport, EndpointLabel};
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
@@ -101,6 +102,7 @@ impl Args {
         let label = |name: &str, target: &str| EndpointLabel { name: name.to_owned(), target: target.to_owned() };
         let mut passes = a.passes;
         let mut caveats = Vec::new();
+        let mut system = None;
         let (outputs, measured) = if after.contains("://") {
             if a.seed != self.load.seed {
                 return Err(Failure::usage(format!("{before} was recorded with --seed {}", a.seed))
@@ -117,6 +119,10 @@ impl Args {
             session.keep_figures = true;
             caveats.extend(more.into_iter().map(BenchCaveat::Load));
             let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
+            let mut found = self.measured_system(&session)?;
+            found.servers.iter_mut().for_each(|server| server.label = "B".to_owned());
+            found.servers.insert(0, MeasuredServer::recorded("A", before));
+            system = Some(found);
             let measured = outputs.execute(session, &mut GoalTracker::new(&[]))?;
             (outputs, measured)
         } else {
@@ -133,6 +139,7 @@ impl Args {
             )
         };
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
+        report.measured = system;
         report.caveats.extend(caveats);
         let bugs = measured.executed.bugs();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {

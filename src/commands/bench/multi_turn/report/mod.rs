@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::measured::MeasuredSystem;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::comparison::ComparisonReport;
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
@@ -34,6 +35,8 @@ const FAILURES_SHOWN: usize = 3;
 pub(in crate::commands::bench) struct RunReport {
     pub schema: &'static str,
     pub run: Identity,
+    /// The servers and the load generator; `None` for a comparison of recorded runs.
+    pub measured: Option<MeasuredSystem>,
     pub passes: Vec<PassReport>,
     pub comparison: Option<ComparisonReport>,
     pub sweep: Option<SweepResult>,
@@ -69,6 +72,7 @@ impl RunReport {
         RunReport {
             schema: if args.serving { "mcctl.bench.serving/1" } else { "mcctl.bench.multi-turn/1" },
             run: identity,
+            measured: None,
             passes,
             comparison: None,
             sweep: None,
@@ -158,7 +162,8 @@ impl RunReport {
 
     /// Returns the report sections in order.
     pub fn sections(&self) -> Vec<ReportSection> {
-        let mut sections = Vec::new();
+        let mut sections: Vec<ReportSection> =
+            self.measured.iter().map(|measured| measured.section(&self.run)).collect();
         if self.passes.len() > 1 {
             sections.push(view::overview(&self.passes));
         }
