@@ -3,6 +3,7 @@
 pub mod caveat;
 pub mod compare;
 pub mod dataset;
+mod glossary;
 pub mod ladder;
 mod measured;
 pub mod multi_turn;

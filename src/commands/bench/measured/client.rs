@@ -20,7 +20,7 @@ pub(in crate::commands::bench) struct ClientHost {
 }
 
 impl ClientHost {
-    /// Describes this host.
+    /// Reads the facts about this host.
     pub fn of_this_host() -> ClientHost {
         ClientHost {
             kernel: machine::kernel_release(),

@@ -1,7 +1,7 @@
 //! What was measured: the servers with their model, version, hardware, settings and cache sizes, and the host of the load generator. Part of
 //! every benchmark report as text, HTML (both from [`MeasuredSystem::section`]) and JSON.
 //!
-//! [`MeasuredSystem::query`] asks the servers before the run. It must not be called while requests are measured.
+//! [`MeasuredSystem::query`] queries the servers before the run. It must not be called while requests are measured.
 
 mod client;
 mod server;
@@ -38,7 +38,7 @@ pub(in crate::commands::bench) struct MeasuredSystem {
 }
 
 impl MeasuredSystem {
-    /// Asks each server for its description. Servers that share a label are described once. A server that does not respond is described
+    /// Queries each server for its description. Servers that share a label are described once. A server that does not respond is described
     /// only by its label and target.
     ///
     /// # Errors
@@ -55,11 +55,22 @@ impl MeasuredSystem {
                     None => ServerDescription::default(),
                 };
                 let (label, target) = (one.label.to_owned(), one.target.clone());
-                servers.push(MeasuredServer { label, target, was_asked: one.client.is_some(), description });
+                servers.push(MeasuredServer { label, target, queried: one.client.is_some(), description });
             }
             Ok(servers)
         })?;
         Ok(MeasuredSystem { servers, client: ClientHost::of_this_host() })
+    }
+
+    /// Returns the names of the models, without duplicates.
+    pub fn models(&self) -> Vec<&str> {
+        let mut models: Vec<&str> = Vec::new();
+        for model in self.servers.iter().filter_map(|server| server.description.model.as_deref()) {
+            if !models.contains(&model) {
+                models.push(model);
+            }
+        }
+        models
     }
 
     /// Returns the report section. `run` identifies the run.
@@ -73,10 +84,16 @@ impl MeasuredSystem {
         }
         for (name, value) in server::ROWS {
             let values: Vec<String> = self.servers.iter().map(value).collect();
-            if values.iter().any(|value| !value.is_empty()) {
+            if values.iter().any(|value| !value.is_empty() && value != server::NOT_KNOWN) {
                 let values = values.into_iter().map(|value| if value.is_empty() { "-".to_owned() } else { value });
                 table.row(std::iter::once(name.to_owned()).chain(values));
             }
+        }
+        for server in self.servers.iter().filter(|server| !server.queried) {
+            let label = &server.label;
+            table
+                .notes
+                .push(format!("{label}: settings are not known, because the server's management routes were not used"));
         }
         section.tables.push(table);
         section.tables.push(self.run_table(run));

@@ -13,11 +13,14 @@ pub(in crate::commands::bench) struct MeasuredServer {
     pub label: String,
     /// URL, or the path to a recorded run.
     pub target: String,
-    /// Whether the server was asked for its description.
-    pub was_asked: bool,
+    /// Whether the management routes of the server were used to describe it.
+    pub queried: bool,
     #[serde(flatten)]
     pub description: ServerDescription,
 }
+
+/// The value of a row for a server whose management routes were not used.
+pub(super) const NOT_KNOWN: &str = "not known";
 
 /// A row: its name, and its value for a server. An empty value means that the row does not apply to the server.
 type ServerRow = (&'static str, fn(&MeasuredServer) -> String);
@@ -41,15 +44,15 @@ impl MeasuredServer {
     /// Returns a server of which only a recorded run is known.
     pub fn recorded(label: &str, path: &str) -> MeasuredServer {
         let (label, target) = (label.to_owned(), path.to_owned());
-        MeasuredServer { label, target, was_asked: false, description: ServerDescription::default() }
+        MeasuredServer { label, target, queried: false, description: ServerDescription::default() }
     }
 
     /// Returns `value`, or why it is not known.
     fn reported(&self, value: Option<&String>) -> String {
-        match (value, self.was_asked) {
+        match (value, self.queried) {
             (Some(value), _) => value.clone(),
             (None, true) => "not reported".to_owned(),
-            (None, false) => "not known".to_owned(),
+            (None, false) => NOT_KNOWN.to_owned(),
         }
     }
 
@@ -166,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     fn server(description: ServerDescription) -> MeasuredServer {
-        MeasuredServer { label: "A".to_owned(), target: "http://h:1".to_owned(), was_asked: true, description }
+        MeasuredServer { label: "A".to_owned(), target: "http://h:1".to_owned(), queried: true, description }
     }
 
     fn row(server: &MeasuredServer, name: &str) -> String {
@@ -196,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_values_state_whether_the_server_was_asked() {
+    fn unknown_values_state_whether_the_server_queried() {
         let unknown = server(ServerDescription::default());
         assert_eq!(
             (row(&unknown, "model"), row(&unknown, "L3 (store)")),
             ("not reported".to_owned(), "not reported".to_owned())
         );
-        let silent = MeasuredServer { was_asked: false, ..unknown };
+        let silent = MeasuredServer { queried: false, ..unknown };
         assert_eq!((row(&silent, "engine"), row(&silent, "settings")), ("not known".to_owned(), String::new()));
         let vllm = server(ServerDescription { engine: Some("vLLM"), ..ServerDescription::default() });
         assert_eq!(

@@ -156,7 +156,7 @@ impl Args {
         digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Asks the servers of `session` for their descriptions.
+    /// Queries the servers of `session` for their descriptions.
     pub(super) fn measured_system(&self, session: &Session) -> Result<MeasuredSystem, Failure> {
         let queried = session.sides.iter().map(|side| QueriedServer {
             label: &side.name,
