@@ -7,6 +7,8 @@ mod caches;
 mod identity;
 mod pass;
 mod sources;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::time::Duration;
