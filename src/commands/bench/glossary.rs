@@ -2,6 +2,9 @@
 
 use crate::commands::table::{ReportSection, ReportTable};
 
+/// Title of the section.
+pub(in crate::commands::bench) const TITLE: &str = "Terms";
+
 /// Terms and their meanings, in reading order.
 const TERMS: [(&str, &str); 31] = [
     (
@@ -39,7 +42,7 @@ const TERMS: [(&str, &str); 31] = [
     ("source of a prompt", "Where most of its tokens came from: computed, L1, L2 or L3"),
     (
         "latency saved",
-        "Estimate: the TTFT that a prompt would have had without the cache, minus its measured TTFT. The first comes from a line fitted to the TTFT of the computed prompts in the same run",
+        "Estimate: the TTFT that a prompt would have had without the cache, minus its measured TTFT, both without the time in the server's queue. The first comes from a line fitted to the TTFT of the computed prompts in the same run",
     ),
     (
         "expected hits, missing",
@@ -71,7 +74,7 @@ const TERMS: [(&str, &str); 31] = [
 pub(in crate::commands::bench) fn section() -> ReportSection {
     let mut table = ReportTable::new("", &["term", "meaning"]).text_column(1);
     TERMS.iter().for_each(|(term, meaning)| table.row([*term, *meaning]));
-    ReportSection { tables: vec![table], ..ReportSection::new("Terms") }
+    ReportSection { tables: vec![table], ..ReportSection::new(TITLE) }
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ use crate::engine::load::server::{ServerClient, ServerDescription};
 pub(in crate::commands::bench) use client::ClientHost;
 pub(in crate::commands::bench) use server::MeasuredServer;
 
+/// Title of the section.
+pub(in crate::commands::bench) const TITLE: &str = "What was measured";
+
 /// An endpoint to describe.
 pub(in crate::commands::bench) struct QueriedServer<'a> {
     /// Name in the report, such as `A`.
@@ -75,10 +78,10 @@ impl MeasuredSystem {
 
     /// Returns the report section. `run` identifies the run.
     pub fn section(&self, run: &Identity) -> ReportSection {
-        let mut section = ReportSection::new("What was measured");
+        let mut section = ReportSection::new(TITLE);
         let mut head = vec![""];
         head.extend(self.servers.iter().map(|server| server.label.as_str()));
-        let mut table = ReportTable::new("What was measured", &head);
+        let mut table = ReportTable::new(TITLE, &head);
         for column in 1..head.len() {
             table = table.text_column(column);
         }

@@ -1,8 +1,9 @@
 //! The report as an HTML page: a single file without scripts or external resources.
 
-use crate::commands::bench::glossary;
-use crate::commands::bench::multi_turn::report::RunReport;
+use crate::commands::bench::multi_turn::report::{Identity, RunReport};
+use crate::commands::bench::{glossary, measured};
 use crate::commands::svg::escaped;
+use crate::commands::table::ReportSection;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1d2126;--soft:#5b6570;--ground:#fff;--line:#dfe3e8;--grid:#e6e9ed;--axis:#8a939d;--warn:#fff4d6;--warnline:#d9a400}\
@@ -23,18 +24,28 @@ th,td{font-size:13px}td.t:first-child,th{white-space:normal}figure{border:0;padd
 
 /// Renders `report` as a page.
 pub(super) fn page(report: &RunReport) -> String {
-    let run = &report.run;
+    document(&report.title(), &report.run, &report.answer(), &report.all_caveats(), &report.sections())
+}
+
+/// Renders a page with a title, the conclusion (the verdict first), the caveats and the sections. The terms of the reports follow. `run` is
+/// shown at the top, unless the first section is [`measured::MeasuredSystem::section`], which contains it.
+pub(in crate::commands::bench) fn document(
+    title: &str,
+    run: &Identity,
+    answer: &[String],
+    caveats: &[String],
+    sections: &[ReportSection],
+) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>{title}, {started}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n",
-        title = escaped(&report.title()),
+        title = escaped(title),
         started = escaped(&run.started),
     );
-    // Otherwise, the first section has the same.
-    if report.measured.is_none() {
+    if sections.first().is_none_or(|first| first.title != measured::TITLE) {
         html.push_str(&format!(
             "<p>{}, mcctl {}, seed {}</p>\n<p><code>{}</code></p>\n",
             escaped(&run.started),
@@ -43,20 +54,19 @@ pub(super) fn page(report: &RunReport) -> String {
             escaped(&run.line())
         ));
     }
-    for (at, line) in report.answer().iter().enumerate() {
+    for (at, line) in answer.iter().enumerate() {
         let class = if at == 0 { " class=\"verdict\"" } else { "" };
         html.push_str(&format!("<p{class}>{}</p>\n", escaped(line)));
     }
-    let caveats = report.all_caveats();
     if !caveats.is_empty() {
         html.push_str("<div class=\"caveats\"><strong>Caveats</strong><ul>\n");
         for caveat in caveats {
-            html.push_str(&format!("<li>{}</li>\n", escaped(&caveat)));
+            html.push_str(&format!("<li>{}</li>\n", escaped(caveat)));
         }
         html.push_str("</ul></div>\n");
     }
-    let sections = report.sections();
-    let terms = (!report.legend).then(glossary::section);
+    let has_terms = sections.iter().any(|section| section.title == glossary::TITLE);
+    let terms = (!has_terms).then(glossary::section);
     for section in sections.iter().chain(&terms) {
         html.push_str(&section.html());
     }

@@ -10,7 +10,7 @@ mod dry_run;
 pub(super) mod execute;
 mod files;
 mod goals;
-mod html;
+pub(super) mod html;
 mod kep74;
 mod outputs;
 mod plan;

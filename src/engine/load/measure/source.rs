@@ -3,10 +3,12 @@
 //! A request belongs to the source that provided most of its prompt. The TTFT here counts from when the request was sent: waits in the client
 //! do not depend on the source.
 //!
-//! The estimate compares requests of the same run. A straight line is fitted to the TTFT of computed requests against their computed tokens.
-//! Its value at the mean prompt length of the cached requests is what they would have taken without a cache. The saved latency is that value
-//! minus their mean TTFT, with a 95 % interval from both. A line underestimates the cost of long prompts, so no estimate is given beyond
-//! twice the longest computed prompt.
+//! The estimate compares requests of the same run. It leaves out the time in the server's queue, if the server reports it, because queueing
+//! depends on the other requests and would be attributed to the length of the prompt. The wait for L3 is part of loading and counts. A straight
+//! line is fitted to this prefill time of the computed requests against their computed tokens. Its value at the mean prompt length of the
+//! cached requests is what they would have taken without a cache. The saved latency is that value minus their mean, with a 95 % interval from
+//! both. A line underestimates the cost of long prompts, so no estimate is given beyond twice the longest computed prompt. A cache also
+//! shortens the queue, which the estimate leaves out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +25,7 @@ pub const CACHED_MIN: u64 = 5;
 /// Minimum standard deviation of the computed lengths, as a share of their mean.
 const SPREAD_MIN: f64 = 0.05;
 /// The longest prompt for which a line is extrapolated, as a multiple of the longest computed prompt.
-const REACH: f64 = 2.0;
+const REACH: f64 = 4.0;
 /// Confidence level of the intervals.
 const LEVEL: f64 = 0.95;
 
@@ -123,6 +125,8 @@ pub struct SourceRow {
     pub cached_tokens: u64,
     /// TTFT from the send time.
     pub ttft: LatencyHistogram,
+    /// TTFT from the send time without the time in the server's queue.
+    pub prefill: LatencyHistogram,
 }
 
 /// How much latency the cache saved per request, or why this is not known. In milliseconds.
@@ -135,7 +139,7 @@ pub enum LatencySaved {
     TooFewComputed { requests: u64 },
     /// The computed prompts have about the same length, so the effect of the length is unknown.
     OneLength,
-    /// The cached prompts are more than twice as long as the longest computed one.
+    /// The cached prompts are more than four times as long as the longest computed one.
     TooLong,
     /// Fewer than [`CACHED_MIN`] requests had this source.
     TooFewCached { requests: u64 },
@@ -181,9 +185,11 @@ impl SourceStats {
         row.prompt_tokens += u64::from(prompt);
         row.cached_tokens += u64::from(cached);
         row.ttft.record(ttft, 1);
+        let prefill = without_queue(answer, ttft);
+        row.prefill.record(prefill, 1);
         let is_cached = source != PromptSource::Computed;
         if !is_cached {
-            self.computed.add(f64::from(prompt - cached), ms(ttft));
+            self.computed.add(f64::from(prompt - cached), ms(prefill));
         }
         self.lengths.entry((range(prompt).0, is_cached)).or_default().record(ttft, 1);
     }
@@ -209,7 +215,7 @@ impl SourceStats {
     /// Estimates how much latency the cache saved for the requests with this `source`. `None` for computed requests.
     pub fn saved(&self, source: PromptSource) -> Option<LatencySaved> {
         let row = self.rows.get(&source).filter(|_| source != PromptSource::Computed)?;
-        self.saved_of(row.requests, row.prompt_tokens, &row.ttft)
+        self.saved_of(row.requests, row.prompt_tokens, &row.prefill)
     }
 
     /// Estimates how much latency the cache saved over all requests whose prompts were mostly cached. `None` if there are none.
@@ -219,13 +225,13 @@ impl SourceStats {
         for (_, row) in cached {
             all.requests += row.requests;
             all.prompt_tokens += row.prompt_tokens;
-            all.ttft.add(&row.ttft);
+            all.prefill.add(&row.prefill);
         }
-        self.saved_of(all.requests, all.prompt_tokens, &all.ttft)
+        self.saved_of(all.requests, all.prompt_tokens, &all.prefill)
     }
 
-    fn saved_of(&self, requests: u64, prompt_tokens: u64, ttft: &LatencyHistogram) -> Option<LatencySaved> {
-        let cached = ttft.summary()?;
+    fn saved_of(&self, requests: u64, prompt_tokens: u64, prefill: &LatencyHistogram) -> Option<LatencySaved> {
+        let cached = prefill.summary()?;
         let computed = &self.computed;
         if requests < CACHED_MIN {
             return Some(LatencySaved::TooFewCached { requests });
@@ -253,6 +259,13 @@ impl SourceStats {
             high_ms: round(saved + margin),
         })
     }
+}
+
+/// Returns `ttft` without the time in the server's queue. Servers fetch from L3 while a request is queued, so that wait is kept.
+fn without_queue(answer: &ModelAnswer, ttft: Duration) -> Duration {
+    let queue = answer.times.queue.unwrap_or(0.0) - answer.times.storage_prefetch_wait.unwrap_or(0.0);
+    let queue = Duration::try_from_secs_f64(queue.max(0.0)).unwrap_or_default();
+    ttft.saturating_sub(queue)
 }
 
 fn ms(duration: Duration) -> f64 {
@@ -311,6 +324,19 @@ mod tests {
         assert_eq!((stats.saved(PromptSource::Computed), stats.saved(PromptSource::Device)), (None, None));
         let rows: Vec<_> = stats.rows().map(|(source, row)| (source, row.requests)).collect();
         assert_eq!(rows, [(PromptSource::Computed, 100), (PromptSource::Host, 50)]);
+    }
+
+    #[test]
+    fn time_in_the_queue_does_not_count_but_the_wait_for_storage_does() {
+        let queued = |queue: f64, wait: f64| {
+            let mut answer = answer(100, 0, 0, 96);
+            (answer.times.queue, answer.times.storage_prefetch_wait) = (Some(queue), Some(wait));
+            without_queue(&answer, Duration::from_millis(100))
+        };
+        assert_eq!(queued(0.06, 0.01), Duration::from_millis(50));
+        assert_eq!(queued(0.01, 0.06), Duration::from_millis(100));
+        assert_eq!(queued(f64::NAN, 0.0), Duration::from_millis(100));
+        assert_eq!(queued(9.0, 0.0), Duration::ZERO);
     }
 
     #[test]

@@ -136,12 +136,16 @@ impl ServerDescription {
         host.bytes = size.map(|size| bytes(size * GB)).or_else(|| device.scaled(host.tokens?));
         let storage = word("hicache_storage_backend").filter(|_| has_host);
         let mut settings = Vec::new();
-        for name in SGLANG_SETTINGS {
+        // Without an L2, its settings have no effect.
+        let applies = |name: &&str| has_host || !name.starts_with("hicache_");
+        for name in SGLANG_SETTINGS.into_iter().filter(applies) {
             if let Some(value) = member(name).and_then(setting) {
                 settings.push((name, value));
             }
         }
-        if let Some(threshold) = prefetch_threshold(member("hicache_storage_backend_extra_config")) {
+        if let Some(threshold) =
+            storage.as_ref().and_then(|_| prefetch_threshold(member("hicache_storage_backend_extra_config")))
+        {
             settings.push(("prefetch_threshold", threshold.into()));
         }
         Some(ServerDescription {
@@ -308,6 +312,7 @@ mod tests {
         document["enable_hierarchical_cache"] = json!(false);
         let found = ServerDescription::of_sglang(&document).expect("SGLang's");
         assert_eq!((found.host, found.storage), (None, None));
+        assert!(found.settings.iter().all(|(name, _)| !name.contains("hicache") && *name != "prefetch_threshold"));
     }
 
     #[test]

@@ -141,8 +141,8 @@ impl SourcesReport {
         let estimated = |row: &&SourceReport| matches!(row.latency_saved, Some(LatencySaved::Estimate { .. }));
         if self.by_source.iter().any(|row| estimated(&row)) {
             table.notes.push(
-                "saved: estimated TTFT of the same prompts without a cache, minus their measured TTFT. The estimate is a line fitted to the \
-                 TTFT of the computed prompts of this run against their length"
+                "saved: estimated TTFT of the same prompts without a cache, minus their measured TTFT, both without the server's queue. The \
+                 estimate is a line fitted to the TTFT of the computed prompts of this run against their length"
                     .to_owned(),
             );
         }
@@ -231,7 +231,7 @@ fn why_not(saved: &LatencySaved) -> String {
                 .to_owned()
         }
         LatencySaved::TooLong => {
-            "the cached prompts are more than twice as long as the longest computed one".to_owned()
+            "the cached prompts are more than four times as long as the longest computed one".to_owned()
         }
         LatencySaved::TooFewCached { requests } => {
             format!("too few prompts were cached ({requests}, at least {CACHED_MIN} are needed)")
