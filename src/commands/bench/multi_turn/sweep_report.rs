@@ -174,7 +174,7 @@ fn verdict(result: &SweepResult) -> String {
     let is_last = result.not_run.is_empty() && result.points.last().is_some_and(|last| last.load == best.load);
     let not_found = if is_last { " (the highest that was tried)" } else { "" };
     format!(
-        "Verdict: best load {of} {}{not_found}: {:.2} requests/s, {:.0} output tokens/s, TTFT mean {}{p99}{met}.",
+        "Verdict: the best load is {of} {}{not_found}: {:.2} requests/s, {:.0} output tokens/s, TTFT mean {}{p99}{met}.",
         best.load,
         best.requests_per_s,
         best.output_tokens_per_s,

@@ -7,7 +7,7 @@
 //! depends on the other requests and would be attributed to the length of the prompt. The wait for L3 is part of loading and counts. A straight
 //! line is fitted to this prefill time of the computed requests against their computed tokens. Its value at the mean prompt length of the
 //! cached requests is what they would have taken without a cache. The saved latency is that value minus their mean, with a 95 % interval from
-//! both. A line underestimates the cost of long prompts, so no estimate is given beyond twice the longest computed prompt. A cache also
+//! both. A line underestimates the cost of long prompts, so no estimate is given beyond four times the longest computed prompt. A cache also
 //! shortens the queue, which the estimate leaves out.
 
 use std::collections::BTreeMap;
