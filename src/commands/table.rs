@@ -34,7 +34,7 @@ pub struct ReportSection {
     pub title: String,
     pub text: Vec<String>,
     pub tables: Vec<ReportTable>,
-    /// Rendered only in HTML.
+    /// Rendered only in HTML, without the empty ones.
     pub plots: Vec<Plot>,
 }
 
@@ -59,8 +59,12 @@ impl ReportSection {
         text
     }
 
-    /// Renders the section as an HTML `<section>`.
+    /// Renders the section as an HTML `<section>`. Returns an empty string if it has no content.
     pub fn html(&self) -> String {
+        let has_table = self.tables.iter().any(|table| !table.rows.is_empty());
+        if self.text.is_empty() && !has_table && self.plots.iter().all(Plot::is_empty) {
+            return String::new();
+        }
         let mut html = String::from("<section>\n");
         if !self.title.is_empty() {
             html.push_str(&format!("<h2>{}</h2>\n", escaped(&self.title)));
@@ -77,7 +81,8 @@ impl ReportSection {
             html.push_str("</div>\n");
         }
         for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
-            html.push_str(&table.html());
+            // A caption that repeats the heading is for the text report.
+            html.push_str(&table.html_under(&self.title));
         }
         html + "</section>\n"
     }
@@ -239,9 +244,14 @@ impl ReportTable {
 
     /// Renders the table as HTML.
     pub fn html(&self) -> String {
+        self.html_under("")
+    }
+
+    /// Renders the table as HTML below `heading`, without a caption if it is the same.
+    fn html_under(&self, heading: &str) -> String {
         let class = |column: usize| if self.is_text(column) { " class=\"t\"" } else { "" };
         let mut html = String::from("<div class=\"table\"><table>\n");
-        if !self.title.is_empty() {
+        if !self.title.is_empty() && self.title != heading {
             html.push_str(&format!("<caption>{}</caption>\n", escaped(&self.title)));
         }
         let heads = self.head.iter().enumerate();

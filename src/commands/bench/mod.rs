@@ -3,7 +3,9 @@
 pub mod caveat;
 pub mod compare;
 pub mod dataset;
+mod glossary;
 pub mod ladder;
+mod measured;
 pub mod multi_turn;
 pub mod number;
 pub mod serving;

@@ -3,12 +3,23 @@
 use crate::commands::svg::escaped;
 use crate::commands::svg::scale::{AxisScale, label};
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 62.0;
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 46.0;
+/// Width of a plot in a page, in CSS pixels. It fits a phone, and three plots fit side by side on a screen.
+const NARROW: f64 = 372.0;
+/// Width of a standalone image.
+const WIDE: f64 = 640.0;
+/// Maximum width of a plot with categories.
+const WIDEST: f64 = 1160.0;
+/// Width of one category.
+const CATEGORY: f64 = 74.0;
+/// Height of the area between the axes.
+const AREA: f64 = 186.0;
+const LEFT: f64 = 48.0;
+const RIGHT: f64 = 14.0;
+const BOTTOM: f64 = 44.0;
+/// Height of a line of text.
+const TEXT: f64 = 16.0;
+/// Estimated width of a character, as a share of the font size.
+const CHARACTER: f64 = 0.6;
 
 /// Colors for a light background, distinguishable with color vision deficiency. A page may override them with `--s1` to `--s6`.
 const COLOURS: [&str; 6] = ["#0b62c4", "#d1660a", "#1a8a5a", "#a03fa8", "#7a6a00", "#b3263a"];
@@ -22,6 +33,8 @@ pub struct Axis {
     pub from_zero: bool,
     /// Category names instead of numbers; the value n refers to the name at index n.
     pub names: Vec<String>,
+    /// Whether only whole numbers are labelled.
+    pub whole: bool,
 }
 
 impl Axis {
@@ -33,6 +46,11 @@ impl Axis {
     /// Returns a linear axis that covers the values and need not include zero.
     pub fn close(label: &str) -> Axis {
         Axis { label: label.to_owned(), ..Axis::default() }
+    }
+
+    /// Returns a linear axis for whole numbers, such as turns. It covers the values and need not include zero.
+    pub fn whole(label: &str) -> Axis {
+        Axis { label: label.to_owned(), whole: true, ..Axis::default() }
     }
 
     /// Returns a logarithmic axis.
@@ -98,12 +116,23 @@ impl PlotSeries {
         PlotSeries { dashed: true, ..self }
     }
 
+    /// Returns the x values of the points with finite coordinates.
     fn xs(&self) -> Vec<f64> {
+        let finite = |values: &[f64]| values.iter().all(|value| value.is_finite());
         match &self.mark {
-            Mark::Line(points) => points.iter().map(|point| point.0).collect(),
-            Mark::Area(points) | Mark::Band(points) => points.iter().map(|point| point.0).collect(),
-            Mark::Whisker(points) => points.iter().map(|point| point.0).collect(),
+            Mark::Line(points) => points.iter().filter(|(x, y)| finite(&[*x, *y])).map(|point| point.0).collect(),
+            Mark::Area(points) | Mark::Band(points) => {
+                points.iter().filter(|(x, low, high)| finite(&[*x, *low, *high])).map(|point| point.0).collect()
+            }
+            Mark::Whisker(points) => {
+                points.iter().filter(|(x, low, y, high)| finite(&[*x, *low, *y, *high])).map(|point| point.0).collect()
+            }
         }
+    }
+
+    /// Returns whether the series has a value other than zero.
+    fn has_value(&self) -> bool {
+        self.ys().iter().any(|value| value.is_finite() && *value != 0.0)
     }
 
     fn ys(&self) -> Vec<f64> {
@@ -137,42 +166,79 @@ impl Plot {
         self
     }
 
-    /// Returns whether no series has a finite value.
+    /// Returns whether the plot shows nothing: no series has two different x values with finite y values, or all values are zero. Such a plot
+    /// is left out of a page.
     pub fn is_empty(&self) -> bool {
-        self.series.iter().all(|series| series.ys().iter().all(|value| !value.is_finite()))
+        let has_points = |series: &&PlotSeries| {
+            let mut xs = series.xs();
+            xs.retain(|x| !self.x.log || *x > 0.0);
+            xs.sort_by(f64::total_cmp);
+            xs.dedup();
+            xs.len() > 1
+        };
+        !self.shown().iter().any(has_points)
     }
 
-    /// Renders the plot as SVG for embedding in a page.
+    /// Returns the series to draw. A line that is zero everywhere is left out: it would cover the axis and repeat it.
+    fn shown(&self) -> Vec<&PlotSeries> {
+        self.series.iter().filter(|series| !matches!(series.mark, Mark::Line(_)) || series.has_value()).collect()
+    }
+
+    /// Renders the plot as SVG for embedding in a page. It has a fixed size: a page must not stretch it, so that all text has the same size.
     pub fn svg(&self) -> String {
-        self.picture("")
+        self.picture("", NARROW)
     }
 
     /// Renders the plot as a standalone SVG document with a white background.
     pub fn document(&self) -> String {
-        self.picture("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n")
+        self.picture("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n", WIDE)
     }
 
-    fn picture(&self, ground: &str) -> String {
-        let xs = self.series.iter().flat_map(PlotSeries::xs);
-        let x = match self.x.names.len() {
-            0 => AxisScale::of(xs, self.x.log, self.x.from_zero),
-            names => AxisScale::of([-0.5, names as f64 - 0.5].into_iter(), false, false),
+    fn picture(&self, ground: &str, narrow: f64) -> String {
+        let series = self.shown();
+        let xs = series.iter().flat_map(|series| series.xs());
+        let (x, width) = match self.x.names.len() {
+            0 => (AxisScale::of(xs, self.x.log, self.x.from_zero), narrow),
+            names => (
+                AxisScale::of([-0.5, names as f64 - 0.5].into_iter(), false, false),
+                (LEFT + RIGHT + CATEGORY * names as f64).clamp(narrow, WIDEST),
+            ),
         };
-        let y = AxisScale::of(self.series.iter().flat_map(PlotSeries::ys), self.y.log, self.y.from_zero).rounded();
-        let right = WIDTH - RIGHT;
-        let foot = HEIGHT - BOTTOM;
-        let at = PlotArea { x, y };
+        let y = AxisScale::of(series.iter().flat_map(|series| series.ys()), self.y.log, self.y.from_zero).rounded();
+        let right = width - RIGHT;
+        let title = lines(&self.title, 12.5, width - 8.0);
+        let names = legend_rows(&series, width);
+        // Title, unit of the y axis, names of the series.
+        let top = TEXT * (title.len() + 1 + names.len()) as f64 + 12.0;
+        let foot = top + AREA;
+        let height = foot + BOTTOM;
+        let at = PlotArea { x, y, right, top, foot };
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" \
              role=\"img\" aria-label=\"{title}\" font-family=\"system-ui,sans-serif\" font-size=\"12\" fill=\"var(--ink,#222)\">\n{ground}\
-             <title>{title}</title>\n\
-             <text x=\"{LEFT}\" y=\"15\" font-weight=\"600\">{title}</text>\n",
+             <title>{title}</title>\n",
             title = escaped(&self.title)
         );
+        for (row, text) in title.iter().enumerate() {
+            svg.push_str(&format!(
+                "<text x=\"4\" y=\"{:.0}\" font-weight=\"600\">{}</text>\n",
+                TEXT * (row + 1) as f64 - 2.0,
+                escaped(text)
+            ));
+        }
+        for (row, names) in names.iter().enumerate() {
+            svg.push_str(&legend(names, TEXT * (title.len() + row) as f64));
+        }
+        // The unit of the y axis is above it, because text along the axis is hard to read.
+        svg.push_str(&format!(
+            "<text x=\"4\" y=\"{:.0}\" font-size=\"11\" fill=\"var(--soft,#5b6570)\">{}</text>\n",
+            top - 10.0,
+            escaped(&self.y.label)
+        ));
         for tick in y.ticks() {
             svg.push_str(&format!(
                 "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{0:.1}\" y2=\"{0:.1}\" stroke=\"var(--grid,#ddd)\"/>\
-                 <text x=\"{1}\" y=\"{2:.1}\" text-anchor=\"end\">{3}</text>\n",
+                 <text x=\"{1}\" y=\"{2:.1}\" text-anchor=\"end\" font-size=\"11\">{3}</text>\n",
                 at.y(tick),
                 LEFT - 6.0,
                 at.y(tick) + 4.0,
@@ -180,7 +246,12 @@ impl Plot {
             ));
         }
         let ticks: Vec<(f64, String)> = match self.x.names.len() {
-            0 => x.ticks().into_iter().map(|tick| (tick, label(tick))).collect(),
+            0 => x
+                .ticks()
+                .into_iter()
+                .filter(|tick| !self.x.whole || tick.fract() == 0.0)
+                .map(|tick| (tick, label(tick)))
+                .collect(),
             names => {
                 // Show at most 16 names, to keep them readable.
                 let every = names.div_ceil(16);
@@ -191,63 +262,115 @@ impl Plot {
         for (tick, text) in ticks {
             svg.push_str(&format!(
                 "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{foot}\" y2=\"{1}\" stroke=\"var(--axis,#888)\"/>\
-                 <text x=\"{0:.1}\" y=\"{2}\" text-anchor=\"middle\">{3}</text>\n",
+                 <text x=\"{0:.1}\" y=\"{2}\" text-anchor=\"middle\" font-size=\"11\">{3}</text>\n",
                 at.x(tick),
                 foot + 4.0,
                 foot + 17.0,
                 escaped(&text)
             ));
         }
-        for series in &self.series {
+        for series in &series {
             svg.push_str(&at.draw(series));
         }
         svg.push_str(&format!(
             "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{foot}\" y2=\"{foot}\" stroke=\"var(--axis,#888)\"/>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n\
-             <text x=\"14\" y=\"{:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {:.1})\">{}</text>\n",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\" fill=\"var(--soft,#5b6570)\">{}</text>\n",
             (LEFT + right) / 2.0,
-            HEIGHT - 8.0,
-            escaped(&self.x.label),
-            (TOP + foot) / 2.0,
-            (TOP + foot) / 2.0,
-            escaped(&self.y.label)
+            height - 8.0,
+            escaped(&self.x.label)
         ));
-        svg + &self.legend() + "</svg>\n"
-    }
-
-    /// Renders the series names below the title.
-    fn legend(&self) -> String {
-        let named: Vec<&PlotSeries> = self.series.iter().filter(|series| !series.name.is_empty()).collect();
-        let areas = named.iter().any(|series| matches!(series.mark, Mark::Area(_)));
-        if named.len() < 2 && !areas {
-            return String::new();
-        }
-        let mut x = LEFT;
-        let mut text = String::new();
-        for series in named {
-            let colour = colour(series.colour);
-            let swatch = match series.mark {
-                _ if series.dashed => {
-                    format!("<path d=\"M{x:.1} 25h4m2 0h4\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"3\"/>")
-                }
-                Mark::Area(_) => rectangle(x, &colour, " fill-opacity=\"0.6\""),
-                Mark::Band(_) => rectangle(x, &colour, " fill-opacity=\"0.2\""),
-                _ => rectangle(x, &colour, ""),
-            };
-            text.push_str(&format!(
-                "{swatch}<text x=\"{:.1}\" y=\"29\" font-size=\"11\">{}</text>\n",
-                x + 14.0,
-                escaped(&series.name)
-            ));
-            x += 14.0 + 6.3 * series.name.chars().count() as f64 + 14.0;
-        }
-        text
+        svg + "</svg>\n"
     }
 }
 
+/// Returns the width of `text` in a font of `size` pixels. An estimate, because the fonts of the reader are not known.
+fn text_width(text: &str, size: f64) -> f64 {
+    text.chars().count() as f64 * size * CHARACTER
+}
+
+/// Splits `text` at spaces into lines of at most `width` pixels.
+fn lines(text: &str, size: f64, width: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if text_width(line, size) + text_width(word, size) + size <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Width of a name in the legend with its color sample and the gap after it.
+fn entry_width(series: &PlotSeries) -> f64 {
+    14.0 + text_width(&series.name, 11.0) + 14.0
+}
+
+/// Groups the named series into rows that fit `width`. A single line needs no legend.
+fn legend_rows<'a>(series: &[&'a PlotSeries], width: f64) -> Vec<Vec<&'a PlotSeries>> {
+    let named: Vec<&PlotSeries> = series.iter().copied().filter(|series| !series.name.is_empty()).collect();
+    let areas = named.iter().any(|series| matches!(series.mark, Mark::Area(_)));
+    if named.len() < 2 && !areas {
+        return Vec::new();
+    }
+    let mut rows: Vec<Vec<&PlotSeries>> = Vec::new();
+    let mut used = f64::INFINITY;
+    for series in named {
+        let needed = entry_width(series);
+        if used + needed > width {
+            rows.push(Vec::new());
+            used = 4.0;
+        }
+        used += needed;
+        if let Some(row) = rows.last_mut() {
+            row.push(series);
+        }
+    }
+    rows
+}
+
+/// Renders a row of series names whose upper edge is at `top`.
+fn legend(row: &[&PlotSeries], top: f64) -> String {
+    let mut x = 4.0;
+    let mut text = String::new();
+    for series in row {
+        let colour = colour(series.colour);
+        let swatch = match series.mark {
+            _ if series.dashed => {
+                format!(
+                    "<path d=\"M{x:.1} {:.0}h4m2 0h4\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"3\"/>",
+                    top + 9.0
+                )
+            }
+            Mark::Area(_) => rectangle(x, top, &colour, " fill-opacity=\"0.6\""),
+            Mark::Band(_) => rectangle(x, top, &colour, " fill-opacity=\"0.2\""),
+            _ => rectangle(x, top, &colour, ""),
+        };
+        text.push_str(&format!(
+            "{swatch}<text x=\"{:.1}\" y=\"{:.0}\" font-size=\"11\">{}</text>\n",
+            x + 14.0,
+            top + 13.0,
+            escaped(&series.name)
+        ));
+        x += entry_width(series);
+    }
+    text
+}
+
 /// Renders the color sample before a name in the legend.
-fn rectangle(x: f64, colour: &str, more: &str) -> String {
-    format!("<rect x=\"{x:.1}\" y=\"21\" width=\"10\" height=\"8\" fill=\"{colour}\"{more}/>")
+fn rectangle(x: f64, top: f64, colour: &str, more: &str) -> String {
+    format!("<rect x=\"{x:.1}\" y=\"{:.0}\" width=\"10\" height=\"8\" fill=\"{colour}\"{more}/>", top + 5.0)
+}
+
+/// Returns the radius of a point in a line of `count` points. A single point stands out from the lines.
+fn point_radius(series: &PlotSeries, count: usize) -> f64 {
+    match count {
+        1 => 5.0,
+        _ if series.dashed => 1.5,
+        _ => 2.6,
+    }
 }
 
 /// Truncates a name to 16 characters.
@@ -268,15 +391,18 @@ fn colour(number: usize) -> String {
 struct PlotArea {
     x: AxisScale,
     y: AxisScale,
+    right: f64,
+    top: f64,
+    foot: f64,
 }
 
 impl PlotArea {
     fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
+        LEFT + self.x.place(value) * (self.right - LEFT)
     }
 
     fn y(&self, value: f64) -> f64 {
-        TOP + (1.0 - self.y.place(value)) * (HEIGHT - TOP - BOTTOM)
+        self.top + (1.0 - self.y.place(value)) * (self.foot - self.top)
     }
 
     fn draw(&self, series: &PlotSeries) -> String {
@@ -300,7 +426,7 @@ impl PlotArea {
                             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{}\" fill=\"{colour}\"><title>{}: {} at {}</title></circle>\n",
                             self.x(*x),
                             self.y(*y),
-                            if series.dashed { 1.5 } else { 2.6 },
+                            point_radius(series, points.len()),
                             escaped(&series.name),
                             label(*y),
                             label(*x)
@@ -390,7 +516,52 @@ mod tests {
         let over = |name: &str| PlotSeries::line(name, 2, vec![(0.0, 1.0), (3.0, 2.0)]);
         let dashed = plot.with(over("under")).with(over("over").dashed()).svg();
         assert!(dashed.contains("stroke-dasharray") && dashed.contains("h4m2 0h4"), "{dashed}");
-        let plot = Plot::new("t", Axis::even("x"), Axis::even("y")).with(PlotSeries::line("", 0, vec![(0.0, 1.0)]));
-        assert!(!plot.is_empty() && Plot::new("t", Axis::even("x"), Axis::even("y")).is_empty());
+    }
+
+    #[test]
+    fn a_plot_with_less_than_two_points_or_only_zeros_is_empty() {
+        let of = |points: &[(f64, f64)]| {
+            Plot::new("t", Axis::even("x"), Axis::even("y")).with(PlotSeries::line("", 0, points.to_vec())).is_empty()
+        };
+        for empty in [
+            &[][..],
+            &[(1.0, 5.0)],
+            &[(1.0, 5.0), (1.0, 6.0)],
+            &[(1.0, 5.0), (2.0, f64::NAN)],
+            &[(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)],
+        ] {
+            assert!(of(empty), "{empty:?}");
+        }
+        assert!(!of(&[(1.0, 5.0), (2.0, 5.0)]) && !of(&[(1.0, 0.0), (2.0, 1.0)]));
+        let whiskers = |count: usize| {
+            let names = (0..count).map(|n| format!("metric {n}")).collect();
+            let points = (0..count).map(|n| (n as f64, -1.0, 0.0, 1.0)).collect();
+            Plot::new("t", Axis::named("", names), Axis::close("%")).with(PlotSeries::whiskers("", 0, points))
+        };
+        assert_eq!([0, 1, 2].map(|count| whiskers(count).is_empty()), [true, true, false]);
+    }
+
+    #[test]
+    fn a_plot_is_as_wide_as_its_content_and_long_names_wrap() {
+        let width = |svg: &str| svg.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned);
+        let line = |name: &str| PlotSeries::line(name, 0, vec![(0.0, 1.0), (1.0, 2.0)]);
+        let plot = Plot::new(&"long title ".repeat(12), Axis::even("x"), Axis::even("y"));
+        let svg = (0..6).fold(plot, |plot, n| plot.with(line(&format!("a rather long series name {n}")))).svg();
+        assert_eq!(width(&svg).as_deref(), Some("372"));
+        assert!(svg.matches("font-weight").count() > 1, "the title has several lines: {svg}");
+        let xs = svg.matches("font-size=\"11\">a rather").count();
+        assert_eq!(xs, 6);
+        let names = (0..10).map(|n| n.to_string()).collect();
+        let wide = Plot::new("t", Axis::named("", names), Axis::even("y")).with(line(""));
+        assert_eq!(width(&wide.svg()).as_deref(), Some("802"));
+    }
+
+    #[test]
+    fn a_line_of_zeros_is_left_out_and_whole_axes_have_whole_ticks() {
+        let plot = Plot::new("t", Axis::whole("turn"), Axis::even("y"))
+            .with(PlotSeries::line("host", 0, vec![(1.0, 0.0), (2.0, 0.0)]))
+            .with(PlotSeries::line("device", 1, vec![(1.0, 3.0), (2.0, 4.0)]));
+        let svg = plot.svg();
+        assert_eq!((svg.matches("<polyline").count(), svg.contains("host"), svg.contains(">1.5<")), (1, false, false));
     }
 }

@@ -13,6 +13,7 @@ pub mod file_tree;
 pub mod host;
 pub mod hugetlb;
 pub mod interface;
+pub mod machine;
 mod memfd;
 pub mod memory;
 pub mod packet_socket;

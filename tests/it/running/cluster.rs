@@ -301,7 +301,7 @@ fn a_master_is_found_through_etcd_by_its_cluster_id() {
         // Lookups may be slow on a busy machine.
         let reports = run(&RealEnv::new(), &found_it, &|id| id != "lookup-latency").await;
         is_well(&reports);
-        assert!(passed(&reports, "leader-record").contains(&leader) && asked.was_asked("/v3/kv/range"));
+        assert!(passed(&reports, "leader-record").contains(&leader) && asked.queried("/v3/kv/range"));
         assert!(passed(&reports, "round-trip").starts_with("1 node"));
         let other = ClusterQuery { master: at("blue"), ..usual };
         let reports = run(&RealEnv::new(), &other, &|_| true).await;

@@ -39,7 +39,7 @@ impl Recorded {
     }
 
     /// Whether `path` was requested.
-    pub fn was_asked(&self, path: &str) -> bool {
+    pub fn queried(&self, path: &str) -> bool {
         self.asked.lock().unwrap().iter().any(|asked| asked == path)
     }
 }

@@ -179,5 +179,5 @@ async fn older_servers_report_settings_under_the_old_path() {
     let reports = examine(&query(&[format!("http://{}", old.at())])).await;
     found(&reports, "hicache-on", Severity::Error, "is disabled");
     found(&reports, "serving-metrics", Severity::Info, "does not export metrics");
-    assert!(query_one.was_asked("/server_info"));
+    assert!(query_one.queried("/server_info"));
 }

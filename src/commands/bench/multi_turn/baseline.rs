@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::measured::MeasuredServer;
 use crate::commands::bench::multi_turn::comparison::{ComparisonReport, EndpointLabel};
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
 use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
@@ -130,6 +131,7 @@ impl Args {
         self.load.seed = Some(seed);
         let mut passes: Vec<PassResult> = Vec::new();
         let mut caveats = Vec::new();
+        let mut system = None;
         // The endpoint that is measured now, if any.
         let live = match (&run_a, &run_b) {
             (None, _) => Some(0),
@@ -156,6 +158,12 @@ impl Args {
             }
             caveats.extend(more.into_iter().map(BenchCaveat::Load));
             let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
+            let mut found = self.measured_system(&session)?;
+            let other = 1 - side;
+            let recorded = MeasuredServer::recorded([&label_a, &label_b][other], &targets[other]);
+            found.servers.iter_mut().for_each(|server| server.label = [&label_a, &label_b][side].clone());
+            found.servers.insert(if other == 0 { 0 } else { found.servers.len() }, recorded);
+            system = Some(found);
             let measured = outputs.execute(session, &mut GoalTracker::new(&[]))?;
             (outputs, measured)
         } else {
@@ -167,6 +175,7 @@ impl Args {
         };
         passes.extend([run_a, run_b].into_iter().flatten().flat_map(|run| run.passes));
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
+        report.measured = system;
         report.caveats.extend(caveats);
         let bugs = measured.executed.bugs();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {

@@ -37,6 +37,13 @@ pub(in crate::commands::bench) struct SteadyReport {
     pub mean_ttft_ms: Option<f64>,
 }
 
+impl SteadyReport {
+    /// Returns whether any request completed in the interval.
+    fn has_completed(&self) -> bool {
+        (self.requests_per_s * (self.to_s - self.from_s)).round() >= 1.0
+    }
+}
+
 /// Goodput and steady state of a pass.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct GoalsReport {
@@ -89,7 +96,8 @@ impl GoalsReport {
                 by.join(", ")
             ));
         }
-        if let Some(steady) = &self.steady_state {
+        // An interval in which no request completed has no rates to show.
+        if let Some(steady) = self.steady_state.as_ref().filter(|steady| steady.has_completed()) {
             let head = [
                 "steady from, s",
                 "to, s",

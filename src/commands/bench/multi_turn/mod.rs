@@ -32,6 +32,7 @@ use md5::{Digest, Md5};
 
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::env;
+use crate::commands::bench::measured::{MeasuredSystem, QueriedServer};
 use crate::commands::bench::multi_turn::args::{
     Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ProfileArgs, RequestArgs, ServerArgs,
     SweepArgs, WorkloadArgs,
@@ -141,9 +142,11 @@ impl Args {
             tracker.required_share = Some(self.goals.share_to_pass());
         }
         let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
+        let system = self.measured_system(&session)?;
         let measured = outputs.execute(session, &mut tracker)?;
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
         report.caveats.extend(caveats.into_iter().map(BenchCaveat::Load));
+        report.measured = Some(system);
         report.serving = outputs.figures();
         self.analyse(&kind, &measured, &tracker, plan, &mut report);
         let exit = self.exit(&kind, &measured, &tracker, &report);
@@ -181,6 +184,16 @@ impl Args {
             side.workload.fingerprint(&mut digest).expect("writing to a digest cannot fail");
         }
         digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Queries the servers of `session` for their descriptions.
+    pub(super) fn measured_system(&self, session: &Session) -> Result<MeasuredSystem, Failure> {
+        let queried = session.sides.iter().map(|side| QueriedServer {
+            label: &side.name,
+            target: self.endpoint.base_of(&side.target),
+            client: side.server.as_ref(),
+        });
+        MeasuredSystem::query(&queried.collect::<Vec<_>>())
     }
 
     /// Returns whether requests are sent at the times recorded in a trace. A sweep or a comparison ignores these times.

@@ -15,6 +15,7 @@ use crate::engine::env::RealEnv;
 use crate::engine::load::progress::{Progress, ProgressSnapshot, SAMPLE_INTERVAL};
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::{LiveCounters, TimedRequest};
+use crate::engine::sys::terminal;
 
 /// Number of samples between two lines if stderr is not a terminal (five seconds).
 const LINE_SAMPLES: u32 = 20;
@@ -79,7 +80,7 @@ impl ProgressView {
                     let shown = progress.lock().unwrap_or_else(PoisonError::into_inner).sample();
                     let Some(shown) = shown else { continue };
                     match &screen.bar {
-                        Some(bar) => bar.set_message(bar_lines(&shown)),
+                        Some(bar) => bar.set_message(bar_lines(&shown, columns())),
                         None if samples.is_multiple_of(LINE_SAMPLES) => screen.print(&line(&shown)),
                         None => {}
                     }
@@ -131,22 +132,50 @@ impl Observer for ProgressView {
     }
 }
 
-fn figures(shown: &ProgressSnapshot) -> String {
-    let mut text = format!("{:.1} requests/s, {:.0} tokens/s", shown.requests_per_s, shown.tokens_per_s);
-    if let Some(ttft) = shown.ttft {
-        text.push_str(&format!(", TTFT {:.1} ms", ttft.as_secs_f64() * 1e3));
-    }
+/// Returns the figures as phrases that are not broken across lines.
+fn figures(shown: &ProgressSnapshot) -> Vec<String> {
+    let mut phrases =
+        vec![format!("{:.1} requests/s", shown.requests_per_s), format!("{:.0} tokens/s", shown.tokens_per_s)];
+    phrases.extend(shown.ttft.map(|ttft| format!("TTFT {:.1} ms", ttft.as_secs_f64() * 1e3)));
     if let Some([all, device, host, storage]) = shown.cached {
-        text.push_str(&format!(", cached {all:.0} %"));
-        if device + host + storage > 0.0 {
-            text.push_str(&format!(" (L1 {device:.0}, L2 {host:.0}, L3 {storage:.0})"));
+        let tiers = if device + host + storage > 0.0 {
+            format!(" (L1 {device:.0}, L2 {host:.0}, L3 {storage:.0})")
+        } else {
+            String::new()
+        };
+        phrases.push(format!("cached {all:.0} %{tiers}"));
+    }
+    phrases.push(format!("{} in flight", shown.in_flight));
+    if shown.failed > 0 {
+        phrases.push(format!("{} failed", shown.failed));
+    }
+    phrases
+}
+
+/// Joins `phrases` with commas into lines of at most `width` columns, each with an indent of two.
+fn folded(phrases: &[String], width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for phrase in phrases {
+        match lines.last_mut() {
+            // A comma follows unless the phrase is the last one.
+            Some(line) if line.chars().count() + phrase.chars().count() + 3 <= width => {
+                line.push_str(", ");
+                line.push_str(phrase);
+            }
+            last => {
+                if let Some(line) = last {
+                    line.push(',');
+                }
+                lines.push(format!("  {phrase}"));
+            }
         }
     }
-    text.push_str(&format!(", {} in flight", shown.in_flight));
-    if shown.failed > 0 {
-        text.push_str(&format!(", {} failed", shown.failed));
-    }
-    text
+    lines.join("\n")
+}
+
+/// Returns the width of the terminal on stderr, in columns.
+fn columns() -> usize {
+    terminal::width(std::io::stderr()).unwrap_or(80)
 }
 
 fn clock(seconds: u64) -> String {
@@ -162,16 +191,20 @@ fn line(shown: &ProgressSnapshot) -> String {
         clock(shown.seconds),
         shown.ended,
         shown.requests,
-        figures(shown)
+        figures(shown).join(", ")
     )
 }
 
-/// Formats the figures as two terminal lines.
-fn bar_lines(shown: &ProgressSnapshot) -> String {
-    const WIDTH: u64 = 40;
-    let done = (shown.ended.min(shown.requests) * WIDTH).checked_div(shown.requests).unwrap_or(0);
-    let bar = format!("{}{}", "#".repeat(done as usize), ".".repeat((WIDTH - done) as usize));
-    format!("{} [{bar}] {}/{} {}\n  {}", shown.label, shown.ended, shown.requests, clock(shown.seconds), figures(shown))
+/// Formats the figures as terminal lines of at most `width` columns: the bar, then the figures.
+fn bar_lines(shown: &ProgressSnapshot, width: usize) -> String {
+    const BAR: usize = 40;
+    let ends = [shown.label.clone(), format!("{}/{} {}", shown.ended, shown.requests, clock(shown.seconds))];
+    let taken: usize = ends.iter().map(|end| end.chars().count()).sum();
+    // Two spaces and two brackets; the last column stays free, because some terminals wrap after it.
+    let length = width.saturating_sub(taken + 5).min(BAR) as u64;
+    let done = (shown.ended.min(shown.requests) * length).checked_div(shown.requests).unwrap_or(0);
+    let bar = format!("{}{}", "#".repeat(done as usize), ".".repeat((length - done) as usize));
+    format!("{} [{bar}] {}\n{}", ends[0], ends[1], folded(&figures(shown), width))
 }
 
 #[cfg(test)]
@@ -192,8 +225,13 @@ mod tests {
             ttft: Some(std::time::Duration::from_millis(40)),
             cached: Some([75.0, 25.0, 0.0, 50.0]),
         };
-        let lines = bar_lines(&shown);
+        let lines = bar_lines(&shown, 100);
         assert!(lines.starts_with("A run [########................................] 20/100 1:05\n"), "{lines}");
-        assert!(line(&shown).starts_with("A run 1:05: 20 of 100 requests; 3.5 requests/s"));
+        assert!(line(&shown).starts_with("A run 1:05: 20 of 100 requests; 3.5 requests/s, "));
+        for width in [40, 50, 80, 120] {
+            let lines = bar_lines(&shown, width);
+            assert!(lines.lines().all(|line| line.chars().count() <= width), "{width}: {lines}");
+            assert!(lines.contains("cached 75 % (L1 25, L2 0, L3 50)"), "{lines}");
+        }
     }
 }

@@ -3,8 +3,10 @@
 pub mod expected;
 pub mod goodput;
 pub mod kep74;
+pub mod lengths;
 pub mod reuse;
 pub mod series;
+pub mod source;
 pub mod steady;
 
 use std::collections::BTreeMap;
@@ -12,7 +14,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::engine::load::measure::lengths::TokenHistogram;
 use crate::engine::load::measure::series::TimeSeries;
+use crate::engine::load::measure::source::SourceStats;
 use crate::engine::load::target::ExchangeOutcome;
 use crate::engine::load::{LatencyHistogram, LatencySummary, TimedRequest};
 
@@ -113,6 +117,12 @@ pub struct Tally {
     /// When the first request was sent, and when the last response ended.
     pub window: Option<(Duration, Duration)>,
     pub series: TimeSeries,
+    /// TTFT by source of the prompt and by its length.
+    pub sources: SourceStats,
+    /// Lengths of the prompts, as counted by the server.
+    pub prompt_lengths: TokenHistogram,
+    /// Lengths of the responses.
+    pub output_lengths: TokenHistogram,
 }
 
 impl Tally {
@@ -151,9 +161,15 @@ impl Tally {
                 row.ttft.record(first.saturating_sub(planned), 1);
             }
         }
+        let tokens = answer.completion_tokens.unwrap_or(exchange.arrived);
+        self.output_lengths.record(tokens);
+        if let Some(prompt) = answer.prompt_tokens {
+            self.prompt_lengths.record(prompt);
+        }
         if let (Some(first), Some(last)) = (exchange.first_token, exchange.last_token) {
-            self.ttft_from_send.record(first.saturating_sub(exchange.wrote), 1);
-            let tokens = answer.completion_tokens.unwrap_or(exchange.arrived);
+            let ttft = first.saturating_sub(exchange.wrote);
+            self.ttft_from_send.record(ttft, 1);
+            self.sources.add(answer, ttft);
             if tokens > 1 {
                 self.tpot.record(last.saturating_sub(first) / (tokens - 1), 1);
             }

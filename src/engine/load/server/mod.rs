@@ -4,6 +4,7 @@
 //! separate connections, never the measured ones.
 
 pub mod counters;
+pub mod description;
 pub mod explain;
 pub mod info;
 pub mod observed;
@@ -20,6 +21,7 @@ use crate::engine::env::Env;
 use crate::engine::http::{FetchError, FetchResponse, Fetcher, Samples};
 
 pub use counters::{Reasons, ServerCounters, StoreCounters};
+pub use description::{CacheCapacity, ServerDescription, StorageTier};
 pub use explain::{Shortfall, ShortfallReason, explain};
 pub use info::ServerInfo;
 pub use observed::{CounterCheck, MissingData, ObservationCaveat, ServerObservation};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::env::{Elapsed, Env, deadline};
-use crate::engine::load::server::{ServerCallError, ServerClient};
+use crate::engine::load::server::{ServerCallError, ServerClient, ServerDescription};
 use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
 
 /// Timeout for one request to a server that is starting.
@@ -57,6 +57,11 @@ pub async fn wait_until_ready<E: Env + Unpin>(
 }
 
 impl ServerClient {
+    /// Returns what the server reports about itself. Empty if the server does not respond within ten seconds.
+    pub async fn describe<E: Env>(&self, env: &E) -> ServerDescription {
+        deadline(env, REQUEST_LIMIT * 2, self.description()).await.unwrap_or_default()
+    }
+
     /// Returns the name of the first model that the server reports, within five seconds.
     pub async fn served_model<E: Env>(&self, env: &E) -> Option<String> {
         deadline(env, REQUEST_LIMIT, self.models()).await.ok()?.ok()?.first

@@ -37,6 +37,9 @@ pub struct SweepResult {
     pub knee: Option<f64>,
     /// Highest load up to which every load met the limits.
     pub highest_that_meets: Option<f64>,
+    /// The knee, or a lower load if the limits are not met up to the knee. Without a knee, the highest load that met the limits. `None` if no
+    /// load met the limits, or if there are neither a knee nor limits.
+    pub best: Option<f64>,
     /// Required share of requests that meet the limits.
     pub share_to_pass: Option<f64>,
     /// Loads skipped because two loads in a row missed the limits.
@@ -93,11 +96,19 @@ impl SweepResult {
                 failed: tally.failed(),
             });
         }
+        let knee = knee(&points);
+        let highest_that_meets = highest_that_meets(&points);
+        let best = match (terms.share_to_pass, knee, highest_that_meets) {
+            (Some(_), Some(knee), Some(meets)) => Some(knee.min(meets)),
+            (Some(_), _, meets) => meets,
+            (None, knee, _) => knee,
+        };
         let not_run = sweep.loads().iter().skip(points.len()).copied();
         SweepResult {
             of: sweep.name(),
-            knee: knee(&points).map(|at| points[at].load),
-            highest_that_meets: highest_that_meets(&points).map(|at| points[at].load),
+            knee: knee.map(|at| points[at].load),
+            highest_that_meets: highest_that_meets.map(|at| points[at].load),
+            best: best.map(|at| points[at].load),
             share_to_pass: terms.share_to_pass,
             not_run: if ended_early { Vec::new() } else { not_run.collect() },
             points: figures,

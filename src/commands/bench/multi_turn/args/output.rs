@@ -49,6 +49,9 @@ pub struct OutputArgs {
     /// Show a text plot of tokens per second and requests in flight over time
     #[arg(long)]
     pub plot_throughput: bool,
+    /// Explain the terms of the report at its end
+    #[arg(long)]
+    pub legend: bool,
     /// Log only warnings and errors to stderr
     #[arg(long, short)]
     pub quiet: bool,

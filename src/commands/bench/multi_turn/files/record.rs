@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::bench::multi_turn::report::Identity;
 use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes};
+use crate::engine::load::measure::source::PromptSource;
 use crate::engine::load::session::PassId;
 use crate::engine::load::target::{Exchange, ExchangeOutcome};
 use crate::engine::load::{TimedRequest, Turn};
@@ -91,6 +92,9 @@ pub(in crate::commands::bench) struct RequestRecord {
     /// Error message if the request failed.
     #[serde(rename = "said")]
     pub message: String,
+    /// Where most of the prompt came from, if the server reports it: `computed`, `device`, `host`, `storage` or `cached_somewhere`.
+    #[serde(default)]
+    pub source: Option<PromptSource>,
 }
 
 impl RequestRecord {
@@ -131,6 +135,7 @@ impl RequestRecord {
             bad_frames: answer.bad_frames,
             outcome: exchange.outcome.kind(),
             message: exchange.outcome.message(),
+            source: PromptSource::of(answer),
         }
     }
 

@@ -6,6 +6,9 @@
 mod caches;
 mod identity;
 mod pass;
+mod sources;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::time::Duration;
@@ -13,6 +16,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::bench::caveat::BenchCaveat;
+use crate::commands::bench::glossary;
+use crate::commands::bench::measured::MeasuredSystem;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::comparison::ComparisonReport;
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
@@ -34,6 +39,8 @@ const FAILURES_SHOWN: usize = 3;
 pub(in crate::commands::bench) struct RunReport {
     pub schema: &'static str,
     pub run: Identity,
+    /// The servers and the load generator; `None` for a comparison of recorded runs.
+    pub measured: Option<MeasuredSystem>,
     pub passes: Vec<PassReport>,
     pub comparison: Option<ComparisonReport>,
     pub sweep: Option<SweepResult>,
@@ -47,6 +54,9 @@ pub(in crate::commands::bench) struct RunReport {
     /// Show a text plot of the run over time (`--plot-throughput`).
     #[serde(skip)]
     pub plot: bool,
+    /// Explain the terms at the end of the text report (`--legend`). A page always does.
+    #[serde(skip)]
+    pub legend: bool,
     /// A step failed or a signal ended the run. A caveat gives the reason.
     #[serde(skip)]
     is_incomplete: bool,
@@ -69,6 +79,7 @@ impl RunReport {
         RunReport {
             schema: if args.serving { "mcctl.bench.serving/1" } else { "mcctl.bench.multi-turn/1" },
             run: identity,
+            measured: None,
             passes,
             comparison: None,
             sweep: None,
@@ -76,6 +87,7 @@ impl RunReport {
             caveats,
             serving: None,
             plot: args.output.plot_throughput,
+            legend: args.output.legend,
             is_incomplete: executed.failed_step.is_some() || measured.signal.is_some(),
         }
     }
@@ -146,10 +158,16 @@ impl RunReport {
             }
         }
         let command = if self.serving.is_some() { "mcctl bench serving" } else { "mcctl bench multi-turn" };
-        if targets.is_empty() { command.to_owned() } else { format!("{command}: {}", targets.join(", ")) }
+        let models: Vec<&str> = self.measured.iter().flat_map(|measured| measured.models()).collect();
+        let named = models.join(", ");
+        match (named.is_empty(), targets.is_empty()) {
+            (_, true) => command.to_owned(),
+            (true, false) => format!("{command}: {}", targets.join(", ")),
+            (false, false) => format!("{command}: {named} at {}", targets.join(", ")),
+        }
     }
 
-    /// Returns the report's conclusion, in at most three lines.
+    /// Returns the report's conclusion, in at most four lines. The first is the verdict.
     pub fn answer(&self) -> Vec<String> {
         let together = self.comparison.as_ref().map(ComparisonReport::answer);
         let together = together.or_else(|| self.sweep.as_ref().map(sweep_report::answer));
@@ -158,22 +176,29 @@ impl RunReport {
 
     /// Returns the report sections in order.
     pub fn sections(&self) -> Vec<ReportSection> {
-        let mut sections = Vec::new();
-        // The verdict's evidence first: in a comparison, the rows of the passes come last.
+        let mut sections: Vec<ReportSection> =
+            self.measured.iter().map(|measured| measured.section(&self.run)).collect();
+        let together = self.comparison.is_some() || self.sweep.is_some() || self.kep74.is_some();
+        // The verdict's evidence first.
         sections.extend(self.comparison.iter().flat_map(ComparisonReport::sections));
-        if self.passes.len() > 1 && self.comparison.is_none() {
+        if self.passes.len() > 1 && !together {
             sections.push(view::overview(&self.passes));
         }
-        let together = self.comparison.is_some() || self.sweep.is_some() || self.kep74.is_some();
         for pass in self.passes.iter().filter(|pass| !together || !pass.failures.is_empty()) {
             sections.extend(view::pass(pass, self.run.seed));
+            sections.push(pass.sources.section());
+            sections.push(view::over_time_section(pass));
             sections.extend(pass.server.as_ref().map(caches::section));
             sections.extend(pass.goals.as_ref().map(GoalsReport::section));
         }
         sections.extend(self.sweep.as_ref().map(sweep_report::section));
         sections.extend(self.kep74.iter().flat_map(Kep74Report::sections));
-        if self.passes.len() > 1 && self.comparison.is_some() {
+        // The passes of a comparison or a sweep are details, after its result.
+        if self.passes.len() > 1 && together {
             sections.push(view::overview(&self.passes));
+        }
+        if self.legend {
+            sections.push(glossary::section());
         }
         sections
     }

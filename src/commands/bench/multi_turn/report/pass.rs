@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::report::ms;
+use crate::commands::bench::multi_turn::report::sources::SourcesReport;
 use crate::engine::load::measure::series::{Bucket, TimeSeries};
 use crate::engine::load::measure::{TokenTotals, TurnStats};
 use crate::engine::load::plan::OfferedLoad;
@@ -51,6 +52,8 @@ pub(in crate::commands::bench) struct PassReport {
     /// Time spent waiting for L3, reported by the server.
     pub storage_wait: Option<LatencySummary>,
     pub turns: Vec<TurnRow>,
+    /// TTFT by source of the prompt, the latency that the cache saved, and lengths.
+    pub sources: SourcesReport,
     /// Cache figures and counters from the server's management routes.
     pub server: Option<ServerObservation>,
     pub distributions: Distributions,
@@ -192,6 +195,7 @@ impl PassReport {
             queue: tally.queue.summary(),
             storage_wait: tally.storage_wait.summary(),
             turns: tally.turns.iter().enumerate().map(row).collect(),
+            sources: SourcesReport::of(tally),
             server: pass.observed.clone(),
             distributions: Distributions {
                 ttft: curve(&all.ttft),

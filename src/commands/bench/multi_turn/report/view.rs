@@ -108,7 +108,7 @@ impl PassSum {
     }
 }
 
-/// Returns the conclusion for a run: totals, latency and cache hits, in at most three lines.
+/// Returns the conclusion for a run: the verdict, totals, latency and cache hits, in at most four lines.
 pub(super) fn answer(passes: &[PassReport]) -> Vec<String> {
     let mut sum = PassSum::default();
     passes.iter().for_each(|pass| sum.add(pass));
@@ -123,6 +123,7 @@ pub(super) fn answer(passes: &[PassReport]) -> Vec<String> {
     )];
     match passes {
         [pass] => {
+            answer.insert(0, verdict(pass));
             let mean = |summary: &Option<LatencySummary>| summary.map_or("-".to_owned(), |summary| ms(summary.mean));
             let p99 = pass.ttft.and_then(|ttft| ttft.p99);
             let p99 = p99.map_or("not available (too few requests)".to_owned(), |p99| format!("{} ms", ms(p99)));
@@ -145,8 +146,31 @@ pub(super) fn answer(passes: &[PassReport]) -> Vec<String> {
     answer
 }
 
+/// Returns the verdict for a run with one pass, in one sentence.
+fn verdict(pass: &PassReport) -> String {
+    let mut parts = Vec::new();
+    if pass.failed + pass.unfinished > 0 {
+        let unfinished = if pass.unfinished > 0 { format!(", {} unfinished", pass.unfinished) } else { String::new() };
+        parts.push(format!("{} of {} requests failed{unfinished}", pass.failed, pass.sent));
+    }
+    if let Some(goodput) = pass.goals.as_ref().and_then(|goals| goals.goodput.as_ref()) {
+        parts.push(format!("{:.1} % of the requests met the latency limits", goodput.share * 100.0));
+    }
+    if pass.completed > 0 {
+        parts.push(pass.sources.verdict());
+    }
+    format!("Verdict: {}", if parts.is_empty() { "no request was sent".to_owned() } else { parts.join("; ") })
+}
+
 fn cache_hits(label: &str, tokens: &TokenTotals) -> String {
     let share = |part: u64| percent(part, tokens.prompt);
+    if tokens.prompt == 0 {
+        return format!("{label}: the server does not report prompt lengths");
+    }
+    if tokens.cached_somewhere > 0 {
+        let (cached, prompt) = (share(tokens.cached()), tokens.prompt);
+        return format!("{label}: {cached} % of {prompt} prompt tokens (the server does not report from which tier)");
+    }
     format!(
         "{label}: {} % of {} prompt tokens (L1 {} %, L2 {} %, L3 {} %)",
         share(tokens.cached()),
@@ -187,9 +211,12 @@ pub(super) fn pass(pass: &PassReport, seed: u64) -> Vec<ReportSection> {
     whole.tables.push(latencies(pass));
     whole.plots = vec![ttft_by_turn(&pass.turns), tiers_by_turn(&pass.turns), distributions(pass)];
     whole.tables.extend(turns(&pass.turns));
-    let mut time = ReportSection::new("Over time");
-    time.plots = over_time(&pass.series);
-    vec![whole, time]
+    vec![whole]
+}
+
+/// Returns the section with the plots over time.
+pub(super) fn over_time_section(pass: &PassReport) -> ReportSection {
+    ReportSection { plots: over_time(&pass.series), ..ReportSection::new("Over time") }
 }
 
 fn latencies(pass: &PassReport) -> ReportTable {
@@ -279,7 +306,7 @@ fn ttft_by_turn(turns: &[TurnRow]) -> Plot {
     };
     let quartiles =
         turns.iter().filter_map(|row| row.ttft_quartiles_ms.map(|[low, high]| (row.turn as f64, low, high)));
-    Plot::new("TTFT by turn", Axis::close("turn"), Axis::even("ms from the scheduled send time"))
+    Plot::new("TTFT by turn", Axis::whole("turn"), Axis::even("ms from the scheduled send time"))
         .with(PlotSeries::band("interquartile range", 0, quartiles.collect()))
         .with(PlotSeries::line("p90", 1, of(&|summary| summary.p90)))
         .with(PlotSeries::line("mean", 2, of(&|summary| Some(summary.mean))))
@@ -316,12 +343,8 @@ fn tiers_by_turn(turns: &[TurnRow]) -> Plot {
             (row.turn as f64, [t.device, t.host, t.storage, t.cached_somewhere], t.prompt)
         })
         .collect();
-    let mut plot = Plot::new("Cached prompt tokens by turn", Axis::close("turn"), Axis::even("% of prompt tokens"));
+    let mut plot = Plot::new("Cached prompt tokens by turn", Axis::whole("turn"), Axis::even("% of prompt tokens"));
     plot.series = stacked(&points);
-    if plot.series.is_empty() {
-        // If nothing was cached, show a line at zero.
-        plot.series.push(PlotSeries::line("nothing cached", 0, points.iter().map(|(turn, ..)| (*turn, 0.0)).collect()));
-    }
     plot
 }
 
@@ -375,22 +398,25 @@ fn over_time(series: &SeriesReport) -> Vec<Plot> {
         .collect();
     let mut tiers = Plot::new("Cached prompt tokens over time", seconds(), Axis::even("% of prompt tokens"));
     tiers.series = stacked(&cached);
-    let mut requests = Plot::new("Requests", seconds(), Axis::even("in flight; per second"))
-        .with(PlotSeries::line("in flight (mean)", 0, of(&|bucket| bucket.busy_s / width)))
-        .with(PlotSeries::line("sent per second", 1, of(&|bucket| bucket.sent as f64 / width)));
-    if series.buckets.iter().any(|bucket| bucket.failed > 0) {
-        requests = requests.with(PlotSeries::line("failed per second", 5, of(&|bucket| bucket.failed as f64 / width)));
-    }
+    let in_flight = Plot::new("Requests in flight", seconds(), Axis::even("requests, mean")).with(PlotSeries::line(
+        "",
+        0,
+        of(&|bucket| bucket.busy_s / width),
+    ));
+    let requests = Plot::new("Request rate", seconds(), Axis::even("requests per second"))
+        .with(PlotSeries::line("sent", 1, of(&|bucket| bucket.sent as f64 / width)))
+        .with(PlotSeries::line("failed", 5, of(&|bucket| bucket.failed as f64 / width)));
     vec![
+        tiers,
+        Plot::new("TTFT over time", seconds(), Axis::even("ms from the scheduled send time"))
+            .with(PlotSeries::line("maximum", 1, worst))
+            .with(PlotSeries::line("mean", 0, ttft)),
         Plot::new("Output tokens", seconds(), Axis::even("tokens per second")).with(PlotSeries::line(
             "",
             0,
             of(&|bucket| bucket.output_tokens / width),
         )),
         requests,
-        Plot::new("TTFT", seconds(), Axis::even("ms from the scheduled send time"))
-            .with(PlotSeries::line("maximum", 1, worst))
-            .with(PlotSeries::line("mean", 0, ttft)),
-        tiers,
+        in_flight,
     ]
 }
