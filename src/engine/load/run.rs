@@ -31,6 +31,8 @@ pub struct TimedRequest {
     pub max_tokens: u32,
     /// Prompt tokens that should have been cached, if known.
     pub expected: Option<u32>,
+    /// Tokens that this turn adds to the prompt, as counted by the client. `None` if not counted.
+    pub own_tokens: Option<u32>,
     pub exchange: Exchange,
 }
 
@@ -272,15 +274,22 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
                 driver.stop();
             }
             ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
-            for PreparedRequest { start: DueRequest { turn, planned, eligible_at }, max_tokens, expected, request } in
-                ready.drain(..)
-            {
+            for PreparedRequest { start, max_tokens, expected, own_tokens, request } in ready.drain(..) {
+                let DueRequest { turn, planned, eligible_at } = start;
                 shared.live.sent.fetch_add(1, Ordering::Relaxed);
                 let (shared, ended) = (Arc::clone(&shared), ended.clone());
                 tokio::spawn(async move {
                     let exchange = shared.whole(request).await;
                     // If the run was aborted, the receiver no longer exists.
-                    let _ = ended.send(TimedRequest { turn, planned, eligible_at, max_tokens, expected, exchange });
+                    let _ = ended.send(TimedRequest {
+                        turn,
+                        planned,
+                        eligible_at,
+                        max_tokens,
+                        expected,
+                        own_tokens,
+                        exchange,
+                    });
                 });
             }
             let wake = driver.wake().unwrap_or(limits.duration).min(limits.duration);
@@ -336,6 +345,7 @@ struct PreparedRequest {
     start: DueRequest,
     max_tokens: u32,
     expected: Option<u32>,
+    own_tokens: Option<u32>,
     request: EncodedRequest,
 }
 
@@ -350,6 +360,7 @@ impl PreparedRequest {
             start,
             max_tokens: ask.max_tokens,
             expected: ask.expected,
+            own_tokens: ask.own_tokens,
             request: pool.target().encode(&ask),
         }
     }

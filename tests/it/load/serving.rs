@@ -146,9 +146,72 @@ fn disable_tqdm_hides_progress() {
     assert!(shown > 0 && hidden == 0, "{shown} lines and {hidden}");
 }
 
+/// Returns the last line of `file`.
+fn last_line(file: &Path) -> Value {
+    let text = std::fs::read_to_string(file).expect("the file exists");
+    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
+}
+
+#[test]
+fn details_are_in_the_order_of_the_prompts() {
+    let (_sim, port) = simulator();
+    let folder = tempfile::tempdir().expect("a folder");
+    // Without a limit, short responses overtake long ones.
+    let lengths = |name: &str, more: &str| {
+        let file = folder.path().join(name);
+        let words = format!(
+            "--backend sglang --base-url URL --dataset-name random-ids --num-prompts 24 --random-input-len 300 \
+             --random-output-len 40 --output-details --output-file {} {more}",
+            file.display()
+        );
+        assert_eq!(line("serving", &words, port).code, 0);
+        let result = last_line(&file);
+        assert!(result.get("cached_tokens").is_some() == more.contains("--cache-report"), "{more}");
+        (result["input_lens"].clone(), result["output_lens"].clone())
+    };
+    let in_order = lengths("one", "--max-concurrency 1");
+    assert_eq!(in_order.0.as_array().map(Vec::len), Some(24));
+    assert_eq!(lengths("all", "--cache-report"), in_order);
+}
+
+#[test]
+fn details_of_failed_requests_have_their_prompt_lengths() {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let odd_fail = |n| match n % 2 {
+        0 => Behaviour::Answer(2, Duration::ZERO, Duration::ZERO),
+        _ => Behaviour::Status(500, ""),
+    };
+    let port = runtime.block_on(serve_and_record(odd_fail, RequestBodies::default()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("result");
+    let words = format!("{IDS} --ready-check-timeout-sec 0 --output-details --output-file {}", file.display());
+    let run = line("serving", &words, port);
+    assert_eq!(run.code, 1, "{run:?}");
+    let result = last_line(&file);
+    let [lengths, errors] = ["input_lens", "errors"].map(|key| result[key].as_array().expect("a list").clone());
+    let failed: Vec<&Value> = lengths.iter().zip(&errors).filter(|(_, error)| **error != "").map(|(n, _)| n).collect();
+    assert!(!failed.is_empty() && failed.iter().all(|length| **length == json!(20)), "{result}");
+}
+
+#[test]
+fn enable_multiturn_sends_all_turns_as_chat() {
+    let (_sim, port) = simulator();
+    let words =
+        "--backend sglang --base-url URL --dataset-path SHAREGPT --num-prompts 0 --sharegpt-output-len 4 --json";
+    let completed = |more: &str| {
+        let run = line("serving", &format!("{words} {more}"), port);
+        let report: Value = serde_json::from_str(run.succeeds()).expect("a document");
+        assert_eq!(report["serving"]["backend"], "sglang");
+        report["serving"]["completed"].as_u64().expect("a number")
+    };
+    assert!(completed("--enable-multiturn --disable-shuffle") > completed(""));
+    let refused = line("serving", "--dataset-name random-ids --enable-multiturn --base-url URL", 1);
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
+
 /// Command lines of SGLang's bench_serving guide and source, KEP-74 and the HiCache blog. Only request counts,
 /// lengths and the port are reduced, and local files replace downloads.
-const SERVING_LINES: [&str; 13] = [
+const SERVING_LINES: [&str; 15] = [
     "--backend sglang --base-url URL --num-prompt 10 --sharegpt-output-len 4",
     "--backend sglang --host 127.0.0.1 --port PORT --num-prompts 3 --model meta-llama/Llama-3.1-8B-Instruct --sharegpt-output-len 4",
     "--backend vllm --base-url URL --num-prompts 3 --model meta-llama/Llama-3.1-8B-Instruct --sharegpt-output-len 4",
@@ -167,6 +230,9 @@ const SERVING_LINES: [&str; 13] = [
      --sharegpt-output-len 4",
     "--backend sglang --port PORT --num-prompts 4 --request-rate 4 --lora-name lora0 lora1 lora2 lora3 --sharegpt-output-len 4",
     "--backend sglang-oai --port PORT --dataset-name random --num-prompts 2 --random-input 64 --random-output 8 --disable-stream --disable-tqdm",
+    // SGLang's benchmark/hicache/bench_serving.py.
+    "--port PORT --model m --dataset-path SHAREGPT --num-prompts 3 --enable-multiturn --disable-shuffle --fixed-output-len 4",
+    "--backend sglang --port PORT --dataset-path SHAREGPT --num-prompts 3 --fixed-output-len 4 --enable-multi --request-rate 50",
     KEP74,
 ];
 const KEP74: &str = "--backend sglang-oai --num-prompts 3 --random-input 2048 --random-output 512 --random-range-ratio 0.5 --host 0.0.0.0 \

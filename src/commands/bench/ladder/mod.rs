@@ -13,6 +13,7 @@ use crate::commands::bench::env;
 use crate::commands::bench::ladder::outputs::LadderFileArgs;
 use crate::commands::bench::ladder::progress::LadderProgress;
 use crate::commands::bench::ladder::report::LadderReport;
+use crate::commands::bench::measured::{MeasuredSystem, QueriedServer};
 use crate::commands::bench::multi_turn::Identity;
 use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, ServerArgs};
 use crate::commands::bench::multi_turn::execute;
@@ -115,6 +116,8 @@ impl Args {
         let mut side = LoadEndpoint::new("A", target, Box::new(prompts.clone()));
         (side.server, side.vocabulary) = (Some(server), self.vocab_size);
         let run = Identity::of_this_run(prompts.seed.0, wall_clock(&env()));
+        let queried = QueriedServer { label: "A", target: base.clone(), client: side.server.as_ref() };
+        let system = MeasuredSystem::query(&[queried])?;
         let mut rounds = LadderRounds::new(env(), prompts.clone(), limits, info.clone());
         let session = rounds.session(side);
         let mut progress = LadderProgress::start();
@@ -140,6 +143,7 @@ impl Args {
             seed: prompts.seed.0,
             absent: AbsentTier::of(&info),
             server: info,
+            measured: system,
             ladder: result.ladder,
             limits,
             rounds: rounds.rounds(),
@@ -150,7 +154,7 @@ impl Args {
         let written = self.files.write(&report, &run);
         match self.files.prints_json() {
             true => output::json(&report)?,
-            false => output::data(report.text(table::width()))?,
+            false => output::data(report.text(&run, table::width()))?,
         }
         written?;
         let none = measured.executed.passes.iter().all(|pass| pass.tally.all.requests == 0);

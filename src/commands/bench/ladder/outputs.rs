@@ -79,7 +79,7 @@ fn page(report: &LadderReport, run: &Identity) -> String {
     let mut section = report.section();
     section.text.extend(agreement.iter().cloned());
     let title = format!("Tier ladder: {}", report.target);
-    html::document(&title, run, &report.sentences(), caveats, &[section])
+    html::document(&title, run, &report.sentences(), caveats, &[report.measured.section(run), section])
 }
 
 /// A CSV column: its header and its value.

@@ -4,6 +4,8 @@ use serde::Serialize;
 
 use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::ladder::conclusion;
+use crate::commands::bench::measured::MeasuredSystem;
+use crate::commands::bench::multi_turn::Identity;
 use crate::commands::svg::{Axis, Plot, PlotSeries};
 use crate::commands::table::{self, ReportSection, ReportTable};
 use crate::engine::load::ladder::{AbsentTier, Ladder, LadderCell, LadderEnd, LadderLimits, LadderTier, TimeSaved};
@@ -17,6 +19,7 @@ pub(super) struct LadderReport {
     pub target: String,
     pub seed: u64,
     pub server: ServerInfo,
+    pub measured: MeasuredSystem,
     #[serde(flatten)]
     pub ladder: Ladder,
     /// Tiers that the server does not have.
@@ -33,7 +36,12 @@ pub(super) struct LadderReport {
 
 impl LadderReport {
     /// Renders the report as text, wrapped to `width` columns.
-    pub fn text(&self, width: usize) -> String {
+    pub fn text(&self, run: &Identity, width: usize) -> String {
+        self.measured.section(run).render(width) + "\n" + &self.figures(width)
+    }
+
+    /// Renders the tables, the caveats and the conclusion.
+    fn figures(&self, width: usize) -> String {
         let section = self.section();
         let text = ReportSection { title: String::new(), ..section }.render(width);
         text + "\n"
@@ -204,6 +212,7 @@ fn interval(low: f64, high: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::bench::measured::ClientHost;
     use crate::engine::load::ladder::{MedianTtft, TierVerdict};
     use std::time::Duration;
 
@@ -229,6 +238,7 @@ mod tests {
             seed: 1,
             absent: AbsentTier::of(&server),
             server,
+            measured: MeasuredSystem { servers: Vec::new(), client: ClientHost::of_this_host() },
             ladder: Ladder { rungs: vec![cell(LadderTier::Cold), device], ..Ladder::default() },
             limits: LadderLimits { repeats: 8, repeats_max: 12, precision: 0.1, time_max: Duration::from_secs(300) },
             rounds: 2,
@@ -236,7 +246,7 @@ mod tests {
             agrees: None,
             caveats: Vec::new(),
         };
-        let text = report.text(120);
+        let text = report.figures(120);
         let row = text.lines().find(|line| line.contains(" device ")).expect("its row");
         let cells: Vec<&str> = row.split_whitespace().collect();
         let expected =
@@ -244,7 +254,11 @@ mod tests {
         assert_eq!(cells, expected);
         assert_eq!(report.repeats(), "12 prompts per length (limit: 12)");
         for width in [60, 100] {
-            assert!(report.text(width).lines().all(|line| line.chars().count() <= width), "{}", report.text(width));
+            assert!(
+                report.figures(width).lines().all(|line| line.chars().count() <= width),
+                "{}",
+                report.figures(width)
+            );
         }
         assert!(!report.plot().is_empty() && report.plot().svg().matches("<polygon").count() == 2);
     }

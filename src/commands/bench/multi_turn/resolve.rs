@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{Api, DatasetName};
+use crate::commands::bench::multi_turn::args::{Api, Backend, DatasetName};
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
@@ -36,14 +36,15 @@ impl Args {
         let dataset = &mut self.workload.dataset;
         dataset.models = named.into_iter().flatten().cloned().collect();
         dataset.serving = self.serving;
+        dataset.count_prompts = self.output.output_details && self.output.output_file.is_some();
         if self.serving {
             dataset.num_prompts.get_or_insert(PROMPTS);
             if self.phases.phases.is_empty() {
                 self.phases.warmup_requests.get_or_insert(WARMUP);
             }
             let name = *dataset.dataset_name.get_or_insert(DatasetName::Sharegpt);
-            // For these datasets, bench_serving sends only first turns.
-            dataset.first_turn_only |= matches!(name, DatasetName::Sharegpt | DatasetName::Custom);
+            // For these datasets, SGLang's tools send only first turns without --enable-multiturn.
+            dataset.first_turn_only |= !dataset.enable_multiturn && has_optional_turns(name);
         } else {
             self.load.max_parallel.get_or_insert(IN_FLIGHT);
             // --backend indicates a bench_serving command line, where the default dataset is ShareGPT. multi-turn sends all turns.
@@ -53,6 +54,30 @@ impl Args {
                 self.workload.num_clients =
                     dataset.num_prompts.filter(|prompts| *prompts > 0).or(self.workload.num_clients);
             }
+        }
+        self.resolve_multiturn()
+    }
+
+    /// Applies `--enable-multiturn`, a flag of SGLang's `benchmark/hicache/bench_serving.py`. As there, all turns are sent as chat.
+    ///
+    /// # Errors
+    /// The dataset has no conversations with several turns.
+    fn resolve_multiturn(&mut self) -> Result<(), Failure> {
+        let dataset = &self.workload.dataset;
+        if !dataset.enable_multiturn {
+            return Ok(());
+        }
+        if !dataset.dataset_name.is_none_or(has_optional_turns) {
+            return Err(Failure::usage("--enable-multiturn does not work with this dataset")
+                .found("only sharegpt, custom, ultrachat and loogle need this flag")
+                .next("drop --enable-multiturn; for generated conversations, use --gsp-num-turns"));
+        }
+        // That script also shuffles the conversations.
+        self.workload.dataset.shuffle |= self.serving && !self.workload.dataset.disable_shuffle;
+        // In that script, these backends use the chat route.
+        let chat = matches!(self.endpoint.backend, None | Some(Backend::Sglang | Backend::Vllm | Backend::Lmdeploy));
+        if self.serving && chat {
+            self.endpoint.api = Api::Chat;
         }
         Ok(())
     }
@@ -93,4 +118,10 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// Returns whether `bench serving` sends either the first turn or all turns of a dataset.
+fn has_optional_turns(name: DatasetName) -> bool {
+    use DatasetName::{Custom, Loogle, Sharegpt, Ultrachat};
+    matches!(name, Sharegpt | Custom | Ultrachat | Loogle)
 }

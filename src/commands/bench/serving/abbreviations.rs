@@ -1,6 +1,6 @@
 //! Expands abbreviated flags. SGLang's tools use argparse, which accepts any unambiguous prefix of a flag.
 
-use crate::commands::bench::serving::flags::{MULTI_TURN, SERVING};
+use crate::commands::bench::serving::flags::{HICACHE, MULTI_TURN, SERVING};
 
 /// Expands abbreviated flags of SGLang's tools after `bench serving`, `bench multi-turn` and `bench compare`. The first element of `args`
 /// is the program name. `own` returns all flags of a command, without dashes. These flags are never expanded.
@@ -29,7 +29,11 @@ pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> V
 /// other tool. Prefixes of `--help` are never expanded.
 fn whole(command: &str, name: &str) -> Option<&'static str> {
     let serving: Vec<&'static str> = SERVING.iter().map(|flag| flag.name).collect();
-    let tools = if command == "serving" { [&serving[..], &MULTI_TURN] } else { [&MULTI_TURN[..], &serving] };
+    let tools = if command == "serving" {
+        [&serving[..], &MULTI_TURN, &HICACHE]
+    } else {
+        [&MULTI_TURN[..], &serving, &HICACHE]
+    };
     if "help".starts_with(name) {
         return None;
     }
@@ -54,6 +58,7 @@ mod tests {
         for (short, full) in [
             ("--num-prompt 10", "--num-prompts 10"),
             ("--random-input=7", "--random-input-len=7"),
+            ("--enable-multi", "--enable-multiturn"),
             ("--random-range 0.5 --req 4", "--random-range-ratio 0.5 --request-rate 4"),
         ] {
             assert_eq!(expanded(&format!("mcctl bench serving {short}")), format!("mcctl bench serving {full}"));

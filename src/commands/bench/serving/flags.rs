@@ -158,6 +158,9 @@ pub const MULTI_TURN: [&str; 24] = [
     "api-format",
 ];
 
+/// The flags of `benchmark/hicache/bench_serving.py` that are accepted and that the other tools lack.
+pub const HICACHE: [&str; 3] = ["enable-multiturn", "disable-shuffle", "fixed-output-len"];
+
 /// Returns the flags grouped by effect, for `--help`.
 pub fn summary() -> String {
     let of = |kind: fn(&FlagEffect) -> bool| {

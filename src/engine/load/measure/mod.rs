@@ -237,6 +237,7 @@ mod tests {
             eligible_at: ms(10),
             max_tokens: 5,
             expected: None,
+            own_tokens: None,
             exchange,
         }
     }

@@ -204,7 +204,15 @@ mod tests {
             outcome: ExchangeOutcome::Ok,
         };
         let turn = Turn { conversation: 0, index: 0 };
-        TimedRequest { turn, planned: wrote, eligible_at: wrote, max_tokens: 100, expected: None, exchange }
+        TimedRequest {
+            turn,
+            planned: wrote,
+            eligible_at: wrote,
+            max_tokens: 100,
+            expected: None,
+            own_tokens: None,
+            exchange,
+        }
     }
 
     fn ms(ms: u64) -> Duration {

@@ -252,6 +252,7 @@ mod tests {
             eligible_at: ms(wrote),
             max_tokens: tokens,
             expected: None,
+            own_tokens: None,
             exchange: Exchange {
                 wrote: ms(wrote),
                 first_token: Some(ms(first)),

@@ -381,6 +381,7 @@ mod tests {
             eligible_at: Duration::ZERO,
             max_tokens: 5,
             expected: Some(expected),
+            own_tokens: None,
             exchange,
         }
     }

@@ -89,6 +89,7 @@ mod tests {
             eligible_at: end,
             max_tokens: 1,
             expected: None,
+            own_tokens: None,
             exchange,
         }
     }

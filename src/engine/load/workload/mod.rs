@@ -56,12 +56,21 @@ pub struct TurnRequest {
     pub routing_key: Option<Arc<str>>,
     /// Prompt tokens that should be cached, if known.
     pub expected: Option<u32>,
+    /// Tokens that this turn adds to the prompt, without earlier turns and responses. `None` if not counted.
+    pub own_tokens: Option<u32>,
 }
 
 impl TurnRequest {
     /// Creates a request for `prompt` with up to `max_tokens` output tokens.
     pub fn new(prompt: TurnPrompt, max_tokens: u32) -> TurnRequest {
-        TurnRequest { prompt, max_tokens, extra: Members::default(), routing_key: None, expected: None }
+        TurnRequest {
+            prompt,
+            max_tokens,
+            extra: Members::default(),
+            routing_key: None,
+            expected: None,
+            own_tokens: None,
+        }
     }
 }
 

@@ -6,8 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::load::workload::dataset::TOKENS_PER_WORD;
 use crate::engine::load::workload::{
-    ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, TextGenerator, TextSpan, TurnPrompt, TurnRequest,
+    ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, TextGenerator, TextSpan, Tokenizer, TurnPrompt,
+    TurnRequest,
 };
 use crate::engine::load::{ModelAnswer, Script, Turn};
 
@@ -33,12 +35,36 @@ pub struct PlannedTurn {
     pub at: Option<Duration>,
     /// Delay after the previous response.
     pub delay: Duration,
+    /// Tokens in `content`. `None` if not counted.
+    pub tokens: Option<u32>,
 }
 
 impl PlannedTurn {
     /// Creates a turn that continues the conversation.
     pub fn new(content: TurnContent, max_tokens: u32) -> PlannedTurn {
-        PlannedTurn { content, whole: false, max_tokens, extra: Members::default(), at: None, delay: Duration::ZERO }
+        PlannedTurn {
+            content,
+            whole: false,
+            max_tokens,
+            extra: Members::default(),
+            at: None,
+            delay: Duration::ZERO,
+            tokens: None,
+        }
+    }
+
+    /// Counts the tokens in the content, if it is not generated text: exactly with a tokenizer, otherwise estimated from words. Text that
+    /// cannot be encoded is not counted.
+    pub fn count(&mut self, tokenizer: Option<&Tokenizer>) {
+        let count = |text: &str, special| match tokenizer {
+            Some(tokenizer) => tokenizer.count(text, special).ok().and_then(|count| u32::try_from(count).ok()),
+            None => Some((text.split_whitespace().count() as f64 * TOKENS_PER_WORD).ceil() as u32),
+        };
+        self.tokens = match &self.content {
+            TurnContent::Text(text) => count(text, true),
+            TurnContent::Messages(messages) => messages.iter().map(|message| count(&message.text(), false)).sum(),
+            TurnContent::Made(spans) => Some(spans.iter().map(|span| span.tokens()).sum()),
+        };
     }
 
     /// Creates a turn that is a complete request.
@@ -167,6 +193,7 @@ impl LoadWorkload for Replay {
             self.open[at] = Some(prompt.clone());
         }
         let mut ask = TurnRequest::new(prompt, planned.max_tokens);
+        ask.own_tokens = planned.tokens;
         ask.extra = planned.extra.clone();
         ask.routing_key = conversations[at].routing_key.clone();
         ask
@@ -178,7 +205,7 @@ impl LoadWorkload for Replay {
         }
         for conversation in self.conversations.iter() {
             writeln!(to, "conversation {:?}", conversation.routing_key)?;
-            for PlannedTurn { content, whole, max_tokens, extra, at, delay } in &conversation.turns {
+            for PlannedTurn { content, whole, max_tokens, extra, at, delay, tokens: _ } in &conversation.turns {
                 write!(to, "turn {whole} {max_tokens} {extra:?} {at:?} {delay:?} ")?;
                 match content {
                     // Write the length before the raw text, so that the text cannot be confused with what follows.

@@ -56,6 +56,8 @@ pub struct Synthetic {
 struct OpenConversation {
     rng: ChaCha8Rng,
     history: TurnPrompt,
+    /// Length of the system prompt.
+    system: u32,
 }
 
 impl Synthetic {
@@ -124,12 +126,13 @@ impl Synthetic {
     fn begin(&self, conversation: u32) -> OpenConversation {
         let rng = self.seed.generator("words", u64::from(conversation));
         let mut history = self.empty();
+        let mut system = 0;
         if self.groups > 0 {
             let mut shared = self.seed.generator("system", u64::from(conversation % self.groups));
-            let length = self.system.draw_count(&mut shared, 1);
-            self.append(&mut history, ChatRole::System, length, &mut shared);
+            system = self.system.draw_count(&mut shared, 1);
+            self.append(&mut history, ChatRole::System, system, &mut shared);
         }
-        OpenConversation { rng, history }
+        OpenConversation { rng, history, system }
     }
 }
 
@@ -162,12 +165,13 @@ impl LoadWorkload for Synthetic {
         let mut conversation = self.open[at].take().unwrap_or_else(|| self.begin(turn.conversation));
         let length = if turn.index == 0 { self.first } else { self.next };
         let length = length.draw_count(&mut conversation.rng, 1);
-        let OpenConversation { rng, history } = &mut conversation;
+        let system = if turn.index == 0 { conversation.system } else { 0 };
+        let OpenConversation { rng, history, .. } = &mut conversation;
         self.append(history, ChatRole::User, length, rng);
         let max_tokens = self.output.draw_count(&mut conversation.rng, 1);
         let prompt = conversation.history.clone();
         self.open[at] = Some(conversation);
-        TurnRequest::new(prompt, max_tokens)
+        TurnRequest { own_tokens: Some(system.saturating_add(length)), ..TurnRequest::new(prompt, max_tokens) }
     }
 
     fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {

@@ -132,11 +132,15 @@ pub struct DatasetArgs {
     /// skipped
     #[arg(long)]
     pub first_turn_only: bool,
+    /// sharegpt, custom, ultrachat, loogle: send all turns of each conversation as chat, with the server's own responses. The default of
+    /// bench multi-turn
+    #[arg(long, conflicts_with = "first_turn_only")]
+    pub enable_multiturn: bool,
     /// Maximum turns per conversation [default: no limit]
     #[arg(long, alias = "agentic-max-turns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_turns: Option<u32>,
     /// Output length of every request, in tokens [default: from the dataset]
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
+    #[arg(long, alias = "fixed-output-len", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub sharegpt_output_len: Option<u32>,
     /// Skip prompts and truncate conversations that are longer than this number of tokens [default: no limit]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
@@ -220,6 +224,9 @@ pub struct DatasetArgs {
     /// Set by `bench serving`: synthetic prompts replace a dataset that is not present on this machine.
     #[arg(skip)]
     pub serving: bool,
+    /// Count the tokens of every prompt, for the details of failed requests.
+    #[arg(skip)]
+    pub count_prompts: bool,
     /// Models that may provide the tokenizer if `--tokenizer` is not set; the first one with a local tokenizer is used.
     #[arg(skip)]
     pub models: Vec<String>,
@@ -260,7 +267,7 @@ impl DatasetArgs {
             range_ratio: self.random_range_ratio,
             vocabulary,
         };
-        let conversations = match name {
+        let mut conversations = match name {
             DatasetName::RandomIds => random_ids(&shape, seed),
             DatasetName::Random => match (&tokenizer, self.file()) {
                 (Some(tokenizer), Some(_)) => {
@@ -296,6 +303,10 @@ impl DatasetArgs {
         };
         if conversations.is_empty() {
             return Err(Failure::usage("the dataset has no conversations").next("increase the number of conversations"));
+        }
+        if self.count_prompts {
+            let turns = conversations.iter_mut().flat_map(|conversation| &mut conversation.turns);
+            turns.for_each(|turn| turn.count(tokenizer.as_deref()));
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
         let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));
@@ -453,7 +464,7 @@ impl DatasetArgs {
         }
         if dataset.left_out > 0 {
             notes.push(format!(
-                "{} rows were skipped: they have no usable turns, or their length or category is excluded",
+                "{} rows were skipped: they have no usable turns, their first question is empty, or their length or category is excluded",
                 dataset.left_out
             ));
         }

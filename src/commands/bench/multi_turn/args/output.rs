@@ -22,8 +22,8 @@ pub struct OutputArgs {
     /// Append one JSON line per pass, with the same keys as bench_serving
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,
-    /// Include per-request details in the --output-file lines
-    #[arg(long, requires = "output_file")]
+    /// Include per-request details in the --output-file lines, in the order of the prompts
+    #[arg(long)]
     pub output_details: bool,
     /// Append one JSON line per pass, with the same keys as bench_multiturn.py
     #[arg(long, value_name = "FILE")]

@@ -170,6 +170,7 @@ impl RequestRecord {
             eligible_at: at(self.free_s),
             max_tokens: self.asked_tokens,
             expected: self.expected_tokens,
+            own_tokens: None,
             exchange: Exchange {
                 begun: at(self.begun_s),
                 waited: at(self.waited_s),
@@ -232,8 +233,15 @@ mod tests {
             outcome: ExchangeOutcome::Ok,
         };
         let turn = Turn { conversation: 3, index: 1 };
-        let record =
-            TimedRequest { turn, planned: at(10), eligible_at: at(11), max_tokens: 5, expected: Some(96), exchange };
+        let record = TimedRequest {
+            turn,
+            planned: at(10),
+            eligible_at: at(11),
+            max_tokens: 5,
+            expected: Some(96),
+            own_tokens: None,
+            exchange,
+        };
         let id = PassId { side: 0, side_name: "A".to_owned(), name: "run".to_owned(), block: 0 };
         RequestRecord::of(0, &id, &record)
     }

@@ -104,45 +104,77 @@ struct TurnTotals {
     requests: u64,
 }
 
+/// Details of the requests of a pass, in the order of their prompts.
 #[derive(Default)]
 struct RequestDetails {
-    input_lens: Vec<Value>,
-    output_lens: Vec<Value>,
-    ttfts: Vec<Value>,
-    itls: Vec<Value>,
+    requests: BTreeMap<(u32, u32), RequestDetail>,
     gaps: usize,
-    generated_texts: Vec<Value>,
-    errors: Vec<Value>,
-    cached_tokens: Vec<Value>,
-    cached_tokens_details: Vec<Value>,
     bytes: usize,
+}
+
+/// Details of one request.
+struct RequestDetail {
+    input_len: u32,
+    output_len: u32,
+    ttft: f64,
+    /// `None` beyond [`GAPS_MAX`].
+    itl: Option<Vec<f64>>,
+    text: String,
+    error: String,
+    cached_tokens: u32,
+    cached_tokens_details: Value,
 }
 
 impl RequestDetails {
     fn add(&mut self, record: &TimedRequest, ttft: f64) {
-        if self.errors.len() >= DETAILS_MAX {
+        if self.requests.len() >= DETAILS_MAX {
             return;
         }
         let answer = &record.exchange.answer;
         let succeeded = record.exchange.outcome == ExchangeOutcome::Ok;
         self.bytes += answer.text.len();
-        let text = if self.bytes > TEXTS_MAX { "" } else { &answer.text };
-        self.input_lens.push(json!(answer.prompt_tokens.unwrap_or(0)));
-        self.output_lens.push(json!(if succeeded {
-            answer.completion_tokens.unwrap_or(record.exchange.arrived)
-        } else {
-            0
-        }));
-        self.ttfts.push(json!(ttft));
+        let text = if self.bytes > TEXTS_MAX { String::new() } else { answer.text.clone() };
         let gaps = gaps(&record.exchange.arrivals);
         self.gaps += gaps.len();
-        self.itls.push(if self.gaps > GAPS_MAX { Value::Null } else { json!(gaps) });
-        self.generated_texts.push(json!(text));
-        self.errors.push(json!(if succeeded { String::new() } else { record.exchange.outcome.kind() }));
-        self.cached_tokens.push(json!(answer.cached_tokens.unwrap_or(0)));
-        self.cached_tokens_details.push(answer.cached.as_ref().map_or(Value::Null, |cached| {
-            json!({"device": cached.device, "host": cached.host, "storage": cached.storage, "storage_backend": cached.backend})
-        }));
+        let detail = RequestDetail {
+            input_len: answer.prompt_tokens.unwrap_or_else(|| self.counted_length(record)),
+            output_len: if succeeded { answer.completion_tokens.unwrap_or(record.exchange.arrived) } else { 0 },
+            ttft,
+            itl: (self.gaps <= GAPS_MAX).then_some(gaps),
+            text,
+            error: if succeeded { String::new() } else { record.exchange.outcome.kind().to_owned() },
+            cached_tokens: answer.cached_tokens.unwrap_or(0),
+            cached_tokens_details: answer.cached.as_ref().map_or(Value::Null, |cached| {
+                json!({"device": cached.device, "host": cached.host, "storage": cached.storage, "storage_backend": cached.backend})
+            }),
+        };
+        self.requests.insert((record.turn.conversation, record.turn.index), detail);
+    }
+
+    /// Returns the prompt length if the server did not report it: the previous turn's prompt and response, and this turn's own tokens.
+    fn counted_length(&self, record: &TimedRequest) -> u32 {
+        let own = record.own_tokens.unwrap_or(0);
+        let before =
+            record.turn.index.checked_sub(1).and_then(|index| self.requests.get(&(record.turn.conversation, index)));
+        before.map_or(own, |before| before.input_len.saturating_add(before.output_len).saturating_add(own))
+    }
+
+    /// Adds the lists to `line`, each with one value per request. `cache`: with the lists of cached tokens.
+    fn write(self, line: &mut Map<String, Value>, cache: bool) {
+        let requests: Vec<RequestDetail> = self.requests.into_values().collect();
+        let mut list = |key: &str, value: &dyn Fn(&RequestDetail) -> Value| {
+            line.insert(key.to_owned(), requests.iter().map(value).collect());
+        };
+        list("input_lens", &|request| json!(request.input_len));
+        list("output_lens", &|request| json!(request.output_len));
+        list("ttfts", &|request| json!(request.ttft));
+        list("itls", &|request| json!(request.itl));
+        list("generated_texts", &|request| json!(request.text));
+        list("errors", &|request| json!(request.error));
+        if cache {
+            list("cached_tokens", &|request| json!(request.cached_tokens));
+            list("cached_tokens_details", &|request| request.cached_tokens_details.clone());
+        }
     }
 }
 
@@ -307,7 +339,8 @@ impl PassTotals {
                 "cache_hit_rate_pct": if input > 0.0 { (1e4 * self.cached as f64 / input).round() / 100.0 } else { 0.0 },
                 "device_cached_tokens": tier(self.device),
                 "host_cached_tokens": tier(self.host),
-                "storage_cached_tokens": tier(self.storage),
+                // As in bench_serving, null if no tokens came from L3.
+                "storage_cached_tokens": (self.storage > 0).then_some(self.storage),
                 "storage_backend": self.backend,
             })
         });
@@ -315,15 +348,7 @@ impl PassTotals {
             put("cache_report", report);
         }
         if flags.details {
-            let details = std::mem::take(&mut self.details);
-            put("input_lens", Value::Array(details.input_lens));
-            put("output_lens", Value::Array(details.output_lens));
-            put("ttfts", Value::Array(details.ttfts));
-            put("itls", Value::Array(details.itls));
-            put("generated_texts", Value::Array(details.generated_texts));
-            put("errors", Value::Array(details.errors));
-            put("cached_tokens", Value::Array(details.cached_tokens));
-            put("cached_tokens_details", Value::Array(details.cached_tokens_details));
+            std::mem::take(&mut self.details).write(&mut line, flags.cache_report);
         }
         Value::Object(line)
     }

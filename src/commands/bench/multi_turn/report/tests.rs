@@ -25,6 +25,7 @@ fn request(number: u32, prompt: u32, host: u32) -> TimedRequest {
         eligible_at: ms(start),
         max_tokens: 5,
         expected: None,
+        own_tokens: None,
         exchange: Exchange {
             begun: ms(start),
             wrote: ms(start + 1),

@@ -102,6 +102,10 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<
     let mut context = 0_u32;
     let mut dialogue = dialogue;
     if let Some((_, first)) = dialogue.iter_mut().find(|(speaker, _)| *speaker == Speaker::User) {
+        // Servers reject an empty prompt, and the rest of the conversation depends on it.
+        if first.trim().is_empty() {
+            return Ok(None);
+        }
         *first = reading.prompt(std::mem::take(first))?;
     }
     let most = reading.max_turns.map_or(usize::MAX, |most| most as usize);
@@ -224,6 +228,23 @@ mod tests {
         assert_eq!((read.rows, read.left_out), (4, 3));
         reading.context = Some(4);
         assert_eq!(dataset(text, &reading).left_out, 4);
+    }
+
+    #[test]
+    fn row_with_an_empty_first_question_is_left_out() {
+        let row = |first: &str| {
+            format!(
+                r#"{{"conversations": [{{"from": "human", "value": "{first}"}}, {{"from": "gpt", "value": "a a"}},
+                {{"from": "human", "value": "b"}}, {{"from": "gpt", "value": "c c"}}]}}"#
+            )
+        };
+        let text = format!("[{}, {}, {}]", row(""), row(" \\n"), row("q"));
+        for reading in
+            [DatasetOptions::default(), DatasetOptions { suffix: "x".to_owned(), ..DatasetOptions::default() }]
+        {
+            let read = dataset(&text, &reading);
+            assert_eq!((read.conversations.len(), read.rows, read.left_out), (1, 3, 2));
+        }
     }
 
     #[test]

@@ -185,6 +185,7 @@ impl TraceSession {
             extra: Members::new(members),
             at: row.at.map(|at| Duration::from_secs_f64(at / 1e3)),
             delay: Duration::from_secs_f64(row.delay.unwrap_or_default() / 1e3),
+            tokens: None,
         });
         Ok(())
     }
