@@ -117,6 +117,11 @@ impl Failure {
         Failure::new(Exit::Done, "")
     }
 
+    /// Whether this is only the closed pipe of a reader that has enough.
+    pub fn is_closed_pipe(&self) -> bool {
+        self.exit == Exit::Done && self.what.is_empty()
+    }
+
     fn parts(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [("tried", &self.tried), ("found", &self.found), ("next", &self.next)]
             .into_iter()

@@ -63,9 +63,15 @@ impl Args {
         }
         link.close().await;
         if failure.is_none() || !report.is_empty() {
-            match self.json {
-                true => output::json(&report.document())?,
-                false => output::data(report.text(table::width()))?,
+            let written = match self.json {
+                true => output::json(&report.document()),
+                false => output::data(report.text(table::width())),
+            };
+            // The result is known, even if nobody reads the report.
+            if let Err(error) = written
+                && !error.is_closed_pipe()
+            {
+                return Err(error);
             }
             if !self.json && !self.all {
                 report.skipped().for_each(|(key, reason)| output::say(format!("{}: {reason}", escaped(key))));
@@ -107,8 +113,8 @@ async fn all_keys(master: &MasterTarget) -> Result<Vec<ObjectKey>, Failure> {
     let admin = master.admin_required().await?;
     let failed = |error: AdminError| master.admin_failure(&error);
     let (mut list, mut keys) = (admin.keys().await.map_err(failed)?, Vec::new());
-    while let Some(key) = list.next().await.map_err(failed)? {
-        keys.push(ObjectKey::from(key.as_str()));
+    while let Some(key) = list.next_bytes().await.map_err(failed)? {
+        keys.push(ObjectKey::from(&key[..]));
     }
     Ok(keys)
 }

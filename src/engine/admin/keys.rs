@@ -40,8 +40,16 @@ impl KeyList {
     /// Waits for the next key; `None` at the end of the list. Bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
-    /// The connection broke, the list arrives too slowly, or the endpoint is not a Mooncake master's.
+    /// As for [`next_bytes`](KeyList::next_bytes).
     pub async fn next(&mut self) -> Result<Option<String>, AdminError> {
+        Ok(self.next_bytes().await?.map(|key| String::from_utf8_lossy(&key).into_owned()))
+    }
+
+    /// Waits for the bytes of the next key; `None` at the end of the list. A key with a line break appears as several keys.
+    ///
+    /// # Errors
+    /// The connection broke, the list arrives too slowly, or the endpoint is not a Mooncake master's.
+    pub async fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, AdminError> {
         loop {
             let rest = &self.buffer[self.next..];
             if rest.is_empty() && self.has_ended {
@@ -49,7 +57,7 @@ impl KeyList {
             }
             let end = rest.iter().position(|byte| *byte == b'\n').or(self.has_ended.then_some(rest.len()));
             if let Some(end) = end {
-                let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+                let line = rest[..end].to_vec();
                 self.next = (self.next + end + 1).min(self.buffer.len());
                 if line.is_empty() {
                     continue;

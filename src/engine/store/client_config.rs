@@ -151,14 +151,21 @@ impl ClientConfig {
                 ChecksumSwitch::Off => self.checksums = false,
                 ChecksumSwitch::Invalid if text.is_empty() => {}
                 ChecksumSwitch::Invalid => {
-                    warnings.push(format!("{}='{text}' is not 0 or 1; checksums are on", checksum::VARIABLE));
+                    warnings.push(format!(
+                        "{}='{text}' is neither 0 nor 1, nor false, true, off, on, no or yes; checksums are on",
+                        checksum::VARIABLE
+                    ));
                 }
             }
         }
-        if let Some(text) = lookup(ON_CORRUPTION_VARIABLE) {
+        if let Some(text) = lookup(ON_CORRUPTION_VARIABLE).filter(|text| !text.is_empty()) {
             match text.parse() {
                 Ok(on_corruption) => self.on_corruption = on_corruption,
-                Err(why) => warnings.push(format!("{ON_CORRUPTION_VARIABLE}: {why}")),
+                // Nothing is removed for a value that may have been meant as `report`.
+                Err(why) => {
+                    self.on_corruption = OnCorruption::Report;
+                    warnings.push(format!("{ON_CORRUPTION_VARIABLE}: {why}; damaged objects are only reported"));
+                }
             }
         }
         self.host_id = name::host_id(&self.local_hostname, lookup("MOONCAKE_HOST_ID").as_deref());

@@ -2,11 +2,12 @@
 //! while it was being read.
 //!
 //! 1. The object is looked up again. If anything has changed, it is read again under the new lookup, by the caller.
-//! 2. The same replica is read again, into other memory. If its bytes are now right, they were changed between the node and the caller's
-//!    memory, or two upserts came in between.
-//! 3. Otherwise, both are repeated. A writer that rewrites the object with two values in turn can hide a change from one lookup, and from a
-//!    second one with a smaller probability. After [`ROUNDS`] rounds, the replica is damaged. The node is counted, and another replica is
-//!    read. Without one, the read fails with CHECKSUM_MISMATCH (-801). A replica that was found damaged before is read again once.
+//! 2. The object's other replicas are read once each. If the bytes of one are right, the read succeeds.
+//! 3. The same replica is read again, into other memory. If its bytes are now right, they were changed between the node and the caller's
+//!    memory, or two upserts came in between. This also determines which replicas are damaged if another one was right.
+//! 4. Otherwise, both are repeated. A writer that rewrites the object with two values in turn can hide a change from one lookup, and from a
+//!    second one with a smaller probability. After [`ROUNDS`] rounds, the replica is damaged, and the node is counted.
+//!    Without a right replica, the read fails with CHECKSUM_MISMATCH (-801). A replica that was found damaged before is read again once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,49 +66,66 @@ impl<E: Env> StoreClient<E> {
     }
 
     /// Reads `key` again, whose bytes in `parts` do not have its checksum and were read from `buffer`. Returns the object's size once its bytes
-    /// are in `parts`.
+    /// are in `parts`. If not `confirms`, damage of the object's replicas is neither confirmed nor reported.
     pub(in crate::engine::store) async fn examine_mismatch(
         &self,
         key: &ObjectKey,
         stat: &ObjectStat,
         parts: Vec<ObjectPart>,
         buffer: BufferDescriptor,
+        confirms: bool,
     ) -> Result<usize, StoreError> {
         let others = reading_order(&stat.found.replicas, &[], self.inner.env.rng());
         let others = others.into_iter().filter(|other| **other != buffer && ObjectPart::all_within(&parts, other.size));
-        for (nth, replica) in std::iter::once(&buffer).chain(others).enumerate() {
-            match self.reread(key, stat, &parts, replica, nth > 0).await {
-                Ok(ReplicaBytes::Right) => return Ok(ObjectPart::total(&parts)),
-                Ok(ReplicaBytes::Damaged) => self.report_damage(key, stat, replica).await,
-                Ok(ReplicaBytes::WrongHere) => return Err(StoreError::WrongBuffer { key: key.clone() }),
+        let mut suspects = vec![(buffer.clone(), checksum::of_parts(&parts))];
+        // Another replica is read before it is confirmed that the first one is damaged, which takes several reads.
+        for replica in others {
+            let lookup = self.look_up_unchanged(key, stat).await?;
+            match self.read_replica(key, &lookup, &parts, replica).await {
+                Ok(true) => {
+                    if confirms {
+                        self.blame(key, stat, &suspects).await;
+                    }
+                    return Ok(ObjectPart::total(&parts));
+                }
+                Ok(false) => suspects.push((replica.clone(), checksum::of_parts(&parts))),
                 Err(error @ (StoreError::LookupLost { .. } | StoreError::Call(_))) => return Err(error),
                 // The node does not respond. Another replica may be readable.
+                Err(_) => {}
+            }
+        }
+        for (replica, bytes) in suspects.iter().filter(|_| confirms) {
+            match self.confirm_damage(key, stat, &parts, *bytes, replica).await {
+                Ok((ReplicaBytes::Right, _)) => return Ok(ObjectPart::total(&parts)),
+                Ok((ReplicaBytes::Damaged, _)) => self.report_damage(key, stat, replica).await,
+                Ok((ReplicaBytes::WrongHere, _)) => return Err(StoreError::WrongBuffer { key: key.clone() }),
+                Err(error @ (StoreError::LookupLost { .. } | StoreError::Call(_))) => return Err(error),
                 Err(_) => {}
             }
         }
         Err(StoreError::Damaged { key: key.clone(), endpoint: buffer.transport_endpoint.to_string() })
     }
 
-    /// Reads this replica. `is_first`: it was not read before.
-    async fn reread(
-        &self,
-        key: &ObjectKey,
-        stat: &ObjectStat,
-        parts: &[ObjectPart],
-        replica: &BufferDescriptor,
-        is_first: bool,
-    ) -> Result<ReplicaBytes, StoreError> {
-        if is_first {
-            let lookup = self.look_up_unchanged(key, stat).await?;
-            if self.read_replica(key, &lookup, parts, replica).await? {
-                return Ok(ReplicaBytes::Right);
+    /// Reports which of these replicas are damaged. The object was read from another one, so errors have no effect.
+    async fn blame(&self, key: &ObjectKey, stat: &ObjectStat, suspects: &[(BufferDescriptor, u64)]) {
+        for (replica, bytes) in suspects {
+            if self.is_known_damaged(key, stat, replica) {
+                continue;
+            }
+            if let Ok((ReplicaBytes::Damaged, _)) = self.confirm_damage(key, stat, &[], *bytes, replica).await {
+                self.report_damage(key, stat, replica).await;
             }
         }
-        self.confirm_damage(key, stat, parts, replica).await.map(|(bytes, _)| bytes)
     }
 
-    /// Reads the replica at `buffer` again, whose bytes in `parts` do not have the object's checksum, until it has right bytes or counts as
-    /// damaged. It is read into other memory, because the fault may be in that of the caller. Also returns the number of reads.
+    fn is_known_damaged(&self, key: &ObjectKey, stat: &ObjectStat, replica: &BufferDescriptor) -> bool {
+        let node = replica.transport_endpoint.to_string_lossy();
+        self.inner.shared.damage.is_known(&node, key, stat.found.object_checksum)
+    }
+
+    /// Reads the replica at `buffer` again, whose bytes had the checksum `first` instead of the object's, until it has right bytes or counts as
+    /// damaged. It is read into other memory, because the fault may be in that of the caller; right bytes are copied to `parts`. Also returns
+    /// the number of reads.
     ///
     /// # Errors
     /// The master or the node did not respond, or the object has changed since `stat` ([`StoreError::LookupLost`]).
@@ -116,13 +134,13 @@ impl<E: Env> StoreClient<E> {
         key: &ObjectKey,
         stat: &ObjectStat,
         parts: &[ObjectPart],
+        first: u64,
         buffer: &BufferDescriptor,
     ) -> Result<(ReplicaBytes, u32), StoreError> {
         let other = Arc::new(Memory::from_vec(zeroed(key, stat.size)?)).whole();
         let again = whole(other.clone());
-        let (first, mut is_stable, mut rounds) = (checksum::of_parts(parts), true, 0);
-        let node = buffer.transport_endpoint.to_string_lossy();
-        let is_known = self.inner.shared.damage.is_known(&node, key, stat.found.object_checksum);
+        let (mut is_stable, mut rounds) = (true, 0);
+        let is_known = self.is_known_damaged(key, stat, buffer);
         let rounds_max = |is_stable| match (is_known, is_stable) {
             (true, _) => ROUNDS_KNOWN,
             (false, true) => ROUNDS,

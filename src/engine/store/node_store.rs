@@ -84,8 +84,10 @@ impl<E: Env> ObjectStore for NodeStore<E> {
             connections: moved.connections_open,
             transport: TransportStats {
                 shared_memory_clients: engine.shared_memory_clients(),
-                ..TransportStats::new(engine.protocol(), engine.peers(), engine.rails())
-                    .with_damage(self.client.inner.shared.damage.nodes(self.client.inner.env.now()))
+                ..TransportStats::new(engine.protocol(), engine.peers(), engine.rails()).with_damage(
+                    self.client.inner.shared.damage.nodes(self.client.inner.env.now()),
+                    &self.client.inner.own_endpoints,
+                )
             },
         }
     }

@@ -21,7 +21,8 @@ use crate::engine::wire::types::BufferDescriptor;
 
 /// Minimum time limit for reading from a node.
 const READ_LIMIT_MIN: Duration = Duration::from_millis(100);
-/// Mismatches of a batch are examined for this long. Objects that are left fail, and are not reported as damaged.
+/// It is confirmed for this long which replicas of a batch are damaged. Later mismatches are not confirmed: the objects are read from another
+/// replica, or fail, and are not reported as damaged.
 const EXAMINING_MAX: Duration = Duration::from_secs(2);
 /// A lease ends earlier for the client than for the master: by a fraction, because the two clocks may run at different rates, and by some
 /// milliseconds, because each is read some time before or after it is used. Clocks that NTP adjusts differ by at most 0.1 % (500 ppm each);
@@ -164,10 +165,8 @@ impl<E: Env> StoreClient<E> {
             let (index, key) = (read.index, &keys[read.index]);
             // Without a valid lookup, wrong bytes mean nothing.
             let (true, Ok(stat)) = (results[index].is_ok(), &stats[index]) else { continue };
-            results[index] = match inner.env.now().since(examined_from) < EXAMINING_MAX {
-                true => self.examine_mismatch(key, stat, read.parts, buffer).await,
-                false => Err(StoreError::Damaged { key: key.clone(), endpoint: buffer.transport_endpoint.to_string() }),
-            };
+            let confirms = inner.env.now().since(examined_from) < EXAMINING_MAX;
+            results[index] = self.examine_mismatch(key, stat, read.parts, buffer, confirms).await;
         }
         if let Some(metrics) = &inner.config.metrics {
             metrics.object_reads(&results);

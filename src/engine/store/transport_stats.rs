@@ -52,7 +52,7 @@ pub struct PeerStats {
     pub segment: String,
     /// `tcp` or `rdma`, or `shared-memory` for a node on the same host.
     pub transport: String,
-    /// `up`, or `down` if the peer is considered dead.
+    /// `up`, or `down` if the peer is considered dead. `own` for the client's own segment, which is listed only if it is damaged.
     pub state: String,
     /// Bytes read from the segment.
     pub read_bytes: u64,
@@ -159,17 +159,17 @@ impl TransportStats {
         }
     }
 
-    /// Adds the damaged replicas that the client has found.
+    /// Adds the damaged replicas that the client has found. `own` are the endpoints of its own node.
     #[must_use]
-    pub fn with_damage(mut self, found: Vec<NodeDamage>) -> TransportStats {
+    pub fn with_damage(mut self, found: Vec<NodeDamage>, own: &[String]) -> TransportStats {
         for node in found {
             match self.peers.iter_mut().find(|peer| peer.segment == node.node) {
                 Some(peer) => peer.checksum_mismatches = node.mismatches,
-                // The client is not connected to it any more, or the node is its own.
+                // The node is the client's own, or the client is not connected to it any more.
                 None => self.peers.push(PeerStats {
                     segment: node.node.clone(),
                     transport: String::new(),
-                    state: "down".to_owned(),
+                    state: if own.contains(&node.node) { "own" } else { "down" }.to_owned(),
                     read_bytes: 0,
                     written_bytes: 0,
                     failures: 0,
@@ -292,9 +292,13 @@ mod tests {
         let peers = vec![peer("a:1", "tcp", false), peer("b:1", "tcp", false)];
         let found = |node: &str, is_suspect| NodeDamage { node: node.to_owned(), mismatches: 12, is_suspect };
         let stats = TransportStats::new("tcp", peers, Vec::new());
-        let stats = stats.with_damage(vec![found("a:1", true), found("a:2", true), found("c:1", false)]);
+        let stats = stats.with_damage(
+            vec![found("a:1", true), found("a:2", true), found("c:1", false), found("d:1", false)],
+            &["d:1".to_owned()],
+        );
         let counts: Vec<_> = stats.peers.iter().map(|peer| (peer.segment.as_str(), peer.checksum_mismatches)).collect();
-        assert_eq!(counts, [("a:1", 12), ("b:1", 0), ("a:2", 12), ("c:1", 12)]);
+        assert_eq!(counts, [("a:1", 12), ("b:1", 0), ("a:2", 12), ("c:1", 12), ("d:1", 12)]);
+        assert_eq!((stats.peers[3].state.as_str(), stats.peers[4].state.as_str()), ("down", "own"));
         assert_eq!(stats.suspect_peers, ["a"]);
     }
 

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 
 use crate::engine::base::ObjectKey;
 use crate::engine::env::Env;
+use crate::engine::store::checksum;
 use crate::engine::store::client::one;
 use crate::engine::store::get::{LEASE_REUSED_FOR, READS_MAX, whole, zeroed};
 use crate::engine::store::mismatch::ReplicaBytes;
@@ -138,7 +139,7 @@ impl<E: Env> StoreClient<E> {
         if self.read_replica(key, lookup, parts, buffer).await? {
             return Ok((ReplicaState::Intact, 1));
         }
-        let (bytes, rounds) = self.confirm_damage(key, stat, parts, buffer).await?;
+        let (bytes, rounds) = self.confirm_damage(key, stat, parts, checksum::of_parts(parts), buffer).await?;
         let state = match bytes {
             ReplicaBytes::Damaged => ReplicaState::Damaged,
             ReplicaBytes::Right | ReplicaBytes::WrongHere => ReplicaState::Intact,

@@ -140,6 +140,31 @@ async fn another_replica_is_read_instead_of_a_damaged_one() {
     assert_eq!(reader.client().get(&key("k")).await.unwrap_err().code(), ErrorCode::CHECKSUM_MISMATCH);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_with_many_damaged_replicas_is_read_from_the_others() {
+    let master = master(0).await;
+    let nodes = [node(master.rpc_port(), 64).await, node(master.rpc_port(), 64).await];
+    let config = ReplicateConfig { replica_num: 2, ..ReplicateConfig::default() };
+    let (reader, metrics) =
+        reader(master.rpc_port(), |config| config.client.on_corruption = OnCorruption::Report).await;
+    let keys: Vec<_> = (0..300).map(|number| key(&format!("k{number}"))).collect();
+    for (seed, one) in keys.iter().enumerate() {
+        nodes[0].client().put(one, slice(bytes(4096, seed)), &config).await.unwrap();
+        let stat = nodes[0].client().stat(one).await.unwrap();
+        flip(nodes[0].client(), &replicas(&stat)[0], 17).await;
+    }
+    for _ in 0..5 {
+        let objects: Vec<_> = keys.iter().map(|one| (one.clone(), slice(vec![0; 4096]))).collect();
+        for result in reader.client().batch_get_into(&objects).await.unwrap() {
+            assert_eq!(result.unwrap(), 4096);
+        }
+        for (seed, (_, found)) in objects.iter().enumerate() {
+            assert!(found.to_vec() == bytes(4096, seed), "{seed}");
+        }
+    }
+    assert!(counts(&metrics)["checksum_mismatches"] > 0);
+}
+
 /// The node's memory is right; something between it and the client changes bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_are_changed_on_the_way_are_read_again_and_never_returned() {
