@@ -229,8 +229,11 @@ mod tests {
             verdict: TierVerdict::Undecided,
             reason: None,
         };
-        let cell = |tier| LadderCell { requests: 12, verified: 12, ttft: Some(ttft), ..LadderCell::new(2048, tier) };
-        let device = LadderCell { saved: Some(saved), ..cell(LadderTier::Device) };
+        let cell =
+            |length, tier| LadderCell { requests: 12, verified: 12, ttft: Some(ttft), ..LadderCell::new(length, tier) };
+        let device = LadderCell { saved: Some(saved), ..cell(2048, LadderTier::Device) };
+        let rungs =
+            vec![cell(2048, LadderTier::Cold), device, cell(4096, LadderTier::Cold), cell(4096, LadderTier::Device)];
         let report = LadderReport {
             schema: "mcctl.bench.ladder/2",
             version: "0",
@@ -239,7 +242,7 @@ mod tests {
             absent: AbsentTier::of(&server),
             server,
             measured: MeasuredSystem { servers: Vec::new(), client: ClientHost::of_this_host() },
-            ladder: Ladder { rungs: vec![cell(LadderTier::Cold), device], ..Ladder::default() },
+            ladder: Ladder { rungs, ..Ladder::default() },
             limits: LadderLimits { repeats: 8, repeats_max: 12, precision: 0.1, time_max: Duration::from_secs(300) },
             rounds: 2,
             end: LadderEnd::MaxRepeats,

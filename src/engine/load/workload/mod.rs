@@ -32,7 +32,7 @@ pub use subset::WorkloadSubset;
 pub use synthetic::{Synthetic, SyntheticPrompt};
 pub use template::{ChatTemplate, TemplateError};
 pub use textgen::{PromptForm, TextGenerator, TextSpan};
-pub use tokenizer::{Tokenizer, TokenizerError};
+pub use tokenizer::{TOKENS_PER_WORD, Tokenizer, TokenizerError};
 
 /// A prompt in one of the forms that servers accept.
 #[derive(Clone, Debug, PartialEq, Eq)]

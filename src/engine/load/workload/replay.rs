@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::load::workload::dataset::TOKENS_PER_WORD;
+use crate::engine::load::workload::tokenizer;
 use crate::engine::load::workload::{
     ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, TextGenerator, TextSpan, Tokenizer, TurnPrompt,
     TurnRequest,
@@ -58,7 +58,7 @@ impl PlannedTurn {
     pub fn count(&mut self, tokenizer: Option<&Tokenizer>) {
         let count = |text: &str, special| match tokenizer {
             Some(tokenizer) => tokenizer.count(text, special).ok().and_then(|count| u32::try_from(count).ok()),
-            None => Some((text.split_whitespace().count() as f64 * TOKENS_PER_WORD).ceil() as u32),
+            None => Some(tokenizer::estimated_tokens(text)),
         };
         self.tokens = match &self.content {
             TurnContent::Text(text) => count(text, true),

@@ -5,6 +5,14 @@ use std::sync::OnceLock;
 
 use md5::{Digest, Md5};
 
+/// Estimated tokens per word, used without a tokenizer.
+pub const TOKENS_PER_WORD: f64 = 1.3;
+
+/// Estimates the number of tokens in `text` without a tokenizer.
+pub(in crate::engine::load) fn estimated_tokens(text: &str) -> u32 {
+    (text.split_whitespace().count() as f64 * TOKENS_PER_WORD).ceil() as u32
+}
+
 /// Maximum number of words collected for generated text.
 const WORDS_MAX: usize = 4096;
 /// With fewer words than this, generated text would be repetitive.

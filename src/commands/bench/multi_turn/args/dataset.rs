@@ -15,7 +15,8 @@ use crate::engine::load::workload::dataset::{
     random_texts, random_words, shared_prefix,
 };
 use crate::engine::load::workload::{
-    AnnotatedWorkload, ChatTemplate, Conversation, PromptForm, Replay, TextGenerator, Tokenizer, TurnContent,
+    AnnotatedWorkload, ChatTemplate, Conversation, PromptForm, Replay, TOKENS_PER_WORD, TextGenerator, Tokenizer,
+    TurnContent,
 };
 use crate::engine::load::{ReadyOrder, Rules, Seed};
 
@@ -471,7 +472,7 @@ impl DatasetArgs {
         if dataset.estimated {
             notes.push(format!(
                 "lengths in the {format} file are estimated at {} tokens per word (use --tokenizer for exact counts)",
-                dataset::TOKENS_PER_WORD
+                TOKENS_PER_WORD
             ));
         }
     }

@@ -21,6 +21,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::engine::load::Seed;
+use crate::engine::load::workload::tokenizer;
 use crate::engine::load::workload::{ChatTemplate, Conversation, RowError, Tokenizer};
 
 pub use crate::engine::load::workload::row_error::{ROW_BYTES_MAX, TOKENS_MAX};
@@ -29,9 +30,6 @@ pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
 pub use rows::{DatasetRow, RowLayout, RowReader};
 pub use shared_prefix::{PrefixGroups, SharedPrefix, shared_prefix};
 pub use trace::BLOCK_TOKENS;
-
-/// Estimated tokens per word, used without a tokenizer.
-pub const TOKENS_PER_WORD: f64 = 1.3;
 
 /// Dataset file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -259,7 +257,7 @@ impl DatasetOptions {
     pub(self) fn tokens(&self, text: &str, special: bool) -> Result<u32, RowError> {
         Ok(match &self.tokenizer {
             Some(tokenizer) => u32::try_from(tokenizer.count(text, special)?).unwrap_or(u32::MAX),
-            None => (text.split_whitespace().count() as f64 * TOKENS_PER_WORD).ceil() as u32,
+            None => tokenizer::estimated_tokens(text),
         })
     }
 }
