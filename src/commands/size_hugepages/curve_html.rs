@@ -21,7 +21,7 @@ pub fn page(document: &CurveDocument) -> String {
         document.distinct_blocks,
         document.best_hit_rate * 100.0
     );
-    html.push_str(&curve_svg::picture(&document.curve));
+    html.push_str(&curve_svg::plot(&document.curve).svg());
     if !document.wanted.is_empty() {
         let head = ["hit rate", "tokens", "reached", "L2: --hicache-size", "or L3: segments"];
         let mut rates = ReportTable::new("", &head);

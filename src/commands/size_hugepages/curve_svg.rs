@@ -3,11 +3,16 @@
 use crate::commands::size_hugepages::curve_document::CurvePoint;
 use crate::commands::svg::{Axis, Plot, PlotSeries};
 
-/// Renders the SVG document.
+/// Renders a standalone image.
 pub fn picture(curve: &[CurvePoint]) -> String {
+    plot(curve).document()
+}
+
+/// Returns the plot.
+pub fn plot(curve: &[CurvePoint]) -> Plot {
     let points = curve.iter().map(|point| (point.tokens.max(1) as f64, point.hit_rate * 100.0)).collect();
     let plot = Plot::new("Hit rate by cache size", Axis::log("cache size, tokens"), Axis::even("hit rate, %"));
-    plot.with(PlotSeries::line("hit rate", 0, points)).document()
+    plot.with(PlotSeries::line("hit rate", 0, points))
 }
 
 #[cfg(test)]

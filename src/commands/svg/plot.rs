@@ -5,8 +5,12 @@ use crate::commands::svg::scale::{AxisScale, label};
 
 /// Width of a plot in a page, in CSS pixels. It fits a phone, and three plots fit side by side on a screen.
 const NARROW: f64 = 372.0;
-/// Width of a standalone image.
-const WIDE: f64 = 640.0;
+/// Enlargement of a standalone image. It has the layout of a plot in a page, so that its text is readable when a phone shrinks it.
+const ENLARGED: f64 = 1.35;
+/// Colors of a standalone image. A viewer in dark mode gets the second set; the background is always opaque.
+const STANDALONE: &str = "<style>@media(prefers-color-scheme:dark){svg{--ground:#15181c;--ink:#e6e8eb;--soft:#9aa4af;\
+     --grid:#2a3038;--axis:#7b8590;--s1:#5aa6ff;--s2:#ff9d4d;--s3:#4fcf93;--s4:#d584dd;--s5:#d0bc3e;--s6:#ff7a8c}}</style>\n\
+     <rect width=\"100%\" height=\"100%\" fill=\"var(--ground,#fff)\"/>\n";
 /// Maximum width of a plot with categories.
 const WIDEST: f64 = 1160.0;
 /// Width of one category.
@@ -35,6 +39,8 @@ pub struct Axis {
     pub names: Vec<String>,
     /// Whether only whole numbers are labelled.
     pub whole: bool,
+    /// Values to label instead of round numbers; those without room are left out.
+    pub marked: Vec<f64>,
 }
 
 impl Axis {
@@ -56,6 +62,12 @@ impl Axis {
     /// Returns a logarithmic axis.
     pub fn log(label: &str) -> Axis {
         Axis { label: label.to_owned(), log: true, ..Axis::default() }
+    }
+
+    /// Returns the same axis with labels at these values, such as the measured ones.
+    #[must_use]
+    pub fn marked(self, values: impl IntoIterator<Item = f64>) -> Axis {
+        Axis { marked: values.into_iter().collect(), ..self }
     }
 
     /// Returns a category axis.
@@ -186,22 +198,22 @@ impl Plot {
 
     /// Renders the plot as SVG for embedding in a page. It has a fixed size: a page must not stretch it, so that all text has the same size.
     pub fn svg(&self) -> String {
-        self.picture("", NARROW)
+        self.picture("", 1.0)
     }
 
-    /// Renders the plot as a standalone SVG document with a white background.
+    /// Renders the plot as a standalone SVG document for a light or dark viewer.
     pub fn document(&self) -> String {
-        self.picture("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n", WIDE)
+        self.picture(STANDALONE, ENLARGED)
     }
 
-    fn picture(&self, ground: &str, narrow: f64) -> String {
+    fn picture(&self, ground: &str, enlarged: f64) -> String {
         let series = self.shown();
         let xs = series.iter().flat_map(|series| series.xs());
         let (x, width) = match self.x.names.len() {
-            0 => (AxisScale::of(xs, self.x.log, self.x.from_zero), narrow),
+            0 => (AxisScale::of(xs, self.x.log, self.x.from_zero), NARROW),
             names => (
                 AxisScale::of([-0.5, names as f64 - 0.5].into_iter(), false, false),
-                (LEFT + RIGHT + CATEGORY * names as f64).clamp(narrow, WIDEST),
+                (LEFT + RIGHT + CATEGORY * names as f64).clamp(NARROW, WIDEST),
             ),
         };
         let y = AxisScale::of(series.iter().flat_map(|series| series.ys()), self.y.log, self.y.from_zero).rounded();
@@ -214,9 +226,11 @@ impl Plot {
         let height = foot + BOTTOM;
         let at = PlotArea { x, y, right, top, foot };
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{:.0}\" height=\"{:.0}\" \
              role=\"img\" aria-label=\"{title}\" font-family=\"system-ui,sans-serif\" font-size=\"12\" fill=\"var(--ink,#222)\">\n{ground}\
              <title>{title}</title>\n",
+            width * enlarged,
+            height * enlarged,
             title = escaped(&self.title)
         );
         for (row, text) in title.iter().enumerate() {
@@ -246,6 +260,7 @@ impl Plot {
             ));
         }
         let ticks: Vec<(f64, String)> = match self.x.names.len() {
+            0 if !self.x.marked.is_empty() => at.marks(&self.x.marked),
             0 => x
                 .ticks()
                 .into_iter()
@@ -262,11 +277,12 @@ impl Plot {
         for (tick, text) in ticks {
             svg.push_str(&format!(
                 "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{foot}\" y2=\"{1}\" stroke=\"var(--axis,#888)\"/>\
-                 <text x=\"{0:.1}\" y=\"{2}\" text-anchor=\"middle\" font-size=\"11\">{3}</text>\n",
+                 <text x=\"{4:.1}\" y=\"{2}\" text-anchor=\"middle\" font-size=\"11\">{3}</text>\n",
                 at.x(tick),
                 foot + 4.0,
                 foot + 17.0,
-                escaped(&text)
+                escaped(&text),
+                at.x(tick).min(width - text_width(&text, 11.0) / 2.0)
             ));
         }
         for series in &series {
@@ -403,6 +419,24 @@ impl PlotArea {
 
     fn y(&self, value: f64) -> f64 {
         self.top + (1.0 - self.y.place(value)) * (self.foot - self.top)
+    }
+
+    /// Returns the values to label at the x axis, with their texts: from the right, those with room. The last value is always among them.
+    fn marks(&self, values: &[f64]) -> Vec<(f64, String)> {
+        let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+        values.sort_by(|a, b| b.total_cmp(a));
+        values.dedup();
+        let mut free = f64::INFINITY;
+        let mut marks = Vec::new();
+        for value in values {
+            let text = if value.abs() < 1e6 && value.fract() == 0.0 { format!("{value}") } else { label(value) };
+            let half = text_width(&text, 11.0) / 2.0;
+            if self.x(value) + half <= free {
+                free = self.x(value) - half - 4.0;
+                marks.push((value, text));
+            }
+        }
+        marks
     }
 
     fn draw(&self, series: &PlotSeries) -> String {
@@ -554,6 +588,35 @@ mod tests {
         let names = (0..10).map(|n| n.to_string()).collect();
         let wide = Plot::new("t", Axis::named("", names), Axis::even("y")).with(line(""));
         assert_eq!(width(&wide.svg()).as_deref(), Some("802"));
+    }
+
+    #[test]
+    fn marked_values_are_labelled_where_there_is_room() {
+        let labelled = |values: &[f64]| {
+            let points = values.iter().map(|x| (*x, *x)).collect();
+            let x = Axis::log("tokens").marked(values.iter().copied());
+            let svg = Plot::new("t", x, Axis::even("y")).with(PlotSeries::line("", 0, points)).svg();
+            let texts = svg.split("text-anchor=\"middle\" font-size=\"11\">").skip(1);
+            texts.filter_map(|rest| rest.split_once('<')).map(|(text, _)| text.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(labelled(&[512.0, 1024.0, 8000.0]), ["8000", "1024", "512"]);
+        assert_eq!(labelled(&[512.0, 7999.0, 8000.0, f64::NAN]), ["8000", "512"]);
+        let many: Vec<f64> = (1..200).map(|n| f64::from(n) * 512.0).collect();
+        let texts = labelled(&many);
+        assert!(texts.len() > 3 && texts.len() < 12 && texts[0] == "101888", "{texts:?}");
+    }
+
+    #[test]
+    fn a_standalone_image_has_its_own_colors_and_background() {
+        let plot = Plot::new("t", Axis::even("x"), Axis::even("y")).with(PlotSeries::line(
+            "",
+            0,
+            vec![(0.0, 1.0), (1.0, 2.0)],
+        ));
+        let (alone, page) = (plot.document(), plot.svg());
+        assert!(alone.contains("prefers-color-scheme:dark") && alone.contains("fill=\"var(--ground,#fff)\""));
+        assert!(alone.matches("http:").count() == 1, "the namespace only: {alone}");
+        assert!(!page.contains("<style>") && !page.contains("--ground"));
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl LadderReport {
 
     /// Returns TTFT against prompt length, a line with its interval for each tier.
     pub fn plot(&self) -> Plot {
-        let mut plot = Plot::new("TTFT by prompt length, median with 95 % interval", x(), Axis::log("TTFT, ms"));
+        let mut plot = Plot::new("TTFT by prompt length, median with 95 % interval", self.x(), Axis::log("TTFT, ms"));
         for (colour, tier) in LadderTier::ALL.into_iter().enumerate() {
             let of_tier = || self.ladder.rungs.iter().filter(move |rung| rung.tier == tier);
             let points = of_tier().filter_map(|rung| Some((f64::from(rung.length), rung.ttft?.median_ms)));
@@ -180,7 +180,7 @@ impl LadderReport {
     /// Returns the time saved against prompt length.
     fn saved_plot(&self) -> Plot {
         let title = "TTFT saved by each tier, median with 99 % interval";
-        let mut plot = Plot::new(title, x(), Axis::even("saved, ms"));
+        let mut plot = Plot::new(title, self.x(), Axis::even("saved, ms"));
         for (colour, tier) in LadderTier::ALL.into_iter().enumerate().skip(1) {
             let saved =
                 |rung: &'_ LadderCell| -> Option<TimeSaved> { rung.saved.clone().filter(|_| rung.tier == tier) };
@@ -199,10 +199,11 @@ impl LadderReport {
         }
         plot
     }
-}
 
-fn x() -> Axis {
-    Axis::log("prompt length, tokens")
+    /// Returns the axis of the prompt lengths, labelled at the measured ones.
+    fn x(&self) -> Axis {
+        Axis::log("prompt length, tokens").marked(self.ladder.rungs.iter().map(|rung| f64::from(rung.length)))
+    }
 }
 
 fn interval(low: f64, high: f64) -> String {
