@@ -10,7 +10,9 @@ fn root() -> &'static Path {
 /// All Markdown files that users and contributors read.
 fn documents() -> Vec<(PathBuf, String)> {
     let names = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
-    let pages = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = ["docs", "docs/figures"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    let pages = pages.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let paths = names.iter().map(|name| root().join(name)).chain(pages);
     paths.map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }

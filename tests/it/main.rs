@@ -12,6 +12,7 @@ mod docs;
 mod doctor;
 mod etcd;
 mod etcd_follow;
+mod figures;
 #[path = "../fuzz/src/targets.rs"]
 mod fuzz_targets;
 mod fuzzing;
