@@ -77,11 +77,14 @@ pub struct Rules {
     pub ready: ReadyOrder,
     /// Do not start a turn until all open conversations have finished their previous turn.
     pub barrier: bool,
+    /// A conversation keeps its place among the requests in flight until it ends, as in `sglang.bench_serving`: the limit applies to
+    /// conversations. Has no effect with `barrier`.
+    pub whole_conversations: bool,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { in_flight: usize::MAX, ready: ReadyOrder::Fifo, barrier: false }
+        Rules { in_flight: usize::MAX, ready: ReadyOrder::Fifo, barrier: false, whole_conversations: false }
     }
 }
 
@@ -107,9 +110,13 @@ pub struct Driver {
     timers: BinaryHeap<Reverse<(Duration, u32)>>,
     /// Ready turns and when each became ready.
     ready: VecDeque<(Duration, u32)>,
+    /// Ready turns of conversations that kept their place.
+    continued: VecDeque<(Duration, u32)>,
     /// Conversations waiting at the barrier.
     held: Vec<u32>,
     in_flight: usize,
+    /// Places in use: requests in flight, and conversations that kept their place between two turns.
+    places: usize,
     /// When a slot last became free after all slots had been in use.
     freed: Duration,
     stopped: bool,
@@ -145,8 +152,10 @@ impl Driver {
             begun: 0,
             timers: BinaryHeap::new(),
             ready: VecDeque::new(),
+            continued: VecDeque::new(),
             held: Vec::new(),
             in_flight: 0,
+            places: 0,
             freed: Duration::ZERO,
             stopped: false,
         };
@@ -185,16 +194,25 @@ impl Driver {
             && at <= now
         {
             self.timers.pop();
-            self.ready.push_back((at, conversation));
+            let is_continued = self.keeps_place() && self.standing[conversation as usize].turn > 0;
+            let queue = if is_continued { &mut self.continued } else { &mut self.ready };
+            queue.push_back((at, conversation));
         }
         let mut starts = Vec::new();
-        while self.in_flight < self.rules.in_flight && !self.ready.is_empty() {
+        while self.can_send() {
             let mut planned = Duration::ZERO;
             if let PaceState::Requests(instants) = &mut self.pace {
                 match instants.next_if(|at| *at <= now) {
                     Some(at) => planned = at,
                     None => break,
                 }
+            }
+            if let Some((since, conversation)) = self.continued.pop_front() {
+                let turn = Turn { conversation, index: self.standing[conversation as usize].turn };
+                self.in_flight += 1;
+                let planned = planned.max(since);
+                starts.push(DueRequest { turn, planned, eligible_at: planned });
+                continue;
             }
             let index = match self.rules.ready {
                 ReadyOrder::Fifo => 0,
@@ -203,10 +221,21 @@ impl Driver {
             let Some((since, conversation)) = self.ready.remove(index) else { break };
             let turn = Turn { conversation, index: self.standing[conversation as usize].turn };
             self.in_flight += 1;
+            self.places += 1;
             let planned = planned.max(since);
             starts.push(DueRequest { turn, planned, eligible_at: planned.max(self.freed) });
         }
         starts
+    }
+
+    /// Whether a conversation keeps its place until it ends.
+    fn keeps_place(&self) -> bool {
+        self.rules.whole_conversations && !self.rules.barrier
+    }
+
+    /// Whether a turn is ready and has a place.
+    fn can_send(&self) -> bool {
+        !self.continued.is_empty() || (!self.ready.is_empty() && self.places < self.rules.in_flight)
     }
 
     /// Returns the next time at which [`Driver::due`] will return a request, unless a request finishes earlier. `None`
@@ -216,11 +245,10 @@ impl Driver {
             return None;
         }
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let can_send = self.can_send();
         let instant = match &mut self.pace {
             PaceState::Conversations(instants) if self.begun < self.scripts.len() => instants.peek().copied(),
-            PaceState::Requests(instants) if !self.ready.is_empty() && self.in_flight < self.rules.in_flight => {
-                instants.peek().copied()
-            }
+            PaceState::Requests(instants) if can_send => instants.peek().copied(),
             _ => None,
         };
         timer.into_iter().chain(instant).min()
@@ -231,12 +259,15 @@ impl Driver {
     pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
         debug_assert_eq!(self.standing[at].turn, turn.index, "the turn is in flight");
-        if self.in_flight == self.rules.in_flight {
-            self.freed = self.freed.max(now);
-        }
         self.in_flight -= 1;
         self.standing[at].turn += 1;
         let over = !well || self.standing[at].turn >= self.scripts[at].turns;
+        if over || !self.keeps_place() {
+            if self.places == self.rules.in_flight {
+                self.freed = self.freed.max(now);
+            }
+            self.places -= 1;
+        }
         if over {
             match self.pace {
                 PaceState::Closed => self.begin(now),
@@ -281,6 +312,7 @@ impl Driver {
         let left = self.begun < self.scripts.len()
             || !self.timers.is_empty()
             || !self.ready.is_empty()
+            || !self.continued.is_empty()
             || !self.held.is_empty();
         self.in_flight == 0 && (self.stopped || !left)
     }
@@ -444,6 +476,19 @@ mod tests {
         assert!(driver.is_over() && driver.due(ms(9)).is_empty() && driver.wake().is_none());
     }
 
+    #[test]
+    fn limit_of_whole_conversations_keeps_their_number_constant() {
+        let rules = Rules { in_flight: 2, whole_conversations: true, ..Rules::default() };
+        let driver = Driver::new(scripts(4, 2), Pace::Closed { conversations: 4 }, rules, Seed(1));
+        let sent = play(driver, |turn| ms(10 + u64::from(turn.conversation)));
+        let order: Vec<(u32, u32)> = sent.iter().map(|(_, _, turn)| (turn.conversation, turn.index)).collect();
+        assert_eq!(order, [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (3, 0), (2, 1), (3, 1)]);
+        let rules = Rules { whole_conversations: false, ..rules };
+        let driver = Driver::new(scripts(4, 2), Pace::Closed { conversations: 4 }, rules, Seed(1));
+        let sent = play(driver, |turn| ms(10 + u64::from(turn.conversation)));
+        assert!(sent[..4].iter().all(|(_, _, turn)| turn.index == 0), "all conversations are open at the same time");
+    }
+
     proptest! {
         #[test]
         fn every_turn_is_sent_once_in_order_within_the_limit(
@@ -452,6 +497,7 @@ mod tests {
             cap in 1_usize..6,
             barrier in any::<bool>(),
             random in any::<bool>(),
+            whole_conversations in any::<bool>(),
             seed in any::<u64>(),
         ) {
             let scripts: Vec<Script> = turns
@@ -469,7 +515,7 @@ mod tests {
                 _ => Pace::Users { users: 3, gap: ms(11) },
             };
             let ready = if random { ReadyOrder::Random } else { ReadyOrder::Fifo };
-            let driver = || Driver::new(scripts.clone(), pace.clone(), Rules { in_flight: cap, ready, barrier }, Seed(seed));
+            let driver = || Driver::new(scripts.clone(), pace.clone(), Rules { in_flight: cap, ready, barrier, whole_conversations }, Seed(seed));
             let service = |turn: Turn| ms(u64::from(turn.conversation * 7 + turn.index * 3) % 13);
             let sent = play(driver(), service);
             prop_assert_eq!(sent.len(), turns.iter().sum::<u32>() as usize);

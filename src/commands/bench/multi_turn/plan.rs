@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::DatasetName;
 use crate::commands::bench::multi_turn::comparison_plan::ComparisonPlan;
 use crate::commands::bench::multi_turn::preflight::unreachable;
 use crate::commands::bench::multi_turn::preset::Preset;
@@ -12,14 +11,13 @@ use crate::commands::confirm;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime;
-use crate::engine::load::Seed;
-use crate::engine::load::numpy::PriorDraws;
 use crate::engine::load::plan::{
     CacheChange, Measurement, MeasurementKind, OfferedLoad, PlanError, PlannedRun, ProfileCalls,
 };
 use crate::engine::load::session::LoadEndpoint;
 use crate::engine::load::sweep::Sweep;
 use crate::engine::load::workload::LoadWorkload;
+use crate::engine::load::{Rules, Seed};
 
 impl Args {
     /// Plans the run that the flags describe.
@@ -190,37 +188,16 @@ impl Args {
         OfferedLoad {
             rate: self.load.rate(),
             gaps: self.load.gaps(),
-            numpy_draws: (self.serving && self.load.is_poisson()).then(|| self.numpy_draws()),
+            numpy_draws: (self.serving && self.load.is_poisson())
+                .then(|| self.workload.dataset.numpy_draws(self.workload.vocab_size)),
             seed: self.seed(),
-            rules: self.workload.dataset.rules(self.load.rules()),
+            rules: Rules { whole_conversations: self.serving, ..self.workload.dataset.rules(self.load.rules()) },
             duration: self.load.duration,
         }
     }
 
     fn seed(&self) -> Seed {
         Seed(self.load.seed())
-    }
-
-    /// Returns the random values that `bench_serving` draws before the arrival times: the lengths and, for random-ids, the first token IDs.
-    /// With the same seed, `bench serving` then reproduces the arrival times.
-    fn numpy_draws(&self) -> Vec<PriorDraws> {
-        let dataset = &self.workload.dataset;
-        let count = dataset.num_prompts.unwrap_or(0);
-        let length = |most: u32| {
-            let least = ((f64::from(most) * dataset.random_range_ratio) as u32).max(1);
-            PriorDraws { count, range: most.saturating_sub(least) }
-        };
-        let lengths = [length(dataset.random_input_len), length(dataset.random_output_len)];
-        match dataset.dataset_name {
-            Some(DatasetName::Random) => lengths.to_vec(),
-            Some(DatasetName::RandomIds) => {
-                let tokenizer = dataset.tokenizer().ok().flatten();
-                let vocabulary = tokenizer.map_or(self.workload.vocab_size, |tokenizer| tokenizer.vocabulary());
-                let ids = PriorDraws { count, range: vocabulary.saturating_sub(1) };
-                lengths.into_iter().chain([ids]).collect()
-            }
-            _ => Vec::new(),
-        }
     }
 
     /// Asks for confirmation before flushing or filling caches. `--flush-cache` counts as confirmation.

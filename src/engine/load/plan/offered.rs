@@ -50,7 +50,7 @@ impl OfferedLoad {
         let rng = self.seed.generator("arrivals", 0);
         match &self.numpy_draws {
             Some(draws) => {
-                let at = numpy::arrivals(self.seed.0, self.rate, conversations, draws);
+                let at = numpy::arrivals(self.seed, self.rate, conversations, draws);
                 Pace::Conversations(Arrivals::Recorded { at, speed: 1.0 }.instants(rng))
             }
             None => {

@@ -265,8 +265,12 @@ mod tests {
 
     fn played(turns: Vec<PlannedTurn>, form: PromptForm) -> Replay {
         let tokenizer = small();
-        let generator =
-            TextGenerator { seed: Seed(1), vocabulary: tokenizer.vocabulary(), tokenizer: Some(Arc::new(tokenizer)) };
+        let generator = TextGenerator {
+            seed: Seed(1),
+            vocabulary: tokenizer.vocabulary(),
+            tokenizer: Some(Arc::new(tokenizer)),
+            sampled: None,
+        };
         Replay::new(vec![Conversation { turns, routing_key: Some("g1".into()) }], form, generator)
     }
 

@@ -99,7 +99,8 @@ impl Synthetic {
             match (&corpus, &self.tokenizer) {
                 (Some(ids), Some(tokenizer)) => text = tokenizer.text(ids).unwrap_or_default(),
                 _ => {
-                    let generator = TextGenerator { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone() };
+                    let generator =
+                        TextGenerator { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone(), sampled: None };
                     generator.sentence(length, rng, &mut text);
                 }
             }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use md5::{Digest, Md5};
+use tokenizers::PostProcessor;
 
 /// Estimated tokens per word, used without a tokenizer.
 pub const TOKENS_PER_WORD: f64 = 1.3;
@@ -84,6 +85,41 @@ impl Tokenizer {
     /// The tokenizer cannot decode `ids`.
     pub fn text(&self, ids: &[u32]) -> Result<String, TokenizerError> {
         self.inner.decode(ids, true).map_err(TokenizerError::from)
+    }
+
+    /// Returns the text for `ids`, including special tokens, like `decode` of the Python library `transformers`.
+    ///
+    /// # Errors
+    /// The tokenizer cannot decode `ids`.
+    pub fn full_text(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        self.inner.decode(ids, false).map_err(TokenizerError::from)
+    }
+
+    /// Returns the IDs for `text`, including special tokens around a prompt.
+    ///
+    /// # Errors
+    /// The tokenizer cannot encode `text`.
+    pub fn full_ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = self.inner.encode_fast(text, true).map_err(TokenizerError::from)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Returns the number of special tokens around a prompt.
+    pub fn special_tokens(&self) -> u32 {
+        let added = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+        u32::try_from(added).unwrap_or(0)
+    }
+
+    /// Returns all token IDs in ascending order, including those of added tokens.
+    pub fn all_ids(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = self.inner.get_vocab(true).into_values().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Returns the vocabulary size without added tokens.
+    pub fn base_vocabulary(&self) -> u32 {
+        u32::try_from(self.inner.get_vocab_size(false)).unwrap_or(u32::MAX).max(2)
     }
 
     /// Returns the vocabulary size, which is an upper bound (exclusive) for token IDs.
@@ -169,6 +205,10 @@ pub(super) mod tests {
         assert_eq!(small.count(" ab cd ef ab ab", true), Ok(6));
         let ids = small.ids(" ab cd").expect("ids");
         assert_eq!((ids.len(), small.text(&ids).as_deref()), (2, Ok(" ab cd")));
+        let full = small.full_ids(" ab cd").expect("ids");
+        assert_eq!((full.len(), small.full_text(&full).as_deref()), (3, Ok("<s> ab cd")));
+        assert_eq!((small.special_tokens(), small.vocabulary() - small.base_vocabulary()), (1, 1));
+        assert_eq!(small.all_ids(), (0..small.vocabulary()).collect::<Vec<_>>());
     }
 
     #[test]

@@ -10,9 +10,10 @@ use crate::commands::bench::multi_turn::args::{Api, local};
 use crate::commands::bench::number;
 use crate::commands::error::Failure;
 use crate::commands::input;
+use crate::engine::load::numpy::PriorDraws;
 use crate::engine::load::workload::dataset::{
-    self, Corpus, Dataset, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds, SharedPrefix, random_ids,
-    random_texts, random_words, shared_prefix,
+    self, Corpus, Dataset, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds, SharedPrefix,
+    bench_serving_shared_prefix, random_ids, random_texts, random_words, shared_prefix,
 };
 use crate::engine::load::workload::{
     AnnotatedWorkload, ChatTemplate, Conversation, PromptForm, Replay, TOKENS_PER_WORD, TextGenerator, Tokenizer,
@@ -256,7 +257,7 @@ impl DatasetArgs {
     ) -> Result<AnnotatedWorkload, Failure> {
         name.playable()?;
         let tokenizer = self.tokenizer()?;
-        let vocabulary = tokenizer.as_ref().map_or(vocabulary, |tokenizer| tokenizer.vocabulary());
+        let vocabulary = self.vocabulary(name, vocabulary)?;
         let needs = |what: &str| {
             Failure::usage(format!("{what} needs a tokenizer")).next("set --tokenizer to a tokenizer file or directory")
         };
@@ -267,7 +268,13 @@ impl DatasetArgs {
             output: self.random_output_len,
             range_ratio: self.random_range_ratio,
             vocabulary,
+            as_bench_serving: self.serving,
+            special: tokenizer
+                .as_ref()
+                .filter(|_| self.serving && !self.tokenize_prompt)
+                .map_or(0, |it| it.special_tokens()),
         };
+        let mut sampled = None;
         let mut conversations = match name {
             DatasetName::RandomIds => random_ids(&shape, seed),
             DatasetName::Random => match (&tokenizer, self.file()) {
@@ -288,6 +295,13 @@ impl DatasetArgs {
                     random_words(&shape, seed)
                 }
             },
+            DatasetName::GeneratedSharedPrefix if self.serving => {
+                let ids = tokenizer.as_ref().map_or_else(|| (0..vocabulary).collect(), |tokenizer| tokenizer.all_ids());
+                let shape = self.shared_prefix()?;
+                let (made, texts) = bench_serving_shared_prefix(&shape, seed, &ids, tokenizer.as_deref());
+                sampled = Some(Arc::new(texts));
+                made
+            }
             DatasetName::GeneratedSharedPrefix => shared_prefix(&self.shared_prefix()?, seed),
             _ => {
                 let format = name.format().unwrap_or(DatasetFormat::ShareGpt);
@@ -311,7 +325,11 @@ impl DatasetArgs {
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
         let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));
-        let form = self.form(name, api, is_made)?;
+        let decodes = self.serving
+            && tokenizer.is_some()
+            && matches!(name, DatasetName::RandomIds | DatasetName::GeneratedSharedPrefix);
+        let form = self.form(name, api, is_made && !decodes)?;
+        let is_decoded = decodes && form != PromptForm::Ids;
         if form == PromptForm::Ids && tokenizer.is_none() && !is_made {
             return Err(needs("--tokenize-prompt"));
         }
@@ -319,7 +337,16 @@ impl DatasetArgs {
             return Err(Failure::usage("the dataset contains tool calls, which only --api chat supports")
                 .next("use --api chat"));
         }
-        let exact = form == PromptForm::Ids || tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.words().is_some());
+        if is_decoded {
+            notes.push(
+                "prompts are random tokens decoded to text, as in bench_serving, so the server may count a different length (use \
+                 --tokenize-prompt for exact lengths)"
+                    .to_owned(),
+            );
+        }
+        let exact = is_decoded
+            || form == PromptForm::Ids
+            || tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.words().is_some());
         if !exact && turns().any(|turn| matches!(turn.content, TurnContent::Made(_))) {
             notes.push(
                 "synthetic texts have one word per requested token, so the server may count a different length (use --tokenizer for \
@@ -328,8 +355,49 @@ impl DatasetArgs {
             );
         }
         let recorded = !self.ignore_trace_timestamps && has_times(&conversations);
-        let generator = TextGenerator { seed, vocabulary, tokenizer };
+        let generator = TextGenerator { seed, vocabulary, tokenizer, sampled };
+        if is_decoded && name == DatasetName::RandomIds {
+            // Decoded before the run, so that decoding does not delay requests.
+            for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
+                if let TurnContent::Made(spans) = &turn.content {
+                    let mut text = String::new();
+                    spans.iter().for_each(|span| generator.text(*span, &mut text));
+                    turn.content = TurnContent::Text(text.into());
+                }
+            }
+        }
         Ok(AnnotatedWorkload::new(Box::new(Replay::new(conversations, form, generator)), notes, recorded))
+    }
+
+    /// Returns the upper bound (exclusive) for token IDs: the tokenizer's, or `default` without one. As in `bench_serving`, its random-ids
+    /// do not include added tokens.
+    ///
+    /// # Errors
+    /// Same as [`DatasetArgs::tokenizer`].
+    fn vocabulary(&self, name: DatasetName, default: u32) -> Result<u32, Failure> {
+        let tokenizer = self.tokenizer()?;
+        let base = self.serving && name == DatasetName::RandomIds;
+        let of = |tokenizer: Arc<Tokenizer>| if base { tokenizer.base_vocabulary() } else { tokenizer.vocabulary() };
+        Ok(tokenizer.map_or(default, of))
+    }
+
+    /// Returns the random values that `bench_serving` draws from NumPy before the arrival times: the lengths and, for random-ids, the
+    /// first token IDs. `default`: vocabulary size without a tokenizer.
+    pub fn numpy_draws(&self, default: u32) -> Vec<PriorDraws> {
+        let count = self.num_prompts.unwrap_or(0);
+        let lengths = [self.random_input_len, self.random_output_len]
+            .map(|most| PriorDraws::lengths(most, self.random_range_ratio, count));
+        match self.dataset_name {
+            Some(DatasetName::Random) => lengths.to_vec(),
+            Some(DatasetName::RandomIds) => {
+                let vocabulary = self.vocabulary(DatasetName::RandomIds, default).unwrap_or(default).max(2);
+                lengths.into_iter().chain([PriorDraws { count, range: vocabulary - 1 }]).collect()
+            }
+            Some(DatasetName::GeneratedSharedPrefix) => {
+                self.shared_prefix().map_or_else(|_| Vec::new(), |shape| shape.numpy_draws())
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Returns the form in which prompts are sent. `is_made`: all prompts are synthetic.
@@ -393,6 +461,7 @@ impl DatasetArgs {
             limit: self.num_prompts.unwrap_or(all) as usize,
             offset: self.dataset_offset as usize,
             shuffle: self.shuffle || self.first_turn_only && !self.disable_shuffle,
+            as_bench_serving: self.serving,
             seed,
             skip_bad: self.skip_bad,
             output: self.sharegpt_output_len.or(is_speed_bench.then_some(self.speed_bench_output_len)),
@@ -494,7 +563,7 @@ impl DatasetArgs {
         if dataset.skipped > 0 {
             notes.push(format!("{} malformed rows were skipped", dataset.skipped));
         }
-        let corpus = Corpus::of(&dataset.conversations, tokenizer);
+        let corpus = Corpus::of(&dataset.conversations, tokenizer, self.serving);
         corpus.map_err(|error| Failure::usage("the tokenizer cannot decode its own tokens").found(error.to_string()))
     }
 

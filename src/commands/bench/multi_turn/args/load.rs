@@ -98,6 +98,7 @@ impl LoadArgs {
             in_flight: self.max_parallel.map_or(usize::MAX, |most| most as usize),
             ready,
             barrier: self.enable_round_barrier,
+            whole_conversations: false,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::io::BufRead;
 use rand::Rng;
 use rand::seq::SliceRandom;
 
+use crate::engine::load::python::PythonRandom;
 use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
 use crate::engine::load::workload::{Conversation, RowError};
 
@@ -47,7 +48,7 @@ pub(super) fn rows(
 }
 
 /// Reads conversations from the rows of `input`. `parse` parses a row. `plan` builds a conversation from it, or returns
-/// `None` to skip it.
+/// `None` to skip it. Rows that are not `usable` are skipped before the order is changed.
 ///
 /// In file order, reading stops after the last required row. In random order, the whole file is read, but if a limit is set, only a sample
 /// of its rows is kept.
@@ -57,6 +58,7 @@ pub(super) fn gather<T>(
     layout: RowLayout,
     reading: &DatasetOptions,
     parse: impl Fn(&str) -> Result<T, RowError>,
+    usable: impl Fn(&T) -> bool,
     plan: impl Fn(T) -> Result<Option<Conversation>, RowError>,
 ) -> Result<Dataset, DatasetError> {
     let mut dataset = Dataset::default();
@@ -77,10 +79,16 @@ pub(super) fn gather<T>(
         return Ok(dataset);
     }
     let mut sample = RowSample::new(reading);
+    let mut left_out = 0;
     rows(input, file, layout, reading, &mut dataset, |text, line| {
-        sample.offer((line, parse(text)?));
+        let row = parse(text)?;
+        match usable(&row) {
+            true => sample.offer((line, row)),
+            false => left_out += 1,
+        }
         Ok(true)
     })?;
+    dataset.left_out = left_out;
     for (line, parsed) in sample.shuffled() {
         if taken.is_full() {
             break;
@@ -136,27 +144,36 @@ struct RowSample<T> {
     most: usize,
     kept: BTreeMap<(u64, u64), T>,
     seen: u64,
+    /// Shuffles all rows instead, as `sglang.bench_serving` does.
+    python: Option<PythonRandom>,
 }
 
 impl<T> RowSample<T> {
     fn new(reading: &DatasetOptions) -> RowSample<T> {
         let most = match reading.limit {
+            _ if reading.as_bench_serving => usize::MAX,
             0 => usize::MAX,
             limit => (limit.saturating_add(reading.offset)).saturating_mul(CHOICE).max(CHOICE_MIN),
         };
-        RowSample { rng: reading.seed.generator("dataset", 0), most, kept: BTreeMap::new(), seen: 0 }
+        let python = reading.as_bench_serving.then(|| PythonRandom::new(reading.seed));
+        RowSample { rng: reading.seed.generator("dataset", 0), most, kept: BTreeMap::new(), seen: 0, python }
     }
 
     fn offer(&mut self, row: T) {
         self.seen += 1;
-        self.kept.insert((self.rng.random(), self.seen), row);
+        let key = if self.python.is_some() { 0 } else { self.rng.random() };
+        self.kept.insert((key, self.seen), row);
         if self.kept.len() > self.most {
             self.kept.pop_last();
         }
     }
 
     fn shuffled(self) -> impl Iterator<Item = T> {
-        self.kept.into_values()
+        let mut rows: Vec<T> = self.kept.into_values().collect();
+        if let Some(mut python) = self.python {
+            python.shuffle(&mut rows);
+        }
+        rows.into_iter()
     }
 }
 

@@ -28,7 +28,7 @@ pub use crate::engine::load::workload::row_error::{ROW_BYTES_MAX, TOKENS_MAX};
 pub use made::{SampleFormat, SampleSpec};
 pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
 pub use rows::{DatasetRow, RowLayout, RowReader};
-pub use shared_prefix::{PrefixGroups, SharedPrefix, shared_prefix};
+pub use shared_prefix::{PrefixGroups, SharedPrefix, bench_serving_shared_prefix, shared_prefix};
 pub use trace::BLOCK_TOKENS;
 
 /// Dataset file format.
@@ -185,6 +185,8 @@ pub struct DatasetOptions {
     pub offset: usize,
     /// Whether to use random order, and a random sample if a limit applies.
     pub shuffle: bool,
+    /// Whether random order is the order in which `sglang.bench_serving` sends the rows. The whole file is then kept in memory.
+    pub as_bench_serving: bool,
     /// Seed for all random choices.
     pub seed: Seed,
     /// Whether to count and skip malformed rows.
@@ -220,6 +222,7 @@ impl Default for DatasetOptions {
             limit: 0,
             offset: 0,
             shuffle: false,
+            as_bench_serving: false,
             seed: Seed(1),
             skip_bad: false,
             output: None,

@@ -4,6 +4,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::engine::load::Seed;
+use crate::engine::load::numpy::Numpy;
 use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, Tokenizer, TokenizerError, TurnContent};
 
 /// Parameters for single requests with random lengths.
@@ -18,13 +19,31 @@ pub struct RandomIds {
     pub range_ratio: f64,
     /// Upper bound (exclusive) for token IDs.
     pub vocabulary: u32,
+    /// Sample the same values as `sglang.bench_serving`.
+    pub as_bench_serving: bool,
+    /// Tokens by which prompts are shorter than sampled, because the server adds them.
+    pub special: u32,
 }
 
 impl RandomIds {
-    fn lengths(&self, seed: Seed, request: u32) -> (u32, u32) {
-        let mut rng = seed.generator("random-lengths", u64::from(request));
-        let input = length(self.input, self.range_ratio, &mut rng).max(1);
-        (input, length(self.output, self.range_ratio, &mut rng).max(1))
+    /// Returns the prompt and output length of every request.
+    fn lengths(&self, seed: Seed, numpy: &mut Option<Numpy>) -> Vec<(u32, u32)> {
+        if let Some(numpy) = numpy {
+            let inputs = numpy.lengths(self.input, self.range_ratio, self.requests);
+            let outputs = numpy.lengths(self.output, self.range_ratio, self.requests);
+            let both = inputs.into_iter().zip(outputs);
+            return both.map(|(input, output)| (input.saturating_sub(self.special).max(1), output.max(1))).collect();
+        }
+        let both = |request| {
+            let mut rng = seed.generator("random-lengths", u64::from(request));
+            let input = length(self.input, self.range_ratio, &mut rng);
+            (input.saturating_sub(self.special).max(1), length(self.output, self.range_ratio, &mut rng).max(1))
+        };
+        (0..self.requests).map(both).collect()
+    }
+
+    fn numpy(&self, seed: Seed) -> Option<Numpy> {
+        self.as_bench_serving.then(|| Numpy::new(seed))
     }
 }
 
@@ -40,24 +59,27 @@ pub(super) fn length(most: u32, ratio: f64, rng: &mut impl Rng) -> u32 {
 /// Creates requests whose prompts count up from a random ID. Prompts share a prefix only by chance.
 pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let vocabulary = shape.vocabulary.max(2);
-    let request = |number| {
-        let (tokens, output) = shape.lengths(seed, number);
-        let offset = seed.generator("random-starts", u64::from(number)).random_range(0..vocabulary);
+    let mut numpy = shape.numpy(seed);
+    let lengths = shape.lengths(seed, &mut numpy);
+    let request = |(number, (tokens, output)): (u32, (u32, u32))| {
+        let offset = match &mut numpy {
+            Some(numpy) => numpy.up_to(vocabulary - 1),
+            None => seed.generator("random-starts", u64::from(number)).random_range(0..vocabulary),
+        };
         let start = ((u64::from(offset) + u64::from(number)) % u64::from(vocabulary)) as u32;
         let turns = vec![PlannedTurn::new(TurnContent::Made(vec![TextSpan::Run { start, tokens }]), output)];
         Conversation { turns, routing_key: None }
     };
-    (0..shape.requests).map(request).collect()
+    (0..shape.requests).zip(lengths).map(request).collect()
 }
 
 /// Creates requests whose prompts consist of random words.
 pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
-    let request = |number| {
-        let (tokens, output) = shape.lengths(seed, number);
+    let request = |(number, (tokens, output)): (u32, (u32, u32))| {
         let words = TextSpan::Drawn { purpose: "random-words", number: u64::from(number), tokens };
         Conversation { turns: vec![PlannedTurn::new(TurnContent::Made(vec![words]), output)], routing_key: None }
     };
-    (0..shape.requests).map(request).collect()
+    (0..shape.requests).zip(shape.lengths(seed, &mut shape.numpy(seed))).map(request).collect()
 }
 
 /// Creates requests whose prompts are documents from `corpus`, repeated or cut to length. The number of requests is at most
@@ -71,12 +93,12 @@ pub fn random_texts(
     tokenizer: &Tokenizer,
     seed: Seed,
 ) -> Result<Vec<Conversation>, TokenizerError> {
-    let request = |(number, ids): (u32, &Vec<u32>)| {
-        let (tokens, output) = shape.lengths(seed, number);
-        let text = tokenizer.text(&repeated(ids, tokens))?;
+    let request = |((tokens, output), ids): ((u32, u32), &Vec<u32>)| {
+        let ids = repeated(ids, tokens);
+        let text = if shape.as_bench_serving { tokenizer.full_text(&ids)? } else { tokenizer.text(&ids)? };
         Ok(Conversation { turns: vec![PlannedTurn::new(TurnContent::Text(text.into()), output)], routing_key: None })
     };
-    (0..shape.requests).zip(corpus.texts.iter()).map(request).collect()
+    shape.lengths(seed, &mut shape.numpy(seed)).into_iter().zip(corpus.texts.iter()).map(request).collect()
 }
 
 /// Documents, stored as token IDs, from which questions are cut.
@@ -91,15 +113,16 @@ impl Corpus {
         Corpus { texts: texts.into_iter().filter(|ids| !ids.is_empty()).collect() }
     }
 
-    /// Creates a corpus from the first questions in `conversations`.
+    /// Creates a corpus from the first questions in `conversations`. If `special` is set, documents include the special tokens around
+    /// a prompt.
     ///
     /// # Errors
     /// The tokenizer cannot encode one of the documents.
-    pub fn of(conversations: &[Conversation], tokenizer: &Tokenizer) -> Result<Corpus, TokenizerError> {
+    pub fn of(conversations: &[Conversation], tokenizer: &Tokenizer, special: bool) -> Result<Corpus, TokenizerError> {
         let mut texts = Vec::with_capacity(conversations.len());
         for conversation in conversations {
             if let Some(PlannedTurn { content: TurnContent::Text(text), .. }) = conversation.turns.first() {
-                texts.push(tokenizer.ids(text)?);
+                texts.push(if special { tokenizer.full_ids(text)? } else { tokenizer.ids(text)? });
             }
         }
         Ok(Corpus::new(texts))
@@ -133,7 +156,15 @@ mod tests {
     use super::*;
     use crate::engine::load::workload::tokenizer::tests::small;
 
-    const SHAPE: RandomIds = RandomIds { requests: 200, input: 40, output: 8, range_ratio: 0.0, vocabulary: 1000 };
+    const SHAPE: RandomIds = RandomIds {
+        requests: 200,
+        input: 40,
+        output: 8,
+        range_ratio: 0.0,
+        vocabulary: 1000,
+        as_bench_serving: false,
+        special: 0,
+    };
 
     #[test]
     fn lengths_range_from_the_ratio_to_the_maximum() {

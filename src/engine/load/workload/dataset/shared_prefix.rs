@@ -7,8 +7,14 @@ use rand::distr::{Distribution, weighted::WeightedIndex};
 use rand::seq::SliceRandom;
 
 use crate::engine::load::Seed;
+use crate::engine::load::numpy::{Numpy, PriorDraws};
+use crate::engine::load::python::PythonRandom;
 use crate::engine::load::workload::dataset::random::length;
-use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, TurnContent};
+use crate::engine::load::workload::textgen::SHARED as SYSTEM;
+use crate::engine::load::workload::{Conversation, PlannedTurn, SampledSpans, TextSpan, Tokenizer, TurnContent};
+
+/// Purpose for questions.
+const QUESTION: &str = "gsp-question";
 
 /// How conversations are assigned to groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,12 +47,96 @@ pub struct SharedPrefix {
     pub routing_key: bool,
 }
 
+impl SharedPrefix {
+    fn conversations(&self) -> u32 {
+        self.groups.max(1).saturating_mul(self.prompts_per_group)
+    }
+
+    fn questions(&self) -> u32 {
+        self.conversations().saturating_mul(self.turns.max(1))
+    }
+
+    /// Returns the values that `sglang.bench_serving` samples from NumPy for this dataset.
+    pub fn numpy_draws(&self) -> Vec<PriorDraws> {
+        vec![
+            PriorDraws::lengths(self.system, self.range_ratio, self.groups.max(1)),
+            PriorDraws::lengths(self.question, self.range_ratio, self.questions()),
+            PriorDraws::lengths(self.output, self.range_ratio, self.conversations()),
+        ]
+    }
+}
+
+/// Lengths in tokens.
+struct Lengths {
+    /// One per group.
+    systems: Vec<u32>,
+    /// One per turn of each conversation.
+    questions: Vec<u32>,
+    /// One per conversation.
+    outputs: Vec<u32>,
+}
+
+impl Lengths {
+    fn new(shape: &SharedPrefix, seed: Seed) -> Lengths {
+        let mut rng = seed.generator("gsp-system-lengths", 0);
+        let systems = (0..shape.groups.max(1)).map(|_| length(shape.system, shape.range_ratio, &mut rng)).collect();
+        let mut lengths = Lengths { systems, questions: Vec::new(), outputs: Vec::new() };
+        for place in 0..shape.conversations() {
+            let mut rng = seed.generator("gsp-lengths", u64::from(place));
+            lengths.outputs.push(length(shape.output, shape.range_ratio, &mut rng));
+            for _ in 0..shape.turns.max(1) {
+                lengths.questions.push(length(shape.question, shape.range_ratio, &mut rng));
+            }
+        }
+        lengths
+    }
+
+    fn numpy(shape: &SharedPrefix, seed: Seed) -> Lengths {
+        let mut numpy = Numpy::new(seed);
+        Lengths {
+            systems: numpy.lengths(shape.system, shape.range_ratio, shape.groups.max(1)),
+            questions: numpy.lengths(shape.question, shape.range_ratio, shape.questions()),
+            outputs: numpy.lengths(shape.output, shape.range_ratio, shape.conversations()),
+        }
+    }
+}
+
+/// Generates the conversations that `sglang.bench_serving` generates for `shape` and `seed`, and their texts, sampled from the IDs of
+/// `vocabulary`. With [`PrefixGroups::Zipf`], only the assignment to groups differs.
+pub fn bench_serving_shared_prefix(
+    shape: &SharedPrefix,
+    seed: Seed,
+    vocabulary: &[u32],
+    tokenizer: Option<&Tokenizer>,
+) -> (Vec<Conversation>, SampledSpans) {
+    let lengths = Lengths::numpy(shape, seed);
+    let mut python = PythonRandom::new(seed);
+    let mut sampled = SampledSpans::default();
+    for (purpose, lengths) in [(SYSTEM, &lengths.systems), (QUESTION, &lengths.questions)] {
+        for (number, length) in (0..).zip(lengths) {
+            sampled.insert(purpose, number, python.choices(vocabulary, *length), tokenizer);
+        }
+    }
+    let mut conversations = conversations(shape, seed, &lengths);
+    if !shape.ordered {
+        python.shuffle(&mut conversations);
+    }
+    (conversations, sampled)
+}
+
 /// Generates the conversations described by `shape`. The questions and output lengths at a given position do not depend
 /// on the group.
 pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
+    let mut conversations = conversations(shape, seed, &Lengths::new(shape, seed));
+    if !shape.ordered {
+        conversations.shuffle(&mut seed.generator("gsp-order", 0));
+    }
+    conversations
+}
+
+/// Returns the conversations in group order.
+fn conversations(shape: &SharedPrefix, seed: Seed, lengths: &Lengths) -> Vec<Conversation> {
     let groups = shape.groups.max(1);
-    let mut lengths = seed.generator("gsp-system-lengths", 0);
-    let systems: Vec<u32> = (0..groups).map(|_| length(shape.system, shape.range_ratio, &mut lengths)).collect();
     let weights = |exponent: f64| (1..=groups).map(move |rank| f64::from(rank).powf(-exponent));
     let zipf = match shape.distribution {
         PrefixGroups::Uniform => None,
@@ -61,23 +151,18 @@ pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
             Some(zipf) => zipf.sample(&mut assignment) as u32,
             None => (place / u64::from(shape.prompts_per_group.max(1))) as u32,
         };
-        let mut rng = seed.generator("gsp-lengths", place);
-        let output = length(shape.output, shape.range_ratio, &mut rng).max(1);
-        let turn = |index: u32, rng: &mut rand_chacha::ChaCha8Rng| {
-            let tokens = length(shape.question, shape.range_ratio, rng);
+        let output = lengths.outputs[place as usize].max(1);
+        let turn = |index: u32| {
             let number = place * u64::from(shape.turns.max(1)) + u64::from(index);
-            let question = TextSpan::Drawn { purpose: "gsp-question", number, tokens };
+            let question = TextSpan::Drawn { purpose: QUESTION, number, tokens: lengths.questions[number as usize] };
             let number = u64::from(group);
-            let system = TextSpan::Drawn { purpose: "gsp-system", number, tokens: systems[group as usize] };
+            let system = TextSpan::Drawn { purpose: SYSTEM, number, tokens: lengths.systems[group as usize] };
             let spans = if index == 0 { vec![system, question] } else { vec![question] };
             PlannedTurn::new(TurnContent::Made(spans), output)
         };
-        let turns = (0..shape.turns.max(1)).map(|index| turn(index, &mut rng)).collect();
+        let turns = (0..shape.turns.max(1)).map(turn).collect();
         let key = || Arc::from(format!("{:x}_{group}", seed.0));
         conversations.push(Conversation { turns, routing_key: shape.routing_key.then(key) });
-    }
-    if !shape.ordered {
-        conversations.shuffle(&mut seed.generator("gsp-order", 0));
     }
     conversations
 }

@@ -73,7 +73,15 @@ pub(super) fn read_dialogues(
     let plan = |dialogue| {
         if reading.first_turn_only { first_turn(dialogue, reading) } else { all_turns(dialogue, reading) }
     };
-    let mut dataset = gather(input, file, layout, reading, parse, plan)?;
+    let parse = |text: &str| {
+        let mut dialogue = parse(text)?;
+        if reading.first_turn_only {
+            dialogue.truncate(2);
+        }
+        Ok(dialogue)
+    };
+    let usable = |dialogue: &Dialogue| !reading.first_turn_only || dialogue.len() == 2;
+    let mut dataset = gather(input, file, layout, reading, parse, usable, plan)?;
     dataset.estimated = reading.tokenizer.is_none() && (reading.output.is_none() || reading.context.is_some());
     Ok(dataset)
 }

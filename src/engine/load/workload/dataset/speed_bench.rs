@@ -27,7 +27,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
         let turns = vec![PlannedTurn::new(TurnContent::Text(prompt.into()), output)];
         Ok(Some(Conversation { turns, routing_key: None }))
     };
-    gather(input, file, RowLayout::Lines, reading, parse, plan)
+    gather(input, file, RowLayout::Lines, reading, parse, |_| true, plan)
 }
 
 #[cfg(test)]
