@@ -59,7 +59,10 @@ pub struct TextGenerator {
 
 /// IDs and texts for spans, sampled in advance.
 #[derive(Debug, Default)]
-pub struct SampledSpans(HashMap<(&'static str, u64), (Vec<u32>, Option<String>)>);
+pub struct SampledSpans(HashMap<(&'static str, u64), SampledSpan>);
+
+/// IDs and, with a tokenizer, text.
+type SampledSpan = (Vec<u32>, Option<String>);
 
 impl SampledSpans {
     /// Sets the IDs for the span `number` of `purpose`. A shared system prompt is separated from the question by an empty line.
@@ -73,7 +76,7 @@ impl SampledSpans {
 }
 
 impl TextGenerator {
-    fn sampled(&self, passage: TextSpan) -> Option<&(Vec<u32>, Option<String>)> {
+    fn sampled(&self, passage: TextSpan) -> Option<&SampledSpan> {
         match passage {
             TextSpan::Drawn { purpose, number, .. } => self.sampled.as_ref()?.0.get(&(purpose, number)),
             TextSpan::Run { .. } => None,
