@@ -7,6 +7,7 @@ use crate::engine::load::mersenne::MersenneTwister;
 pub struct PythonRandom(MersenneTwister);
 
 impl PythonRandom {
+    /// Returns the generator after `random.seed(seed)`.
     pub fn new(seed: Seed) -> PythonRandom {
         PythonRandom(MersenneTwister::from_words(seed.0))
     }
