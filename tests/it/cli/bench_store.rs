@@ -204,6 +204,13 @@ fn ranks_end_with_the_command_and_a_lost_rank_is_named() {
     wait_until("the end of the other ranks", PATIENCE, || {
         ranks.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
     });
+    // Without the command, the ranks remove their objects and end.
+    let remove = [&["store", "rm", "--force", "--all", "--yes"][..], &link_words[..]].concat();
+    mcctl(&remove).succeeds();
+    let mut running = Service::start(command(&words.concat()));
+    wait_until("objects of all ranks", PATIENCE, || keys(&link).lines().count() == 48);
+    running.stop(Signal::SIGKILL);
+    wait_until("the removal of all objects", PATIENCE, || keys(&link).is_empty());
     let run = mcctl(&["bench", "store", "--ranks=2", "--master=127.0.0.1:1", "--timeout=5s"]);
     assert!(run.fails(3).contains("127.0.0.1:1"), "{run:?}");
     assert_eq!(service.stop(Signal::SIGTERM), 0);

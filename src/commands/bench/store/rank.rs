@@ -15,7 +15,7 @@ use crate::engine::bench::store::StopFlag;
 /// Executes the steps that arrive on stdin. `keep`: the objects are not removed.
 ///
 /// # Errors
-/// stdout is closed.
+/// stdout is closed before the first step.
 pub(super) async fn serve(mut runner: BenchRunner, stop: StopFlag, keep: bool) -> Result<(), Failure> {
     // A terminal sends its signals to all processes. The command decides when the ranks stop.
     let mut signals = Signals::take()?;
@@ -43,10 +43,13 @@ pub(super) async fn serve(mut runner: BenchRunner, stop: StopFlag, keep: bool) -
             }
             RankStep::Stop => continue,
         };
-        output::json(&reply)?;
+        // Without the command, there is no reader.
+        if output::json(&reply).is_err() {
+            break;
+        }
     }
     if !removed && !keep {
-        // Nobody reads the result any more.
+        // The result has no reader any more.
         let _ = runner.remove(true).await;
     }
     Ok(())
