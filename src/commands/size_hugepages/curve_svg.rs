@@ -8,7 +8,7 @@ pub fn picture(curve: &[CurvePoint]) -> String {
     plot(curve).document()
 }
 
-/// Returns the plot.
+/// Returns the plot of the curve.
 pub fn plot(curve: &[CurvePoint]) -> Plot {
     let points = curve.iter().map(|point| (point.tokens.max(1) as f64, point.hit_rate * 100.0)).collect();
     let plot = Plot::new("Hit rate by cache size", Axis::log("cache size, tokens"), Axis::even("hit rate, %"));

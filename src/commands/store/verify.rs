@@ -67,7 +67,7 @@ impl Args {
                 true => output::json(&report.document()),
                 false => output::data(report.text(table::width())),
             };
-            // The result is known, even if nobody reads the report.
+            // The exit code does not depend on whether the report was read.
             if let Err(error) = written
                 && !error.is_closed_pipe()
             {

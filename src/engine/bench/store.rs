@@ -121,7 +121,7 @@ impl<E: Env> StoreBench<E> {
         Ok(StoreBench { env, clients, engine: client.engine().clone(), plan, stop, done })
     }
 
-    /// Returns the plan.
+    /// Returns the plan of this run.
     pub fn plan(&self) -> &StoreBenchPlan {
         &self.plan
     }

@@ -7,7 +7,7 @@ const DISTANCE: usize = 397;
 /// State from which seeding with a list of numbers starts.
 const LIST_SEED: u32 = 19_650_218;
 
-/// An MT19937 generator.
+/// An MT19937 generator, as in Python and NumPy.
 pub(super) struct MersenneTwister {
     state: [u32; WORDS],
     next: usize,
@@ -24,7 +24,7 @@ impl MersenneTwister {
         MersenneTwister { state, next: WORDS }
     }
 
-    /// Creates a generator seeded with the 32-bit words of `seed`, as Python's `random.seed` does.
+    /// Creates a generator from `seed`, split into 32-bit numbers, as Python's `random.seed` does.
     pub fn from_words(seed: u64) -> MersenneTwister {
         let words = [seed as u32, (seed >> 32) as u32];
         let key = if words[1] == 0 { &words[..1] } else { &words[..] };

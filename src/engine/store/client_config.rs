@@ -161,7 +161,7 @@ impl ClientConfig {
         if let Some(text) = lookup(ON_CORRUPTION_VARIABLE).filter(|text| !text.is_empty()) {
             match text.parse() {
                 Ok(on_corruption) => self.on_corruption = on_corruption,
-                // Nothing is removed for a value that may have been meant as `report`.
+                // The value may be a misspelled `report`, so objects are not removed.
                 Err(why) => {
                     self.on_corruption = OnCorruption::Report;
                     warnings.push(format!("{ON_CORRUPTION_VARIABLE}: {why}; damaged objects are only reported"));

@@ -165,7 +165,7 @@ impl TransportStats {
         for node in found {
             match self.peers.iter_mut().find(|peer| peer.segment == node.node) {
                 Some(peer) => peer.checksum_mismatches = node.mismatches,
-                // The node is the client's own, or the client is not connected to it any more.
+                // The node is the client's own, or the client is no longer connected to it.
                 None => self.peers.push(PeerStats {
                     segment: node.node.clone(),
                     transport: String::new(),

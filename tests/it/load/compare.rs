@@ -404,7 +404,7 @@ fn the_plan_reaches_the_tier_that_differs_and_shows_its_benefit() {
     assert!(plan["blocks"].as_u64().is_some_and(|blocks| blocks >= 4) && plan["request_rate"].is_f64(), "{plan}");
     assert!(run.stderr.contains("Same plan: --num-clients "), "{}", run.stderr);
     assert_eq!(comparison["sides"][1]["name"], "with L2");
-    // A load that fits into L1 cannot show L2, and the report says so before and after the run.
+    // A load that fits into L1 cannot show the benefit of L2. A caveat states this before and after the run.
     let few = [&line[..], &["--num-clients=8", "--blocks=4", "--request-rate=inf"]].concat();
     let run = finish(command(&few).output().expect("the program starts"));
     let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));

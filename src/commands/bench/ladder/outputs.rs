@@ -52,7 +52,7 @@ impl LadderFileArgs {
         self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
 
-    /// Writes the files.
+    /// Writes the files that the flags name.
     ///
     /// # Errors
     /// A file cannot be written. The others are still written.

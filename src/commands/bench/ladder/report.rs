@@ -49,7 +49,7 @@ impl LadderReport {
             + &render_end(&self.caveats, &self.sentences(), width)
     }
 
-    /// Returns the conclusion.
+    /// Returns the conclusion: a sentence for each tier.
     pub fn sentences(&self) -> Vec<String> {
         conclusion::sentences(&self.ladder, &self.absent)
     }

@@ -8,7 +8,7 @@ use crate::engine::sys::{host, machine};
 /// The host of the load generator. Fields that the kernel does not report are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(in crate::commands::bench) struct ClientHost {
-    /// Kernel release.
+    /// Release of the host's kernel, as in `uname -r`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Product name of the processor.

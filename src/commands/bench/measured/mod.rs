@@ -31,7 +31,7 @@ pub(in crate::commands::bench) struct QueriedServer<'a> {
     pub client: Option<&'a ServerClient>,
 }
 
-/// What was measured.
+/// The servers and the load generator of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct MeasuredSystem {
     /// The servers, in order of their labels.

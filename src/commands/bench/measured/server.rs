@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::engine::base::ByteSize;
 use crate::engine::load::server::{CacheCapacity, ServerDescription};
 
-/// A measured server.
+/// A server as the report describes it.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct MeasuredServer {
     /// Name in the report, such as `A`.

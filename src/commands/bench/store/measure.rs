@@ -23,7 +23,7 @@ pub(super) struct MeasureRules {
     pub warm_up: bool,
     /// Leave the objects of the last round in the store.
     pub keep: bool,
-    /// Number of processes.
+    /// Number of processes that ran at the same time.
     pub ranks: u32,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct MeasureRules {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum WarmUp {
-    /// Not requested.
+    /// Switched off with `--no-warm-up`.
     Off,
     Done {
         objects: u64,
@@ -60,7 +60,7 @@ pub(super) struct MeasuredStore {
 /// Runs all steps. After `stop`, the remaining ones are skipped, except the removal of the objects.
 ///
 /// # Errors
-/// A process ended.
+/// The process of a rank ended, or its pipe broke.
 pub(super) async fn measure(
     runner: &mut BenchRunner,
     plan: &StoreBenchPlan,

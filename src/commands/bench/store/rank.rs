@@ -49,7 +49,7 @@ pub(super) async fn serve(mut runner: BenchRunner, stop: StopFlag, keep: bool) -
         }
     }
     if !removed && !keep {
-        // The result has no reader any more.
+        // The result is no longer needed.
         let _ = runner.remove(true).await;
     }
     Ok(())

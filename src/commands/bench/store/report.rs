@@ -26,7 +26,7 @@ pub(super) struct StoreReport {
     batch: u32,
     /// Number of clients of each process.
     clients: u32,
-    /// Number of processes.
+    /// Number of processes that ran at the same time.
     ranks: u32,
     /// How often each object was put and read.
     rounds: u32,

@@ -19,7 +19,7 @@ impl BenchRunner {
     /// Runs one pass. Returns the results of each process; see [`StoreBench::pass`].
     ///
     /// # Errors
-    /// A process ended.
+    /// The process of a rank ended, or its pipe broke.
     pub async fn pass(
         &mut self,
         kind: PassKind,
@@ -42,7 +42,7 @@ impl BenchRunner {
     /// Removes the objects of the put pass, or all objects of the run. Returns their number, or why they could not be removed.
     ///
     /// # Errors
-    /// A process ended.
+    /// The process of a rank ended, or its pipe broke.
     pub async fn remove(&mut self, all: bool) -> Result<Result<i64, String>, Failure> {
         match self {
             BenchRunner::Local { bench, client } if all => {

@@ -13,7 +13,7 @@ pub const SHARED_MEMORY: &str = "shared-memory";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportUse(BTreeMap<String, BTreeMap<String, u64>>);
 
-/// A transport's share.
+/// The nodes and bytes that a transport served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TransportShare {
     pub transport: String,

@@ -41,7 +41,7 @@ pub enum ComparisonRefusal {
         "{count} of {of} first prompts have different lengths at {name_a} and {name_b}: check the prompts, chat template and tokenizer"
     )]
     Prompts { name_a: String, name_b: String, count: u64, of: u64 },
-    /// The endpoint differs from itself (`--a-a`).
+    /// The endpoint differs from itself (`--self-compare`).
     #[error("{name} differs from itself in {of}: the endpoint or this machine is too noisy for a comparison")]
     NotSteady { name: String, of: String },
 }

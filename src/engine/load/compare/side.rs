@@ -10,14 +10,14 @@ pub struct SideFigures {
     pub requests: u64,
     pub failed: u64,
     pub tokens: TokenTotals,
-    /// TTFT (scheduled).
+    /// TTFT from the scheduled send time.
     pub ttft: LatencyHistogram,
     /// Duration of the passes in seconds, without the time between them.
     pub seconds: f64,
 }
 
 impl SideFigures {
-    /// Adds up `passes`.
+    /// Returns the sums over `passes`.
     pub fn of<'a>(passes: impl IntoIterator<Item = &'a PassResult>) -> SideFigures {
         let mut sum = SideFigures::default();
         for pass in passes {

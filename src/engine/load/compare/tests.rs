@@ -268,7 +268,11 @@ fn different_work_is_not_compared() {
         }
     });
     assert!(matches!(other_prompt[..], [ComparisonRefusal::Prompts { count: 1, of: 6, .. }]), "{other_prompt:?}");
-    assert_eq!(refusals(|record| record.exchange.wrote = ms(9.0)), [], "a late generator is no reason to refuse");
+    assert_eq!(
+        refusals(|record| record.exchange.wrote = ms(9.0)),
+        [],
+        "a late generator does not prevent a comparison"
+    );
     let texts: Vec<String> =
         [failed, shorter, other_prompt].into_iter().flatten().map(|refusal| refusal.to_string()).collect();
     insta::assert_snapshot!(texts.join("\n"));

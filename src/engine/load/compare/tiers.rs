@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Sizes of a server's caches, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CacheSizes {
-    /// L1.
+    /// L1, the device memory.
     pub device_tokens: u64,
     /// L2; zero if there is none.
     pub host_tokens: u64,
@@ -41,7 +41,7 @@ impl fmt::Display for CacheSizes {
     }
 }
 
-/// A cache tier.
+/// A cache tier of an SGLang server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ComparedTier {
     #[serde(rename = "L1")]

@@ -30,7 +30,7 @@ pub struct LoadShape {
     pub context: f64,
     /// All shared prompts together, in tokens.
     pub shared: f64,
-    /// Requests per conversation.
+    /// Requests per conversation, on average.
     pub turns: f64,
 }
 

@@ -49,7 +49,7 @@ pub enum Undecided {
         computed: bool,
         outliers: usize,
         samples: usize,
-        /// The smallest outlier.
+        /// The smallest of the outliers.
         from_ms: f64,
         median_ms: f64,
     },

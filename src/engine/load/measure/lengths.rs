@@ -31,7 +31,7 @@ pub struct LengthSummary {
 }
 
 impl TokenHistogram {
-    /// Records a length.
+    /// Adds the length of a prompt or response.
     pub fn record(&mut self, tokens: u32) {
         let excess = (u32::BITS - tokens.leading_zeros()).saturating_sub(BITS);
         *self.counts.entry(tokens >> excess << excess).or_default() += 1;

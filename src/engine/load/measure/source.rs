@@ -34,11 +34,11 @@ const LEVEL: f64 = 0.95;
 #[serde(rename_all = "snake_case")]
 pub enum PromptSource {
     Computed,
-    /// L1.
+    /// L1, device memory.
     Device,
-    /// L2.
+    /// L2, host memory.
     Host,
-    /// L3.
+    /// L3, the store.
     Storage,
     /// Cached, but the server reports no tier.
     CachedSomewhere,
@@ -159,7 +159,7 @@ pub struct SourceStats {
 pub struct LengthRow {
     /// Lower bound of the prompt length in tokens, inclusive.
     pub from: u32,
-    /// Upper bound, exclusive.
+    /// Upper bound of the prompt length, exclusive.
     pub below: u32,
     /// Whether most of the prompt was cached.
     pub cached: bool,

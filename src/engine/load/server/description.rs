@@ -96,10 +96,10 @@ pub struct ServerDescription {
     /// Accelerators per data-parallel rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accelerators: Option<u64>,
-    /// Tokens per page.
+    /// Page size of the cache, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<u64>,
-    /// L1.
+    /// Size of L1, the device memory.
     pub device: CacheCapacity,
     /// L2; `None` if the server has none.
     pub host: Option<CacheCapacity>,

@@ -12,7 +12,7 @@ const BYTES_PER_TOKEN: f64 = 4.0;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Footprint {
     pub conversations: u32,
-    /// Requests per conversation.
+    /// Number of requests in a conversation.
     pub turns: f64,
     /// Tokens of a prompt, over all turns.
     pub prompt: f64,

@@ -69,7 +69,7 @@ impl LoadArgs {
         self.request_rate.unwrap_or(1.0)
     }
 
-    /// Returns the seed.
+    /// Returns the seed of the conversations.
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or(1)
     }

@@ -13,7 +13,7 @@ use crate::engine::load::workload::dataset::random::length;
 use crate::engine::load::workload::textgen::SHARED as SYSTEM;
 use crate::engine::load::workload::{Conversation, PlannedTurn, SampledSpans, TextSpan, Tokenizer, TurnContent};
 
-/// Purpose for questions.
+/// Purpose of the random stream for questions.
 const QUESTION: &str = "gsp-question";
 
 /// How conversations are assigned to groups.
@@ -66,13 +66,13 @@ impl SharedPrefix {
     }
 }
 
-/// Lengths in tokens.
+/// Lengths of the texts, in tokens.
 struct Lengths {
-    /// One per group.
+    /// One entry per group.
     systems: Vec<u32>,
     /// One per turn of each conversation.
     questions: Vec<u32>,
-    /// One per conversation.
+    /// One entry per conversation.
     outputs: Vec<u32>,
 }
 
