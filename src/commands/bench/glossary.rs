@@ -22,7 +22,10 @@ const TERMS: [(&str, &str); 33] = [
         "p50, p90, p99",
         "Percentiles: 99 % of the values are at or below p99. 'too few': the run has too few values for this percentile",
     ),
-    ("interval", "A 95 % interval: in 95 of 100 runs, the true value lies within it"),
+    (
+        "interval",
+        "A confidence interval: an interval at 95 % contains the true value in 95 of 100 runs. Reports name the level of other intervals",
+    ),
     (
         "scheduled send time",
         "When the load calls for a request, whether or not the server has finished the previous ones",

@@ -219,6 +219,8 @@ impl ComparisonReport {
     /// Returns the exit code for the verdict.
     pub fn exit(&self) -> Exit {
         match self.verdict {
+            // The primary metric has no values, so there is no verdict on it.
+            _ if self.primary_verdicts.iter().any(Option::is_none) => Exit::No,
             ComparisonVerdict::Worse | ComparisonVerdict::Mixed | ComparisonVerdict::Refused => Exit::No,
             ComparisonVerdict::Better | ComparisonVerdict::NoDifferenceShown | ComparisonVerdict::TooFew => Exit::Done,
         }

@@ -6,7 +6,7 @@ use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::error::Failure;
 use crate::commands::output;
-use crate::commands::runtime;
+use crate::commands::runtime::{self, Signals};
 use crate::commands::table::ReportSection;
 use crate::engine::load::LoadCaveat;
 use crate::engine::load::compare::{CacheSizes, ComparedSides, ComparedTier, WorkingSetPlan, WorkingSetWish};
@@ -110,7 +110,14 @@ impl Args {
         if measure_speed && !self.output.quiet {
             output::say("measuring the speed of both servers with a few unrelated prompts");
         }
-        let survey = runtime::block_on(0, async { Ok(measurement.survey(&env(), measure_speed).await) })?;
+        let env = env();
+        let survey = runtime::block_on(0, async {
+            let mut signals = Signals::take()?;
+            tokio::select! {
+                survey = measurement.survey(&env, measure_speed) => Ok(survey),
+                signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the first measurement"))),
+            }
+        })?;
         let is_dataset = measurement.is_dataset;
         let given = self.workload.num_clients.or(self.server.no_server_calls.then(|| self.workload.conversations()));
         let wish = WorkingSetWish {

@@ -134,7 +134,14 @@ impl EndpointComparison {
             }
         }
         let verdict = ComparisonVerdict::of(&compared);
-        let figures = |side: usize| SideFigures::of(others.iter().filter(|pass| pass.id.side == side).copied());
+        // Only blocks that both endpoints completed, like the differences.
+        let is_whole = |pass: &&&PassResult| {
+            let same = |other: &&&PassResult| (&other.id.name, other.id.block) == (&pass.id.name, pass.id.block);
+            let ran = |side| others.iter().filter(same).any(|other| other.id.side == side && !other.ran.stopped);
+            sides.pair.into_iter().all(ran)
+        };
+        let figures =
+            |side: usize| SideFigures::of(others.iter().filter(|pass| pass.id.side == side).filter(is_whole).copied());
         let sides = sides.pair.map(figures);
         EndpointComparison { noise_floor, compared, verdict, sides, level: level.unwrap_or(0.0), caveats }
     }
