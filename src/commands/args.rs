@@ -19,6 +19,8 @@ pub enum ValueError {
     Gigabytes,
     #[error("a time limit of 0 is not allowed: use at least 1ms")]
     ZeroLimit,
+    #[error("expected a number of tokens from 1 to {TOKENS_MAX}, e.g. 4096")]
+    Tokens,
     #[error("'{0}' is not a number")]
     Number(String),
     #[error("must be greater than 0")]
@@ -70,6 +72,17 @@ pub fn limit(text: &str) -> Result<Duration, ValueError> {
 /// A whole number of seconds from 1 to `most`.
 pub fn seconds(most: u64) -> impl Fn(&str) -> Result<u64, ValueError> + Clone {
     move |text| text.parse().ok().filter(|seconds| (1..=most).contains(seconds)).ok_or(ValueError::Seconds(most))
+}
+
+/// Largest number of tokens of a prompt.
+const TOKENS_MAX: u32 = 10_000_000;
+
+/// A number of tokens of a prompt.
+///
+/// # Errors
+/// The string is not a whole number from 1 to 10,000,000.
+pub fn tokens(text: &str) -> Result<u32, ValueError> {
+    text.trim().parse().ok().filter(|tokens| (1..=TOKENS_MAX).contains(tokens)).ok_or(ValueError::Tokens)
 }
 
 /// A whole number of GB.

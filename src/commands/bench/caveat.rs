@@ -19,11 +19,13 @@ pub enum BenchCaveat {
     #[error(transparent)]
     Load(LoadCaveat),
     #[error(
-        "{operation}: {batches} batches are too few for latency percentiles: raise --objects, --rounds or --duration, or lower --batch"
+        "{operation}: {batches} {} too few for latency percentiles: raise --objects, --rounds or --duration, or lower --batch",
+        if *.batches == 1 { "batch is" } else { "batches are" }
     )]
     TooFewStoreBatches { operation: String, batches: u64 },
     #[error(
-        "{batches} batches are too few for latency percentiles: raise --duration, or lower --block-size or --batch-size"
+        "{batches} {} too few for latency percentiles: raise --duration, or lower --block-size or --batch-size",
+        if *.batches == 1 { "batch is" } else { "batches are" }
     )]
     TooFewTransferBatches { batches: u64 },
     #[error("{pass}: {objects} objects were missing when read; the figures cover only the objects that were found")]
@@ -49,6 +51,9 @@ pub enum BenchCaveat {
         if *.is_time { "--max-time" } else { "--max-repeats" }
     )]
     WideIntervals { lengths: Vec<u32>, percent: f64, is_time: bool },
+    /// The records of `path` do not state the load.
+    #[error("{path} was recorded by an older version: whether both runs had the same load was not checked")]
+    LoadNotRecorded { path: String },
     #[error("throughput and CPU figures include the cost of comparing every byte (--verify)")]
     IncludesVerify,
 }
@@ -68,6 +73,7 @@ impl BenchCaveat {
             BenchCaveat::MixedNotWarm { .. } => "mixed-not-warm",
             BenchCaveat::NotRemoved { .. } => "not-removed",
             BenchCaveat::WideIntervals { .. } => "wide-intervals",
+            BenchCaveat::LoadNotRecorded { .. } => "load-not-recorded",
             BenchCaveat::IncludesVerify => "includes-verify",
         }
     }
@@ -134,9 +140,8 @@ mod tests {
             threshold: Some(256),
         };
         let not_reached = |too_long: bool| LoadCaveat::TiersNotReached {
-            tiers: vec!["L2".to_owned(), "L3".to_owned()],
+            tiers: vec![("L2".to_owned(), 16_384), ("L3".to_owned(), 49_216)],
             working_set: 8_640,
-            above: 49_216,
             required: 18,
             too_long,
         };
@@ -178,6 +183,18 @@ mod tests {
                 reason: "--no-server-calls".to_owned(),
                 working_set: 8_640,
             },
+            LoadCaveat::ServersDiffer {
+                what: "page size",
+                names: ["A".to_owned(), "B".to_owned()],
+                values: ["16 tokens".to_owned(), "64 tokens".to_owned()],
+            },
+            LoadCaveat::BlocksDropped {
+                pass: "run".to_owned(),
+                a: "A".to_owned(),
+                b: "B".to_owned(),
+                dropped: 1,
+                blocks: 4,
+            },
             LoadCaveat::RequestsFailed { requests: 3 },
             LoadCaveat::TierNotVerified(TierNotVerified::NoRequest { length: 512, tier: "host" }),
             LoadCaveat::TierNotVerified(other),
@@ -194,6 +211,7 @@ mod tests {
             BenchCaveat::MixedNotWarm { objects: 100 },
             BenchCaveat::NotRemoved { error: text(), prefix: "mcctl-bench-".to_owned() },
             BenchCaveat::WideIntervals { lengths: vec![512, 1024], percent: 10.0, is_time: false },
+            BenchCaveat::LoadNotRecorded { path: "a.jsonl".to_owned() },
             BenchCaveat::IncludesVerify,
         ];
         let caveats = of_load.map(BenchCaveat::Load).into_iter().chain(others);

@@ -12,7 +12,7 @@ use crate::commands::error::{Failure, Outcome};
     after_help = "Exit codes:\n\
     \x20 0   B is not shown to be worse in any metric\n\
     \x20 1   B is worse in the primary metric or in another one, the runs are not comparable,\n\
-    \x20     requests failed, a signal ended the run, or a goal was missed\n\
+    \x20     there are too few conversations, requests failed, a signal ended the run, or a goal was missed\n\
     \x20 2   invalid command line\n\
     \x20 3   an endpoint is unreachable, or no request to it succeeded\n\
     \x20 4   a file could not be written, or this host allows too few connections\n\

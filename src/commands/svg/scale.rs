@@ -34,9 +34,12 @@ impl AxisScale {
         AxisScale { low, high, log }
     }
 
-    /// Extends a linear scale to the next tick at both ends.
+    /// Extends a linear scale to the next tick at both ends, and a logarithmic one a little, so that no line lies on the frame.
     pub(super) fn rounded(mut self) -> AxisScale {
-        if !self.log {
+        if self.log {
+            let margin = (self.high / self.low).powf(0.05);
+            (self.low, self.high) = (self.low / margin, self.high * margin);
+        } else {
             let step = step((self.high - self.low) / 5.0);
             self.low = (self.low / step + 1e-9).floor() * step;
             self.high = (self.high / step - 1e-9).ceil() * step;

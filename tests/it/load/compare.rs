@@ -64,7 +64,11 @@ const SMALL: [&str; 9] = [
 ];
 
 fn bench(words: &[&str], args: &[&str]) -> (Run, Value) {
-    let run = finish(command(&[&["bench"], words, &SMALL[..], args].concat()).output().expect("the program starts"));
+    bench_with(&SMALL, words, args)
+}
+
+fn bench_with(small: &[&str], words: &[&str], args: &[&str]) -> (Run, Value) {
+    let run = finish(command(&[&["bench"], words, small, args].concat()).output().expect("the program starts"));
     let told = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
     is_as_described(&told);
     (run, told)
@@ -196,6 +200,9 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
     let (before, after) = (path("before"), path("after"));
     let (slow, fast) = (slow(), fast());
+    // One pass per run.
+    let single: Vec<&str> = SMALL.into_iter().filter(|flag| !flag.starts_with("--blocks")).collect();
+    let bench = |words: &[&str], args: &[&str]| bench_with(&single, words, args);
     for (server, file) in [(&slow, &before), (&fast, &after)] {
         let (run, _) = bench(&["multi-turn"], &["--url", &server.url, "--records", file]);
         assert_eq!(run.code, 0, "{run:?}");
@@ -219,10 +226,52 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
         assert_eq!((&comparison["a"]["name"], &comparison["b"]["target"]), (&json!("new"), &json!(before)));
         assert_eq!((&told["passes"][0]["side"], &comparison["plan"]), (&json!("new"), &Value::Null));
     }
-    mcctl(&["bench", "compare", &before, &fast.url, "--seed=9"]).fails(2);
-    mcctl(&["bench", "compare", &before, &before, "--label-b=A"]).fails(2);
+    for flag in ["--seed=9", "--blocks=4", "--request-rate=3", "--num-clients=13", "--num-rounds=3"] {
+        let words = [&["bench", "compare", &before, &fast.url][..], &single, &[flag]].concat();
+        mcctl(&words).fails(2);
+    }
+    mcctl(&["bench", "compare", &before, &after, "--label-b=A"]).fails(2);
+    mcctl(&["bench", "compare", &before, &before]).fails(2);
     mcctl(&["bench", "compare", "/nowhere", &before]).fails(2);
     mcctl(&["bench", "compare", "/dev/zero", &before]).fails(2);
+}
+
+#[test]
+fn recorded_runs_are_compared_only_under_the_same_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (one, other) = (Server::start(1, 20), Server::start(1, 20));
+    let single: Vec<&str> = SMALL.into_iter().filter(|flag| !flag.starts_with("--blocks")).collect();
+    let (unlimited, limited) = (path("unlimited"), path("limited"));
+    for (file, rate) in [(&unlimited, "--request-rate=inf"), (&limited, "--request-rate=200")] {
+        let (run, _) = bench_with(&single, &["multi-turn"], &[rate, "--url", &one.url, "--records", file]);
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+    mcctl(&["bench", "compare", &unlimited, &limited]).fails(1);
+    // Records without a load come from an older version.
+    let text = std::fs::read_to_string(&limited).expect("records");
+    let (first, rest) = text.split_once('\n').expect("a header");
+    let mut header: Value = serde_json::from_str(first).expect("JSON");
+    assert_eq!((&header["load"]["request_rate"], &header["load"]["conversations"]), (&json!(200.0), &json!(12)));
+    for key in ["load", "servers"] {
+        header.as_object_mut().expect("an object").remove(key);
+    }
+    let old = path("old");
+    std::fs::write(&old, format!("{header}\n{rest}")).expect("written");
+    let (run, told) = bench_with(&single, &["compare", &old, &limited], &["--margin=60"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(told["doubts"].to_string().contains("older version"), "{run:?}");
+
+    // A server that is compared with one endpoint of a recorded comparison gets the same blocks.
+    let compared = path("compared");
+    let (run, _) = bench(&["compare", &one.url, &other.url], &["--margin=60", "--records", &compared]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let flags: Vec<&str> = single.iter().copied().filter(|flag| !flag.starts_with("--request-rate")).collect();
+    let (run, told) = bench_with(&flags, &["compare", &compared, &other.url], &["--margin=60"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let comparison = &told["comparison"]["compared"][0];
+    assert_eq!((&comparison["blocks"], &comparison["pairs"]), (&json!(4), &json!(24)), "{run:?}");
+    assert_eq!(told["passes"].as_array().expect("a list").len(), 4);
 }
 
 #[test]
@@ -411,7 +460,7 @@ fn the_plan_reaches_the_tier_that_differs_and_shows_its_benefit() {
     let tiers = &told["comparison"]["plan"]["tiers"];
     assert_eq!(tiers[0]["reached"], false, "{tiers}");
     for text in [&run.stderr, &told["doubts"].to_string()] {
-        assert!(text.contains("the load does not reach L2: ") && text.contains("2048"), "{text}");
+        assert!(text.contains("the load does not reach L2 (above 2048 tokens)"), "{text}");
     }
     runtime.block_on(async {
         small.stop().await;

@@ -59,7 +59,7 @@ pub struct Args {
     #[command(flatten)]
     confirm: ConfirmArgs,
     /// Prompt lengths in tokens [default: the powers of two from 512 to 65536, up to half of L1]
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = values::tokens)]
     lengths: Vec<u32>,
     /// Number of prompts per length [default: 8, and up to --max-repeats]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -146,6 +146,7 @@ impl Args {
             measured: system,
             ladder: result.ladder,
             limits,
+            verdict_error: limits.verdict_error(),
             rounds: rounds.rounds(),
             end,
             agrees: result.agrees,

@@ -25,6 +25,8 @@ pub(super) struct LadderReport {
     /// Tiers that the server does not have.
     pub absent: Vec<AbsentTier>,
     pub limits: LadderLimits,
+    /// Probability that a tier which takes as long as computing at some length is called faster or slower there.
+    pub verdict_error: f64,
     /// Number of rounds that were started.
     pub rounds: u32,
     pub end: LadderEnd,
@@ -124,6 +126,11 @@ impl LadderReport {
             "saved: TTFT of computing the same prompt minus TTFT from the tier, as the median over the prompts; {}",
             self.repeats()
         ));
+        rows.notes.push(format!(
+            "verdict: a tier that takes as long as computing is called faster or slower in at most {:.1} % of the cases, because each round \
+             of prompts may decide",
+            self.verdict_error * 100.0
+        ));
         rows
     }
 
@@ -159,7 +166,7 @@ impl LadderReport {
 
     /// Returns TTFT against prompt length, a line with its interval for each tier.
     pub fn plot(&self) -> Plot {
-        let mut plot = Plot::new("TTFT by prompt length, median with 95 % interval", self.x(), Axis::log("TTFT, ms"));
+        let mut plot = Plot::new("Median TTFT by length, 95 % interval", self.x(), Axis::log("TTFT, ms"));
         for (colour, tier) in LadderTier::ALL.into_iter().enumerate() {
             let of_tier = || self.ladder.rungs.iter().filter(move |rung| rung.tier == tier);
             let points = of_tier().filter_map(|rung| Some((f64::from(rung.length), rung.ttft?.median_ms)));
@@ -179,7 +186,7 @@ impl LadderReport {
 
     /// Returns the time saved against prompt length.
     fn saved_plot(&self) -> Plot {
-        let title = "TTFT saved by each tier, median with 99 % interval";
+        let title = "Median TTFT saved, 99 % interval";
         let mut plot = Plot::new(title, self.x(), Axis::even("saved, ms"));
         for (colour, tier) in LadderTier::ALL.into_iter().enumerate().skip(1) {
             let saved =
@@ -245,6 +252,7 @@ mod tests {
             measured: MeasuredSystem { servers: Vec::new(), client: ClientHost::of_this_host() },
             ladder: Ladder { rungs, ..Ladder::default() },
             limits: LadderLimits { repeats: 8, repeats_max: 12, precision: 0.1, time_max: Duration::from_secs(300) },
+            verdict_error: 0.01,
             rounds: 2,
             end: LadderEnd::MaxRepeats,
             agrees: None,

@@ -13,6 +13,7 @@ use crate::commands::bench::multi_turn::Identity;
 use crate::commands::error::Failure;
 use crate::commands::runtime;
 use crate::commands::table::{ReportSection, ReportTable};
+use crate::engine::load::LoadCaveat;
 use crate::engine::load::server::{ServerClient, ServerDescription};
 
 pub(in crate::commands::bench) use client::ClientHost;
@@ -63,6 +64,28 @@ impl MeasuredSystem {
             Ok(servers)
         })?;
         Ok(MeasuredSystem { servers, client: ClientHost::of_this_host() })
+    }
+
+    /// Returns a system of servers that are already described.
+    pub fn of(servers: Vec<MeasuredServer>) -> MeasuredSystem {
+        MeasuredSystem { servers, client: ClientHost::of_this_host() }
+    }
+
+    /// Returns caveats about what the first server has in common with no other: a model or a page size of its own is a difference that
+    /// the verdict does not mention.
+    pub fn differences(&self) -> impl Iterator<Item = LoadCaveat> + '_ {
+        let of = |what: &'static str, value: fn(&ServerDescription) -> Option<String>| {
+            let mut known = self.servers.iter().filter_map(|server| Some((&server.label, value(&server.description)?)));
+            let (first, of_first) = known.next()?;
+            let (other, of_other) = known.find(|(_, of_other)| *of_other != of_first)?;
+            Some(LoadCaveat::ServersDiffer {
+                what,
+                names: [first.clone(), other.clone()],
+                values: [of_first, of_other],
+            })
+        };
+        let page_size = |found: &ServerDescription| found.page_size.map(|tokens| format!("{tokens} tokens"));
+        [of("model", |found| found.model.clone()), of("page size", page_size)].into_iter().flatten()
     }
 
     /// Returns the names of the models, without duplicates.

@@ -1,13 +1,13 @@
 //! One measured server as rows of the section.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::engine::base::ByteSize;
 use crate::engine::load::server::{CacheCapacity, ServerDescription};
 
 /// A server as the report describes it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct MeasuredServer {
     /// Name in the report, such as `A`.
     pub label: String,
@@ -45,6 +45,11 @@ impl MeasuredServer {
     pub fn recorded(label: &str, path: &str) -> MeasuredServer {
         let (label, target) = (label.to_owned(), path.to_owned());
         MeasuredServer { label, target, queried: false, description: ServerDescription::default() }
+    }
+
+    /// Returns the server of a run recorded at `path`, as endpoint `label`.
+    pub fn of_record(self, label: &str, path: &str) -> MeasuredServer {
+        MeasuredServer { label: label.to_owned(), target: format!("{path} ({})", self.target), ..self }
     }
 
     /// Returns `value`, or why it is not known.

@@ -40,7 +40,7 @@ impl Args {
             EndpointLabel { name: name.clone(), target: target.url() }
         };
         match kind {
-            MeasurementKind::Single => {}
+            MeasurementKind::Single | MeasurementKind::OneSide { .. } => {}
             MeasurementKind::Comparison { .. } => {
                 let sides = ComparedSides::of(measured.sides.len());
                 let [a, b] = sides.pair.map(label);

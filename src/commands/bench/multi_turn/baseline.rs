@@ -1,17 +1,15 @@
 //! Compares a recorded run (`--records`) with another recorded run or with a live server, e.g. before and after a change.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::commands::bench::caveat::BenchCaveat;
-use crate::commands::bench::measured::MeasuredServer;
+use crate::commands::bench::measured::{MeasuredServer, MeasuredSystem};
 use crate::commands::bench::multi_turn::comparison::{ComparisonReport, EndpointLabel};
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
-use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
+use crate::commands::bench::multi_turn::files::RecordedLoad;
+use crate::commands::bench::multi_turn::files::record::RunDescription;
 use crate::commands::bench::multi_turn::outputs::RunOutputs;
+use crate::commands::bench::multi_turn::recorded_run::{self, RecordedRun};
 use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::bench::multi_turn::{Args, is_url};
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -19,167 +17,90 @@ use crate::engine::load::Seed;
 use crate::engine::load::compare::ComparedSides;
 use crate::engine::load::goals::GoalTracker;
 use crate::engine::load::plan::{MeasurementKind, PlannedRun};
-use crate::engine::load::session::{PassId, PassResult, SessionResult};
+use crate::engine::load::session::{PassResult, SessionResult};
 
-/// Maximum line length in bytes.
-const LINE_MAX: u64 = 1 << 20;
-
-/// A run loaded from its records file.
-struct RecordedRun {
-    seed: u64,
-    passes: Vec<PassResult>,
-}
-
-/// Reads the run at `path` as endpoint `side` with this `name`. If the run has several endpoints, only the first is read.
-fn read(path: &Path, side: usize, name: &str) -> Result<RecordedRun, Failure> {
-    let shown = path.display();
-    let wrong = |line: usize, reason: String| {
-        Failure::usage(format!("{shown}, line {line}: {reason}"))
-            .next("specify a file written with --records, or http://HOST:PORT")
-    };
-    let file = std::fs::File::open(path)
-        .map_err(|error| Failure::usage(format!("cannot read {shown}")).found(error.to_string()))?;
-    let mut reader = BufReader::new(file);
-    let (mut seed, mut first): (Option<u64>, Option<String>) = (None, None);
-    // Passes by number, each with a flag that indicates whether it is complete.
-    let mut passes: BTreeMap<u32, (PassResult, bool)> = BTreeMap::new();
-    for number in 1.. {
-        let mut line = Vec::new();
-        let read = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
-        let length = read.map_err(|error| Failure::host(format!("cannot read {shown}")).found(error.to_string()))?;
-        if length == 0 {
-            break;
-        }
-        let Ok(value) = serde_json::from_slice::<Value>(&line) else {
-            // An interrupted run may end with an incomplete line.
-            if number > 1 && !line.ends_with(b"\n") && (line.len() as u64) < LINE_MAX {
-                break;
-            }
-            return Err(wrong(number, "invalid JSON".to_owned()));
-        };
-        let bad = |error: serde_json::Error| wrong(number, error.to_string());
-        if number == 1 {
-            let header: RecordsHeader = serde_json::from_value(value).map_err(bad)?;
-            if header.schema != SCHEMA {
-                return Err(wrong(1, format!("the schema is {}, not {SCHEMA}", header.schema)));
-            }
-            seed = Some(header.run.seed);
-        } else if let Some(begins) = value.get("begins") {
-            let begins: PassStart = serde_json::from_value(begins.clone()).map_err(bad)?;
-            if *first.get_or_insert_with(|| begins.side.clone()) == begins.side {
-                let side_name = name.to_owned();
-                let id = PassId { side, side_name, name: begins.name, block: begins.block };
-                passes.insert(begins.pass, (PassResult::new(id), false));
-            }
-        } else if let Some(ends) = value.get("ends") {
-            let ends: PassEnd = serde_json::from_value(ends.clone()).map_err(bad)?;
-            if let Some((pass, ended)) = passes.get_mut(&ends.pass) {
-                *ended = !ends.stopped;
-                pass.ran.unfinished = ends.unfinished;
-            }
-        } else {
-            let line: RequestRecord = serde_json::from_value(value).map_err(bad)?;
-            if let Some((pass, _)) = passes.get_mut(&line.pass) {
-                pass.add(&line.record(), true);
-            }
-        }
-    }
-    let Some(seed) = seed else { return Err(wrong(1, "the file is empty".to_owned())) };
-    let passes = passes.into_values().map(|(mut pass, ended)| {
-        pass.ran.stopped = !ended;
-        pass
-    });
-    Ok(RecordedRun { seed, passes: passes.collect() })
-}
-
-/// Returns the seed of the run at `path`.
-///
-/// # Errors
-/// The file is not a records file.
-pub(super) fn seed_of(path: &Path) -> Result<u64, Failure> {
-    read(path, 0, "A").map(|run| run.seed)
+/// The result of measuring the endpoint that was not recorded.
+struct LiveRun {
+    outputs: RunOutputs,
+    measured: MeasuredRun,
+    servers: Vec<MeasuredServer>,
+    caveats: Vec<BenchCaveat>,
+    /// URL of the server.
+    target: String,
 }
 
 impl Args {
     /// Compares runs of which at least one is recorded. `a`: the records of A; `None` if A is the server at `--url`. `b`: the records of B, or
-    /// the URL of a server. A server receives the workload of the recorded run.
+    /// the URL of a server. A server receives the load of the recorded run.
     ///
     /// # Errors
-    /// The records cannot be read, or the run at the server cannot start.
+    /// The records cannot be read, the loads differ, or the run at the server cannot start.
     pub(in crate::commands::bench) fn run_recorded(mut self, a: Option<&str>, b: &str) -> Outcome {
         self.check_labels()?;
         let [label_a, label_b] = self.compare.labels().map(str::to_owned);
         let recorded_b = (!is_url(b)).then_some(b);
         let read = |path: Option<&str>, side: usize, name: &str| {
-            path.map(|path| read(Path::new(path), side, name)).transpose()
+            path.map(|path| recorded_run::read(Path::new(path), side, name)).transpose()
         };
         let (run_a, run_b) = (read(a, 0, &label_a)?, read(recorded_b, 1, &label_b)?);
-        let (path, seed) = match (&run_a, &run_b) {
-            (Some(run_a), Some(run_b)) if run_a.seed != run_b.seed => {
-                let (path_a, of_a, of_b) = (a.unwrap_or_default(), run_a.seed, run_b.seed);
-                return Err(Failure::no(format!("the seeds differ: {path_a} has {of_a}, {b} has {of_b}"))
-                    .next("compare runs with the same seed and flags"));
-            }
-            (Some(run), _) => (a.unwrap_or_default(), run.seed),
-            (None, Some(run)) => (b, run.seed),
-            (None, None) => return Err(Failure::usage("neither run is recorded")),
-        };
-        if self.load.seed.is_some_and(|given| given != seed) {
-            return Err(Failure::usage(format!("{path} was recorded with --seed {seed}"))
-                .next("drop --seed, and use the other flags of the recorded run"));
-        }
-        self.load.seed = Some(seed);
-        let mut passes: Vec<PassResult> = Vec::new();
-        let mut caveats = Vec::new();
-        let mut system = None;
-        // The endpoint that is measured now, if any.
-        let live = match (&run_a, &run_b) {
-            (None, _) => Some(0),
-            (_, None) => Some(1),
-            _ => None,
-        };
         let mut targets = [a.unwrap_or_default().to_owned(), b.to_owned()];
-        let (outputs, measured) = if let Some(side) = live {
-            if side == 1 {
-                self.endpoint.url = Some(b.to_owned());
-            }
-            self.resolve_flags()?;
-            self.validate(true)?;
-            self.query_server()?;
-            let (PlannedRun { mut session, kind: MeasurementKind::Single, caveats: more }, _) = self.planned_run()?
-            else {
-                return Err(Failure::usage("a recorded run can only be compared with a single run")
-                    .next("drop --self-compare, --preset kep74 and the sweep flags"));
-            };
-            session.keep_figures = true;
-            for endpoint in &mut session.sides {
-                endpoint.name = [&label_a, &label_b][side].clone();
-                targets[side] = endpoint.target.url();
-            }
-            caveats.extend(more.into_iter().map(BenchCaveat::Load));
-            let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
-            let mut found = self.measured_system(&session)?;
-            let other = 1 - side;
-            let recorded = MeasuredServer::recorded([&label_a, &label_b][other], &targets[other]);
-            found.servers.iter_mut().for_each(|server| server.label = [&label_a, &label_b][side].clone());
-            found.servers.insert(if other == 0 { 0 } else { found.servers.len() }, recorded);
-            system = Some(found);
-            let measured = outputs.execute(session, &mut GoalTracker::new(&[]))?;
-            (outputs, measured)
-        } else {
-            let executed = SessionResult { passes: Vec::new(), failed_step: None, stopped: false };
-            (
-                RunOutputs::open(&self, "")?,
-                MeasuredRun { sides: Vec::new(), executed, signal: None, caveats: Vec::new() },
-            )
+        let mut caveats = Vec::new();
+        let mut live = None;
+        // The endpoint that is measured now, if any.
+        let side = match (&run_a, &run_b) {
+            (None, _) => 0,
+            (_, None) => 1,
+            _ => 2,
         };
-        passes.extend([run_a, run_b].into_iter().flatten().flat_map(|run| run.passes));
+        match (&run_a, &run_b) {
+            (Some(run_a), Some(run_b)) => {
+                check_same_load([a.unwrap_or_default(), b], [run_a, run_b], &mut caveats)?;
+                self.take_seed(a.unwrap_or_default(), run_a.seed)?;
+            }
+            (Some(run), None) => {
+                self.endpoint.url = Some(b.to_owned());
+                live = Some(self.run_as(a.unwrap_or_default(), run, &label_b)?);
+            }
+            (None, Some(run)) => live = Some(self.run_as(b, run, &label_a)?),
+            (None, None) => return Err(Failure::usage("neither run is recorded")),
+        }
+        let seed = self.load.seed.unwrap_or_default();
+        let LiveRun { outputs, measured, servers, caveats: of_run, target } = match live {
+            Some(live) => live,
+            None => LiveRun {
+                outputs: RunOutputs::open(&self, RunDescription::default())?,
+                measured: MeasuredRun {
+                    sides: Vec::new(),
+                    executed: SessionResult { passes: Vec::new(), failed_step: None, stopped: false },
+                    signal: None,
+                    caveats: Vec::new(),
+                },
+                servers: Vec::new(),
+                caveats: Vec::new(),
+                target: String::new(),
+            },
+        };
+        caveats.extend(of_run);
+        if let Some(shown) = targets.get_mut(side) {
+            *shown = target;
+        }
+        let recorded = |run: &Option<RecordedRun>, at: usize, label: &str| {
+            let known = run.as_ref().and_then(|run| run.server.clone());
+            let unknown = || MeasuredServer::recorded(label, &targets[at]);
+            let server = known.map_or_else(unknown, |server| server.of_record(label, &targets[at]));
+            run.is_some().then_some(server)
+        };
+        let first = recorded(&run_a, 0, &label_a);
+        let second = recorded(&run_b, 1, &label_b);
+        let system = MeasuredSystem::of(first.into_iter().chain(servers).chain(second).collect());
+        caveats.extend(system.differences().map(BenchCaveat::Load));
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
-        report.measured = system;
+        report.measured = Some(system);
         report.caveats.extend(caveats);
         let bugs = measured.executed.bugs();
+        let mut passes: Vec<PassResult> = [run_a, run_b].into_iter().flatten().flat_map(|run| run.passes).collect();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {
-            pass.id.side = live.unwrap_or(0);
+            pass.id.side = side;
             pass
         }));
         let [target_a, target_b] = targets;
@@ -194,4 +115,117 @@ impl Args {
         report.comparison = Some(comparison);
         outputs.finish(&self, &report, exit)
     }
+
+    /// Uses the seed of the run recorded at `path`.
+    ///
+    /// # Errors
+    /// `--seed` has another value.
+    fn take_seed(&mut self, path: &str, seed: u64) -> Result<(), Failure> {
+        if self.load.seed.is_some_and(|given| given != seed) {
+            return Err(other_flag(path, format!("--seed {seed}")));
+        }
+        self.load.seed = Some(seed);
+        Ok(())
+    }
+
+    /// Uses the load of the run recorded at `path` for the flags that are not given.
+    ///
+    /// # Errors
+    /// A flag has another value.
+    fn take_load(&mut self, path: &str, load: &RecordedLoad) -> Result<(), Failure> {
+        let rate = load.request_rate.unwrap_or(f64::INFINITY);
+        if self.load.request_rate.is_some_and(|given| given != rate) {
+            return Err(other_flag(path, format!("--request-rate {rate}")));
+        }
+        self.load.request_rate = Some(rate);
+        if self.compare.blocks.is_some_and(|given| Some(given) != load.blocks) {
+            let recorded = load.blocks.map_or("in one pass".to_owned(), |blocks| format!("with --blocks {blocks}"));
+            return Err(Failure::usage(format!("{path} was recorded {recorded}")).next("drop --blocks"));
+        }
+        self.recorded_blocks = load.blocks;
+        if self.workload.dataset.dataset_name.is_none() {
+            if self.workload.num_clients.is_some_and(|given| given != load.conversations) {
+                return Err(other_flag(path, format!("--num-clients {}", load.conversations)));
+            }
+            self.workload.num_clients = Some(load.conversations);
+        }
+        Ok(())
+    }
+
+    /// Measures the server at `--url` as endpoint `label`, with the load of `recorded`, whose file is `path`.
+    ///
+    /// # Errors
+    /// The flags describe another load, or the run cannot start.
+    fn run_as(&mut self, path: &str, recorded: &RecordedRun, label: &str) -> Result<LiveRun, Failure> {
+        self.take_seed(path, recorded.seed)?;
+        let mut caveats = Vec::new();
+        match &recorded.load {
+            Some(load) => self.take_load(path, load)?,
+            None => caveats.push(BenchCaveat::LoadNotRecorded { path: path.to_owned() }),
+        }
+        self.resolve_flags()?;
+        self.validate(true)?;
+        self.query_server()?;
+        let (PlannedRun { mut session, kind, caveats: of_plan }, _) = self.planned_run()?;
+        if !matches!(kind, MeasurementKind::Single | MeasurementKind::OneSide { .. }) {
+            return Err(Failure::usage("a recorded run can only be compared with a single run")
+                .next("drop --self-compare, --preset kep74 and the sweep flags"));
+        }
+        if let Some(load) = &recorded.load {
+            let differences = load.differences(&RecordedLoad::of(self, &session));
+            if !differences.is_empty() {
+                return Err(Failure::usage(format!("the load differs from that of {path}"))
+                    .found(differences.join("; "))
+                    .next("use the flags of the recorded run, or record it again"));
+            }
+        }
+        session.keep_figures = true;
+        let mut target = String::new();
+        for endpoint in &mut session.sides {
+            label.clone_into(&mut endpoint.name);
+            target = endpoint.target.url();
+        }
+        caveats.extend(of_plan.into_iter().map(BenchCaveat::Load));
+        let servers = self.measured_system(&session)?.servers;
+        let mut outputs = RunOutputs::open(self, self.description(&session, &servers))?;
+        let measured = outputs.execute(session, &mut GoalTracker::new(&[]))?;
+        Ok(LiveRun { outputs, measured, servers, caveats, target })
+    }
+}
+
+fn other_flag(path: &str, recorded: String) -> Failure {
+    let flag = recorded.split(' ').next().unwrap_or_default().to_owned();
+    Failure::usage(format!("{path} was recorded with {recorded}"))
+        .next(format!("drop {flag}, and use the other flags of the recorded run"))
+}
+
+/// Checks that the runs recorded at `paths` had the same load.
+///
+/// # Errors
+/// Both paths are the same file, or the seeds or loads differ.
+fn check_same_load(paths: [&str; 2], runs: [&RecordedRun; 2], caveats: &mut Vec<BenchCaveat>) -> Result<(), Failure> {
+    let [a, b] = paths;
+    let canonical = paths.map(|path| std::fs::canonicalize(path).ok());
+    if canonical[0].is_some() && canonical[0] == canonical[1] {
+        return Err(Failure::usage(format!("A and B are the same file: {a}"))
+            .next("compare two runs; --self-compare measures how much a server differs from itself"));
+    }
+    let [of_a, of_b] = runs;
+    if of_a.seed != of_b.seed {
+        return Err(Failure::no(format!("the seeds differ: {a} has {}, {b} has {}", of_a.seed, of_b.seed))
+            .next("compare runs with the same seed and flags"));
+    }
+    match (&of_a.load, &of_b.load) {
+        (Some(load_a), Some(load_b)) => {
+            let differences = load_a.differences(load_b);
+            if !differences.is_empty() {
+                return Err(Failure::no(format!("{a} and {b} were recorded with different loads"))
+                    .found(differences.join("; "))
+                    .next("compare runs with the same seed and flags"));
+            }
+        }
+        (None, _) => caveats.push(BenchCaveat::LoadNotRecorded { path: a.to_owned() }),
+        (_, None) => caveats.push(BenchCaveat::LoadNotRecorded { path: b.to_owned() }),
+    }
+    Ok(())
 }

@@ -196,8 +196,11 @@ impl ComparisonReport {
         let missed = plan.as_ref().map(ComparisonPlan::missed).unwrap_or_default();
         let is_open = |one: &Comparison| one.verdict_on(primary) == Some(DifferenceVerdict::NoDifferenceShown);
         if !missed.is_empty() && found.compared.iter().any(is_open) {
-            summary
-                .push_str(&format!("; the load does not reach {}, so their benefit cannot show", missed.join(" and ")));
+            summary.push_str(&format!(
+                "; the load does not reach {}, so {} benefit cannot show",
+                missed.join(" and "),
+                if missed.len() == 1 { "its" } else { "their" }
+            ));
         }
         ComparisonReport {
             primary: primary.name(),
@@ -221,8 +224,11 @@ impl ComparisonReport {
         match self.verdict {
             // The primary metric has no values, so there is no verdict on it.
             _ if self.primary_verdicts.iter().any(Option::is_none) => Exit::No,
-            ComparisonVerdict::Worse | ComparisonVerdict::Mixed | ComparisonVerdict::Refused => Exit::No,
-            ComparisonVerdict::Better | ComparisonVerdict::NoDifferenceShown | ComparisonVerdict::TooFew => Exit::Done,
+            ComparisonVerdict::Worse
+            | ComparisonVerdict::Mixed
+            | ComparisonVerdict::Refused
+            | ComparisonVerdict::TooFew => Exit::No,
+            ComparisonVerdict::Better | ComparisonVerdict::NoDifferenceShown => Exit::Done,
         }
     }
 

@@ -9,8 +9,8 @@ use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::table::ReportSection;
 use crate::engine::load::LoadCaveat;
-use crate::engine::load::compare::{CacheSizes, ComparedSides, ComparedTier, WorkingSetPlan, WorkingSetWish};
-use crate::engine::load::plan::{Measurement, MeasurementKind, Survey, UnknownSizes};
+use crate::engine::load::compare::{CacheSizes, ComparedSides, ComparedTier, GivenLoad, WorkingSetPlan};
+use crate::engine::load::plan::{Measurement, MeasurementKind, ProbeError, Survey, UnknownSizes};
 
 /// The caches of one server.
 #[derive(Clone, Debug, Serialize)]
@@ -62,10 +62,12 @@ impl ComparisonPlan {
     pub fn lines(&self) -> Vec<String> {
         let rate = self.request_rate.map_or("no rate limit".to_owned(), |rate| format!("{rate} requests/s"));
         let time = self.estimated_s.map_or(String::new(), |seconds| format!(", about {}", duration(seconds)));
-        let blocks = if self.blocks == 1 { "1 block".to_owned() } else { format!("{} blocks", self.blocks) };
+        let blocks = counted(self.blocks, "block");
         let mut lines = vec![format!(
-            "Plan: {} decides; {} conversations in {blocks} of about {} tokens, {rate}{time}",
-            self.primary, self.conversations, self.working_set_tokens
+            "Plan: {} decides; {} in {blocks} of about {} tokens, {rate}{time}",
+            self.primary,
+            counted(self.conversations, "conversation"),
+            self.working_set_tokens
         )];
         let caches = self.caches.iter().map(|side| match (&side.sizes, &side.unknown) {
             (Some(sizes), _) => format!("{}: {sizes}", side.name),
@@ -87,6 +89,10 @@ impl ComparisonPlan {
     pub fn section(&self) -> ReportSection {
         ReportSection { text: self.lines(), ..ReportSection::new("Plan") }
     }
+}
+
+fn counted(number: u32, name: &str) -> String {
+    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
 }
 
 fn duration(seconds: f64) -> String {
@@ -114,14 +120,15 @@ impl Args {
         let survey = runtime::block_on(0, async {
             let mut signals = Signals::take()?;
             tokio::select! {
-                survey = measurement.survey(&env, measure_speed) => Ok(survey),
+                survey = measurement.survey(&env, measure_speed) => survey.map_err(no_response),
                 signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the first measurement"))),
             }
         })?;
         let is_dataset = measurement.is_dataset;
-        let given = self.workload.num_clients.or(self.server.no_server_calls.then(|| self.workload.conversations()));
-        let wish = WorkingSetWish {
-            conversations: if is_dataset { Some(survey.conversations) } else { given },
+        let conversations =
+            self.workload.num_clients.or(self.server.no_server_calls.then(|| self.workload.conversations()));
+        let given = GivenLoad {
+            conversations: if is_dataset { Some(survey.conversations) } else { conversations },
             blocks: self.compare.blocks,
             rate: Some(self.load.rate()).filter(|rate| rate.is_finite()),
         };
@@ -129,18 +136,18 @@ impl Args {
             [Ok(a), Ok(b)] => Some([a, b]),
             _ => None,
         };
-        let choose = |wish: &WorkingSetWish| WorkingSetPlan::choose(&survey.shape, wish, sizes.as_ref());
+        let choose = |given: &GivenLoad| WorkingSetPlan::choose(&survey.shape, given, sizes.as_ref());
         let (chosen, rate) = match survey.speed.filter(|_| self.load.request_rate.is_none()) {
-            None => (choose(&wish), self.load.rate()),
+            None => (choose(&given), self.load.rate()),
             Some(speed) => {
                 // The rate depends on the conversations of a block, and their number on the time that a block takes.
-                let at = |rate: f64| choose(&WorkingSetWish { rate: Some(rate), ..wish });
+                let at = |rate: f64| choose(&GivenLoad { rate: Some(rate), ..given });
                 let first = at(speed.rate(u32::MAX));
                 let rate = speed.rate(first.conversations / first.blocks.max(1));
                 (at(rate), rate)
             }
         };
-        let was_open = wish.conversations.is_none();
+        let was_open = given.conversations.is_none();
         self.load.request_rate = Some(rate);
         self.compare.blocks = Some(chosen.blocks);
         if is_dataset {
@@ -195,6 +202,14 @@ impl Args {
     }
 }
 
+fn no_response(error: ProbeError) -> Failure {
+    let ProbeError { name, url, reason } = error;
+    Failure::unreachable(format!("{name} does not respond: {url}"))
+        .tried("its settings, and a few requests of the workload's average length")
+        .found(reason)
+        .next("check the server's log")
+}
+
 fn caches_of(name: &str, sizes: &Result<CacheSizes, UnknownSizes>) -> CachesOfSide {
     CachesOfSide { name: name.to_owned(), sizes: sizes.ok(), unknown: sizes.err().map(|reason| reason.to_string()) }
 }
@@ -210,8 +225,10 @@ fn caveats(chosen: &WorkingSetPlan, survey: &Survey, names: [&str; 2], was_open:
         return vec![LoadCaveat::CacheSizesUnknown { names, reason: reason.to_string(), working_set }];
     }
     let missed = chosen.missed();
-    let Some(above) = missed.iter().map(|one| one.above).max() else { return Vec::new() };
-    let tiers = missed.iter().map(|one| one.tier.to_string()).collect();
+    if missed.is_empty() {
+        return Vec::new();
+    }
+    let tiers = missed.iter().map(|one| (one.tier.to_string(), one.above)).collect();
     let (required, too_long) = (chosen.required.unwrap_or(0), was_open);
-    vec![LoadCaveat::TiersNotReached { tiers, working_set, above, required, too_long }]
+    vec![LoadCaveat::TiersNotReached { tiers, working_set, required, too_long }]
 }

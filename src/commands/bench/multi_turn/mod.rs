@@ -19,6 +19,7 @@ mod plan;
 pub(super) mod preflight;
 pub mod preset;
 pub(super) mod progress;
+mod recorded_run;
 mod report;
 mod request_log;
 mod resolve;
@@ -32,11 +33,13 @@ use md5::{Digest, Md5};
 
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::env;
-use crate::commands::bench::measured::{MeasuredSystem, QueriedServer};
+use crate::commands::bench::measured::{MeasuredServer, MeasuredSystem, QueriedServer};
 use crate::commands::bench::multi_turn::args::{
     Api, CompareArgs, EndpointArgs, GoalsArgs, LoadArgs, OutputArgs, PhasesArgs, ProfileArgs, RequestArgs, ServerArgs,
     SweepArgs, WorkloadArgs,
 };
+use crate::commands::bench::multi_turn::files::RecordedLoad;
+use crate::commands::bench::multi_turn::files::record::RunDescription;
 use crate::commands::bench::multi_turn::preset::PresetArgs;
 use crate::commands::bench::serving::compat::CompatFlags;
 use crate::commands::confirm::ConfirmArgs;
@@ -57,6 +60,13 @@ pub(super) fn is_url(text: &str) -> bool {
 
 /// Computes a digest of the text written to it.
 struct DigestWriter(Md5);
+
+impl DigestWriter {
+    /// Returns the digest of everything that was written, in hexadecimal.
+    fn hex(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
 
 impl fmt::Write for DigestWriter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -113,6 +123,9 @@ pub struct Args {
     /// Set by `bench serving`.
     #[arg(skip)]
     pub(super) serving: bool,
+    /// Number of blocks of the recorded comparison whose other endpoint is measured.
+    #[arg(skip)]
+    pub(super) recorded_blocks: Option<u32>,
 }
 
 /// Makes `--request-rate -1` an invalid rate instead of an unknown flag `-1`.
@@ -141,11 +154,12 @@ impl Args {
         if matches!(kind, MeasurementKind::Sweep(_)) && !self.sweep.sweep_all && !self.goals.goodput.is_empty() {
             tracker.required_share = Some(self.goals.share_to_pass());
         }
-        let mut outputs = RunOutputs::open(&self, &self.work_digest(&session))?;
         let system = self.measured_system(&session)?;
+        let mut outputs = RunOutputs::open(&self, self.description(&session, &system.servers))?;
         let measured = outputs.execute(session, &mut tracker)?;
         let mut report = RunReport::of(&self, outputs.identity.clone(), &measured);
         report.caveats.extend(caveats.into_iter().map(BenchCaveat::Load));
+        report.caveats.extend(system.differences().map(BenchCaveat::Load));
         report.measured = Some(system);
         report.serving = outputs.figures();
         self.analyse(&kind, &measured, &tracker, plan, &mut report);
@@ -160,7 +174,7 @@ impl Args {
     fn choose_seed(&mut self) -> Result<(), Failure> {
         if self.load.seed.is_none() {
             let seed = match &self.output.resume {
-                Some(path) => baseline::seed_of(path)?,
+                Some(path) => recorded_run::seed_of(path)?,
                 None => u64::try_from(wall_clock(&env()).0 / 1000).unwrap_or(1),
             };
             self.load.seed = Some(seed);
@@ -168,11 +182,11 @@ impl Args {
         Ok(())
     }
 
-    /// Returns a digest of everything that determines the requests. Returns an empty string if no records are read or written, because
-    /// hashing a large dataset takes time.
-    fn work_digest(&self, session: &Session) -> String {
+    /// Returns the description of the run at `servers` for a records file. It is empty if no records are read or written, because hashing a large
+    /// dataset takes time.
+    fn description(&self, session: &Session, servers: &[MeasuredServer]) -> RunDescription {
         if self.output.records.is_none() && self.output.resume.is_none() {
-            return String::new();
+            return RunDescription::default();
         }
         let mut digest = DigestWriter(Md5::new());
         let flags = Args { output: OutputArgs::default(), confirm: ConfirmArgs::default(), ..self.clone() };
@@ -183,7 +197,8 @@ impl Args {
             }
             side.workload.fingerprint(&mut digest).expect("writing to a digest cannot fail");
         }
-        digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        let load = RecordedLoad::of(self, session);
+        RunDescription { work: digest.hex(), load: Some(load), servers: servers.to_vec() }
     }
 
     /// Queries the servers of `session` for their descriptions.

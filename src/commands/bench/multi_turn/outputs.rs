@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::execute::{self, MeasuredRun};
+use crate::commands::bench::multi_turn::files::record::RunDescription;
 use crate::commands::bench::multi_turn::files::{self, OpenMode, OutputFileError, OutputFiles};
 use crate::commands::bench::multi_turn::progress::{ProgressView, Screen};
 use crate::commands::bench::multi_turn::report::{Identity, RunReport};
@@ -26,11 +27,11 @@ pub(in crate::commands::bench) struct RunOutputs {
 }
 
 impl RunOutputs {
-    /// Opens all files that `args` specifies, before anything is sent. `work` is the workload digest.
+    /// Opens all files that `args` specifies, before anything is sent. `described` is written into the records.
     ///
     /// # Errors
     /// A file already exists or cannot be written.
-    pub fn open(args: &Args, work: &str) -> Result<RunOutputs, Failure> {
+    pub fn open(args: &Args, described: RunDescription) -> Result<RunOutputs, Failure> {
         let identity = Identity::of_this_run(args.load.seed(), wall_clock(&env()));
         let screen = Screen::new(args.output.quiet);
         args.output.no_file_twice()?;
@@ -40,7 +41,7 @@ impl RunOutputs {
                 files::open(path, if args.output.overwrite { OpenMode::Append } else { OpenMode::New })?;
             }
         }
-        let files = OutputFiles::open(args, &identity, work, &screen)?;
+        let files = OutputFiles::open(args, &identity, described, &screen)?;
         let printed = RequestLogger::new(screen.clone(), args.output.print_requests);
         Ok(RunOutputs { identity, screen, files, printed, hidden: args.output.disable_tqdm })
     }

@@ -101,11 +101,13 @@ impl Args {
             MeasurementKind::Sweep(sweep)
         } else if self.compare.against.is_some() || self.compare.self_compare {
             MeasurementKind::Comparison { blocks: self.compare.blocks() }
+        } else if let Some(blocks) = self.recorded_blocks {
+            MeasurementKind::OneSide { blocks }
         } else {
             MeasurementKind::Single
         };
         let (sides, is_recorded) = match &kind {
-            MeasurementKind::Single => {
+            MeasurementKind::Single | MeasurementKind::OneSide { .. } => {
                 self.side(&self.compare.label_a, None, self.seed()).map(|(side, recorded)| (vec![side], recorded))
             }
             MeasurementKind::Comparison { .. } => self.compared_sides(),

@@ -159,7 +159,10 @@ impl Args {
                     }
                     let (report, _) = outcome.map_err(|failure| match failure.next {
                         Some(_) => failure,
-                        None => failure.next(format!("objects of this rank may remain: {}", removal(&plan, &at))),
+                        None => failure.next(format!(
+                            "the objects of this run may remain; to remove those of all ranks: {}",
+                            removal(&plan, &at)
+                        )),
                     })?;
                     self.print(&report)
                 }

@@ -288,9 +288,10 @@ impl StoreReport {
             ranks => format!("{ranks} ranks with {} each", plural(self.clients, "client")),
         };
         whole.text.push(format!(
-            "store at {}: {} objects of {}, {} per batch, {clients} (seed {})",
+            "store at {}: {}{} of {}, {} per batch, {clients} (seed {})",
             self.master,
-            self.objects,
+            plural(self.objects, "object"),
+            if self.ranks > 1 { " per rank" } else { "" },
             sizes.join(", "),
             self.batch,
             self.seed,
@@ -407,10 +408,12 @@ impl StoreReport {
         let verified: u64 = self.passes.iter().filter_map(|pass| Some(pass.get.as_ref()?.verified)).sum();
         let verified =
             if self.verified { format!("{verified} objects compared byte for byte, ") } else { String::new() };
-        let failed = self.failures();
+        let sum = |of: fn(&OperationReport) -> u64| self.figures().map(|(_, _, figures)| of(figures)).sum::<u64>();
+        let (failed, missing) = (sum(|figures| figures.failed), sum(|figures| figures.missing));
+        let missing = if missing == 0 { String::new() } else { format!("{missing} missing, ") };
         answer.push(match self.removed {
-            Some(removed) => format!("{verified}{failed} failed, {removed} removed"),
-            None => format!("{verified}{failed} failed, objects kept under the prefix {}", self.prefix),
+            Some(removed) => format!("{verified}{missing}{failed} failed, {removed} removed"),
+            None => format!("{verified}{missing}{failed} failed, objects kept under the prefix {}", self.prefix),
         });
         answer
     }

@@ -95,20 +95,32 @@ pub enum LoadCaveat {
          missing"
     )]
     RequestsExcluded { pass: String, a: String, b: String, at_a: u64, at_b: u64 },
-    /// The load of a comparison does not use tiers in question. `required`: conversations per block. `too_long`: the load was chosen, and a
+    /// The load of a comparison does not use tiers in question, each of which matters above a number of tokens. `required`: conversations per block. `too_long`: the load was chosen, and a
     /// larger one would take too long.
     #[error(
-        "the load does not reach {}: the conversations of a block have {working_set} tokens, and {} matters above {above}, so the \
-         comparison cannot show its benefit; {}use --num-clients {required} --blocks 1, or longer conversations",
-        .tiers.join(" and "), .tiers.last().map_or("", String::as_str),
+        "the load does not reach {}: the conversations of a block have {working_set} tokens, so the comparison cannot show the benefit of \
+         {}; {}use --num-clients {required} --blocks 1, or longer conversations",
+        .tiers.iter().map(|(tier, above)| format!("{tier} (above {above} tokens)")).collect::<Vec<_>>().join(" and "),
+        if .tiers.len() == 1 { "this tier" } else { "these tiers" },
         if *.too_long { "reaching it would take more than half an hour; if that is acceptable, " } else { "" }
     )]
-    TiersNotReached { tiers: Vec<String>, working_set: u64, above: u64, required: u32, too_long: bool },
+    TiersNotReached { tiers: Vec<(String, u64)>, working_set: u64, required: u32, too_long: bool },
     #[error(
         "the cache sizes of {names} are unknown ({reason}): whether the load exceeds the caches was not checked; a block has \
          {working_set} tokens"
     )]
     CacheSizesUnknown { names: String, reason: String, working_set: u64 },
+    /// `what`: the property. `values`: its value at the two servers `names`.
+    #[error(
+        "the servers differ in their {what}: {} has {}, {} has {}; part of the difference comes from that",
+        .names[0], .values[0], .names[1], .values[1]
+    )]
+    ServersDiffer { what: &'static str, names: [String; 2], values: [String; 2] },
+    /// Blocks that an interrupted or stopped run did not complete at both endpoints.
+    #[error(
+        "{pass}: {dropped} of {blocks} blocks are not compared, because they were not completed at both {a} and {b}"
+    )]
+    BlocksDropped { pass: String, a: String, b: String, dropped: usize, blocks: usize },
     #[error("{requests} requests failed")]
     RequestsFailed { requests: u64 },
     /// A ladder tier without a verified request.
@@ -142,6 +154,8 @@ impl LoadCaveat {
             LoadCaveat::RequestsExcluded { .. } => "requests-excluded",
             LoadCaveat::TiersNotReached { .. } => "tiers-not-reached",
             LoadCaveat::CacheSizesUnknown { .. } => "cache-sizes-unknown",
+            LoadCaveat::ServersDiffer { .. } => "servers-differ",
+            LoadCaveat::BlocksDropped { .. } => "blocks-dropped",
             LoadCaveat::RequestsFailed { .. } => "requests-failed",
             LoadCaveat::TierNotVerified(_) => "tier-not-verified",
         }

@@ -23,7 +23,7 @@ pub use schedule::{BLOCKS_MAX, blocks, in_turn};
 pub use side::SideFigures;
 pub use tiers::{CacheSizes, ComparedTier, TierQuestion, questions};
 pub use verdict::{ComparedSides, ComparisonVerdict, EndpointComparison, SELF_COMPARE, different};
-pub use working_set::{LoadShape, WorkingSetPlan, WorkingSetWish};
+pub use working_set::{GivenLoad, LoadShape, WorkingSetPlan};
 
 /// A metric to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +102,8 @@ struct PairedPasses<'a> {
     passes: [Vec<&'a PassResult>; 2],
     /// Block and figures for each request that succeeded at both endpoints.
     pairs: Vec<(u32, Figure, Figure)>,
+    /// Number of blocks that one endpoint did not complete.
+    dropped: usize,
     /// Number of requests that succeeded at only one endpoint.
     alone: [u64; 2],
 }
@@ -119,11 +121,15 @@ impl<'a> PairedPasses<'a> {
             names: [name_of(&all_a), name_of(&all_b)],
             passes: [vec![], vec![]],
             pairs: vec![],
+            dropped: all_b.keys().filter(|block| !all_a.contains_key(*block)).count(),
             alone: [0, 0],
         };
         for (block, a) in &all_a {
             // Ignore a block at both endpoints if it was interrupted at either one.
-            let Some(b) = all_b.get(block).filter(|b| !a.ran.stopped && !b.ran.stopped) else { continue };
+            let Some(b) = all_b.get(block).filter(|b| !a.ran.stopped && !b.ran.stopped) else {
+                both.dropped += 1;
+                continue;
+            };
             both.passes[0].push(a);
             both.passes[1].push(b);
             let well = |pass: &PassResult| {
@@ -177,6 +183,8 @@ pub struct Comparison {
     pub names: [String; 2],
     /// Number of blocks that both endpoints completed.
     pub blocks: usize,
+    /// Number of blocks that one endpoint did not complete. They are not compared.
+    pub dropped: usize,
     /// Number of requests that succeeded at both endpoints.
     pub pairs: usize,
     /// Numbers of requests that succeeded at only one endpoint. They are not compared.
@@ -251,6 +259,7 @@ fn one(both: &PairedPasses<'_>, name: &str, levels: ConfidenceLevels, terms: &Co
         pass: name.to_owned(),
         names: both.names.map(str::to_owned),
         blocks: both.passes[0].len(),
+        dropped: both.dropped,
         pairs: both.pairs.len(),
         excluded: both.alone,
         lag,

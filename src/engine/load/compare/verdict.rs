@@ -123,6 +123,11 @@ impl EndpointComparison {
                 caveats.push(LoadCaveat::RequestsExcluded { pass, a, b, at_a, at_b });
             }
             let (pass, a) = (one.pass.clone(), a.to_owned());
+            if one.dropped > 0 && one.blocks > 0 {
+                let (pass, a, b) = (pass.clone(), a.clone(), b.to_owned());
+                let (dropped, blocks) = (one.dropped, one.blocks + one.dropped);
+                caveats.push(LoadCaveat::BlocksDropped { pass, a, b, dropped, blocks });
+            }
             if one.blocks < 2 && one.refusals.is_empty() {
                 caveats.push(LoadCaveat::NotInterleaved { pass: pass.clone(), a: a.clone(), b: b.to_owned() });
             }

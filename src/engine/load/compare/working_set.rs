@@ -36,7 +36,7 @@ pub struct LoadShape {
 
 /// What the caller has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct WorkingSetWish {
+pub struct GivenLoad {
     pub conversations: Option<u32>,
     pub blocks: Option<u32>,
     /// Requests per second. `None` if unknown or unlimited: then the duration is unknown.
@@ -60,8 +60,8 @@ pub struct WorkingSetPlan {
 }
 
 impl WorkingSetPlan {
-    /// Chooses what `wish` leaves open for servers with these `sizes`; `None` if they are unknown.
-    pub fn choose(shape: &LoadShape, wish: &WorkingSetWish, sizes: Option<&[CacheSizes; 2]>) -> WorkingSetPlan {
+    /// Chooses what `given` leaves open for servers with these `sizes`; `None` if they are unknown.
+    pub fn choose(shape: &LoadShape, given: &GivenLoad, sizes: Option<&[CacheSizes; 2]>) -> WorkingSetPlan {
         let questions = sizes.map(questions);
         let asked = questions.as_deref().unwrap_or_default();
         let needs = |tokens: f64| (((tokens - shape.shared) / shape.context.max(1.0)).ceil().max(1.0)) as u64;
@@ -77,15 +77,15 @@ impl WorkingSetPlan {
             let last = last.map(|above| (factor * above as f64).max(above as f64 + 1.0));
             [last.zip(first).map(|(last, first)| last.max(first)), first].map(|goal| goal.map(needs))
         };
-        let seconds = |per_block: u64| wish.rate.map(|rate| 2.0 * per_block as f64 * shape.turns / rate);
-        let (conversations, blocks) = match wish.conversations {
+        let seconds = |per_block: u64| given.rate.map(|rate| 2.0 * per_block as f64 * shape.turns / rate);
+        let (conversations, blocks) = match given.conversations {
             Some(all) => {
                 let fits = goals(1.0).into_iter().flatten().map(|goal| u64::from(all) / goal);
                 let fits = match asked.is_empty() {
                     true => u64::from(*BLOCKS.end()),
                     false => fits.into_iter().find(|blocks| *blocks > 0).unwrap_or(1),
                 };
-                (u64::from(all), wish.blocks.unwrap_or_else(|| even(fits as f64)))
+                (u64::from(all), given.blocks.unwrap_or_else(|| even(fits as f64)))
             }
             None => {
                 // The same tiers in the least time: more blocks fit.
@@ -101,7 +101,7 @@ impl WorkingSetPlan {
                     in_time(goal, 1).then_some(goal)
                 });
                 let per_block = fitting.unwrap_or(CONVERSATIONS_SMALL);
-                let blocks = wish.blocks.unwrap_or_else(|| match seconds(per_block) {
+                let blocks = given.blocks.unwrap_or_else(|| match seconds(per_block) {
                     None => *BLOCKS.end(),
                     Some(seconds) if seconds * f64::from(*BLOCKS.start()) > SECONDS_MAX => even(SECONDS_MAX / seconds),
                     Some(seconds) => even(SECONDS_WANTED / seconds.max(1e-9)).max(*BLOCKS.start()),
@@ -148,15 +148,15 @@ mod tests {
         CacheSizes { device_tokens, host_tokens, has_storage }
     }
 
-    fn plan(wish: WorkingSetWish, a: CacheSizes, b: CacheSizes) -> WorkingSetPlan {
-        WorkingSetPlan::choose(&SHAPE, &wish, Some(&[a, b]))
+    fn plan(given: GivenLoad, a: CacheSizes, b: CacheSizes) -> WorkingSetPlan {
+        WorkingSetPlan::choose(&SHAPE, &given, Some(&[a, b]))
     }
 
-    fn fixed(conversations: u32) -> WorkingSetWish {
-        WorkingSetWish { conversations: Some(conversations), ..WorkingSetWish::default() }
+    fn fixed(conversations: u32) -> GivenLoad {
+        GivenLoad { conversations: Some(conversations), ..GivenLoad::default() }
     }
 
-    const RATE: WorkingSetWish = WorkingSetWish { conversations: None, blocks: None, rate: Some(5.4) };
+    const RATE: GivenLoad = GivenLoad { conversations: None, blocks: None, rate: Some(5.4) };
     const SMALL: CacheSizes = CacheSizes { device_tokens: 16_384, host_tokens: 0, has_storage: false };
     const LARGE: CacheSizes = CacheSizes { device_tokens: 16_384, host_tokens: 32_832, has_storage: true };
 
@@ -165,9 +165,9 @@ mod tests {
         let found = plan(RATE, SMALL, LARGE);
         assert_eq!((found.blocks, found.missed()), (4, vec![]), "{found:?}");
         assert!(found.working_set > 49_216 && found.seconds.expect("a rate") < 180.0, "{found:?}");
-        let quick = plan(WorkingSetWish { rate: Some(1_000.0), ..RATE }, SMALL, LARGE);
+        let quick = plan(GivenLoad { rate: Some(1_000.0), ..RATE }, SMALL, LARGE);
         assert_eq!((quick.blocks, quick.missed()), (8, vec![]));
-        let chosen = plan(WorkingSetWish { blocks: Some(1), ..RATE }, SMALL, LARGE);
+        let chosen = plan(GivenLoad { blocks: Some(1), ..RATE }, SMALL, LARGE);
         assert_eq!((chosen.blocks, chosen.missed()), (1, vec![]));
     }
 
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(found.conversations, conversations);
         }
         // What the caller sets is kept.
-        let found = plan(WorkingSetWish { blocks: Some(8), ..fixed(24) }, SMALL, LARGE);
+        let found = plan(GivenLoad { blocks: Some(8), ..fixed(24) }, SMALL, LARGE);
         assert_eq!((found.blocks, found.working_set, found.missed().len()), (8, 3 * 2880, 2));
         assert_eq!((found.missed()[0].tier, found.required), (ComparedTier::Host, Some(18)));
     }
@@ -203,7 +203,7 @@ mod tests {
         let found = plan(RATE, same, same);
         assert_eq!(found.missed().len(), 1, "{found:?}");
         assert_eq!((found.missed()[0].tier, found.required), (ComparedTier::Storage, Some(5_903)));
-        let slow = plan(WorkingSetWish { rate: Some(0.1), ..RATE }, same, same);
+        let slow = plan(GivenLoad { rate: Some(0.1), ..RATE }, same, same);
         assert_eq!(slow.missed().len(), 2, "{slow:?}");
         let unknown = WorkingSetPlan::choose(&SHAPE, &RATE, None);
         assert_eq!((unknown.questions.clone(), unknown.missed()), (None, vec![]), "{unknown:?}");

@@ -54,6 +54,30 @@ fn bound_rank(samples: usize, level: f64) -> usize {
     0
 }
 
+/// Returns the probability that the interval at `level` excludes 0 at one or more of several looks, although the true median is 0. `looks`:
+/// the sample size at each look, in ascending order; each sample contains the previous one.
+pub(super) fn error_of_looks(looks: &[usize], level: f64) -> f64 {
+    // The probability of each number of values below 0, without an exclusion at an earlier look.
+    let (mut open, mut samples, mut excluded) = (vec![1.0], 0, 0.0);
+    for look in looks {
+        while samples < *look {
+            let mut next = vec![0.0; open.len() + 1];
+            for (below, probability) in open.iter().enumerate() {
+                next[below] += probability / 2.0;
+                next[below + 1] += probability / 2.0;
+            }
+            (open, samples) = (next, samples + 1);
+        }
+        let rank = bound_rank(samples, level);
+        for (below, probability) in open.iter_mut().enumerate() {
+            if below < rank || samples - below < rank {
+                excluded += std::mem::take(probability);
+            }
+        }
+    }
+    excluded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +90,16 @@ mod tests {
         }
         assert_eq!((samples_min(0.95), samples_min(0.99)), (6, 8));
         assert!((bound_rank(500, 0.95) as i64 - bound_rank(501, 0.95) as i64).abs() <= 1);
+    }
+
+    #[test]
+    fn repeated_looks_err_more_often_than_one() {
+        // All eight values are on one side of 0.
+        assert!((error_of_looks(&[8], 0.99) - 2.0 / 256.0).abs() < 1e-12);
+        assert!((error_of_looks(&[5], 0.99)).abs() < 1e-12);
+        let each: Vec<usize> = (8..=24).collect();
+        let [few, many] = [&[8, 12, 16, 20, 24][..], &each].map(|looks| error_of_looks(looks, 0.99));
+        assert!(few > 0.01 && few < many && (many - 0.023).abs() < 0.001, "{few} {many}");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use crate::engine::base::Mono;
 use crate::engine::env::Env;
-use crate::engine::load::ladder::{Ladder, LadderPrompts, LadderTier, result};
+use crate::engine::load::ladder::median::error_of_looks;
+use crate::engine::load::ladder::{COMPARISON_LEVEL, Ladder, LadderPrompts, LadderTier, result};
 use crate::engine::load::server::ServerInfo;
 use crate::engine::load::session::{
     AfterPass, Control, Figure, LoadEndpoint, MoreSteps, Observer, PassPlan, PassResult, Session, SessionStep, Tier,
@@ -27,6 +28,20 @@ pub struct LadderLimits {
     /// No round starts after this time.
     #[serde(rename = "max_time_s", serialize_with = "seconds")]
     pub time_max: Duration,
+}
+
+impl LadderLimits {
+    /// Returns the number of prompts that each further round adds, if the limit allows it.
+    fn added(&self) -> u32 {
+        self.repeats.div_ceil(2).max(1)
+    }
+
+    /// Returns the probability that a tier which takes as long as computing at some length gets the verdict faster or slower there. It is
+    /// higher than that of one interval, because each round may lead to a verdict.
+    pub fn verdict_error(&self) -> f64 {
+        let looks = (self.repeats..self.repeats_max).step_by(self.added() as usize).chain([self.repeats_max]);
+        error_of_looks(&looks.map(|look| look as usize).collect::<Vec<_>>(), COMPARISON_LEVEL)
+    }
 }
 
 fn seconds<S: serde::Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -99,7 +114,7 @@ impl<E: Env> Observer for LadderRounds<E> {
     }
 
     fn more_steps(&mut self) -> Option<MoreSteps> {
-        let LadderLimits { repeats, repeats_max, precision, time_max } = self.limits;
+        let LadderLimits { repeats_max, precision, time_max, .. } = self.limits;
         let ladder = Ladder::of(&self.prompts, self.info.page_size.unwrap_or(1), &self.figures);
         let unsettled = ladder.unsettled(precision);
         let counts = self.prompts.counts();
@@ -116,12 +131,13 @@ impl<E: Env> Observer for LadderRounds<E> {
             return None;
         }
         let most = lengths.iter().map(count).max().unwrap_or(0);
-        let more = repeats.div_ceil(2).min(repeats_max - most.min(repeats_max)).max(1);
+        let more = self.limits.added().min(repeats_max - most.min(repeats_max)).max(1);
         let steps = self.round(&lengths, more);
         let listed: Vec<String> = lengths.iter().map(u32::to_string).collect();
         let note = format!(
-            "round {}: {more} more prompts of {} tokens, to narrow the intervals",
+            "round {}: {more} more prompt{} of {} tokens, to narrow the intervals",
             self.rounds,
+            if more == 1 { "" } else { "s" },
             listed.join(", ")
         );
         Some(MoreSteps { note, steps })
@@ -237,6 +253,13 @@ mod tests {
         assert_eq!((sent, disturbed.rounds(), disturbed.end()), (20, 2, LadderEnd::Precise));
         let ladder = Ladder::of(&disturbed.prompts, 16, &disturbed.figures);
         assert_eq!(ladder.break_even[0].shown_from, Some(512));
+    }
+
+    #[test]
+    fn further_rounds_raise_the_probability_of_a_wrong_verdict() {
+        let once = LadderLimits { repeats_max: 8, ..LIMITS }.verdict_error();
+        assert!((once - 2.0 / 256.0).abs() < 1e-12);
+        assert!((0.01..0.02).contains(&LIMITS.verdict_error()), "{}", LIMITS.verdict_error());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
 pub use caches::CacheChange;
 pub use offered::OfferedLoad;
 pub use phases::{Phase, PhaseError, PhasePlan, ProfileCalls};
-pub use survey::{ServerSpeed, Survey, UnknownSizes};
+pub use survey::{ProbeError, ServerSpeed, Survey, UnknownSizes};
 
 /// The type of a measurement, which determines its schedule and how its passes are analyzed.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +28,8 @@ pub enum MeasurementKind {
     /// Two endpoints with the same conversations, in about this many alternating blocks. With three endpoints, the second is the first
     /// one again: the first two measure the noise floor, then the first and the third are compared.
     Comparison { blocks: u32 },
+    /// One endpoint of a comparison whose other endpoint was recorded, with the same blocks.
+    OneSide { blocks: u32 },
     /// One pass per load. Each has its own endpoint: the same server with other conversations.
     Sweep(Sweep),
     /// The table from SGLang's KEP-74 for one or two servers. Each server has two endpoints: one with the first turns only, and one with
@@ -140,6 +142,10 @@ impl Measurement {
                 self.check_storage_reuse(env, &mut caveats).await?;
                 self.comparison(*blocks, flush)
             }
+            MeasurementKind::OneSide { blocks } => {
+                let flush = self.can_flush(env, &self.sides, &mut caveats).await;
+                self.one_side(*blocks, flush)
+            }
             MeasurementKind::Sweep(sweep) => {
                 let mut not_flushed = Vec::new();
                 let flush = self.can_flush(env, self.sides.get(..1).unwrap_or_default(), &mut not_flushed).await;
@@ -158,7 +164,7 @@ impl Measurement {
             }
         };
         // A comparison pairs the requests of both endpoints.
-        let keep_figures = matches!(self.kind, MeasurementKind::Comparison { .. });
+        let keep_figures = matches!(self.kind, MeasurementKind::Comparison { .. } | MeasurementKind::OneSide { .. });
         let session = Session { sides: self.sides, schedule, seed: self.load.seed, keep_figures };
         Ok(PlannedRun { session, kind: self.kind, caveats })
     }

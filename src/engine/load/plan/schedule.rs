@@ -1,6 +1,7 @@
 //! The schedule for each type of measurement.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::engine::load::compare::{ComparedSides, SELF_COMPARE, blocks, in_turn};
 use crate::engine::load::plan::{Measurement, OfferedLoad};
@@ -34,11 +35,7 @@ impl Measurement {
         let compared = ComparedSides::of(self.sides.len());
         let turns = |sides: [usize; 2], before: &str| {
             in_turn(sides, &blocks, |block, part| {
-                // Each block has its own arrival times, which are the same at both endpoints.
-                let seed = Seed(self.load.seed.0.wrapping_add(u64::from(block)));
-                let run = OfferedLoad { seed, ..self.load.clone() }.pass("run", block, part.clone());
-                let flush = flush.then_some(SessionStep::Control(Control::Flush));
-                let mut steps: Vec<SessionStep> = flush.into_iter().chain(self.phases.steps(run)).collect();
+                let mut steps = self.block(block, part, flush);
                 for step in &mut steps {
                     if let SessionStep::Pass(plan) = step {
                         plan.name.insert_str(0, before);
@@ -50,6 +47,21 @@ impl Measurement {
         let mut schedule = compared.floor.map(|floor| turns(floor, SELF_COMPARE)).unwrap_or_default();
         schedule.extend(turns(compared.pair, ""));
         schedule
+    }
+
+    /// Returns the blocks of a comparison for its first endpoint alone.
+    pub(super) fn one_side(&self, wanted: u32, flush: bool) -> Schedule {
+        let blocks = blocks(self.conversations(0), wanted);
+        let steps = (0..).zip(&blocks).flat_map(|(block, part)| self.block(block, part, flush));
+        steps.map(|step| (0, step)).collect()
+    }
+
+    /// Returns the steps of one block at one endpoint. Each block has its own arrival times, which are the same at both endpoints.
+    fn block(&self, block: u32, part: &Range<u32>, flush: bool) -> Vec<SessionStep> {
+        let seed = Seed(self.load.seed.0.wrapping_add(u64::from(block)));
+        let run = OfferedLoad { seed, ..self.load.clone() }.pass("run", block, part.clone());
+        let flush = flush.then_some(SessionStep::Control(Control::Flush));
+        flush.into_iter().chain(self.phases.steps(run)).collect()
     }
 
     pub(super) fn sweep(&self, sweep: &Sweep, flush: bool) -> Schedule {
@@ -136,6 +148,13 @@ mod tests {
         ];
         assert_eq!(shown(&measurement.comparison(2, false)), expected);
         assert_eq!(shown(&measurement.comparison(2, true))[..2], ["0 flush device and host", "0 a-a run 0..2"]);
+    }
+
+    #[test]
+    fn one_side_has_the_blocks_of_a_comparison() {
+        let measurement = measurement(MeasurementKind::OneSide { blocks: 2 }, 1);
+        let expected = ["0 flush device and host", "0 run 0..2", "0 flush device and host", "0 run 2..4"];
+        assert_eq!(shown(&measurement.one_side(2, true)), expected);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use crate::engine::env::{Env, deadline};
 use crate::engine::load::answer::Dialect;
 use crate::engine::load::compare::{CacheSizes, ComparedSides, LoadShape};
 use crate::engine::load::plan::Measurement;
-use crate::engine::load::session::{LoadEndpoint, Observer, PassPlan, Session, SessionStep};
+use crate::engine::load::session::{LoadEndpoint, Observer, PassId, PassPlan, Session, SessionStep};
 use crate::engine::load::workload::{Footprint, Synthetic, SyntheticPrompt};
-use crate::engine::load::{Distribution, Pace, Rules, Seed};
+use crate::engine::load::{Distribution, Pace, Rules, Seed, TimedRequest};
 
 /// Timeout for settings and counters.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -28,10 +28,27 @@ const LOAD: f64 = 0.5;
 pub enum UnknownSizes {
     #[error("--no-server-calls")]
     NoCalls,
+    #[error("no response to GET /server_info within {} s", ANSWER_LIMIT.as_secs())]
+    NoResponse,
     #[error("the server does not report its L1 size in /server_info")]
     NoDevice,
     #[error("the server does not report its L2 size in /metrics")]
     NoHost,
+}
+
+/// A server that does not respond, or completes no request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} does not respond: {reason}")]
+pub struct ProbeError {
+    pub name: String,
+    pub url: String,
+    pub reason: String,
+}
+
+impl ProbeError {
+    fn of(side: &LoadEndpoint, reason: String) -> ProbeError {
+        ProbeError { name: side.name.clone(), url: side.target.url(), reason }
+    }
 }
 
 /// What is known before a comparison.
@@ -65,19 +82,31 @@ impl ServerSpeed {
     }
 }
 
-struct Silent;
+/// Counts the requests that ended.
+#[derive(Default)]
+struct EndedRequests(u32);
 
-impl Observer for Silent {}
+impl Observer for EndedRequests {
+    fn record(&mut self, _: &PassId, _: &TimedRequest) {
+        self.0 += 1;
+    }
+}
 
 impl Measurement {
-    /// Asks both servers of a comparison for their cache sizes. If `measure_speed` is set, also sends a few requests to each, one after the
+    /// Queries both servers of a comparison for their cache sizes. If `measure_speed` is set, also sends a few requests to each, one after the
     /// other, with unrelated prompts.
-    pub async fn survey<E: Env + Unpin>(&mut self, env: &E, measure_speed: bool) -> Survey {
+    ///
+    /// # Errors
+    /// A server completes none of these requests.
+    pub async fn survey<E: Env + Unpin>(&mut self, env: &E, measure_speed: bool) -> Result<Survey, ProbeError> {
         let compared = ComparedSides::of(self.sides.len()).pair;
         let mut sizes = [Err(UnknownSizes::NoCalls); 2];
         for (found, at) in sizes.iter_mut().zip(compared) {
             if let Some(side) = self.sides.get(at) {
                 *found = cache_sizes(env, side).await;
+                if *found == Err(UnknownSizes::NoResponse) {
+                    return Err(ProbeError::of(side, UnknownSizes::NoResponse.to_string()));
+                }
             }
         }
         let workload = self.sides.first_mut().map(|side| Footprint::of(&mut *side.workload)).unwrap_or_default();
@@ -85,7 +114,10 @@ impl Measurement {
         let mut speed: Option<ServerSpeed> = None;
         for (at, sizes) in compared.iter().zip(&sizes) {
             let Some(side) = self.sides.get(*at).filter(|_| measure_speed) else { continue };
-            let Some([ttft, e2e]) = service_times(env, side, &workload, self.load.seed).await else { continue };
+            let times = service_times(env, side, &workload, self.load.seed)
+                .await
+                .map_err(|reason| ProbeError::of(side, reason))?;
+            let Some([ttft, e2e]) = times else { continue };
             let at_once = sizes.ok().map(|sizes| sizes.device_tokens as f64 / request.max(1.0));
             let least = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.min(b)).or(a).or(b);
             speed = Some(match speed {
@@ -99,12 +131,12 @@ impl Measurement {
         }
         let (shared, groups) = workload.shared;
         let own = workload.context - if groups > 0 { shared / f64::from(groups) } else { 0.0 };
-        Survey {
+        Ok(Survey {
             sizes,
             shape: LoadShape { context: own.max(1.0), shared, turns: workload.turns },
             conversations: workload.conversations,
             speed,
-        }
+        })
     }
 }
 
@@ -115,7 +147,8 @@ fn two_digits(rate: f64) -> f64 {
 
 async fn cache_sizes<E: Env>(env: &E, side: &LoadEndpoint) -> Result<CacheSizes, UnknownSizes> {
     let server = side.server.as_ref().ok_or(UnknownSizes::NoCalls)?;
-    let info = deadline(env, ANSWER_LIMIT, server.info()).await.ok().and_then(Result::ok).flatten();
+    let info = deadline(env, ANSWER_LIMIT, server.info()).await.map_err(|_| UnknownSizes::NoResponse)?;
+    let info = info.ok().flatten();
     let info = info.ok_or(UnknownSizes::NoDevice)?;
     let replicas = u64::from(info.replicas.max(1));
     let device_tokens = info.device_tokens.ok_or(UnknownSizes::NoDevice)?.saturating_mul(replicas);
@@ -131,12 +164,15 @@ async fn cache_sizes<E: Env>(env: &E, side: &LoadEndpoint) -> Result<CacheSizes,
 }
 
 /// Returns the median TTFT and E2E latency of average requests that are not cached, sent one after the other. `None` if one failed.
+///
+/// # Errors
+/// No request succeeded. Returns the reason.
 async fn service_times<E: Env + Unpin>(
     env: &E,
     side: &LoadEndpoint,
     workload: &Footprint,
     seed: Seed,
-) -> Option<[Duration; 2]> {
+) -> Result<Option<[Duration; 2]>, String> {
     let constant = |value: f64| Distribution::Constant(value.round().max(1.0));
     let seed = Seed(seed.0 ^ 0x7e57_5eed_0000_0001);
     let output = constant(workload.output.min(PROBE_OUTPUT_MAX));
@@ -159,11 +195,15 @@ async fn service_times<E: Env + Unpin>(
     let session = Session { sides: vec![probe], schedule, seed, keep_figures: false };
     // Keep the sender: a closed channel would end the run.
     let (_sender, mut stop) = mpsc::channel(1);
-    let mut silent = Silent;
-    let result = deadline(env, PROBE_LIMIT, session.execute(env.clone(), &mut stop, &mut silent)).await.ok()?;
-    let tally = &result.passes.first()?.tally;
-    let (ttft, e2e) = (tally.all.ttft.summary()?, tally.all.e2e.summary()?);
-    (tally.failed() == 0).then_some([ttft.p50, e2e.p50])
+    let mut ended = EndedRequests::default();
+    let silence = || format!("no response within {} s", PROBE_LIMIT.as_secs());
+    let result = deadline(env, PROBE_LIMIT, session.execute(env.clone(), &mut stop, &mut ended)).await;
+    let Ok(result) = result else { return if ended.0 == 0 { Err(silence()) } else { Ok(None) } };
+    let Some(tally) = result.passes.first().map(|pass| &pass.tally) else { return Ok(None) };
+    let Some((ttft, e2e)) = tally.all.ttft.summary().zip(tally.all.e2e.summary()) else {
+        return Err(tally.failures.values().next().map_or_else(silence, |(_, first)| first.clone()));
+    };
+    Ok((tally.failed() == 0).then_some([ttft.p50, e2e.p50]))
 }
 
 #[cfg(test)]

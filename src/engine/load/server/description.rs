@@ -2,7 +2,7 @@
 //!
 //! All fields are optional. Settings are read by name from a fixed list, so a server's keys and passwords never reach a report.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::engine::base::text::one_line;
@@ -50,13 +50,16 @@ const VLLM_SETTINGS: [&str; 6] = [
     "swap_space",
 ];
 
+/// The engines.
+const ENGINES: [&str; 3] = ["SGLang", "vLLM", "mcctl simulator"];
+
 /// SGLang reports memory in units of 2^30 bytes.
 const GIB: f64 = (1_u64 << 30) as f64;
 /// `hicache_size` is in units of 10^9 bytes.
 const GB: f64 = 1e9;
 
 /// The size of a cache tier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheCapacity {
     /// Capacity in tokens, per data-parallel rank.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +70,7 @@ pub struct CacheCapacity {
 }
 
 /// The store behind L3.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageTier {
     /// `mooncake`, `file` and so on.
     pub backend: String,
@@ -235,6 +238,42 @@ impl CacheCapacity {
 }
 
 /// Serializes settings as an object.
+/// A description in a file. Unknown engines and settings are skipped.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StoredDescription {
+    model: Option<String>,
+    engine: Option<String>,
+    version: Option<String>,
+    accelerator: Option<String>,
+    accelerators: Option<u64>,
+    page_size: Option<u64>,
+    device: CacheCapacity,
+    host: Option<CacheCapacity>,
+    storage: Option<StorageTier>,
+    settings: serde_json::Map<String, Value>,
+}
+
+impl<'de> Deserialize<'de> for ServerDescription {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ServerDescription, D::Error> {
+        let mut stored = StoredDescription::deserialize(from)?;
+        let names = SGLANG_SETTINGS.into_iter().chain(VLLM_SETTINGS);
+        let settings = names.filter_map(|name| stored.settings.remove(name).map(|value| (name, value)));
+        Ok(ServerDescription {
+            settings: settings.collect(),
+            engine: ENGINES.into_iter().find(|known| stored.engine.as_deref() == Some(*known)),
+            model: stored.model,
+            version: stored.version,
+            accelerator: stored.accelerator,
+            accelerators: stored.accelerators,
+            page_size: stored.page_size,
+            device: stored.device,
+            host: stored.host,
+            storage: stored.storage,
+        })
+    }
+}
+
 fn as_object<S: Serializer>(settings: &[(&'static str, Value)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(settings.iter().map(|(name, value)| (name, value)))
 }

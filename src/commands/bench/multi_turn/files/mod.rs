@@ -1,6 +1,7 @@
 //! Files written during the run.
 
 pub(in crate::commands::bench) mod record;
+mod recorded_load;
 mod resume;
 mod serving;
 mod thinned;
@@ -10,7 +11,9 @@ use std::sync::Arc;
 
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::args::Backend;
-use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
+use crate::commands::bench::multi_turn::files::record::{
+    PassEnd, PassStart, RecordsHeader, RequestRecord, RunDescription, SCHEMA,
+};
 use crate::commands::bench::multi_turn::files::serving::{DatasetLengths, PassTotals, ResultSettings};
 use crate::commands::bench::multi_turn::files::writer::{FileId, OutputFileSet, OutputWriter};
 use crate::commands::bench::multi_turn::progress::Screen;
@@ -22,6 +25,7 @@ use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::sweep::Sweep;
 use crate::engine::load::{LiveCounters, TimedRequest};
 
+pub(super) use recorded_load::RecordedLoad;
 pub(super) use resume::ResumedRun;
 pub(super) use writer::OutputFileError;
 pub(in crate::commands::bench) use writer::{OpenMode, open};
@@ -48,28 +52,30 @@ pub(super) struct OutputFiles {
 }
 
 impl OutputFiles {
-    /// Opens the files that `args` specifies, and writes the records header.
+    /// Opens the files that `args` specifies, and writes the records header, with what `described` says of the run.
     ///
     /// # Errors
     /// A file cannot be opened, or the records to resume from are invalid.
-    pub(super) fn open(args: &Args, identity: &Identity, work: &str, screen: &Screen) -> Result<OutputFiles, Failure> {
+    pub(super) fn open(
+        args: &Args,
+        identity: &Identity,
+        described: RunDescription,
+        screen: &Screen,
+    ) -> Result<OutputFiles, Failure> {
         let output = &args.output;
         let mut opened = OutputFileSet::default();
         let new = if output.overwrite { OpenMode::Overwrite } else { OpenMode::New };
         let mut add = |path: Option<&std::path::PathBuf>, manner| path.map(|path| opened.add(path, manner)).transpose();
         let records = add(output.records.as_ref(), new)?;
         // Read the records before appending to the same file.
-        let earlier = output.resume.as_deref().map(|path| resume::read(path, work)).transpose()?;
+        let earlier = output.resume.as_deref().map(|path| resume::read(path, &described.work)).transpose()?;
         let resumed = add(output.resume.as_ref(), OpenMode::Append)?;
         let csv = add(output.csv.as_ref(), new)?;
         let serving = add(output.output_file.as_ref(), OpenMode::Append)?;
         let rounds = add(output.log_file.as_ref(), OpenMode::Append)?;
         let mut writer = opened.start(screen.clone())?;
         if let Some(which) = records {
-            writer.json(
-                which,
-                &RecordsHeader { schema: SCHEMA.to_owned(), run: identity.clone(), work: work.to_owned() },
-            );
+            writer.json(which, &RecordsHeader { schema: SCHEMA.to_owned(), run: identity.clone(), described });
         }
         let by_route = || match args.endpoint.api {
             Api::Generate => "sglang".to_owned(),

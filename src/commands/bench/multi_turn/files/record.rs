@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::commands::bench::measured::MeasuredServer;
+use crate::commands::bench::multi_turn::files::recorded_load::RecordedLoad;
 use crate::commands::bench::multi_turn::report::Identity;
 use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes};
 use crate::engine::load::measure::source::PromptSource;
@@ -20,8 +22,21 @@ pub(in crate::commands::bench) const SCHEMA: &str = "mcctl.bench.record/1";
 pub(in crate::commands::bench) struct RecordsHeader {
     pub schema: String,
     pub run: Identity,
-    /// Digest of everything that determines the requests.
+    #[serde(flatten)]
+    pub described: RunDescription,
+}
+
+/// The description of a run in a records file, besides the command.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(in crate::commands::bench) struct RunDescription {
+    /// Digest of everything that determines the requests, including the servers: only the same run can be resumed.
     pub work: String,
+    /// The load. Files of older versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<RecordedLoad>,
+    /// The servers, in order of their labels. Files of older versions lack them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<MeasuredServer>,
 }
 
 /// Line written at the start of a pass.

@@ -76,7 +76,7 @@ pub(super) fn read(path: &Path, work: &str) -> Result<ResumedRun, Failure> {
             if header.schema != SCHEMA {
                 return Err(cannot(format!("the schema is {}, not {SCHEMA}", header.schema)));
             }
-            if header.work != work {
+            if header.described.work != work {
                 return Err(cannot(format!("the records belong to another run: {}", header.run.line()))
                     .next("use the same flags (report flags may differ), the same data and the same mcctl version"));
             }

@@ -144,8 +144,12 @@ impl RequestDetails {
             text,
             error: if succeeded { String::new() } else { record.exchange.outcome.kind().to_owned() },
             cached_tokens: answer.cached_tokens.unwrap_or(0),
-            cached_tokens_details: answer.cached.as_ref().map_or(Value::Null, |cached| {
-                json!({"device": cached.device, "host": cached.host, "storage": cached.storage, "storage_backend": cached.backend})
+            // Like the server: it reports L3 only if it has one.
+            cached_tokens_details: answer.cached.as_ref().map_or(Value::Null, |cached| match &cached.backend {
+                None if cached.storage == 0 => json!({"device": cached.device, "host": cached.host}),
+                backend => {
+                    json!({"device": cached.device, "host": cached.host, "storage": cached.storage, "storage_backend": backend})
+                }
             }),
         };
         self.requests.insert((record.turn.conversation, record.turn.index), detail);
