@@ -374,14 +374,17 @@ impl PassComparison {
             ]);
         }
         section.tables.push(table);
-        let share = |found: &DifferenceReport| found.percent.filter(|_| found.a > 0.0).is_some();
+        // Cached tokens may change by hundreds of percent, which would hide the latencies.
+        let share = |found: &DifferenceReport| {
+            found.measure != Measure::Cached.name() && found.percent.filter(|_| found.a > 0.0).is_some()
+        };
         let shown: Vec<&DifferenceReport> = self.differences.iter().filter(|found| share(found)).collect();
         let of = |(at, found): (usize, &&DifferenceReport)| {
             let percent = |value: f64| value / found.a * 100.0;
             (at as f64, percent(found.low), percent(found.difference), percent(found.high))
         };
         let names = shown.iter().map(|found| found.label.trim_end_matches(" ms").to_owned()).collect();
-        let plot = Plot::new("Difference and interval, % of A", Axis::named("", names), Axis::close("%"));
+        let plot = Plot::new("Difference of latencies with interval, % of A", Axis::named("", names), Axis::close("%"));
         section.plots.push(plot.with(PlotSeries::whiskers(
             &format!("{b} - {a}"),
             0,

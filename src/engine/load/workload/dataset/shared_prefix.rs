@@ -170,6 +170,7 @@ fn conversations(shape: &SharedPrefix, seed: Seed, lengths: &Lengths) -> Vec<Con
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::load::workload::textgen::TextGenerator;
 
     fn shape() -> SharedPrefix {
         SharedPrefix {
@@ -211,6 +212,39 @@ mod tests {
         let all = questions.len();
         questions.dedup();
         assert_eq!(questions.len(), all);
+    }
+
+    /// Expected values from CPython 3.11 and NumPy, drawn in the order of `sample_generated_shared_prefix_requests`.
+    #[test]
+    fn prompts_of_bench_serving_match_python() {
+        let shape = SharedPrefix {
+            groups: 2,
+            prompts_per_group: 2,
+            system: 6,
+            question: 4,
+            output: 5,
+            range_ratio: 0.5,
+            turns: 1,
+            ordered: false,
+            ..shape()
+        };
+        let vocabulary: Vec<u32> = (100..120).collect();
+        let (made, sampled) = bench_serving_shared_prefix(&shape, Seed(11), &vocabulary, None);
+        let sampled = Some(Arc::new(sampled));
+        let generator = TextGenerator { seed: Seed(11), vocabulary: 120, tokenizer: None, sampled };
+        let prompt = |conversation: &Conversation| {
+            let mut ids = Vec::new();
+            spans(conversation, 0).iter().for_each(|span| generator.ids(*span, &mut ids));
+            (ids, conversation.turns[0].max_tokens)
+        };
+        let expected: [(&[u32], u32); 4] = [
+            (&[110, 111, 103, 110, 112, 115, 113, 112], 2),
+            (&[109, 111, 118, 109, 101, 106], 3),
+            (&[110, 111, 103, 110, 112, 115, 100, 119, 119], 4),
+            (&[109, 111, 118, 109, 101, 116, 113], 5),
+        ];
+        let found: Vec<(Vec<u32>, u32)> = made.iter().map(prompt).collect();
+        assert_eq!(found, expected.map(|(ids, output)| (ids.to_vec(), output)));
     }
 
     #[test]
