@@ -280,28 +280,33 @@ impl StoreReport {
 
     /// Renders the report, wrapped to `width` columns.
     pub fn text(&self, width: usize) -> String {
-        let plural = |number: u32, name: &str| format!("{number} {name}{}", if number == 1 { "" } else { "s" });
         let sizes: Vec<String> = self.object_bytes.iter().map(|bytes| ByteSize(*bytes).to_string()).collect();
         let mut whole = ReportSection::new("");
         let clients = match self.ranks {
-            1 => plural(self.clients, "client"),
-            ranks => format!("{ranks} ranks with {} each", plural(self.clients, "client")),
+            1 => counted(self.clients.into(), "client"),
+            ranks => format!("{ranks} ranks with {} each", counted(self.clients.into(), "client")),
         };
         whole.text.push(format!(
-            "store at {}: {}{} of {}, {} per batch, {clients} (seed {})",
+            "store at {}: {} of {}{}, {} per batch, {clients} (seed {})",
             self.master,
-            plural(self.objects, "object"),
-            if self.ranks > 1 { " per rank" } else { "" },
+            counted(self.objects.into(), "object"),
             sizes.join(", "),
+            if self.ranks > 1 { " per rank" } else { "" },
             self.batch,
             self.seed,
         ));
         let warm_up = match &self.warm_up {
             WarmUp::Off => "no warm-up".to_owned(),
-            WarmUp::Done { objects, bytes } => format!("warmed up with {objects} objects ({})", ByteSize(*bytes)),
+            WarmUp::Done { objects, bytes } => {
+                format!("warmed up with {} ({})", counted(*objects, "object"), ByteSize(*bytes))
+            }
             WarmUp::Partial { objects, of, .. } => format!("warmed up with only {objects} of {of} objects"),
         };
-        whole.text.push(format!("transport: {}; {warm_up}; {}", self.transport.text(), plural(self.rounds, "round")));
+        whole.text.push(format!(
+            "transport: {}; {warm_up}; {}",
+            self.transport.text(),
+            counted(self.rounds.into(), "round")
+        ));
         let mut moved = ReportTable::new(
             "",
             &["pass", "operation", "objects", "objects/s", "GB/s", "CPU us/object", "missing", "failed", "transport"],
@@ -402,7 +407,8 @@ impl StoreReport {
                 .as_ref()
                 .map_or("-".to_owned(), |latency| format!("{:.2} ms", latency.p50.as_secs_f64() * 1e3));
             let over = best.2.transport.text();
-            Some(format!("{name}: {objects} objects, {:.3} GB/s over {over}, batch latency p50 {p50}", best.2.gb_per_s))
+            let objects = counted(objects, "object");
+            Some(format!("{name}: {objects}, {:.3} GB/s over {over}, batch latency p50 {p50}", best.2.gb_per_s))
         };
         let mut answer: Vec<String> = ["put", "get"].into_iter().filter_map(line).collect();
         let verified: u64 = self.passes.iter().filter_map(|pass| Some(pass.get.as_ref()?.verified)).sum();
@@ -417,6 +423,11 @@ impl StoreReport {
         });
         answer
     }
+}
+
+/// Returns `number` with the noun `name`, e.g. `1 object` or `2 objects`.
+fn counted(number: u64, name: &str) -> String {
+    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
