@@ -15,7 +15,7 @@ const LAST_FACTOR: f64 = 1.25;
 /// Blocks of a comparison: four measure the spread between blocks. More are taken if they fit into [`SECONDS_WANTED`].
 const BLOCKS: std::ops::RangeInclusive<u32> = 4..=8;
 /// Duration of a comparison up to which more blocks are added, in seconds.
-const SECONDS_WANTED: f64 = 60.0;
+const SECONDS_WANTED: f64 = 300.0;
 /// Duration of a comparison above which a tier is not reached on its own account, in seconds.
 const SECONDS_MAX: f64 = 1_800.0;
 /// Minimum number of conversations in a block.
@@ -163,8 +163,10 @@ mod tests {
     #[test]
     fn defaults_reach_all_tiers_in_at_least_four_blocks() {
         let found = plan(RATE, SMALL, LARGE);
-        assert_eq!((found.blocks, found.missed()), (4, vec![]), "{found:?}");
-        assert!(found.working_set > 49_216 && found.seconds.expect("a rate") < 180.0, "{found:?}");
+        assert_eq!((found.blocks, found.missed()), (6, vec![]), "{found:?}");
+        assert!(found.working_set > 49_216 && found.seconds.expect("a rate") < SECONDS_WANTED, "{found:?}");
+        let slow = plan(GivenLoad { rate: Some(1.0), ..RATE }, SMALL, LARGE);
+        assert_eq!((slow.blocks, slow.missed()), (4, vec![]));
         let quick = plan(GivenLoad { rate: Some(1_000.0), ..RATE }, SMALL, LARGE);
         assert_eq!((quick.blocks, quick.missed()), (8, vec![]));
         let chosen = plan(GivenLoad { blocks: Some(1), ..RATE }, SMALL, LARGE);
