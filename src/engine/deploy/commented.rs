@@ -18,6 +18,12 @@ pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
     example.model.device_tokens = Some(500_000);
     example.transfer.gid_index = Some(3);
     example.master.data_dir = Some(spec.default_data_dir());
+    for servers in [&mut example.serving.prefill, &mut example.serving.decode] {
+        (servers.tp, servers.pp, servers.dp) = (Some(8), Some(1), Some(1));
+        (servers.dp_attention, servers.hicache_size_gb, servers.first_gpu) = (Some(false), Some(64), Some(0));
+    }
+    (example.host.memory, example.host.hugepages) = (Some(DeploySize(1 << 40)), Some(DeploySize(512 << 30)));
+    (example.host.numa_nodes, example.host.gpus) = (Some(2), Some(8));
     example.kubernetes.master_storage = Some(DeploySize(VOLUME_BYTES_MIN));
     let etcd = vec!["10.0.0.9:2379".to_owned()];
     example.master.ha = Some(HighAvailability { etcd, ..HighAvailability::default() });
@@ -125,7 +131,7 @@ mod tests {
     fn keys(tree: &Value, section: &str, found: &mut Vec<(String, String)>) {
         for (key, value) in tree.as_object().into_iter().flatten() {
             let inner = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
-            let is_map = ["env", "node_selector"].contains(&key.as_str());
+            let is_map = ["env", "node_selector", "annotations"].contains(&key.as_str());
             if value.is_object() && !is_map {
                 keys(value, &inner, found);
             } else {

@@ -43,7 +43,7 @@ fn page(spec: &DeploymentSpec) -> Option<u64> {
 }
 
 fn nic_nodes(spec: &DeploymentSpec) -> u64 {
-    if spec.transfer.protocol == StoreProtocol::Rdma { spec.transfer.nic_nodes } else { 0 }
+    if spec.transfer.protocol == StoreProtocol::Rdma { spec.nic_nodes() } else { 0 }
 }
 
 /// A server's ranks and their distribution across hosts.

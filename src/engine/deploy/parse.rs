@@ -175,7 +175,14 @@ fn is_key(path: &str) -> bool {
 }
 
 /// Keys whose values are maps with arbitrary keys.
-const MAP_KEYS: [&str; 2] = ["model.env", "kubernetes.node_selector"];
+const MAP_KEYS: [&str; 6] = [
+    "model.env",
+    "serving.prefill.env",
+    "serving.decode.env",
+    "serving.router.env",
+    "kubernetes.node_selector",
+    "kubernetes.annotations",
+];
 
 /// All keys with their sections, and the sections themselves.
 fn key_paths() -> impl Iterator<Item = String> {
@@ -187,13 +194,15 @@ fn key_paths() -> impl Iterator<Item = String> {
 }
 
 /// The keys whose values are sizes.
-const SIZE_KEYS: [&str; 6] = [
+const SIZE_KEYS: [&str; 8] = [
     "segment.engines",
     "nodes.segment",
     "nodes.local_buffer",
     "serving.shm",
     "master.memory",
     "kubernetes.master_storage",
+    "host.memory",
+    "host.hugepages",
 ];
 
 /// The sizes in `text` and `sets` that have an ambiguous unit. Empty if parsing fails.

@@ -10,7 +10,7 @@ use serde_yaml_ng::Value;
 use crate::engine::base::ByteSize;
 use crate::engine::deploy::render::pod::{DATA_VOLUME, POD_INDEX_LABEL, PodWorkload, startup_probe};
 use crate::engine::deploy::render::yaml::{self, map, pairs};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
 use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, ServingMode};
 use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
 
@@ -38,6 +38,7 @@ pub(crate) fn grouped_documents(
             false => deployment(context, &workload)?,
         });
         documents.extend(disruption_budget(context, &workload));
+        documents.extend(network_policy::policy(context, &workload));
         groups.push((workload.name.to_owned(), documents));
     }
     if context.spec.serving.mode == ServingMode::Distributed {
@@ -64,8 +65,8 @@ fn metadata(context: &RenderContext<'_>, name: &str, labels: Option<Value>) -> V
 fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
     let mut lines: Vec<String> =
         workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))).collect();
-    lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(context, plan)));
-    lines.extend(workload.model_in_image(context));
+    lines.extend(workload.plans.iter().flat_map(|plan| notes(context, plan)));
+    lines.extend(workload.model_note(context));
     if workload.role == ComponentRole::Decode {
         lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());
     }

@@ -3,10 +3,13 @@
 mod compose;
 mod docker;
 mod env;
+mod io_backend;
 mod k8s;
 mod kustomize;
 mod monitoring;
+mod network_policy;
 mod pod;
+mod pod_extras;
 mod quoting;
 mod rbg;
 mod sandbox;
@@ -14,11 +17,13 @@ mod sglang;
 mod systemd;
 mod yaml;
 
+use io_backend::io_backend_note;
 pub use quoting::shell as shell_quoted;
 
 use std::collections::BTreeMap;
 
 use crate::engine::base::ByteSize;
+use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::{
@@ -176,8 +181,11 @@ impl RenderContext<'_> {
     /// All processes by host, in start order.
     pub fn by_host(&self) -> BTreeMap<&str, Vec<&ProcessPlan>> {
         let mut hosts: BTreeMap<&str, Vec<&ProcessPlan>> = BTreeMap::new();
+        // The masters of a lab may have several loopback addresses.
+        let first = self.plans.iter().map(|plan| plan.host.as_str()).find(|host| host_is_loopback(host));
         for plan in &self.plans {
-            hosts.entry(&plan.host).or_default().push(plan);
+            let host = first.filter(|_| host_is_loopback(&plan.host)).unwrap_or(&plan.host);
+            hosts.entry(host).or_default().push(plan);
         }
         hosts
     }
@@ -198,6 +206,11 @@ fn requirements(plan: &ProcessPlan) -> String {
         needs.push(format!("{} of disk space in {}", ByteSize(data.bytes), data.path));
     }
     needs.join(", and ")
+}
+
+/// Comments on the settings of a process.
+fn notes(context: &RenderContext<'_>, plan: &ProcessPlan) -> Vec<String> {
+    io_backend_note(plan).into_iter().chain(checksum_note(context, plan)).collect()
 }
 
 /// A comment on the checksums of the client in `plan`: what its variable does, or what the key for it would do.
@@ -233,7 +246,7 @@ fn readiness_command(plan: &ProcessPlan) -> Option<Vec<String>> {
     }
     let python = |script: String| Some(vec!["python3".to_owned(), "-c".to_owned(), script]);
     match &plan.probes.readiness.by {
-        ProbeAction::Http { port, path } => {
+        ProbeAction::Http { port, path, .. } => {
             let seconds = plan.probes.readiness.timeout_s;
             python(format!("import urllib.request as u; u.urlopen('http://127.0.0.1:{port}{path}', timeout={seconds})"))
         }

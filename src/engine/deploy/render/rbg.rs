@@ -4,7 +4,7 @@ use serde_yaml_ng::Value;
 
 use crate::engine::deploy::render::pod::PodWorkload;
 use crate::engine::deploy::render::yaml::{self, map, pairs};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
 use crate::engine::deploy::{ComponentRole, DeployError, Programs, RbgApi};
 use crate::engine::kube::rbg::{
     GROUP_LABEL, GROUP_LABEL_V1ALPHA1, KIND, ROLE_LABEL, ROLE_LABEL_V1ALPHA1, V1ALPHA1, V1ALPHA2, service_name,
@@ -35,6 +35,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
     documents.extend(workloads.iter().filter_map(|workload| claim(context, workload)));
     documents.extend(workloads.iter().filter_map(|workload| entry(context, workload, old)));
     documents.extend(workloads.iter().filter_map(|workload| disruption_budget(context, workload)));
+    documents.extend(workloads.iter().filter_map(|workload| network_policy::policy(context, workload)));
     let head = format!("{}\n# kubectl apply -f rbg.yaml", context.head);
     Ok(vec![RenderedFile { name: "rbg.yaml".to_owned(), text: yaml::file(&head, &documents) }])
 }
@@ -46,8 +47,8 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
     }
     for workload in workloads {
         lines.extend(workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))));
-        lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(context, plan)));
-        lines.extend(workload.model_in_image(context));
+        lines.extend(workload.plans.iter().flat_map(|plan| notes(context, plan)));
+        lines.extend(workload.model_note(context));
         if workload.role == ComponentRole::Decode {
             lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());
         }
