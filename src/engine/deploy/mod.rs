@@ -9,6 +9,7 @@ mod check;
 mod check_options;
 mod commented;
 mod error;
+mod fit;
 mod keys;
 mod need;
 mod parse;
@@ -24,12 +25,13 @@ pub use access::{AccessSection, WriteOrigin};
 pub use check::is_host;
 pub use commented::commented;
 pub use error::DeployError;
+pub use fit::{FitFinding, HostDemand, demands, fit};
 pub use parse::{FileFormat, SizeNote, parse, size_notes};
 pub use plans::plan_processes;
 pub use pod_options::{ExtraVolume, PodToleration};
 pub use process_plan::{
-    AccessFile, ComponentRole, DataVolume, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet,
-    ProbeSpec, ProcessPlan, ProcessResources, SecretFile, SecretVolume, StartupWait,
+    AccessFile, ComponentRole, DataVolume, DrainHook, FirmMemory, HostMount, ImageSource, NamedPort, ProbeAction,
+    ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, SecretFile, SecretVolume, StartupWait,
 };
 pub use schema::{
     ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,

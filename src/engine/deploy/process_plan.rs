@@ -92,11 +92,28 @@ pub struct ProbeSet {
     pub liveness: ProbeSpec,
 }
 
+/// Memory that a process certainly uses, without headroom and estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirmMemory {
+    /// Base-page memory in bytes.
+    pub memory: u64,
+    /// Huge page memory in bytes.
+    pub hugepages: u64,
+    /// Base-page memory that must be available when SGLang starts, in bytes. SGLang checks it.
+    pub guard: Option<u64>,
+    /// Bytes that a rank or node registers with RDMA devices and therefore locks.
+    pub locked: Option<u64>,
+    /// Whether the model is unknown, so that the other numbers are bounds for all known models.
+    pub is_bound: bool,
+}
+
 /// The resources of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessResources {
     /// Limit on base-page memory, including headroom, in bytes. `None` if the limit depends on a pool of unknown size.
     pub memory: Option<u64>,
+    /// What of `memory` and `hugepages` is certain.
+    pub firm: FirmMemory,
     /// CPU request. CPUs are not limited.
     pub cpus: u32,
     /// Huge page size in bytes, and the number of pages.

@@ -74,6 +74,19 @@ impl DeploymentSpec {
         self.master.ha.is_none() || platform != Platform::Rbg
     }
 
+    /// The platform that the file describes: Kubernetes if it has settings for Kubernetes, and no host but the default one.
+    pub fn main_platform(&self) -> Platform {
+        let serving = &self.serving;
+        let lists =
+            [&self.master.hosts, &self.nodes.hosts, &serving.hosts, &serving.prefill.hosts, &serving.decode.hosts];
+        let mut hosts = lists.into_iter().flatten().chain([&serving.router.host]);
+        let is_default = hosts.all(|host| host == "127.0.0.1");
+        match is_default && self.kubernetes != KubernetesSection::default() {
+            true => Platform::Kubernetes,
+            false => Platform::Hosts,
+        }
+    }
+
     /// Number of NUMA nodes with NICs.
     pub fn nic_nodes(&self) -> u64 {
         if self.host.nic_numa.is_empty() { self.transfer.nic_nodes } else { self.host.nic_numa.len() as u64 }

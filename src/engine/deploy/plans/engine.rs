@@ -203,6 +203,7 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
         ports,
         resources: ProcessResources {
             memory: needed.memory,
+            firm: needed.firm,
             cpus: 8,
             hugepages: needed.hugepages,
             gpus,

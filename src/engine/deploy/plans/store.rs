@@ -92,6 +92,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
         ports,
         resources: ProcessResources {
             memory: needed.memory,
+            firm: needed.firm,
             cpus: 2,
             hugepages: needed.hugepages,
             gpus: 0,

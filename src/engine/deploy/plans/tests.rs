@@ -171,12 +171,12 @@ fn flags_depend_on_release_and_implementation() {
     let nodes = "[model]\npath = \"m\"\n[nodes]\nhosts = [\"127.0.0.1\"]\n";
     let new = one(nodes);
     assert!(new[0].argv.iter().any(|arg| arg.starts_with("--metrics_host")));
-    assert_eq!(new[1].probes.readiness.by, ProbeAction::Http { port: 9300, path: "/health" });
+    assert_eq!(new[1].probes.readiness.by, ProbeAction::Http { port: 9300, path: "/health", tls: false });
     let old = one(&format!("mooncake = \"0.3.12.post1\"\n{nodes}"));
     assert!(!old[0].argv.iter().any(|arg| arg.starts_with("--metrics_host")));
     let ours = one(&format!("programs = \"mcctl\"\n{nodes}"));
     assert_eq!(ours[0].argv[..3], ["mcctl", "serve", "master"]);
-    assert_eq!(ours[0].probes.readiness.by, ProbeAction::Http { port: 9003, path: "/ready" });
+    assert_eq!(ours[0].probes.readiness.by, ProbeAction::Http { port: 9003, path: "/ready", tls: false });
     assert_eq!(ours[1].variable("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER"), None);
 }
 

@@ -195,6 +195,8 @@ impl RenderContext<'_> {
 fn requirements(plan: &ProcessPlan) -> String {
     let resources = &plan.resources;
     let mut needs = Vec::new();
+    let bound =
+        if resources.firm.is_bound { ", an upper bound because the model is unknown: set model.known_as" } else { "" };
     needs.push(match resources.memory {
         Some(bytes) => format!("about {} of memory", ByteSize(bytes)),
         None => "an amount of memory that depends on the size of its device pool".to_owned(),
@@ -205,7 +207,7 @@ fn requirements(plan: &ProcessPlan) -> String {
     if let Some(data) = &plan.data {
         needs.push(format!("{} of disk space in {}", ByteSize(data.bytes), data.path));
     }
-    needs.join(", and ")
+    format!("{}{bound}", needs.join(", and "))
 }
 
 /// Comments on the settings of a process.

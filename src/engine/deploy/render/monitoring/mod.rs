@@ -11,7 +11,7 @@ mod scrape;
 use crate::engine::base::HostPort;
 use crate::engine::deploy::render::yaml::{self, map};
 use crate::engine::deploy::render::{RenderContext, RenderedFile};
-use crate::engine::deploy::{ComponentRole, ProcessPlan, Programs, SglangClient};
+use crate::engine::deploy::{AccessSection, ComponentRole, ProcessPlan, Programs, SglangClient};
 
 /// File names relative to the output directory, which `prometheus.yml` also contains.
 const RECORDING_FILE: &str = "rules/mcctl-recording.yml";
@@ -57,6 +57,8 @@ struct MonitoringScope {
     node_count: usize,
     /// HTTP ports of SGLang servers that export metrics.
     servers: Vec<HostPort>,
+    /// The access control of masters and nodes, if they are mcctl's.
+    access: Option<AccessSection>,
     /// Whether the masters have data directories.
     has_data: bool,
     /// Whether the log is synced at all.
@@ -86,6 +88,7 @@ impl MonitoringScope {
             node_hosts,
             node_count: nodes.len(),
             servers: targets(server_port),
+            access: (spec.programs == Programs::Mcctl).then(|| spec.access.clone()),
             has_data: spec.data_dir(context.platform).is_some(),
             is_synced: !spec.master.extra_flags.iter().any(never),
             watermark: spec.master.high_watermark,
