@@ -232,3 +232,11 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("host", "nics", "RDMA devices of each host"),
     ("host", "nic_numa", "NUMA nodes with NICs; their number replaces transfer.nic_nodes"),
 ];
+
+/// Whether `name` is a key or section at the top level of a deployment file.
+pub fn is_deployment_key(name: &str) -> bool {
+    KEYS.iter().any(|(section, key, _)| match section.split('.').next().unwrap_or_default() {
+        "" => *key == name,
+        section => section == name,
+    })
+}

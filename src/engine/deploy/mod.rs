@@ -26,6 +26,7 @@ pub use check::is_host;
 pub use commented::commented;
 pub use error::DeployError;
 pub use fit::{FitFinding, HostDemand, demands, fit};
+pub use keys::is_deployment_key;
 pub use parse::{FileFormat, SizeNote, parse, size_notes};
 pub use plans::plan_processes;
 pub use pod_options::{ExtraVolume, PodToleration};
