@@ -190,10 +190,12 @@ fn summary(
             Some(bytes) => format!("about {} of regular (non-hugepage) memory", ByteSize(bytes)),
             None => "regular memory that depends on the size of its device pool".to_owned(),
         };
-        let bound = if demand.is_bound { ", an upper bound because the model is unknown" } else { "" };
+        let has_numbers = demand.pages > 0 || demand.memory.is_some();
+        let bound = if demand.is_bound && has_numbers { ", an upper bound because the model is unknown" } else { "" };
         format!("{pages}, and {memory}, on {}{bound}", demand.host)
     });
-    let has = match (spec.host.memory, spec.host.hugepages) {
+    let size = |size: DeploySize| ByteSize(size.0);
+    let has = match (spec.host.memory.map(size), spec.host.hugepages.map(size)) {
         (Some(memory), Some(pages)) => format!("{memory} of memory per host, {pages} of it for huge pages"),
         (Some(memory), None) => format!("{memory} of memory per host"),
         (None, Some(pages)) => format!("{pages} for huge pages per host"),
@@ -206,8 +208,10 @@ fn summary(
         SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort => "it does not fit",
     };
     let file = shell_quoted(&path.display().to_string());
+    let is_kubernetes = spec.main_platform() != Platform::Hosts;
     let next = match (findings.first(), demands.iter().any(|demand| demand.pages > 0)) {
         (Some(found), _) => found.remedy.clone(),
+        (None, _) if is_kubernetes => format!("mcctl render k8s {file} --out manifests, or another format"),
         (None, true) => format!("mcctl render systemd {file} --out units (with the files that reserve the huge pages)"),
         (None, false) => format!("mcctl render systemd {file} --out units, or another format"),
     };

@@ -4,6 +4,7 @@
 
 use crate::engine::base::ByteSize;
 use crate::engine::check::Severity;
+use crate::engine::deploy::plans::is_same_host;
 use crate::engine::deploy::{DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol};
 
 /// What the processes on a host need. In Kubernetes, the containers of a pod, whose node may run other pods, too.
@@ -71,7 +72,11 @@ pub fn demands(plans: &[ProcessPlan], platform: Platform) -> Vec<HostDemand> {
     let mut all: Vec<HostDemand> = Vec::new();
     for plan in plans {
         let host = if platform == Platform::Hosts { &plan.host } else { &plan.workload };
-        match all.iter_mut().find(|known| known.host == *host) {
+        let is_same = |known: &str| match platform {
+            Platform::Hosts => is_same_host(known, host),
+            Platform::Kubernetes | Platform::Rbg => known == host,
+        };
+        match all.iter_mut().find(|known| is_same(&known.host)) {
             Some(known) => known.add(plan),
             None => {
                 let mut demand = HostDemand { host: host.clone(), memory: Some(0), ..HostDemand::default() };

@@ -5,6 +5,7 @@ mod dashboards;
 mod init;
 mod kustomize;
 mod monitoring;
+mod one_file;
 mod profile;
 mod units;
 mod written;
