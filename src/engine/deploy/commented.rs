@@ -9,9 +9,8 @@ use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
 /// Keys that are never commented out, because most users change or look for them.
 const ALWAYS: &[(&str, &str)] = &[("", "version"), ("", "name"), ("", "programs"), ("model", "path"), ("model", "tp")];
 
-/// `spec` as a commented file in `format`.
-pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
-    let tree = |of: &DeploymentSpec| serde_json::to_value(of).expect("the schema has only JSON types");
+/// A deployment with a value for every key, also for those that are unset by default.
+pub(super) fn example(spec: &DeploymentSpec) -> DeploymentSpec {
     let mut example = DeploymentSpec::default();
     example.model.hicache_size_gb = Some(64);
     example.model.hicache_ratio = Some(2.0);
@@ -27,6 +26,13 @@ pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
     example.kubernetes.master_storage = Some(DeploySize(VOLUME_BYTES_MIN));
     let etcd = vec!["10.0.0.9:2379".to_owned()];
     example.master.ha = Some(HighAvailability { etcd, ..HighAvailability::default() });
+    example
+}
+
+/// `spec` as a commented file in `format`.
+pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
+    let tree = |of: &DeploymentSpec| serde_json::to_value(of).expect("the schema has only JSON types");
+    let example = example(spec);
     let (now, plain, example) = (tree(spec), tree(&DeploymentSpec::default()), tree(&example));
     let mut writer = CommentedWriter { format, now, plain, example, text: String::new() };
     writer.text.push_str(
@@ -55,7 +61,7 @@ struct CommentedWriter {
 }
 
 /// The value at `section.key`, if it is not null.
-fn at<'a>(tree: &'a Value, section: &str, key: &str) -> Option<&'a Value> {
+pub(super) fn at<'a>(tree: &'a Value, section: &str, key: &str) -> Option<&'a Value> {
     let parts = section.split('.').filter(|part| !part.is_empty()).chain(Some(key));
     let mut found = tree;
     for part in parts {
@@ -107,7 +113,7 @@ impl CommentedWriter {
 }
 
 /// A value as a literal. TOML and YAML both accept JSON, except for maps in TOML.
-fn literal(value: &Value, format: FileFormat) -> String {
+pub(super) fn literal(value: &Value, format: FileFormat) -> String {
     match value {
         Value::Object(map) if format == FileFormat::Toml => {
             let pair = |(name, value): (&String, &Value)| {

@@ -26,6 +26,8 @@ pub struct HostDemand {
     pub hugepages_min: u64,
     /// Huge pages of processes that are bound to a NUMA node: the node and the number.
     pub bound_pages: Vec<(u32, u64)>,
+    /// Memory, including huge pages, that processes certainly use on the NUMA node to which they are bound, in bytes.
+    pub bound_bytes: Vec<(u32, u64)>,
     /// Base-page memory that must be available when an SGLang server starts, in bytes.
     pub guard: Option<u64>,
     /// Bytes that a process locks for RDMA.
@@ -49,6 +51,7 @@ impl HostDemand {
         self.processes.push(plan.name.clone());
         self.memory = self.memory.zip(resources.memory).map(|(sum, more)| sum.saturating_add(more));
         self.memory_min = self.memory_min.saturating_add(firm.memory);
+        self.bound_bytes.extend(plan.numa.map(|node| (node, firm.memory.saturating_add(firm.hugepages))));
         if let Some((page, count)) = resources.hugepages {
             self.page = page;
             self.pages = self.pages.saturating_add(count);
@@ -159,8 +162,24 @@ fn memory(spec: &DeploymentSpec, demand: &HostDemand) -> Vec<FitFinding> {
         let what = format!("{name} needs about {} of memory, with headroom; it has {}", size(planned), size(total.0));
         let severity = Severity::Warning;
         found.push(FitFinding { severity, key: "host.memory", host: name.clone(), what, remedy: smaller() });
+    } else if let Some((node, bytes, share)) = overfull_node(spec, demand, total.0) {
+        let what = format!(
+            "the processes bound to NUMA node {node} of {name} need {}; an equal share of its memory is {}",
+            size(bytes),
+            size(share)
+        );
+        // Nodes may differ in size.
+        let remedy = "lower nodes.segment".to_owned();
+        found.push(FitFinding { severity: Severity::Warning, key: "nodes.numa", host: name.clone(), what, remedy });
     }
     found
+}
+
+/// The first NUMA node whose processes need more than an equal share of the memory, with their need and the share.
+fn overfull_node(spec: &DeploymentSpec, demand: &HostDemand, total: u64) -> Option<(u32, u64, u64)> {
+    let share = total / u64::from(spec.host.numa_nodes.filter(|count| *count > 0)?);
+    let sum = |node: u32| demand.bound_bytes.iter().filter(|(known, _)| *known == node).map(|(_, bytes)| bytes).sum();
+    demand.bound_bytes.iter().map(|(node, _)| (*node, sum(*node), share)).find(|(_, bytes, share)| bytes > share)
 }
 
 /// Compares the NUMA nodes that the file uses with the number of nodes.
@@ -255,6 +274,9 @@ mod tests {
         );
         let found: Vec<&str> = keys(&text).into_iter().map(|(key, _)| key).collect();
         assert_eq!(found, ["host.gpus", "nodes.numa", "transfer.nic_nodes", "transfer.devices"]);
+        let bound = "[model]\npath = 'm'\n[nodes]\nhosts = ['127.0.0.1']\nnuma = [0, 1]\nsegment = '300GiB'\n[host]\nmemory = '1TiB'\n";
+        assert_eq!(keys(&format!("{bound}numa_nodes = 4\n")), [("nodes.numa", Severity::Warning)]);
+        assert_eq!(keys(&format!("{bound}numa_nodes = 2\n")), []);
     }
 
     #[test]

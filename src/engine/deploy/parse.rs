@@ -194,7 +194,7 @@ fn key_paths() -> impl Iterator<Item = String> {
 }
 
 /// The keys whose values are sizes.
-const SIZE_KEYS: [&str; 8] = [
+pub(super) const SIZE_KEYS: [&str; 8] = [
     "segment.engines",
     "nodes.segment",
     "nodes.local_buffer",

@@ -3,6 +3,7 @@
 mod command;
 mod dashboards;
 mod init;
+mod keys_page;
 mod kustomize;
 mod monitoring;
 mod one_file;

@@ -4,8 +4,9 @@
 //! `kernel`. Mooncake needs one of these two, because only they keep the bytes of a page together, so that it is stored without a copy. With
 //! `kernel`, SGLang does not decode with FlashAttention 3, the default on Hopper GPUs, but with FlashInfer or Triton.
 //!
-//! Source: `ServerArgs._handle_hicache` in `python/sglang/srt/server_args.py`. SGLang's guide recommends `kernel`, which copies small pages
-//! faster. mcctl's default page of 64 tokens is large enough for `direct`, and `direct` leaves the attention backend unchanged.
+//! Source: `ServerArgs._handle_hicache` in `python/sglang/srt/server_args.py`. SGLang's guide recommends `kernel`, and its warning about
+//! `direct` concerns small pages. mcctl's default is 64 tokens per page, so `direct`, which leaves the attention backend unchanged, is the
+//! default.
 
 use crate::engine::deploy::ProcessPlan;
 

@@ -57,6 +57,10 @@ fn has_stable_pods(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> b
     }
 }
 
+/// Why elected masters have no disruption budget.
+pub(super) const ONE_DRAIN: &str =
+    "No disruption budget: only the leader is ready, so a budget would block drains. Drain one node at a time.";
+
 fn metadata(context: &RenderContext<'_>, name: &str, labels: Option<Value>) -> Value {
     map! { "name": name, "namespace": &context.spec.kubernetes.namespace, "labels": labels }
 }
@@ -79,6 +83,9 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
              leader pod."
                 .to_owned(),
         );
+    }
+    if workload.is_elected(context) {
+        lines.push(ONE_DRAIN.to_owned());
     }
     if workload.data().is_some() {
         if context.spec.kubernetes.master_storage.is_none() {

@@ -2,6 +2,7 @@
 
 use serde_yaml_ng::Value;
 
+use crate::engine::deploy::render::k8s::ONE_DRAIN;
 use crate::engine::deploy::render::pod::PodWorkload;
 use crate::engine::deploy::render::yaml::{self, map, pairs};
 use crate::engine::deploy::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
@@ -58,6 +59,7 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
                     .to_owned(),
             );
             lines.push("To update the masters, delete the standby pods, then the leader pod.".to_owned());
+            lines.push(ONE_DRAIN.to_owned());
             if context.spec.programs == Programs::Mcctl {
                 lines.push(
                     "They keep their state in memory, because the pods of a role share their volumes.".to_owned(),
