@@ -19,13 +19,11 @@ use crate::engine::deploy::{
 };
 use crate::engine::sys::host;
 
-/// The `--json` document.
 #[derive(Debug, Serialize)]
 struct DeploymentReport {
     schema: &'static str,
     summary: SizingSummary,
     verdict: SizingVerdict,
-    /// The deployment file.
     file: String,
     /// `hosts` or `kubernetes`: whether the rows of `hosts` are hosts, or pods.
     platform: &'static str,

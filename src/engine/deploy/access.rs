@@ -6,10 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WriteOrigin {
-    /// Any allowed address.
     #[default]
     Any,
-    /// Loopback addresses only.
     Loopback,
 }
 
@@ -28,7 +26,7 @@ pub struct AccessSection {
     pub tls_key: String,
     /// `--client-ca`: the CAs of client certificates, as PEM.
     pub client_ca: String,
-    /// `--writes-from`.
+    /// `--writes-from`: where such requests may come from.
     pub writes_from: WriteOrigin,
     /// `--protect-metrics`: health, readiness and metrics need a token or a client certificate, too.
     pub protect_metrics: bool,

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::Quoted;
-use crate::engine::deploy::check_options::{self, device_names, variables};
+use crate::engine::deploy::check_options;
 use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::value_syntax::{device_names, is_path, variables};
 use crate::engine::deploy::{
     DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, ServingMode, StoreProtocol,
 };
@@ -128,10 +129,6 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
         return Err(invalid_value("host.bin_dir", format!("{} must be an absolute path", Quoted(bin_dir))));
     }
     Ok(())
-}
-
-pub(crate) fn is_path(text: &str) -> bool {
-    text.starts_with('/') && text.chars().all(|c| c.is_alphanumeric() || "/_-.+@".contains(c))
 }
 
 fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {

@@ -1,12 +1,11 @@
 //! Validation of access control, settings of roles, host capacities and pod options.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::engine::base::cidr::CidrList;
 use crate::engine::base::text::Quoted;
-use crate::engine::deploy::check::is_path;
 use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::value_syntax::{device_names, is_path, variables};
 use crate::engine::deploy::{
     AccessSection, DeployError, DeploymentSpec, ExtraVolume, HugePageSize, MetadataKind, PdServersSection, Platform,
     PodToleration, Programs, ServingMode, StoreProtocol,
@@ -30,20 +29,6 @@ pub(crate) fn check(spec: &DeploymentSpec, platform: Platform) -> Result<(), Dep
     access(spec, platform)?;
     capacity(spec)?;
     if platform == Platform::Hosts { Ok(()) } else { pods(spec) }
-}
-
-/// Checks the names and values of variables.
-pub(crate) fn variables(key: &'static str, env: &BTreeMap<String, String>) -> Result<(), DeployError> {
-    for (name, value) in env {
-        let head = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if !head || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            return Err(invalid_value(key, format!("{} is not a valid variable name", Quoted(name))));
-        }
-        if value.chars().any(char::is_control) {
-            return Err(invalid_value(key, format!("{} contains a control character", Quoted(value))));
-        }
-    }
-    Ok(())
 }
 
 fn servers(section: &str, servers: &PdServersSection, spec: &DeploymentSpec) -> Result<(), DeployError> {
@@ -105,16 +90,6 @@ fn servers(section: &str, servers: &PdServersSection, spec: &DeploymentSpec) -> 
         return Err(invalid_value(key("serving.prefill.first_gpu", "serving.decode.first_gpu"), "must be below 1024"));
     }
     Ok(())
-}
-
-/// Checks that `devices` are names of RDMA devices.
-pub(crate) fn device_names(key: &'static str, devices: &[String]) -> Result<(), DeployError> {
-    let is_name =
-        |device: &str| !device.is_empty() && device.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c));
-    match devices.iter().find(|device| !is_name(device)) {
-        Some(bad) => Err(invalid_value(key, format!("{} is not a valid device name", Quoted(bad)))),
-        None => Ok(()),
-    }
 }
 
 fn hub(spec: &DeploymentSpec) -> Result<(), DeployError> {

@@ -34,7 +34,6 @@ pub struct HostDemand {
     pub locked: Option<u64>,
     /// The number of the last GPU plus one.
     pub gpus: u64,
-    /// Listening ports.
     pub ports: Vec<u16>,
     /// Whether the model is unknown, so that sizes are bounds.
     pub is_bound: bool,

@@ -17,7 +17,7 @@ pub struct KeyRow {
     pub kind: &'static str,
     /// The default in TOML. Empty if the key is unset by default.
     pub default: String,
-    /// Meaning and unit.
+    /// The meaning, with the unit of a number.
     pub meaning: &'static str,
 }
 

@@ -21,6 +21,7 @@ pub mod render;
 mod roles;
 mod schema;
 mod size;
+mod value_syntax;
 
 pub use access::{AccessSection, WriteOrigin};
 pub use check::is_host;

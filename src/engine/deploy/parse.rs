@@ -130,7 +130,10 @@ fn parser_error(message: &str, line: Option<usize>) -> DeployError {
         return DeployError::Syntax { line, what: message.lines().collect::<Vec<_>>().join(" ") };
     };
     let known = rest.split('`').skip(1).step_by(2);
-    let near = known.min_by_key(|name| strsim::levenshtein(name, key)).map(str::to_owned);
+    // `token` is more likely to mean `token_file` than another short name.
+    let is_part = |name: &str| key.len() > 2 && (name.starts_with(key) || key.starts_with(name));
+    let distance = |name: &&str| if is_part(name) { 1 } else { strsim::levenshtein(name, key) };
+    let near = known.min_by_key(distance).map(str::to_owned);
     DeployError::UnknownKey { line, key: key.to_owned(), near }
 }
 

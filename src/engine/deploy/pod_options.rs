@@ -19,7 +19,7 @@ pub struct PodToleration {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub effect: String,
     /// For `NoExecute`: seconds until the pod is evicted. Unset means never.
-    #[serde(alias = "tolerationSeconds", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
 
@@ -30,7 +30,6 @@ pub struct ExtraVolume {
     /// Name of the volume: a DNS label.
     pub name: String,
     /// Where the volume is mounted.
-    #[serde(alias = "mountPath")]
     pub mount_path: String,
     /// The source: a PersistentVolumeClaim.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -745,7 +745,7 @@ pub struct HostSection {
     pub hugepages: Option<DeploySize>,
     /// Number of NUMA nodes.
     pub numa_nodes: Option<u32>,
-    /// Number of GPUs.
+    /// Number of GPUs of each host.
     pub gpus: Option<u64>,
     /// Names of the RDMA devices.
     pub nics: Vec<String>,

@@ -6,9 +6,8 @@ use serde_yaml_ng::Value;
 
 use crate::engine::deploy::ComponentRole;
 use crate::engine::deploy::render::RenderContext;
-use crate::engine::deploy::render::k8s::CommentedDocument;
 use crate::engine::deploy::render::pod::PodWorkload;
-use crate::engine::deploy::render::yaml::map;
+use crate::engine::deploy::render::yaml::{CommentedDocument, map};
 
 /// The comment above a policy.
 const COMMENT: &str = "Takes effect if the network plugin supports NetworkPolicies. Other clients, such as Prometheus, need an entry in access.allow_cidr.";

@@ -33,16 +33,17 @@ pub fn is_yaml_deployment(node: &YamlNode) -> bool {
     has_model && unknown <= 1
 }
 
-/// The format of the file, by its extension.
-fn format(file: &str) -> FileFormat {
+/// The format of the file, by its extension. Standard input has none, so its format is found from the text.
+fn format(file: &str, text: &str) -> FileFormat {
     let extension = file.rsplit_once('.').map_or("", |(_, extension)| extension);
-    FileFormat::of_extension(extension).unwrap_or(FileFormat::Toml)
+    let of_text = || if text.parse::<toml::Table>().is_ok() { FileFormat::Toml } else { FileFormat::Yaml };
+    FileFormat::of_extension(extension).unwrap_or_else(of_text)
 }
 
 /// Adds the findings and processes of the deployment file `text` to `deployment`.
 pub fn read(text: &str, file: &Arc<str>, deployment: &mut ParsedDeployment) {
     let lines = FileLines { text, file };
-    let format = format(file);
+    let format = format(file, text);
     let spec = match parse(text, format, &[]) {
         Ok(spec) => spec,
         Err(error) => return deployment.found.push(lines.refused(&error)),
