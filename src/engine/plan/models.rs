@@ -51,7 +51,7 @@ pub const MODELS: &[KnownModel] = &[
     heads(&["GLM-4.5", "GLM-4.7"], 92, 8, 128, CALCULATOR),
     heads(&["GLM-4.6"], 92, 8, 128, ASSUMED),
     heads(&["GLM-4.5-Air"], 46, 8, 128, CALCULATOR),
-    heads(&["Mistral-Large-2", "Mistral-Large-2407", "Mistral-Large-2411"], 88, 8, 128, MEMORY),
+    heads(&["Mistral-Large-2", "Mistral-Large-2407"], 88, 8, 128, MEMORY),
     KnownModel {
         names: &["gpt-oss-120b"],
         geometry: Geometry {
