@@ -102,7 +102,7 @@ impl Args {
         let source = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();
         let files = render(&spec, self.kind, &one_line(&source, usize::MAX))
             .map_err(|error| failure(&self.file, &error.to_string()))?;
-        say_misfits(&spec, self.kind.platform());
+        say_misfits(&spec, self.kind.platform_for(&spec));
         if let Some(note) = client_note(&spec, self.kind) {
             output::say(format!("note: {note}"));
         }

@@ -175,12 +175,6 @@ fn access(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> 
             "requires tokens or client certificates: set token_file or client_ca",
         ));
     }
-    if on_hosts && access.protect_metrics && tokens && access.monitoring_token_file.is_empty() {
-        return Err(invalid_value(
-            "access.monitoring_token_file",
-            "required with protect_metrics: Prometheus needs a token",
-        ));
-    }
     let embedded = spec.metadata.kind == MetadataKind::Http && spec.metadata.url.is_empty();
     if embedded && (tokens || tls) {
         let what = "the wheel's clients have neither tokens nor the store's certificates, so the master would refuse their records: use p2p";

@@ -640,7 +640,9 @@ fn contradictions_of_access_control_are_refused() {
     assert_eq!(key("127.0.0.0/8", "10.0.0.0/8"), "access.allow_cidr");
     assert_eq!(key("127.0.0.0/8", "127.0.0.1/8"), "access.allow_cidr");
     assert_eq!(key("[nodes]", "[metadata]\nkind = \"http\"\n[nodes]"), "metadata.kind");
-    assert_eq!(key("tls_cert", "protect_metrics = true\ntls_cert"), "access.monitoring_token_file");
+    let protected = read(&GUARDED.replace("tls_cert", "protect_metrics = true\ntls_cert"));
+    let error = render_files(&protected, RenderFormat::Prometheus, "a.toml").expect_err("no token");
+    assert_eq!(error_key(&error), "access.monitoring_token_file");
     let kubernetes = error_of(GUARDED, Platform::Kubernetes);
     assert_eq!(error_key(&kubernetes), "access.token_file");
     let secrets = format!("{GUARDED}[kubernetes]\ntoken_secret = \"t\"\ntls_secret = \"c\"\n");

@@ -111,9 +111,10 @@ fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
     }
 }
 
-/// Whether clients use a Service with an address, so that the StatefulSet needs a headless one, too.
+/// Whether clients use a Service with an address, so that the StatefulSet or Prometheus needs a headless one, too.
 fn has_two_services(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> bool {
-    workload.data().is_some() && !has_stable_pods(context, workload)
+    let is_needed = workload.data().is_some() || workload.role == ComponentRole::Server;
+    is_needed && !has_stable_pods(context, workload)
 }
 
 /// The name of the headless Service that a StatefulSet refers to.
@@ -137,7 +138,11 @@ fn governing_service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) ->
             "ports": workload.service_ports(context),
         },
     };
-    Some((format!("The DNS name of the pod. Clients use {}.", workload.name), document))
+    let what = match workload.role {
+        ComponentRole::Server => "The addresses of all pods, for Prometheus",
+        _ => "The DNS name of the pod",
+    };
+    Some((format!("{what}. Clients use {}.", workload.name), document))
 }
 
 fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
