@@ -14,7 +14,7 @@ const FILES_MAX: usize = 1000;
 /// Maximum depth of subdirectories.
 const DEPTH_MAX: usize = 8;
 /// Extensions of the files that are read in a directory.
-const EXTENSIONS: &[&str] = &["yaml", "yml", "json", "service", "env", "sh", "bash"];
+const EXTENSIONS: &[&str] = &["yaml", "yml", "json", "toml", "service", "env", "sh", "bash"];
 
 /// A file and its contents.
 #[derive(Debug)]

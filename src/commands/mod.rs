@@ -12,6 +12,7 @@ pub mod confirm;
 pub mod connect;
 pub mod credentials;
 pub mod data_directory;
+pub mod deployment_file;
 pub mod devices;
 pub mod discovery;
 pub mod doctor;

@@ -2,13 +2,17 @@
 
 use crate::commands::doctor::Args;
 use crate::commands::error::Failure;
-use crate::commands::lint_inputs;
+use crate::commands::{deployment_file, lint_inputs};
 use crate::engine::doctor::config::{self as doctor, ConfigInputs};
 use crate::engine::sys::FileTree;
 
 /// Reads the files, the environment and the processes.
 pub(super) fn read(args: &Args, tree: &FileTree) -> Result<ConfigInputs, Failure> {
-    let (inputs, unread) = lint_inputs::load(&args.file);
+    // A deployment file is checked with the same rules.
+    let plan = args.plan.as_ref().filter(|path| deployment_file::is_named(path));
+    let names: Vec<String> =
+        args.file.iter().cloned().chain(plan.map(|path| path.to_string_lossy().into_owned())).collect();
+    let (inputs, unread) = lint_inputs::load(&names);
     if let Some((_, failure)) = unread.into_iter().next() {
         return Err(failure);
     }

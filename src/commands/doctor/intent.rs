@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::commands::doctor::{Args, running};
+use crate::commands::deployment_file;
+use crate::commands::doctor::{Args, plan_file, running};
 use crate::commands::error::Failure;
 use crate::commands::master_target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
@@ -72,7 +73,11 @@ const SNAPSHOT_PATH: &str = "MOONCAKE_SNAPSHOT_LOCAL_PATH";
 
 const SCHEMA: &str = "mcctl.size-hugepages/1";
 
-pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
+/// The plan from flags, the environment and `--plan`.
+///
+/// # Errors
+/// A flag or the plan is invalid.
+pub(super) fn read(args: &Args, tree: &FileTree) -> Result<Intent, Failure> {
     let counts = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -102,7 +107,8 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
         is_page(page)?;
         intent.pages = Some(HugePageDemand { bytes: page, count: bytes.div_ceil(page) });
     }
-    if let Some(path) = &args.plan {
+    let (file, document) = plan_paths(args)?;
+    if let Some(path) = document {
         let plan = plan(path)?;
         intent.pages = Some(HugePageDemand { bytes: plan.hugepage_bytes, count: plan.host_hugepages.most });
         intent.pages_per_node = plan.nodes.iter().map(|node| (node.node, node.needed)).collect();
@@ -125,7 +131,22 @@ pub(super) fn read(args: &Args) -> Result<Intent, Failure> {
     };
     intent.data = data_directory(args, &environment);
     intent.environment = environment;
+    if let Some(path) = file {
+        plan_file::fill(&mut intent, args, path, tree)?;
+    }
     Ok(intent)
+}
+
+/// The path of `--plan`, as that of a deployment file or of a document with sizes.
+fn plan_paths(args: &Args) -> Result<(Option<&Path>, Option<&Path>), Failure> {
+    let path = args.plan.as_deref();
+    let file = path.filter(|path| deployment_file::is_named(path));
+    if let (None, Some(host)) = (file, &args.plan_host) {
+        return Err(Failure::usage("--plan-host requires a deployment file")
+            .tried(format!("--plan-host {host}"))
+            .next("pass a deployment file (.toml or .yaml) to --plan"));
+    }
+    Ok((file, path.filter(|_| file.is_none())))
 }
 
 /// The planned data directory: that of the flag, or mcctl's directory below that of upstream's snapshots.
@@ -206,7 +227,7 @@ fn plan(path: &Path) -> Result<SizingPlan, Failure> {
         Failure::usage(format!("{} is not a plan", path.display()))
             .tried(format!("--plan {}", path.display()))
             .found(found)
-            .next("create one: mcctl size-hugepages --json ... > plan.json")
+            .next("pass a deployment file (mcctl init), or create a plan: mcctl size-hugepages --json ... > plan.json")
     };
     let mut text = String::new();
     let read = match path.to_str() {

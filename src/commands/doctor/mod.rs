@@ -5,6 +5,7 @@ mod config;
 mod document;
 mod intent;
 mod peer;
+mod plan_file;
 mod running;
 mod table;
 
@@ -78,9 +79,13 @@ pub struct Args {
     /// Planned protocol: tcp or rdma [default: none; environment: MOONCAKE_PROTOCOL]
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<intent::ProtocolName>,
-    /// Planned sizes: a file with the output of mcctl size-hugepages --json; - reads stdin
+    /// Planned sizes: a deployment file (.toml or .yaml), or a file with the output of mcctl size-hugepages --json; - reads stdin. With a
+    /// deployment file, its ports, transport, data directory and settings are checked, too
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// The host of the deployment file that this host is (in Kubernetes: the workload) [default: the one with an address of this host]
+    #[arg(long, value_name = "HOST", requires = "plan")]
+    plan_host: Option<String>,
     /// Planned regular (non-hugepage) memory for all processes on this host, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
     #[arg(long, alias = "need-memory", value_name = "SIZE")]
     expect_memory: Option<ByteSize>,
@@ -170,7 +175,7 @@ impl Args {
                 .tried(format!("--root {at}"))
                 .next("pass a directory with copies of a host's /sys, /proc, /etc and /dev"));
         }
-        let intent = intent::read(&self)?;
+        let intent = intent::read(&self, &tree)?;
         let search = intent::search(self.python.as_deref(), tree.is_this_host());
         if let Some(python) = &search.python {
             intent::is_interpreter(&tree, python)?;

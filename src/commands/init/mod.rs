@@ -1,6 +1,7 @@
 //! `mcctl init`: writes a deployment file from flags, or from answers to interactive questions.
 
 mod question;
+mod spec;
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -8,15 +9,12 @@ use std::path::{Path, PathBuf};
 
 use question::{
     AnswerError, Prompter, count, hosts, hosts_at_least, hosts_or_none, hosts_per_server, list, one_of, optional,
-    required,
+    required, size_or_none, size_text,
 };
 
 use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::{args, extra_flags, output};
-use crate::engine::deploy::{
-    ComputeDevice, DeploySize, DeploySizeError, DeploymentSpec, FileFormat, HighAvailability, HugePageSize,
-    MetadataKind, Platform, Programs, ServingMode, SizeNote, StoreProtocol, commented, plan_processes,
-};
+use crate::commands::{args, deployment_file, extra_flags, output};
+use crate::engine::deploy::{DeploySize, DeploySizeError, DeploymentSpec, FileFormat, commented, plan_processes};
 
 /// Write a deployment file for `mcctl render`
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
@@ -34,6 +32,9 @@ pub struct Args {
     /// File format: toml or yaml [default: determined by the file extension, otherwise toml]
     #[arg(long, value_name = "FORMAT", value_parser = ["toml", "yaml"])]
     format: Option<String>,
+    /// Start from this deployment file: keep its values, add a comment to every key, and apply the other flags
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
     /// Model directory, or model name on the Hugging Face Hub
     #[arg(long, value_name = "PATH")]
     model: Option<String>,
@@ -58,7 +59,7 @@ pub struct Args {
     /// Memory that each server contributes to the store, e.g. 16GiB; 0 for none
     #[arg(long, value_name = "SIZE", value_parser = size)]
     segment: Option<String>,
-    /// Master host; with --etcd, several hosts
+    /// Master host; with --etcd, several hosts [default: the first of --hosts, otherwise 127.0.0.1]
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     master: Vec<String>,
     /// Directory for the log and snapshots of each mcctl master; '' for none: the state is in memory only [default: /var/lib/mcctl/NAME-master]
@@ -73,6 +74,12 @@ pub struct Args {
     /// Router host
     #[arg(long, value_name = "HOST")]
     router: Option<String>,
+    /// Tensor parallel size of prefill servers [default: --tp-size]
+    #[arg(long, value_name = "N")]
+    prefill_tp: Option<u64>,
+    /// Tensor parallel size of decode servers [default: --tp-size]
+    #[arg(long, value_name = "N")]
+    decode_tp: Option<u64>,
     /// Number of hosts per distributed server
     #[arg(long, value_name = "N")]
     nnodes: Option<u32>,
@@ -106,6 +113,24 @@ pub struct Args {
     /// SGLang's compute device: cuda or cpu
     #[arg(long, value_name = "DEVICE", value_parser = ["cuda", "cpu"])]
     device: Option<String>,
+    /// Memory of each host, including huge pages, e.g. 1TiB, to report sizes that do not fit [default: unknown]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    host_memory: Option<String>,
+    /// Part of this memory that may become huge pages, e.g. 512GiB [default: unknown]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    host_hugepages: Option<String>,
+    /// Networks whose hosts may connect to masters and store nodes, e.g. 10.0.0.0/8,127.0.0.1 [default: all hosts]
+    #[arg(long, value_name = "NETWORKS", value_delimiter = ',')]
+    allow_cidr: Vec<String>,
+    /// File with the tokens for HTTP requests to masters and store nodes, on each host
+    #[arg(long, value_name = "PATH")]
+    token_file: Option<String>,
+    /// PEM file with the certificate of these HTTP ports, on each host
+    #[arg(long, value_name = "PATH", requires = "tls_key")]
+    tls_cert: Option<String>,
+    /// PEM file with the key of --tls-cert, on each host
+    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    tls_key: Option<String>,
     /// mcctl image, including its tag (for container output formats)
     #[arg(long, value_name = "IMAGE")]
     mcctl_image: Option<String>,
@@ -126,13 +151,14 @@ impl Args {
         if let Some(path) = self.out.as_deref().filter(|path| !self.force && path.symlink_metadata().is_ok()) {
             return Err(already_exists(path));
         }
-        let spec = if question::is_interactive() && self.model.is_none() {
+        let spec = if question::is_interactive() && self.model.is_none() && self.from.is_none() {
             let file = self.default_file(io::stdout().is_terminal());
             self.ask(&mut Prompter { input: io::stdin().lock(), output: io::stderr() }, file)?
         } else {
             self.choose_programs();
             self.checked_spec()?
         };
+        deployment_file::say_misfits(&spec, spec.main_platform());
         let format = self.file_format()?;
         let text = commented(&spec, format);
         let Some(path) = &self.out else {
@@ -155,7 +181,7 @@ impl Args {
     }
 
     fn file_format(&self) -> Result<FileFormat, Failure> {
-        let of_file = self.out.as_deref().and_then(format_of);
+        let of_file = self.out.as_deref().and_then(deployment_file::format_of);
         let named = self.format.as_deref().and_then(FileFormat::of_extension);
         if let (Some(path), None) = (&self.out, of_file) {
             let what = format!("{} is not a valid deployment file name", path.display());
@@ -298,6 +324,25 @@ impl Args {
         if self.protocol.as_deref() == Some("rdma") && self.devices.is_empty() {
             self.devices = prompt.ask("RDMA devices (comma-separated)", &items(&last.devices, "mlx5_0"), list)?;
         }
+        if self.segment.is_none() {
+            let question = "Memory that each server contributes to the store (0 for none)";
+            self.segment = Some(prompt.ask(question, &text(&last.segment, "4GiB"), size_text)?);
+        }
+        if self.hugepages.is_none() {
+            let sizes = one_of(&["none", "2MiB", "1GiB"]);
+            self.hugepages =
+                Some(prompt.ask("Huge pages (none, 2MiB, 1GiB)", &text(&last.hugepages, "none"), sizes)?);
+        }
+        if self.host_memory.is_none() {
+            let question = "Memory of each host, e.g. 1TiB (- for unknown)";
+            let answer = prompt.ask(question, &text(&last.host_memory, "-"), size_or_none)?;
+            self.host_memory = Some(answer).filter(|answer| !answer.is_empty());
+        }
+        if self.mcctl_image.is_none() && self.programs.as_deref() != Some("upstream") {
+            let question = "Image with mcctl, for containers (NAME:TAG, - for none)";
+            let answer = prompt.ask(question, &text(&last.mcctl_image, "-"), optional)?;
+            self.mcctl_image = Some(answer).filter(|answer| !answer.is_empty());
+        }
         Ok(())
     }
 
@@ -305,100 +350,9 @@ impl Args {
     fn checked_spec(&self) -> Result<DeploymentSpec, Failure> {
         let spec = self.spec()?;
         extra_flags::check(&spec).map_err(|error| Failure::usage(error.to_string()))?;
-        plan_processes(&spec, Platform::Hosts).map_err(|error| Failure::usage(error.to_string()))?;
+        plan_processes(&spec, spec.main_platform()).map_err(|error| Failure::usage(error.to_string()))?;
         Ok(spec)
     }
-
-    fn spec(&self) -> Result<DeploymentSpec, Failure> {
-        let given = self.clone();
-        let mut spec = DeploymentSpec::default();
-        let Some(model) = given.model.filter(|model| !model.is_empty()) else {
-            return Err(Failure::usage("--model is required")
-                .next("use mcctl init --model PATH, or run mcctl init in a terminal to answer questions"));
-        };
-        spec.model.path = model;
-        spec.name = given.name.unwrap_or(spec.name);
-        spec.model.tp = given.tp.unwrap_or(spec.model.tp);
-        spec.model.pp = given.pp.unwrap_or(spec.model.pp);
-        spec.model.hicache_size_gb = given.hicache_size_gb;
-        spec.segment.engines = size_or("--segment", given.segment, spec.segment.engines);
-        spec.programs =
-            choice("--programs", given.programs, &[("mcctl", Programs::Mcctl), ("upstream", Programs::Upstream)])?;
-        spec.serving.mode = choice(
-            "--mode",
-            given.mode,
-            &[("single", ServingMode::Single), ("distributed", ServingMode::Distributed), ("pd", ServingMode::Pd)],
-        )?;
-        spec.serving.device =
-            choice("--device", given.device, &[("cuda", ComputeDevice::Cuda), ("cpu", ComputeDevice::Cpu)])?;
-        spec.transfer.protocol =
-            choice("--protocol", given.protocol, &[("tcp", StoreProtocol::Tcp), ("rdma", StoreProtocol::Rdma)])?;
-        spec.metadata.kind =
-            choice("--metadata", given.metadata, &[("p2p", MetadataKind::P2p), ("http", MetadataKind::Http)])?;
-        spec.hugepages.size = choice(
-            "--hugepages",
-            given.hugepages,
-            &[("none", HugePageSize::None), ("2MiB", HugePageSize::Mib2), ("1GiB", HugePageSize::Gib1)],
-        )?;
-        spec.transfer.devices = given.devices;
-        if !given.master.is_empty() {
-            spec.master.hosts = given.master;
-        }
-        // The file names the directory even if it is the default, so that an operator finds it. For several masters, it depends on the format.
-        spec.master.data_dir = match (spec.programs, given.data_dir) {
-            (Programs::Mcctl, None) if given.etcd.is_empty() => Some(spec.default_data_dir()),
-            (_, path) => path,
-        };
-        if !given.etcd.is_empty() {
-            let replicas = u32::try_from(spec.master.hosts.len()).unwrap_or(u32::MAX);
-            // etcd:// addresses have semicolons.
-            let etcd = given.etcd.iter().flat_map(|members| members.split(';')).map(str::to_owned).collect();
-            spec.master.ha = Some(HighAvailability { etcd, replicas, ..HighAvailability::default() });
-        }
-        // Without --hosts, the servers run on the master's host.
-        let master_host = spec.master.hosts.first().cloned().into_iter().collect::<Vec<_>>();
-        let hosts = if given.hosts.is_empty() { master_host.clone() } else { given.hosts };
-        let decode = if given.decode.is_empty() { hosts.clone() } else { given.decode.clone() };
-        let count = |hosts: &[String]| u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1);
-        let serving = &mut spec.serving;
-        serving.nnodes = match (serving.mode, given.nnodes) {
-            (ServingMode::Distributed, nnodes) => nnodes.unwrap_or(count(&hosts)),
-            (_, nnodes) => nnodes.unwrap_or(1),
-        };
-        if serving.mode != ServingMode::Pd && (!given.decode.is_empty() || given.router.is_some()) {
-            return Err(
-                Failure::usage("--decode and --router require --mode pd").next("add --mode pd, or remove these flags")
-            );
-        }
-        if serving.mode == ServingMode::Pd {
-            serving.router.host = given.router.or(master_host.first().cloned()).unwrap_or_default();
-            serving.prefill.replicas = count(&hosts);
-            serving.decode.replicas = count(&decode);
-            (serving.prefill.hosts, serving.decode.hosts) = (hosts, decode);
-        } else {
-            serving.replicas = (count(&hosts) / serving.nnodes.max(1)).max(1);
-            serving.hosts = hosts;
-        }
-        spec.nodes.hosts = given.stores;
-        spec.nodes.segment = size_or("--store-segment", given.store_segment, spec.nodes.segment);
-        spec.nodes.numa = given.numa;
-        spec.nodes.ssd_path = given.ssd.unwrap_or_default();
-        spec.images.mcctl = given.mcctl_image.unwrap_or_default();
-        Ok(spec)
-    }
-}
-
-/// The size from `flag`, or `default`. Reports an ambiguous unit on stderr.
-fn size_or(flag: &str, text: Option<String>, default: DeploySize) -> DeploySize {
-    let Some(text) = text else { return default };
-    if let Some(note) = SizeNote::of(flag, &text) {
-        output::say(format!("note: {note}"));
-    }
-    text.parse().unwrap_or(default)
-}
-
-fn format_of(path: &Path) -> Option<FileFormat> {
-    FileFormat::of_extension(path.extension()?.to_str()?)
 }
 
 fn already_exists(path: &Path) -> Failure {
@@ -411,7 +365,7 @@ fn out_file(text: &str, force: bool, format: Option<&str>) -> Result<Option<Path
         return Ok(None);
     }
     let path = PathBuf::from(text);
-    let Some(of_file) = format_of(&path) else { return Err(AnswerError::NotADeploymentFile) };
+    let Some(of_file) = deployment_file::format_of(&path) else { return Err(AnswerError::NotADeploymentFile) };
     if let Some(format) = format.filter(|format| FileFormat::of_extension(format) != Some(of_file)) {
         return Err(AnswerError::OtherFormat(format.to_owned()));
     }
@@ -421,19 +375,10 @@ fn out_file(text: &str, force: bool, format: Option<&str>) -> Result<Option<Path
     }
 }
 
-/// The value named `text` in `known`, or the first value if `text` is `None`.
-fn choice<T: Copy>(flag: &str, text: Option<String>, known: &[(&str, T)]) -> Result<T, Failure> {
-    let Some(text) = text else { return Ok(known[0].1) };
-    let found = known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        Failure::usage(format!("invalid value '{text}' for {flag}")).next(format!("use one of {}", names.join(", ")))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::deploy::Programs;
 
     fn answered(answers: &str) -> (Args, String) {
         let mut prompter = Prompter { input: answers.as_bytes(), output: Vec::new() };
@@ -447,7 +392,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (folder.path().join("a.toml"), folder.path().join("b.toml"));
         fs::write(&old, "").unwrap();
-        let answers = format!("m\ntriple\n\nx\n2\n\n\n\n\ntcp\nx.ini\n{}\n{}\n", old.display(), new.display());
+        let answers = format!("m\ntriple\n\nx\n2\n\n\n\n\ntcp\n\n\n\n\nx.ini\n{}\n{}\n", old.display(), new.display());
         let (args, text) = answered(&answers);
         assert_eq!((args.tp, args.mode.as_deref(), args.out.as_deref()), (Some(2), Some("single"), Some(&*new)));
         assert_eq!(text.matches("Output file").count(), 3, "{text}");
@@ -456,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_distributed_server_needs_two_hosts() {
-        let (args, text) = answered("m\ndistributed\n2\n\na\n\na\na,b,c,d\n1\n3\n2\n\n\n\n");
+        let (args, text) = answered("m\ndistributed\n2\n\na\n\na\na,b,c,d\n1\n3\n2\n\n\n\n\n\n\n\n");
         assert_eq!((args.nnodes, args.hosts.len()), (Some(2), 4));
         assert_eq!(text.matches("Server hosts (comma-separated): ").count(), 3, "{text}");
         assert_eq!(text.matches("Hosts per server [4]: ").count(), 3, "{text}");
@@ -464,10 +409,10 @@ mod tests {
 
     #[test]
     fn invalid_answers_are_the_defaults_of_a_second_round() {
-        let (args, text) = answered("m\n\n8\n\n\na\n\n\n\n\n\n\nb\n\n\n\n\n");
+        let (args, text) = answered("m\n\n8\n\n\na\n\n\n\n\n\n\n\n\n\n\nb\n\n\n\n\n\n\n\n\n");
         assert!(text.contains("loopback") && text.contains("Tensor parallel size [8]"), "{text}");
         assert_eq!((args.tp, args.master, args.hosts), (Some(8), vec!["b".to_owned()], vec!["a".to_owned()]));
-        let unchanged = format!("m\n\n8\n\n\na{}", "\n".repeat(20));
+        let unchanged = format!("m\n\n8\n\n\na{}", "\n".repeat(40));
         let mut prompter = Prompter { input: unchanged.as_bytes(), output: Vec::new() };
         assert_eq!(Args::default().ask(&mut prompter, "-").unwrap_err().exit, Exit::Usage);
         assert!(!prompter.input.is_empty());
@@ -479,16 +424,16 @@ mod tests {
         assert_eq!(["-", "deployment.toml"], [false, true].map(|terminal| Args::default().default_file(terminal)));
         assert_eq!(["-", "deployment.yaml"], [false, true].map(|terminal| yaml.default_file(terminal)));
         assert!(matches!(out_file("x.toml", false, Some("yaml")), Err(AnswerError::OtherFormat(_))));
-        assert_eq!(answered("m\n\n\n\n\n\n\n\n\n").0.out, None);
+        assert_eq!(answered("m\n\n\n\n\n\n\n\n\n\n\n\n\n").0.out, None);
     }
 
     #[test]
     fn init_offers_upstream_for_unsupported_features() {
-        let answers = "m\n\n\n\n10.0.0.1\n\n10.0.0.2\n/ssd\nyes\n\n-\n";
+        let answers = "m\n\n\n\n10.0.0.1\n\n10.0.0.2\n/ssd\nyes\n\n\n\n\n-\n";
         let (mut args, _) = answered(answers);
         args.choose_programs();
         assert_eq!(args.spec().unwrap().programs, Programs::Upstream);
-        let (args, _) = answered(&answers.replace("yes", "no"));
+        let (args, _) = answered(&answers.replace("yes\n", "no\n\n"));
         assert_eq!((args.ssd.clone(), args.spec().unwrap().programs), (None, Programs::Mcctl));
     }
 }

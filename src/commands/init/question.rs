@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::commands::error::Failure;
-use crate::engine::deploy::is_host;
+use crate::engine::deploy::{DeploySize, DeploySizeError, is_host};
 
 /// Whether stdin and stderr are terminals, so that a user can answer.
 pub fn is_interactive() -> bool {
@@ -33,6 +33,8 @@ pub enum AnswerError {
     NotADivisor { hosts: usize, nnodes: u64 },
     #[error("{0} already exists")]
     Exists(String),
+    #[error("{0}")]
+    NotASize(#[from] DeploySizeError),
 }
 
 /// Asks questions on `output` and reads answers from `input`.
@@ -89,6 +91,17 @@ pub fn required(text: &str) -> Result<String, AnswerError> {
 /// Accepts any string. `-` means an empty one.
 pub fn optional(text: &str) -> Result<String, AnswerError> {
     Ok(if text == "-" { String::new() } else { text.to_owned() })
+}
+
+/// Accepts a size, as written.
+pub fn size_text(text: &str) -> Result<String, AnswerError> {
+    text.parse::<DeploySize>()?;
+    Ok(text.to_owned())
+}
+
+/// Accepts a size, as written. `-` means an empty string.
+pub fn size_or_none(text: &str) -> Result<String, AnswerError> {
+    if text == "-" { Ok(String::new()) } else { size_text(text) }
 }
 
 /// Accepts a whole number greater than 0.

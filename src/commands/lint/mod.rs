@@ -20,7 +20,7 @@ use crate::engine::upstream::Release;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Pass all files of one deployment together: some rules compare several files. In a directory, files ending in .yaml, \
-    .yml, .json, .service, .env, .sh and .bash are read, including files in subdirectories.\n\
+    .yml, .json, .toml, .service, .env, .sh and .bash are read, including files in subdirectories.\n\
     The type of each file is detected from its contents and name; --kind overrides the detection.\n\
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are still checked)."
 )]
@@ -115,7 +115,9 @@ impl Args {
         for (_, failure) in &unread {
             output::say(failure.line().trim_end());
         }
-        deployment.release = self.release.clone().map(|text| text.trim_start_matches('v').to_owned());
+        if let Some(text) = &self.release {
+            deployment.release = Some(text.trim_start_matches('v').to_owned());
+        }
         let wanted = |finding: &Finding| {
             (self.only.is_empty() || self.only.iter().any(|id| id == finding.id))
                 && !self.skip.iter().any(|id| id == finding.id)

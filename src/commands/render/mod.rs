@@ -3,19 +3,17 @@
 pub mod write;
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::extra_flags;
-use crate::commands::input;
+use crate::commands::deployment_file::{failure, read, say_misfits};
+use crate::commands::error::{Exit, Outcome};
 use crate::commands::output;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::one_line;
 use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};
-use crate::engine::deploy::{DeploymentSpec, FileFormat, Programs, SglangClient, parse, size_notes};
+use crate::engine::deploy::{DeploymentSpec, Programs, SglangClient};
 use crate::engine::upstream::python_client;
 
 /// Write the files that start a deployment
@@ -77,9 +75,6 @@ fn format(text: &str) -> Result<RenderFormat, UnknownFormat> {
     RenderFormat::ALL.iter().find(|(name, _)| *name == text).map(|(_, format)| *format).ok_or(UnknownFormat)
 }
 
-/// Maximum number of bytes read, slightly above the size limit for a deployment file.
-const READ_MAX: u64 = 128 << 10;
-
 impl Args {
     /// Runs the command.
     ///
@@ -107,6 +102,7 @@ impl Args {
         let source = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();
         let files = render(&spec, self.kind, &one_line(&source, usize::MAX))
             .map_err(|error| failure(&self.file, &error.to_string()))?;
+        say_misfits(&spec, self.kind.platform_for(&spec));
         if let Some(note) = client_note(&spec, self.kind) {
             output::say(format!("note: {note}"));
         }
@@ -231,37 +227,6 @@ fn concatenate(files: &[RenderedFile]) -> String {
         }
     }
     text
-}
-
-/// Maximum length of an error message, in characters.
-const MESSAGE_MAX: usize = 400;
-
-fn failure(path: &Path, what: &str) -> Failure {
-    // A parser's message may quote the whole file.
-    let short: String = what.chars().take(MESSAGE_MAX).collect();
-    let more = if short.len() < what.len() { " ..." } else { "" };
-    Failure::usage(format!("{}: {short}{more}", path.display()))
-}
-
-/// Parses the deployment file at `path`, with the overrides `sets`. Reports ambiguous sizes on stderr.
-fn read(path: &Path, sets: &[String]) -> Result<DeploymentSpec, Failure> {
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let Some(format) = FileFormat::of_extension(extension) else {
-        return Err(failure(path, "not a valid deployment file name").next("use the extension .toml, .yaml or .yml"));
-    };
-    let mut text = String::new();
-    let read = input::open(path).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
-    read.map_err(|error| {
-        Failure::usage(format!("cannot read {}", path.display()))
-            .found(error.to_string())
-            .next("run mcctl init to write a deployment file")
-    })?;
-    let spec = parse(&text, format, sets).map_err(|error| failure(path, &error.to_string()))?;
-    extra_flags::check(&spec).map_err(|error| failure(path, &error.to_string()))?;
-    for note in size_notes(&text, format, sets) {
-        output::say(format!("note: {note}"));
-    }
-    Ok(spec)
 }
 
 #[cfg(test)]

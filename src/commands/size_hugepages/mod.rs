@@ -10,6 +10,7 @@ mod curve;
 mod curve_document;
 mod curve_html;
 mod curve_svg;
+mod deployment;
 mod host;
 mod max_fit;
 mod observed;
@@ -52,6 +53,9 @@ The report shows every size that a program adjusts.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = SIZES_HELP)]
 pub struct Args {
+    /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and whether [host] in the file has it
+    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat"])]
+    pub(crate) file: Option<PathBuf>,
     /// Tensor parallel size (tp)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) tp_size: u64,
@@ -233,6 +237,9 @@ impl Args {
         if self.compat {
             return Err(Failure::usage("--compat accepts only upstream's options")
                 .next("put --compat first: mcctl size-hugepages --compat"));
+        }
+        if let Some(path) = &self.file {
+            return deployment::run(&self, path);
         }
         match &self.trace {
             Some(path) if self.per_request => return per_request::run(&self, path),

@@ -54,6 +54,11 @@ fn environment(args: &Args, report: &SizingReport) -> Vec<String> {
             lines.push(format!("export {variable}={}", size.setting));
         }
     }
+    if args.protocol == "rdma" {
+        lines.push("export MOONCAKE_PROTOCOL=rdma".to_owned());
+        lines.push("# and the devices, as listed by mcctl devices: export MOONCAKE_DEVICE=mlx5_0,mlx5_1".to_owned());
+    }
+    lines.push("# and the address of the master: export MOONCAKE_MASTER=HOST:50051".to_owned());
     if args.store_services > 0 {
         lines.push(format!(
             "# each store service: MOONCAKE_GLOBAL_SEGMENT_SIZE={} MOONCAKE_LOCAL_BUFFER_SIZE={}",
@@ -106,6 +111,8 @@ fn sglang(args: &Args, report: &SizingReport) -> String {
         (None, Some(ratio)) => words.push(format!("--hicache-ratio {ratio}")),
         (None, None) => {}
     }
+    // The store needs one of two layouts, and each requires its I/O backend. render has the same default.
+    words.push("--hicache-mem-layout page_first_direct --hicache-io-backend direct".to_owned());
     words.push("--hicache-storage-backend mooncake".to_owned());
     words.join(" ")
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::Quoted;
+use crate::engine::deploy::check_options;
 use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::value_syntax::{device_names, is_path, variables};
 use crate::engine::deploy::{
     DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, ServingMode, StoreProtocol,
 };
@@ -38,6 +40,7 @@ pub(crate) fn check(spec: &DeploymentSpec, platform: Platform) -> Result<(), Dep
     transfer(spec)?;
     contributed_memory(spec, platform)?;
     serving(spec)?;
+    check_options::check(spec, platform)?;
     if platform == Platform::Hosts { hosts(spec) } else { cluster(spec) }
 }
 
@@ -106,17 +109,9 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
             return Err(invalid_value(key, format!("{} contains a control character", Quoted(bad))));
         }
     }
-    for name in model.env.keys() {
-        let head = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if !head || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            return Err(invalid_value("model.env", format!("{} is not a valid variable name", Quoted(name))));
-        }
-    }
-    for device in spec.transfer.devices.iter().chain(&spec.serving.ib_devices) {
-        if device.is_empty() || !device.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c)) {
-            return Err(invalid_value("transfer.devices", format!("{} is not a valid device name", Quoted(device))));
-        }
-    }
+    variables("model.env", &model.env)?;
+    device_names("transfer.devices", &spec.transfer.devices)?;
+    device_names("serving.ib_devices", &spec.serving.ib_devices)?;
     let ssd = &spec.nodes.ssd_path;
     if !ssd.is_empty() && (!is_path(ssd) || ssd.split('/').any(|part| part == "..")) {
         return Err(invalid_value("nodes.ssd_path", format!("{} must be an absolute path without '..'", Quoted(ssd))));
@@ -134,10 +129,6 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
         return Err(invalid_value("host.bin_dir", format!("{} must be an absolute path", Quoted(bin_dir))));
     }
     Ok(())
-}
-
-fn is_path(text: &str) -> bool {
-    text.starts_with('/') && text.chars().all(|c| c.is_alphanumeric() || "/_-.+@".contains(c))
 }
 
 fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
@@ -447,6 +438,7 @@ fn hosts(spec: &DeploymentSpec) -> Result<(), DeployError> {
                 let what = format!("{name} must be an IP address: the master binds to it and publishes it in etcd");
                 Err(invalid_value("master.hosts", what))
             }
+            None if master.lab => Ok(()),
             None => masters_are_apart(&master.hosts),
         },
         None => Ok(()),
@@ -460,7 +452,9 @@ fn masters_are_apart(hosts: &[String]) -> Result<(), DeployError> {
         let Ok(address) = host.parse::<IpAddr>() else { continue };
         let address = if address.is_loopback() { Ipv4Addr::LOCALHOST.into() } else { address.to_canonical() };
         if let Some(other) = known.insert(address, host) {
-            let what = format!("{other} and {host} are the same host; each master requires a host of its own");
+            let what = format!(
+                "{other} and {host} are the same host; each master requires a host of its own; for a lab on one machine, set lab = true"
+            );
             return Err(invalid_value("master.hosts", what));
         }
     }

@@ -9,18 +9,30 @@ use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
 /// Keys that are never commented out, because most users change or look for them.
 const ALWAYS: &[(&str, &str)] = &[("", "version"), ("", "name"), ("", "programs"), ("model", "path"), ("model", "tp")];
 
-/// `spec` as a commented file in `format`.
-pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
-    let tree = |of: &DeploymentSpec| serde_json::to_value(of).expect("the schema has only JSON types");
+/// A deployment with a value for every key, also for those that are unset by default.
+pub(super) fn example(spec: &DeploymentSpec) -> DeploymentSpec {
     let mut example = DeploymentSpec::default();
     example.model.hicache_size_gb = Some(64);
     example.model.hicache_ratio = Some(2.0);
     example.model.device_tokens = Some(500_000);
     example.transfer.gid_index = Some(3);
     example.master.data_dir = Some(spec.default_data_dir());
+    for servers in [&mut example.serving.prefill, &mut example.serving.decode] {
+        (servers.tp, servers.pp, servers.dp) = (Some(8), Some(1), Some(1));
+        (servers.dp_attention, servers.hicache_size_gb, servers.first_gpu) = (Some(false), Some(64), Some(0));
+    }
+    (example.host.memory, example.host.hugepages) = (Some(DeploySize(1 << 40)), Some(DeploySize(512 << 30)));
+    (example.host.numa_nodes, example.host.gpus) = (Some(2), Some(8));
     example.kubernetes.master_storage = Some(DeploySize(VOLUME_BYTES_MIN));
     let etcd = vec!["10.0.0.9:2379".to_owned()];
     example.master.ha = Some(HighAvailability { etcd, ..HighAvailability::default() });
+    example
+}
+
+/// `spec` as a commented file in `format`.
+pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
+    let tree = |of: &DeploymentSpec| serde_json::to_value(of).expect("the schema has only JSON types");
+    let example = example(spec);
     let (now, plain, example) = (tree(spec), tree(&DeploymentSpec::default()), tree(&example));
     let mut writer = CommentedWriter { format, now, plain, example, text: String::new() };
     writer.text.push_str(
@@ -49,7 +61,7 @@ struct CommentedWriter {
 }
 
 /// The value at `section.key`, if it is not null.
-fn at<'a>(tree: &'a Value, section: &str, key: &str) -> Option<&'a Value> {
+pub(super) fn at<'a>(tree: &'a Value, section: &str, key: &str) -> Option<&'a Value> {
     let parts = section.split('.').filter(|part| !part.is_empty()).chain(Some(key));
     let mut found = tree;
     for part in parts {
@@ -101,7 +113,7 @@ impl CommentedWriter {
 }
 
 /// A value as a literal. TOML and YAML both accept JSON, except for maps in TOML.
-fn literal(value: &Value, format: FileFormat) -> String {
+pub(super) fn literal(value: &Value, format: FileFormat) -> String {
     match value {
         Value::Object(map) if format == FileFormat::Toml => {
             let pair = |(name, value): (&String, &Value)| {
@@ -125,7 +137,7 @@ mod tests {
     fn keys(tree: &Value, section: &str, found: &mut Vec<(String, String)>) {
         for (key, value) in tree.as_object().into_iter().flatten() {
             let inner = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
-            let is_map = ["env", "node_selector"].contains(&key.as_str());
+            let is_map = ["env", "node_selector", "annotations"].contains(&key.as_str());
             if value.is_object() && !is_map {
                 keys(value, &inner, found);
             } else {

@@ -4,26 +4,38 @@
 //! environment, memory, ports, limits and start order. The writers in [`render`] only format these decisions. The module is pure: it
 //! reads no host files and starts no processes. Values use the syntax that `mooncake` (0.3.13) and `sglang` (0.5.23) parse.
 
+mod access;
 mod check;
+mod check_options;
 mod commented;
 mod error;
+mod fit;
+mod key_table;
 mod keys;
 mod need;
 mod parse;
 mod plans;
+mod pod_options;
 mod process_plan;
 pub mod render;
+mod roles;
 mod schema;
 mod size;
+mod value_syntax;
 
+pub use access::{AccessSection, WriteOrigin};
 pub use check::is_host;
 pub use commented::commented;
 pub use error::DeployError;
+pub use fit::{FitFinding, HostDemand, demands, fit};
+pub use key_table::{KeyRow, key_rows};
+pub use keys::is_deployment_key;
 pub use parse::{FileFormat, SizeNote, parse, size_notes};
 pub use plans::plan_processes;
+pub use pod_options::{ExtraVolume, PodToleration};
 pub use process_plan::{
-    ComponentRole, DataVolume, DrainHook, HostMount, ImageSource, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
-    ProcessPlan, ProcessResources, SecretFile, StartupWait,
+    AccessFile, ComponentRole, DataVolume, DrainHook, FirmMemory, HostMount, ImageSource, NamedPort, ProbeAction,
+    ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, SecretFile, SecretVolume, StartupWait,
 };
 pub use schema::{
     ComputeDevice, DeploymentSpec, HighAvailability, HostSection, HugePageSize, HugePagesSection, ImagesSection,

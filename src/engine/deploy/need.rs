@@ -1,7 +1,9 @@
 //! Memory, huge pages and segments of a process, computed by [`crate::engine::plan`].
 
 use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::{ComputeDevice, DeployError, DeploymentSpec, HugePageSize, KvCache, StoreProtocol};
+use crate::engine::deploy::{
+    ComputeDevice, DeployError, DeploymentSpec, FirmMemory, HugePageSize, KvCache, StoreProtocol,
+};
 use crate::engine::plan::client::{self, ClientSizes, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
 use crate::engine::plan::geometry::CacheType;
 use crate::engine::plan::guard::RESERVE_BYTES;
@@ -27,6 +29,14 @@ pub(crate) struct ProcessMemory {
     pub memory: Option<u64>,
     /// Huge page size in bytes, and the number of pages.
     pub hugepages: Option<(u64, u64)>,
+    pub firm: FirmMemory,
+}
+
+impl ProcessMemory {
+    /// Memory that cannot be computed.
+    fn unknown() -> ProcessMemory {
+        ProcessMemory { memory: None, hugepages: None, firm: FirmMemory::default() }
+    }
 }
 
 /// Adds 10 % for allocations that are not modelled.
@@ -43,7 +53,7 @@ fn page(spec: &DeploymentSpec) -> Option<u64> {
 }
 
 fn nic_nodes(spec: &DeploymentSpec) -> u64 {
-    if spec.transfer.protocol == StoreProtocol::Rdma { spec.transfer.nic_nodes } else { 0 }
+    if spec.transfer.protocol == StoreProtocol::Rdma { spec.nic_nodes() } else { 0 }
 }
 
 /// A server's ranks and their distribution across hosts.
@@ -68,7 +78,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let on_gpu = spec.serving.device == ComputeDevice::Cuda;
     let bare = RANK_BYTES * ranks + ENGINE_BYTES + shm;
     if !uses_store {
-        return Ok(ProcessMemory { memory: on_gpu.then(|| with_headroom(bare)), hugepages: None });
+        return Ok(ProcessMemory { memory: on_gpu.then(|| with_headroom(bare)), ..ProcessMemory::unknown() });
     }
     let page = page(spec);
     let rank_segment = spec.segment.engines.0 / (layout.attention_tp() * layout.pp());
@@ -85,7 +95,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
         (None, Some(device_tokens)) => Some(L2Size::Ratio { ratio: ratio(spec), device_tokens }),
         (None, None) => None,
     };
-    let Some(l2_size) = l2_size else { return Ok(ProcessMemory { memory: None, hugepages: None }) };
+    let Some(l2_size) = l2_size else { return Ok(ProcessMemory::unknown()) };
     let known = if model.known_as.is_empty() { model.path.trim_end_matches('/') } else { &model.known_as };
     let geometry = match models::by_name(known) {
         Ok(found) => Some(found.geometry),
@@ -98,7 +108,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
                     "with huge pages, a ratio requires a known model: set known_as, or set hicache_size_gb instead",
                 ));
             }
-            return Ok(ProcessMemory { memory: None, hugepages: None });
+            return Ok(ProcessMemory::unknown());
         }
         Err(_) => None,
     };
@@ -125,13 +135,24 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let l2 = found.ranks.iter().map(|rank| rank.l2.most).max().unwrap_or(0);
     // SGLang's startup memory check requires free base-page memory for L2 and a reserve, even if L2 uses huge pages.
     let mut bytes = l2.checked_mul(ranks).and_then(|l2| l2.checked_add(bare + RESERVE_BYTES)).ok_or_else(too_large)?;
-    if page.is_none() {
+    let mut firm = FirmMemory {
+        guard: Some(found.guard_bytes),
+        locked: found.ranks.iter().map(|rank| rank.pinned.most).max(),
+        is_bound: geometry.is_none(),
+        ..FirmMemory::default()
+    };
+    if let Some(page) = page {
+        firm.hugepages = found.least.count(page).saturating_mul(page);
+    } else {
         let store_client_bytes = (rank_segment + LOCAL_BUFFER_BYTES).checked_mul(ranks).ok_or_else(too_large)?;
         bytes = bytes.checked_add(store_client_bytes).ok_or_else(too_large)?;
+        let least = found.ranks.iter().map(|rank| rank.l2.least).min().unwrap_or(0);
+        firm.memory = least.saturating_mul(ranks).saturating_add(store_client_bytes);
     }
     Ok(ProcessMemory {
         memory: on_gpu.then(|| with_headroom(bytes)),
         hugepages: page.map(|page| (page, found.most.count(page))),
+        firm,
     })
 }
 
@@ -151,7 +172,8 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<ProcessMemory, DeployError> 
     let staging = if nodes.ssd_path.is_empty() { 0 } else { STAGING_BYTES };
     let Some(page) = page else {
         let bytes = nodes.segment.0.saturating_add(nodes.local_buffer.0).saturating_add(staging + NODE_BYTES);
-        return Ok(ProcessMemory { memory: Some(with_headroom(bytes)), hugepages: None });
+        let firm = FirmMemory { memory: nodes.segment.0.saturating_add(nodes.local_buffer.0), ..FirmMemory::default() };
+        return Ok(ProcessMemory { memory: Some(with_headroom(bytes)), hugepages: None, firm });
     };
     let sizes = ClientSizes {
         segment: nodes.segment.0,
@@ -164,7 +186,12 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<ProcessMemory, DeployError> 
     let client = client::client(&sizes).map_err(|error| DeployError::Plan { key: "nodes.segment", error })?;
     // The backend decides whether staging uses huge pages. Reserve space in both types of memory.
     let pages = client.pages.count(page) + staging.div_ceil(page);
-    Ok(ProcessMemory { memory: Some(with_headroom(NODE_BYTES + staging)), hugepages: Some((page, pages)) })
+    let firm = FirmMemory {
+        hugepages: client.pages.count(page).saturating_mul(page),
+        locked: Some(nodes.segment.0.saturating_add(nodes.local_buffer.0)),
+        ..FirmMemory::default()
+    };
+    Ok(ProcessMemory { memory: Some(with_headroom(NODE_BYTES + staging)), hugepages: Some((page, pages)), firm })
 }
 
 #[cfg(test)]
@@ -186,7 +213,8 @@ mod tests {
         let l2 = 4 * 64_000_884_736u64;
         let rest = 8 * (1u64 << 30) + 4 * (16 << 20) + 4 * RANK_BYTES + ENGINE_BYTES + (16 << 30) + RESERVE_BYTES;
         let needed = engine(&spec(), true).unwrap();
-        assert_eq!(needed, ProcessMemory { memory: Some((l2 + rest) + (l2 + rest) / 10), hugepages: None });
+        assert_eq!((needed.memory, needed.hugepages), (Some((l2 + rest) + (l2 + rest) / 10), None));
+        assert_eq!(needed.firm.memory, l2 + 8 * (1u64 << 30) + 4 * (16 << 20));
     }
 
     #[test]

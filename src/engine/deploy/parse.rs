@@ -130,7 +130,10 @@ fn parser_error(message: &str, line: Option<usize>) -> DeployError {
         return DeployError::Syntax { line, what: message.lines().collect::<Vec<_>>().join(" ") };
     };
     let known = rest.split('`').skip(1).step_by(2);
-    let near = known.min_by_key(|name| strsim::levenshtein(name, key)).map(str::to_owned);
+    // `token` is more likely to mean `token_file` than another short name.
+    let is_part = |name: &str| key.len() > 2 && (name.starts_with(key) || key.starts_with(name));
+    let distance = |name: &&str| if is_part(name) { 1 } else { strsim::levenshtein(name, key) };
+    let near = known.min_by_key(distance).map(str::to_owned);
     DeployError::UnknownKey { line, key: key.to_owned(), near }
 }
 
@@ -175,7 +178,14 @@ fn is_key(path: &str) -> bool {
 }
 
 /// Keys whose values are maps with arbitrary keys.
-const MAP_KEYS: [&str; 2] = ["model.env", "kubernetes.node_selector"];
+const MAP_KEYS: [&str; 6] = [
+    "model.env",
+    "serving.prefill.env",
+    "serving.decode.env",
+    "serving.router.env",
+    "kubernetes.node_selector",
+    "kubernetes.annotations",
+];
 
 /// All keys with their sections, and the sections themselves.
 fn key_paths() -> impl Iterator<Item = String> {
@@ -187,13 +197,15 @@ fn key_paths() -> impl Iterator<Item = String> {
 }
 
 /// The keys whose values are sizes.
-const SIZE_KEYS: [&str; 6] = [
+pub(super) const SIZE_KEYS: [&str; 8] = [
     "segment.engines",
     "nodes.segment",
     "nodes.local_buffer",
     "serving.shm",
     "master.memory",
     "kubernetes.master_storage",
+    "host.memory",
+    "host.hugepages",
 ];
 
 /// The sizes in `text` and `sets` that have an ambiguous unit. Empty if parsing fails.

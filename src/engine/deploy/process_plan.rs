@@ -62,15 +62,13 @@ pub enum ProbeAction {
     Http {
         port: u16,
         path: &'static str,
+        /// Whether the port accepts only HTTPS.
+        tls: bool,
     },
     /// The port accepts a connection.
-    Tcp {
-        port: u16,
-    },
+    Tcp { port: u16 },
     /// A command in the container exits with 0.
-    Exec {
-        argv: Vec<String>,
-    },
+    Exec { argv: Vec<String> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,11 +92,28 @@ pub struct ProbeSet {
     pub liveness: ProbeSpec,
 }
 
+/// Memory that a process certainly uses, without headroom and estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirmMemory {
+    /// Base-page memory in bytes.
+    pub memory: u64,
+    /// Huge page memory in bytes.
+    pub hugepages: u64,
+    /// Base-page memory that must be available when SGLang starts, in bytes. SGLang checks it.
+    pub guard: Option<u64>,
+    /// Bytes that a rank or node registers with RDMA devices and therefore locks.
+    pub locked: Option<u64>,
+    /// Whether the model is unknown, so that the other numbers are bounds for all known models.
+    pub is_bound: bool,
+}
+
 /// The resources of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessResources {
     /// Limit on base-page memory, including headroom, in bytes. `None` if the limit depends on a pool of unknown size.
     pub memory: Option<u64>,
+    /// What of `memory` and `hugepages` is certain.
+    pub firm: FirmMemory,
     /// CPU request. CPUs are not limited.
     pub cpus: u32,
     /// Huge page size in bytes, and the number of pages.
@@ -146,6 +161,28 @@ impl SecretFile {
     pub const KEY: &str = "ha-secret";
     /// Where a Secret is mounted in a pod.
     pub const DIRECTORY: &str = "/etc/mcctl-secret";
+}
+
+/// A file of access control that a process reads, and reads again when it changes. A flag in `argv` names its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessFile {
+    /// The path that the process opens.
+    pub path: String,
+    /// The Secret that contains the file in Kubernetes. `None` on plain hosts.
+    pub secret: Option<SecretVolume>,
+}
+
+impl AccessFile {
+    /// Where the Secrets are mounted in a pod, each in a directory with the name of its volume.
+    pub const DIRECTORY: &str = "/etc/mcctl-access";
+}
+
+/// A Secret that is mounted as a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretVolume {
+    /// Name of the volume: a DNS label.
+    pub volume: &'static str,
+    pub secret: String,
 }
 
 /// Addresses to wait for before a process starts. An empty list means no wait.
@@ -198,6 +235,10 @@ pub struct ProcessPlan {
     pub data: Option<DataVolume>,
     /// Its flag is not in `argv`, because the path depends on the platform.
     pub secret: Option<SecretFile>,
+    /// Files of access control.
+    pub access: Vec<AccessFile>,
+    /// In containers on plain hosts, a named volume for downloaded models, at [`ProcessPlan::MODEL_CACHE`].
+    pub model_cache: Option<String>,
     pub probes: ProbeSet,
     /// Names of the processes (plain hosts) or workloads (Kubernetes) that start earlier.
     pub after: Vec<String>,
@@ -208,6 +249,9 @@ pub struct ProcessPlan {
 }
 
 impl ProcessPlan {
+    /// The directory for downloaded models in a container: the default of the Hub's client for root.
+    pub const MODEL_CACHE: &str = "/root/.cache/huggingface";
+
     /// The value of the variable `name`.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -296,6 +340,8 @@ pub(crate) mod tests {
             mounts: Vec::new(),
             data: None,
             secret: None,
+            access: Vec::new(),
+            model_cache: None,
             probes: ProbeSet { startup: probe.clone(), readiness: probe.clone(), liveness: probe },
             after: Vec::new(),
             wait: StartupWait::default(),

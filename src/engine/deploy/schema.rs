@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::deploy::DeploySize;
+use crate::engine::deploy::{AccessSection, DeploySize, ExtraVolume, PodToleration};
 use crate::engine::upstream::{MASTER_FLAGS, Release, find, ports};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub struct DeploymentSpec {
     pub serving: ServingSection,
     /// Huge pages for L2 and segments.
     pub hugepages: HugePagesSection,
+    /// Access control of masters and store nodes.
+    pub access: AccessSection,
     pub images: ImagesSection,
     pub kubernetes: KubernetesSection,
     /// Location of programs on plain hosts.
@@ -52,6 +54,7 @@ impl Default for DeploymentSpec {
             nodes: NodesSection::default(),
             serving: ServingSection::default(),
             hugepages: HugePagesSection::default(),
+            access: AccessSection::default(),
             images: ImagesSection::default(),
             kubernetes: KubernetesSection::default(),
             host: HostSection::default(),
@@ -69,6 +72,24 @@ impl DeploymentSpec {
     /// because it has no claim templates.
     pub fn has_volume_per_master(&self, platform: Platform) -> bool {
         self.master.ha.is_none() || platform != Platform::Rbg
+    }
+
+    /// The platform that the file describes: Kubernetes if it has settings for Kubernetes, and no host but the default one.
+    pub fn main_platform(&self) -> Platform {
+        let serving = &self.serving;
+        let lists =
+            [&self.master.hosts, &self.nodes.hosts, &serving.hosts, &serving.prefill.hosts, &serving.decode.hosts];
+        let mut hosts = lists.into_iter().flatten().chain([&serving.router.host]);
+        let is_default = hosts.all(|host| host == "127.0.0.1");
+        match is_default && self.kubernetes != KubernetesSection::default() {
+            true => Platform::Kubernetes,
+            false => Platform::Hosts,
+        }
+    }
+
+    /// Number of NUMA nodes with NICs.
+    pub fn nic_nodes(&self) -> u64 {
+        if self.host.nic_numa.is_empty() { self.transfer.nic_nodes } else { self.host.nic_numa.len() as u64 }
     }
 
     /// The data directory of each master on `platform`. `None` if the state is in memory only. Upstream's master has no such directory.
@@ -154,7 +175,7 @@ pub struct ModelSection {
     pub kv_cache: KvCache,
     /// `--hicache-mem-layout`.
     pub layout: String,
-    /// `--hicache-io-backend`.
+    /// `--hicache-io-backend`. `direct` goes with `page_first_direct`, `kernel` with `page_first`.
     pub io_backend: String,
     /// L2 size per rank, in GB (10^9 bytes). Without it, `hicache_ratio` applies.
     pub hicache_size_gb: Option<u64>,
@@ -171,6 +192,10 @@ pub struct ModelSection {
     /// Additional SGLang flags, passed unchanged.
     pub extra_args: Vec<String>,
     pub env: BTreeMap<String, String>,
+    /// `HF_HOME`: the directory for downloaded models on each host. Empty uses SGLang's default and, in containers, a named volume.
+    pub cache_dir: String,
+    /// `HF_TOKEN_PATH`: a file with the token of the Hugging Face Hub on each host.
+    pub token_file: String,
 }
 
 impl Default for ModelSection {
@@ -195,6 +220,8 @@ impl Default for ModelSection {
             prefetch_threshold: 256,
             extra_args: Vec::new(),
             env: BTreeMap::new(),
+            cache_dir: String::new(),
+            token_file: String::new(),
         }
     }
 }
@@ -222,6 +249,8 @@ pub struct MasterSection {
     pub data_dir: Option<String>,
     /// Additional master flags, passed unchanged.
     pub extra_flags: Vec<String>,
+    /// For a lab: several masters may run on one host. The second one uses the next ports and a directory of its own, and so on.
+    pub lab: bool,
     /// Settings for more than one master.
     pub ha: Option<HighAvailability>,
 }
@@ -239,6 +268,7 @@ impl Default for MasterSection {
             memory: DeploySize(4 << 30),
             data_dir: None,
             extra_flags: Vec::new(),
+            lab: false,
             ha: None,
         }
     }
@@ -449,7 +479,7 @@ pub struct ServingSection {
     pub shm: DeploySize,
     /// For `pd`: the prefill servers. They use the store.
     pub prefill: PdServersSection,
-    /// For `pd`: the decode servers. They do not use the store.
+    /// For `pd`: the decode servers. They use the store only with `offload`.
     pub decode: PdServersSection,
     /// For `pd`: the router.
     pub router: RouterSection,
@@ -490,11 +520,42 @@ pub struct PdServersSection {
     pub replicas: u32,
     /// HTTP port. 0 uses 30000 for prefill and 30001 for decode.
     pub port: u16,
+    /// Tensor parallel size. Without it, `model.tp` applies; the same is true of the other sizes.
+    pub tp: Option<u64>,
+    pub pp: Option<u64>,
+    pub dp: Option<u64>,
+    pub dp_attention: Option<bool>,
+    /// L2 size per rank, in GB (10^9 bytes).
+    pub hicache_size_gb: Option<u64>,
+    /// Additional SGLang flags, after those of `model.extra_args`.
+    pub extra_args: Vec<String>,
+    /// Additional variables. A name that `model.env` has, too, gets this value.
+    pub env: BTreeMap<String, String>,
+    /// RDMA devices of these servers. Empty uses `transfer.devices` and `serving.ib_devices`.
+    pub devices: Vec<String>,
+    /// The first GPU on each host. Without it, servers on one host use consecutive GPUs.
+    pub first_gpu: Option<u64>,
+    /// Decode only: store the KV cache of generated tokens (`--disaggregation-decode-enable-offload-kvcache`).
+    pub offload: bool,
 }
 
 impl Default for PdServersSection {
     fn default() -> PdServersSection {
-        PdServersSection { hosts: vec!["127.0.0.1".to_owned()], replicas: 1, port: 0 }
+        PdServersSection {
+            hosts: vec!["127.0.0.1".to_owned()],
+            replicas: 1,
+            port: 0,
+            tp: None,
+            pp: None,
+            dp: None,
+            dp_attention: None,
+            hicache_size_gb: None,
+            extra_args: Vec::new(),
+            env: BTreeMap::new(),
+            devices: Vec::new(),
+            first_gpu: None,
+            offload: false,
+        }
     }
 }
 
@@ -506,11 +567,12 @@ pub struct RouterSection {
     pub port: u16,
     /// Additional router flags, passed unchanged.
     pub extra_args: Vec<String>,
+    pub env: BTreeMap<String, String>,
 }
 
 impl Default for RouterSection {
     fn default() -> RouterSection {
-        RouterSection { host: "127.0.0.1".to_owned(), port: 8000, extra_args: Vec::new() }
+        RouterSection { host: "127.0.0.1".to_owned(), port: 8000, extra_args: Vec::new(), env: BTreeMap::new() }
     }
 }
 
@@ -607,6 +669,32 @@ pub struct KubernetesSection {
     pub ha_secret: String,
     /// Mount path of the model.
     pub model_mount: String,
+    /// PersistentVolumeClaim for downloaded models (`HF_HOME`), shared by all servers; empty if there is none.
+    pub cache_claim: String,
+    /// Alternative to `cache_claim`: a directory on each node.
+    pub cache_host_path: String,
+    /// Name of a Secret with the token of the Hugging Face Hub, under the key `token`.
+    pub hf_token_secret: String,
+    /// Name of a Secret with the tokens for HTTP requests, under the key `tokens`.
+    pub token_secret: String,
+    /// Name of a Secret with the certificate of the HTTP ports: `tls.crt` and `tls.key`.
+    pub tls_secret: String,
+    /// Name of a Secret with the CAs of client certificates, under the key `ca.crt`.
+    pub client_ca_secret: String,
+    /// Render NetworkPolicies for masters and store nodes.
+    pub network_policy: bool,
+    /// Tolerations of all pods.
+    pub tolerations: Vec<PodToleration>,
+    /// Names of Secrets for pulling images.
+    pub pull_secrets: Vec<String>,
+    /// Priority class of all pods.
+    pub priority_class: String,
+    /// Service account of all pods. Its token is not mounted.
+    pub service_account: String,
+    /// Annotations of all pods.
+    pub annotations: BTreeMap<String, String>,
+    /// Volumes in addition to those that the deployment needs.
+    pub volumes: Vec<ExtraVolume>,
 }
 
 impl Default for KubernetesSection {
@@ -625,11 +713,24 @@ impl Default for KubernetesSection {
             model_host_path: String::new(),
             ha_secret: String::new(),
             model_mount: "/models".to_owned(),
+            cache_claim: String::new(),
+            cache_host_path: String::new(),
+            hf_token_secret: String::new(),
+            token_secret: String::new(),
+            tls_secret: String::new(),
+            client_ca_secret: String::new(),
+            network_policy: false,
+            tolerations: Vec::new(),
+            pull_secrets: Vec::new(),
+            priority_class: String::new(),
+            service_account: String::new(),
+            annotations: BTreeMap::new(),
+            volumes: Vec::new(),
         }
     }
 }
 
-/// Location of programs on plain hosts.
+/// Location of programs on plain hosts, and what each host has. Sizes that are not set are unknown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSection {
@@ -638,10 +739,32 @@ pub struct HostSection {
     pub python: String,
     /// User for the systemd units. Empty: unprivileged users for masters and store nodes, root for engines.
     pub user: String,
+    /// Memory of each host, including huge pages.
+    pub memory: Option<DeploySize>,
+    /// Part of the memory that may become huge pages of `hugepages.size`.
+    pub hugepages: Option<DeploySize>,
+    /// Number of NUMA nodes.
+    pub numa_nodes: Option<u32>,
+    /// Number of GPUs of each host.
+    pub gpus: Option<u64>,
+    /// Names of the RDMA devices.
+    pub nics: Vec<String>,
+    /// NUMA nodes with NICs. Their number replaces `transfer.nic_nodes`.
+    pub nic_numa: Vec<u32>,
 }
 
 impl Default for HostSection {
     fn default() -> HostSection {
-        HostSection { bin_dir: String::new(), python: "python3".to_owned(), user: String::new() }
+        HostSection {
+            bin_dir: String::new(),
+            python: "python3".to_owned(),
+            user: String::new(),
+            memory: None,
+            hugepages: None,
+            numa_nodes: None,
+            gpus: None,
+            nics: Vec::new(),
+            nic_numa: Vec::new(),
+        }
     }
 }

@@ -10,6 +10,22 @@ pub const MANIFEST: Check = Check {
     problems: &[],
 };
 
+/// Errors in mcctl's own deployment file.
+pub const DEPLOYMENT_FILE: Check = Check {
+    id: "deployment-file",
+    group: CheckGroup::Config,
+    about: "mcctl render accepts the deployment file",
+    problems: &[],
+};
+
+/// Deployment files whose processes exceed the capacities in `[host]`.
+pub const DEPLOYMENT_FIT: Check = Check {
+    id: "deployment-fit",
+    group: CheckGroup::Config,
+    about: "the processes of a deployment file fit the hosts that it describes",
+    problems: &[],
+};
+
 /// Broken line continuations in a script.
 pub const CONTINUATION: Check = Check {
     id: "continuation",

@@ -20,11 +20,13 @@ pub enum FileKind {
     /// A file for vLLM's `MOONCAKE_CONFIG_PATH` (JSON).
     VllmConfig,
     LmcacheConfig,
+    /// mcctl's own deployment file (TOML or YAML).
+    Deployment,
 }
 
 impl FileKind {
     /// All types and their names on the command line.
-    pub const ALL: [(FileKind, &'static str); 10] = [
+    pub const ALL: [(FileKind, &'static str); 11] = [
         (FileKind::Kubernetes, "kubernetes"),
         (FileKind::Compose, "compose"),
         (FileKind::Unit, "unit"),
@@ -35,6 +37,7 @@ impl FileKind {
         (FileKind::MasterConfig, "master-config"),
         (FileKind::VllmConfig, "vllm-config"),
         (FileKind::LmcacheConfig, "lmcache-config"),
+        (FileKind::Deployment, "deployment"),
     ];
 
     /// All names, separated by commas.

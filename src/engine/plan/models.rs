@@ -51,7 +51,7 @@ pub const MODELS: &[KnownModel] = &[
     heads(&["GLM-4.5", "GLM-4.7"], 92, 8, 128, CALCULATOR),
     heads(&["GLM-4.6"], 92, 8, 128, ASSUMED),
     heads(&["GLM-4.5-Air"], 46, 8, 128, CALCULATOR),
-    heads(&["Mistral-Large-2", "Mistral-Large-2407", "Mistral-Large-2411"], 88, 8, 128, MEMORY),
+    heads(&["Mistral-Large-2", "Mistral-Large-2407"], 88, 8, 128, MEMORY),
     KnownModel {
         names: &["gpt-oss-120b"],
         geometry: Geometry {
@@ -94,7 +94,14 @@ pub fn by_name(name: &str) -> Result<&'static KnownModel, SizingError> {
 }
 
 /// Name suffixes that do not affect the cache.
-const TAILS: &[&str] = &["-instruct", "-chat", "-base", "-fp8", "-thinking", "-bf16"];
+const TAILS: &[&str] =
+    &["-instruct", "-chat", "-base", "-fp8", "-thinking", "-bf16", "-awq", "-gptq-int4", "-gptq-int8"];
+
+/// `text` without the date of a release at its end: four digits, such as `-2507` or `-0528`.
+fn without_date(text: &str) -> Option<&str> {
+    let (rest, date) = text.rsplit_once('-')?;
+    (date.len() == 4 && date.bytes().all(|byte| byte.is_ascii_digit())).then_some(rest)
+}
 
 fn plain(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -102,7 +109,7 @@ fn plain(name: &str) -> String {
     if let Some(rest) = text.strip_prefix("meta-") {
         text = rest.to_owned();
     }
-    while let Some(rest) = TAILS.iter().find_map(|tail| text.strip_suffix(tail)) {
+    while let Some(rest) = TAILS.iter().find_map(|tail| text.strip_suffix(tail)).or_else(|| without_date(&text)) {
         text = rest.to_owned();
     }
     text
@@ -159,5 +166,14 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn dates_and_quantizations_of_weights_are_not_part_of_the_name() {
+        for name in ["Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen3-235B-A22B-Thinking-2507", "Qwen3-235B-A22B-AWQ"] {
+            assert_eq!(by_name(name).unwrap().names[0], "Qwen3-235B-A22B", "{name}");
+        }
+        assert_eq!(by_name("deepseek-ai/DeepSeek-R1-0528").unwrap().geometry.layers, 61);
+        assert!(by_name("Mistral-Large-Instruct-2407").is_ok() && by_name("Mistral-Large-3-675B").is_err());
     }
 }

@@ -68,7 +68,9 @@ fn existing_files_and_contradictions_are_refused() {
     assert!(!target.exists());
     for (flags, said) in [
         (&["--protocol", "rdma"][..], "transfer.devices"),
-        (&["--hosts", "a"], "master.hosts: "),
+        (&["--hosts", "a", "--master", "127.0.0.1"], "master.hosts: "),
+        (&["--decode-tp", "4"], "--mode pd"),
+        (&["--allow-cidr", "10.0.0.1/8"], "access.allow_cidr: "),
         (&["--segment", "16xb"], "--segment"),
         (&["--segment", "0"], "segment.engines"),
         (&["--format", "yaml", "--out", "x.toml"], "contradicts"),
@@ -79,6 +81,12 @@ fn existing_files_and_contradictions_are_refused() {
         let line = mcctl(&flags).fails(2).to_owned();
         assert!(line.contains(said) && line.lines().count() == 1, "{flags:?}: {line}");
     }
+}
+
+#[test]
+fn the_master_runs_on_the_first_host_that_is_given() {
+    let run = mcctl(&["init", "--model", "m", "--hosts", "10.0.0.11,10.0.0.12", "--allow-cidr", "10.0.0.0/24"]);
+    assert!(run.succeeds().contains("\n[master]\nhosts = [\"10.0.0.11\"]"), "{run:?}");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 mod command;
 mod dashboards;
 mod init;
+mod keys_page;
 mod kustomize;
 mod monitoring;
+mod one_file;
 mod profile;
 mod units;
 mod written;

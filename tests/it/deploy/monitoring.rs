@@ -147,7 +147,8 @@ fn prometheus_accepts_every_configuration_and_rule() {
     for name in all_fixtures() {
         let folder = written(&name);
         for args in [
-            &["check", "config", "prometheus.yml"][..],
+            // The files with tokens and certificates are on another host.
+            &["check", "config", "--syntax-only", "prometheus.yml"][..],
             &["check", "rules", "rules/mcctl-recording.yml", "rules/mcctl-alerts.yml"],
         ] {
             let (accepted, messages) = promtool(folder.path(), args);

@@ -75,6 +75,7 @@ fn violations(format: &str, name: &str, more: &[&str]) -> Vec<(String, Vec<&'sta
 const EXCEPTIONS: &[(&str, &str, &[&str])] = &[
     // RDMA: locked memory requires root.
     ("mcctl-rdma.toml", "store", &["capabilities", "non-root", "user"]),
+    ("eight-gpus.toml", "store", &["capabilities", "non-root", "user"]),
     ("rdma-hugepages.toml", "store", &["capabilities", "non-root", "user"]),
     // An SSD tier in a directory of the host, and processes bound to NUMA nodes.
     ("store-nodes.toml", "store", &["capabilities", "volume types", "non-root", "user"]),

@@ -151,13 +151,14 @@ fn compose_files_have_known_keys_and_valid_dependencies() {
                 assert_eq!(service, &found.container_name);
                 assert!(found.depends_on.keys().all(|other| compose.services.contains_key(other)), "{file}");
                 let named = found.volumes.iter().filter(|volume| !volume.starts_with('/'));
+                let data = named.clone().filter(|volume| !volume.ends_with(":/root/.cache/huggingface"));
                 let names = named.clone().map(|volume| volume.split(':').next().expect("a name"));
                 assert!(names.clone().all(|name| compose.volumes[name].name == name), "{file}");
                 assert!(found.image.contains(':') && found.network_mode == "host", "{file}");
                 let words = found.entrypoint.iter().chain(&found.command).chain(&found.environment);
                 assert_eq!(
                     found.command.iter().any(|word| word.starts_with("--data-dir=")),
-                    named.count() == 1,
+                    data.count() == 1,
                     "{file}"
                 );
                 // Compose would substitute a single $.

@@ -8,7 +8,8 @@ use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, ComputeDevice, DeployError, HostMount, ImageSource, NamedPort, PdServersSection, Platform,
-    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, SglangClient, StoreProtocol, need,
+    ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, SglangClient, StartupWait,
+    StoreProtocol, need,
 };
 use crate::engine::upstream::python_client;
 
@@ -38,13 +39,16 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
         .concat(),
     };
     // Servers on the same host use consecutive GPUs.
-    let mut first_gpu: BTreeMap<&str, u64> = BTreeMap::new();
-    let gpus = need::ranks_on_host(context.spec)?;
+    let mut next_gpu: BTreeMap<&str, u64> = BTreeMap::new();
     let mut all = Vec::new();
     for server in &servers {
-        let base = if context.on_hosts() { first_gpu.entry(server.host).or_default() } else { &mut 0 };
-        all.push(plan(context, server, *base)?);
-        *base += gpus;
+        let spec = context.spec.for_role(server.role);
+        let context = PlanContext { spec: &spec, platform: context.platform };
+        let next = if context.on_hosts() { next_gpu.entry(server.host).or_default() } else { &mut 0 };
+        let given = spec.servers_of(server.role).and_then(|servers| servers.first_gpu);
+        let first = given.filter(|_| context.on_hosts()).unwrap_or(*next);
+        all.push(plan(&context, server, first)?);
+        *next = (*next).max(first.saturating_add(need::ranks_on_host(&spec)?));
     }
     Ok(all)
 }
@@ -161,8 +165,7 @@ fn pd_servers<'a>(
 
 fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> Result<ProcessPlan, DeployError> {
     let (spec, serving) = (context.spec, &context.spec.serving);
-    // Prefill servers look up the store. Decode servers receive the KV cache from them.
-    let uses_store = server.role != ComponentRole::Decode;
+    let uses_store = spec.uses_store(server.role);
     let needed = need::engine(spec, uses_store)?;
     let gpus = if serving.device == ComputeDevice::Cuda { need::ranks_on_host(spec)? } else { 0 };
     let mut ports = vec![NamedPort { name: "http", number: server.port }];
@@ -172,10 +175,8 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
     if server.rendezvous.as_ref().is_some_and(|(_, rank)| !context.on_hosts() || rank == "0") {
         ports.push(NamedPort { name: "dist-init", number: serving.dist_port });
     }
-    let local = spec.model.path.starts_with('/') && context.on_hosts();
-    let model = HostMount { path: spec.model.path.clone(), writes: false };
     let health = |period_s, failures| ProbeSpec {
-        by: ProbeAction::Http { port: server.port, path: "/health" },
+        by: ProbeAction::Http { port: server.port, path: "/health", tls: false },
         period_s,
         // SGLang generates a token for this request, with a timeout of 20 s.
         timeout_s: 25,
@@ -202,6 +203,7 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
         ports,
         resources: ProcessResources {
             memory: needed.memory,
+            firm: needed.firm,
             cpus: 8,
             hugepages: needed.hugepages,
             gpus,
@@ -209,12 +211,18 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
             shm: serving.shm.0,
             memlock: true,
         },
-        mounts: if local { vec![model] } else { Vec::new() },
+        mounts: mounts(context),
         secret: None,
+        access: Vec::new(),
+        model_cache: model_cache(context),
         data: None,
         probes: ProbeSet { startup: health(10, STARTUP_S / 10), readiness: health(10, 3), liveness: health(30, 6) },
         after,
-        wait: if uses_store { context.wait_for_master() } else { Default::default() },
+        wait: match uses_store {
+            true if waits_for_nodes(context) => StartupWait { any_of: node_ports(context), seconds: super::WAIT_S },
+            true => context.wait_for_master(),
+            false => StartupWait::default(),
+        },
         // Time allowed for running requests to finish.
         stop_s: 120,
         drain: None,
@@ -225,6 +233,47 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
 const STARTUP_S: u32 = 1800;
 /// Seconds until a server responds, including its wait for the master.
 pub(crate) const STARTS_WITHIN_S: u32 = STARTUP_S + super::WAIT_S;
+
+/// The directories and files of the host that a server needs.
+fn mounts(context: &PlanContext<'_>) -> Vec<HostMount> {
+    let model = &context.spec.model;
+    if !context.on_hosts() {
+        return Vec::new();
+    }
+    let is_local = model.path.starts_with('/');
+    let all = [
+        (is_local, &model.path, false),
+        (!model.cache_dir.is_empty(), &model.cache_dir, true),
+        (!model.token_file.is_empty(), &model.token_file, false),
+    ];
+    let used = all.into_iter().filter(|(is_used, ..)| *is_used);
+    used.map(|(_, path, writes)| HostMount { path: path.clone(), writes }).collect()
+}
+
+/// The volume for downloaded models, without which each new container would download them again.
+fn model_cache(context: &PlanContext<'_>) -> Option<String> {
+    let model = &context.spec.model;
+    let is_downloaded = !model.path.starts_with('/') && model.cache_dir.is_empty() && context.on_hosts();
+    // The variable moves the directory.
+    let is_moved = model.env.keys().any(|name| name == "HF_HOME" || name == "HF_HUB_CACHE");
+    (is_downloaded && !is_moved).then(|| format!("{}-model-cache", context.spec.name))
+}
+
+/// Whether servers wait for a node instead of asking the master for its segments, because that request would need a token or TLS.
+fn waits_for_nodes(context: &PlanContext<'_>) -> bool {
+    context.is_mcctl() && context.protects_http() && has_nodes(context)
+}
+
+/// The REST ports of the nodes, which open when their segments are mounted.
+fn node_ports(context: &PlanContext<'_>) -> Vec<HostPort> {
+    let nodes = &context.spec.nodes;
+    if context.on_hosts() {
+        return nodes.hosts.iter().map(|host| HostPort::new(host, nodes.rest_port)).collect();
+    }
+    let workload = context.workload(ComponentRole::Store);
+    let count = if nodes.replicas > 0 { nodes.replicas } else { u32::try_from(nodes.hosts.len()).unwrap_or(0) };
+    (0..count).map(|i| HostPort::new(context.pod(&workload, i), nodes.rest_port)).collect()
+}
 
 fn has_nodes(context: &PlanContext<'_>) -> bool {
     let nodes = &context.spec.nodes;
@@ -306,17 +355,36 @@ fn argv(
         argv.push("--enable-dp-attention".to_owned());
     }
     if uses_store {
-        argv.push("--enable-hierarchical-cache".to_owned());
+        // A decode server has no radix cache to look up: it only writes.
+        let is_decode = server.role == ComponentRole::Decode;
+        let switch =
+            if is_decode { "--disaggregation-decode-enable-offload-kvcache" } else { "--enable-hierarchical-cache" };
+        argv.push(switch.to_owned());
     }
     argv.push("--enable-metrics".to_owned());
     for arg in &model.extra_args {
         let flag = arg.split('=').next().unwrap_or_default();
         if let Some((_, key)) = OF_KEYS.iter().find(|(known, _)| flag.len() > 3 && known.starts_with(flag)) {
-            return Err(invalid_value("model.extra_args", format!("{flag} conflicts with the key {key}")));
+            return Err(invalid_value(
+                args_key(context, server.role, arg),
+                format!("{flag} conflicts with the key {key}"),
+            ));
         }
     }
     argv.extend(model.extra_args.iter().cloned());
     Ok(argv)
+}
+
+/// The key that contains the additional flag `arg`.
+fn args_key(context: &PlanContext<'_>, role: ComponentRole, arg: &str) -> &'static str {
+    let has = |section: Option<&PdServersSection>| {
+        section.is_some_and(|servers| servers.extra_args.iter().any(|known| known == arg))
+    };
+    match role {
+        ComponentRole::Prefill if has(context.spec.servers_of(role)) => "serving.prefill.extra_args",
+        ComponentRole::Decode if has(context.spec.servers_of(role)) => "serving.decode.extra_args",
+        _ => "model.extra_args",
+    }
 }
 
 /// Flags of SGLang 0.5.23, with aliases, and the keys that set them. `extra_args` must not contain them: SGLang silently uses the last
@@ -376,7 +444,7 @@ fn env(
         if spec.master.ha.is_none() {
             env.push(("MOONCAKE_MASTER_METRICS_PORT".to_owned(), spec.master.admin_port.to_string()));
             // If there are store nodes, SGLang must wait until one of them has mounted its segment: SGLang fails on an empty store.
-            if has_nodes(context) {
+            if has_nodes(context) && !waits_for_nodes(context) {
                 env.push(("MOONCAKE_CHECK_SERVER".to_owned(), "1".to_owned()));
             }
         }
@@ -398,6 +466,7 @@ fn env(
     if is_dialled && (!context.on_hosts() || own.parse::<IpAddr>().is_ok()) {
         env.push(("SGLANG_HOST_IP".to_owned(), own));
     }
+    env.extend(hub_env(context));
     for (name, value) in &spec.model.env {
         if env.iter().any(|(known, _)| known == name) {
             return Err(invalid_value("model.env", format!("{name} is already set by another key")));
@@ -405,6 +474,18 @@ fn env(
         env.push((name.clone(), value.clone()));
     }
     Ok(env)
+}
+
+/// The variables of the Hugging Face Hub's client: where models are downloaded to, and which file contains the token.
+fn hub_env(context: &PlanContext<'_>) -> Vec<(String, String)> {
+    let (model, kubernetes) = (&context.spec.model, &context.spec.kubernetes);
+    let has_volume = !kubernetes.cache_claim.is_empty() || !kubernetes.cache_host_path.is_empty();
+    let (home, token) = match context.on_hosts() {
+        true => (model.cache_dir.as_str(), model.token_file.as_str()),
+        false => (if has_volume { ProcessPlan::MODEL_CACHE } else { "" }, ""),
+    };
+    let all = [("HF_HOME", home), ("HF_TOKEN_PATH", token)].into_iter().filter(|(_, value)| !value.is_empty());
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// A size in SGLang's syntax: a whole number of `gb` (1024^3 bytes), or bytes.

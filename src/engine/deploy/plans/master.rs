@@ -22,26 +22,33 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
     if !context.on_hosts() {
         let replicas = master.ha.as_ref().map_or(1, |ha| ha.replicas);
         let name = context.workload(ComponentRole::Master);
-        return Ok(vec![ProcessPlan { replicas, ..plan(context, "", name)? }]);
+        return Ok(vec![ProcessPlan { replicas, ..plan(context, "", name, 0)? }]);
     }
-    let names = context.master_names();
-    master.hosts.iter().zip(names).map(|(host, name)| plan(context, host, name)).collect()
+    let hosts = master.hosts.iter().enumerate().zip(context.master_names());
+    hosts.map(|((i, host), name)| plan(context, host, name, context.earlier_masters(i))).collect()
 }
 
-fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPlan, DeployError> {
+/// Plans a master on `host`, where `earlier` other masters run.
+fn plan(context: &PlanContext<'_>, host: &str, name: String, earlier: u16) -> Result<ProcessPlan, DeployError> {
     let (spec, master) = (context.spec, &context.spec.master);
+    let own_port = |key, first: u16| {
+        let port = first.checked_add(earlier);
+        port.ok_or_else(|| invalid_value(key, "too high: no ports are left for the other masters on this host"))
+    };
+    let rpc_port = own_port("master.rpc_port", master.rpc_port)?;
+    let admin_port = own_port("master.admin_port", master.admin_port)?;
     let bind = context.bind_address(host);
     // With high availability, the master publishes its bind address to clients.
     let address = if master.ha.is_some() { context.own_address(host) } else { bind.to_owned() };
     let mut argv = context.program("mooncake_master", ["serve", "master"]);
     let mut flag = |name: &str, value: String| argv.push(format!("--{name}={value}"));
     flag("rpc_address", address);
-    flag("rpc_port", master.rpc_port.to_string());
+    flag("rpc_port", rpc_port.to_string());
     flag("rpc_thread_num", master.rpc_threads.to_string());
     if context.has_flag("metrics_host") {
         flag("metrics_host", bind.to_owned());
     }
-    flag("metrics_port", master.admin_port.to_string());
+    flag("metrics_port", admin_port.to_string());
     flag("default_kv_lease_ttl", master.lease_ttl_ms.to_string());
     flag("eviction_high_watermark_ratio", master.high_watermark.to_string());
     flag("client_ttl", master.client_ttl_s.to_string());
@@ -62,16 +69,16 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
     if !spec.nodes.ssd_path.is_empty() {
         flag("enable_offload", "true".to_owned());
     }
-    let data = data_volume(context);
+    let access = context.access_arguments();
+    argv.extend(access.argv);
+    let mut flag = |name: &str, value: String| argv.push(format!("--{name}={value}"));
+    let data = data_volume(context, earlier);
     if let Some(data) = &data {
         flag("data-dir", data.path.clone());
     }
     let secret = secret(context);
     add_extra_flags(context, &mut argv)?;
-    let mut ports = vec![
-        NamedPort { name: "rpc", number: master.rpc_port },
-        NamedPort { name: "admin", number: master.admin_port },
-    ];
+    let mut ports = vec![NamedPort { name: "rpc", number: rpc_port }, NamedPort { name: "admin", number: admin_port }];
     if embedded {
         ports.push(NamedPort { name: "metadata", number: spec.metadata.port });
     }
@@ -93,7 +100,9 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String) -> Result<ProcessPl
         },
         mounts: Vec::new(),
         secret,
-        probes: probes(context, data.is_some()),
+        access: access.files,
+        model_cache: None,
+        probes: probes(context, admin_port, data.is_some()),
         after: Vec::new(),
         wait: etcd(context),
         // The log already has every key. The final snapshot makes the next start faster.
@@ -117,13 +126,15 @@ fn keys(spec: &DeploymentSpec) -> u64 {
 }
 
 /// The volume for a master's data directory. Its name stays the same if the order of the hosts changes.
-fn data_volume(context: &PlanContext<'_>) -> Option<DataVolume> {
+fn data_volume(context: &PlanContext<'_>, earlier: u16) -> Option<DataVolume> {
     let spec = context.spec;
-    let path = spec.data_dir(context.platform)?;
+    // In a lab, each master on a host has a directory of its own.
+    let own = |name: String| if earlier > 0 { format!("{name}-{earlier}") } else { name };
+    let path = own(spec.data_dir(context.platform)?.trim_end_matches('/').to_owned());
     let keys = keys(spec);
     let volume_bytes = spec.kubernetes.master_storage.map_or_else(|| master_disk::volume_bytes(keys), |size| size.0);
     Some(DataVolume {
-        name: format!("{}-master-data", spec.name),
+        name: own(format!("{}-master-data", spec.name)),
         path,
         bytes: master_disk::disk_bytes(keys),
         volume_bytes,
@@ -188,14 +199,13 @@ fn etcd(context: &PlanContext<'_>) -> StartupWait {
     StartupWait { any_of, seconds: super::WAIT_S }
 }
 
-fn probes(context: &PlanContext<'_>, restores: bool) -> ProbeSet {
-    let port = context.spec.master.admin_port;
+fn probes(context: &PlanContext<'_>, port: u16, restores: bool) -> ProbeSet {
     let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
-    let health = || ProbeAction::Http { port, path: "/health" };
+    let health = || context.http_probe(port, "/health");
     // Upstream's /health always returns 200. This status is sufficient without leader election. With leader election, the probe must fail
     // on a standby, which must not receive requests.
     let ready = if context.is_mcctl() {
-        ProbeAction::Http { port, path: "/ready" }
+        context.http_probe(port, "/ready")
     } else if context.spec.master.ha.is_some() {
         let script = format!(
             "import json,sys,urllib.request as u; \

@@ -1,5 +1,6 @@
 //! Plans the processes of a deployment.
 
+mod access;
 mod engine;
 mod master;
 mod router;
@@ -8,6 +9,7 @@ mod store;
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use crate::engine::base::HostPort;
 use crate::engine::base::addr::host_is_loopback;
@@ -55,6 +57,15 @@ fn ports_are_free(all: &[ProcessPlan], platform: Platform) -> Result<(), DeployE
     Ok(())
 }
 
+/// Whether two addresses belong to one host. All loopback addresses do.
+pub(crate) fn is_same_host(one: &str, other: &str) -> bool {
+    let plain = |host: &str| match host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().to_string(),
+        Err(_) => host.to_owned(),
+    };
+    plain(one) == plain(other) || host_is_loopback(one) && host_is_loopback(other)
+}
+
 /// A deployment on a platform. It determines the addresses of its processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanContext<'a> {
@@ -90,12 +101,23 @@ impl PlanContext<'_> {
         if self.on_hosts() && host_is_loopback(host) { "127.0.0.1" } else { "0.0.0.0" }
     }
 
-    /// Addresses of the masters with port `port`.
+    /// How many masters before the `index`-th one run on the same host. Above 0 only in a lab. They use the ports before those of this one.
+    pub fn earlier_masters(&self, index: usize) -> u16 {
+        let hosts = &self.spec.master.hosts;
+        let Some(host) = hosts.get(index) else { return 0 };
+        let same = hosts[..index].iter().filter(|other| is_same_host(other, host)).count();
+        u16::try_from(same).unwrap_or(u16::MAX)
+    }
+
+    /// Addresses of the masters with port `port` (in a lab, that port of the first master on a host).
     pub fn masters(&self, port: u16) -> Vec<HostPort> {
         let master = &self.spec.master;
         let workload = self.workload(ComponentRole::Master);
         match (self.platform, &master.ha) {
-            (Platform::Hosts, _) => master.hosts.iter().map(|host| HostPort::new(host, port)).collect(),
+            (Platform::Hosts, _) => {
+                let hosts = master.hosts.iter().enumerate();
+                hosts.map(|(i, host)| HostPort::new(host, port.saturating_add(self.earlier_masters(i)))).collect()
+            }
             (_, Some(ha)) => (0..ha.replicas).map(|i| HostPort::new(self.pod(&workload, i), port)).collect(),
             (Platform::Kubernetes, None) => vec![HostPort::new(workload, port)],
             (Platform::Rbg, None) => vec![HostPort::new(self.pod(&workload, 0), port)],

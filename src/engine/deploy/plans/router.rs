@@ -34,7 +34,7 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
         if context.on_hosts() { (0..count).map(|i| format!("{workload}-{i}")).collect() } else { vec![workload] }
     };
     let ask = |path, period_s, failures| ProbeSpec {
-        by: ProbeAction::Http { port: serving.router.port, path },
+        by: ProbeAction::Http { port: serving.router.port, path, tls: false },
         period_s,
         timeout_s: 5,
         failures,
@@ -50,11 +50,13 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
         numa: None,
         image: ImageSource::Router,
         argv,
-        env: Vec::new(),
+        env: serving.router.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         ports: vec![NamedPort { name: "http", number: serving.router.port }],
         resources: ProcessResources { memory: Some(MEMORY_BYTES), cpus: 2, ..ProcessResources::default() },
         mounts: Vec::new(),
         secret: None,
+        access: Vec::new(),
+        model_cache: None,
         data: None,
         // /health returns 200 once the router listens. It is ready when it has at least one server of each type.
         probes: ProbeSet {

@@ -41,6 +41,8 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     let rdma = spec.transfer.protocol == StoreProtocol::Rdma;
     let mut argv = context.program("mc_store_rest_server", ["serve", "store"]);
     argv.extend(["--port".to_owned(), rest.to_string(), "--max-wait-time".to_owned(), super::WAIT_S.to_string()]);
+    let access = context.access_arguments();
+    argv.extend(access.argv);
     let mut env = context.client_env(host);
     let mut set = |name: &str, value: String| env.push((name.to_owned(), value));
     // All programs that read these variables parse a bare byte count the same way.
@@ -71,9 +73,9 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
     let listens = || ProbeAction::Tcp { port: rest };
     let ready = if context.is_mcctl() {
-        ProbeAction::Http { port: rest, path: "/health" }
+        context.http_probe(rest, "/health")
     } else if has_client_http {
-        ProbeAction::Http { port: client_http, path: "/health" }
+        context.http_probe(client_http, "/health")
     } else {
         listens()
     };
@@ -90,6 +92,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
         ports,
         resources: ProcessResources {
             memory: needed.memory,
+            firm: needed.firm,
             cpus: 2,
             hugepages: needed.hugepages,
             gpus: 0,
@@ -100,6 +103,8 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
         },
         mounts,
         secret: None,
+        access: access.files,
+        model_cache: None,
         data: None,
         // The REST port opens once the segment is mounted. If the master is unreachable, the node becomes unready but is not restarted,
         // because a restart would lose its objects.

@@ -171,12 +171,12 @@ fn flags_depend_on_release_and_implementation() {
     let nodes = "[model]\npath = \"m\"\n[nodes]\nhosts = [\"127.0.0.1\"]\n";
     let new = one(nodes);
     assert!(new[0].argv.iter().any(|arg| arg.starts_with("--metrics_host")));
-    assert_eq!(new[1].probes.readiness.by, ProbeAction::Http { port: 9300, path: "/health" });
+    assert_eq!(new[1].probes.readiness.by, ProbeAction::Http { port: 9300, path: "/health", tls: false });
     let old = one(&format!("mooncake = \"0.3.12.post1\"\n{nodes}"));
     assert!(!old[0].argv.iter().any(|arg| arg.starts_with("--metrics_host")));
     let ours = one(&format!("programs = \"mcctl\"\n{nodes}"));
     assert_eq!(ours[0].argv[..3], ["mcctl", "serve", "master"]);
-    assert_eq!(ours[0].probes.readiness.by, ProbeAction::Http { port: 9003, path: "/ready" });
+    assert_eq!(ours[0].probes.readiness.by, ProbeAction::Http { port: 9003, path: "/ready", tls: false });
     assert_eq!(ours[1].variable("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER"), None);
 }
 
@@ -562,5 +562,149 @@ proptest! {
         for platform in [Platform::Hosts, Platform::Kubernetes, Platform::Rbg] {
             prop_assert!(plan_processes(&spec, platform).is_ok(), "{:?}", plan_processes(&spec, platform));
         }
+    }
+}
+
+const PD: &str = "[model]\npath = \"m\"\ntp = 2\nhicache_size_gb = 8\n[serving]\nmode = \"pd\"\n";
+
+#[test]
+fn prefill_and_decode_servers_have_settings_of_their_own() {
+    let all = one(&format!(
+        "{PD}[serving.prefill]\nextra_args = [\"--p\"]\nenv = {{ X = \"1\" }}\nfirst_gpu = 4\n\
+         [serving.decode]\ntp = 4\ndp = 2\ndp_attention = true\nextra_args = [\"--d\"]\nfirst_gpu = 0\n[serving.router]\nenv = {{ Y = \"2\" }}\n"
+    ));
+    let line = |role: ComponentRole| all.iter().find(|plan| plan.role == role).expect("a process");
+    let (prefill, decode) = (line(ComponentRole::Prefill), line(ComponentRole::Decode));
+    let has = |plan: &ProcessPlan, words: &str| format!(" {} ", plan.argv.join(" ")).contains(&format!(" {words} "));
+    assert!(
+        has(prefill, "--tp-size 2") && has(prefill, "--base-gpu-id 4") && has(prefill, "--p"),
+        "{:?}",
+        prefill.argv
+    );
+    assert!(has(decode, "--tp-size 4") && has(decode, "--dp-size 2") && has(decode, "--d"), "{:?}", decode.argv);
+    assert!(has(decode, "--enable-dp-attention") && !has(decode, "--p") && !has(decode, "--base-gpu-id 0"));
+    assert_eq!((prefill.resources.gpus, decode.resources.gpus), (2, 4));
+    assert_eq!((prefill.variable("X"), decode.variable("X")), (Some("1"), None));
+    assert_eq!(line(ComponentRole::Router).variable("Y"), Some("2"));
+}
+
+#[test]
+fn a_decode_server_with_offload_uses_the_store_without_a_radix_cache() {
+    let all = one(&format!("{PD}[serving.decode]\noffload = true\nhicache_size_gb = 4\n"));
+    let decode = all.iter().find(|plan| plan.role == ComponentRole::Decode).expect("a server");
+    let line = decode.argv.join(" ");
+    assert!(
+        line.contains("--disaggregation-decode-enable-offload-kvcache") && line.contains("--hicache-size 4"),
+        "{line}"
+    );
+    assert!(!line.contains("--enable-hierarchical-cache") && decode.variable("MOONCAKE_MASTER").is_some(), "{line}");
+    assert_eq!(refused(&format!("{PD}[serving.decode]\nhicache_size_gb = 4\n")), "serving.decode.hicache_size_gb");
+    assert_eq!(refused(&format!("{PD}[serving.prefill]\noffload = true\n")), "serving.prefill.offload");
+    let flag = "extra_args = [\"--disaggregation-decode-enable-offload-kvcache\"]\n";
+    assert_eq!(refused(&format!("{PD}[serving.decode]\n{flag}")), "serving.decode.extra_args");
+    // With one model for both roles, old files have the flag there.
+    assert!(!one(&PD.replace("[serving]", &format!("{flag}[serving]"))).is_empty());
+    assert_eq!(refused("[model]\npath = \"m\"\n[serving.decode]\ntp = 4\n"), "serving.decode");
+}
+
+const GUARDED: &str = "programs = \"mcctl\"\n[model]\npath = \"m\"\nhicache_size_gb = 8\n[nodes]\nhosts = [\"127.0.0.1\"]\n[access]\n\
+                       allow_cidr = [\"127.0.0.0/8\"]\ntoken_file = \"/etc/t\"\ntls_cert = \"/etc/c\"\ntls_key = \"/etc/k\"\n";
+
+#[test]
+fn masters_and_nodes_get_the_flags_of_access_control() {
+    let all = one(GUARDED);
+    for plan in all.iter().filter(|plan| !plan.role.is_engine()) {
+        let line = plan.argv.join(" ");
+        let flags = "--allow-cidr=127.0.0.0/8 --token-file=/etc/t --tls-cert=/etc/c --tls-key=/etc/k";
+        assert!(line.contains(flags), "{line}");
+        let paths: Vec<&str> = plan.access.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["/etc/t", "/etc/c", "/etc/k"]);
+        assert!(matches!(plan.probes.readiness.by, ProbeAction::Http { tls: true, .. }), "{:?}", plan.probes);
+    }
+    let server = all.iter().find(|plan| plan.role.is_engine()).expect("a server");
+    // The request that asks the master for its segments has no token.
+    assert_eq!(server.variable("MOONCAKE_CHECK_SERVER"), None);
+    assert_eq!(server.wait.any_of, [HostPort::new("127.0.0.1", 8088)]);
+    assert!(!server.argv.join(" ").contains("token"));
+    let more = "protect_metrics = true\nmonitoring_token_file = \"/etc/m\"\n";
+    let protected = one(&format!("{GUARDED}{more}"));
+    assert!(matches!(protected[0].probes.readiness.by, ProbeAction::Tcp { .. }), "{:?}", protected[0].probes);
+}
+
+#[test]
+fn contradictions_of_access_control_are_refused() {
+    let key = |from: &str, to: &str| refused(&GUARDED.replace(from, to));
+    assert_eq!(key("programs = \"mcctl\"\n", ""), "access");
+    assert_eq!(key("tls_key = \"/etc/k\"\n", ""), "access.tls_key");
+    assert_eq!(key("tls_key = \"/etc/k\"", "tls_key = \"k\""), "access.tls_key");
+    assert_eq!(key("127.0.0.0/8", "10.0.0.0/8"), "access.allow_cidr");
+    assert_eq!(key("127.0.0.0/8", "127.0.0.1/8"), "access.allow_cidr");
+    assert_eq!(key("[nodes]", "[metadata]\nkind = \"http\"\n[nodes]"), "metadata.kind");
+    let protected = read(&GUARDED.replace("tls_cert", "protect_metrics = true\ntls_cert"));
+    let error = render_files(&protected, RenderFormat::Prometheus, "a.toml").expect_err("no token");
+    assert_eq!(error_key(&error), "access.monitoring_token_file");
+    let kubernetes = error_of(GUARDED, Platform::Kubernetes);
+    assert_eq!(error_key(&kubernetes), "access.token_file");
+    let secrets = format!("{GUARDED}[kubernetes]\ntoken_secret = \"t\"\ntls_secret = \"c\"\n");
+    let all = plan_processes(&read(&secrets), Platform::Kubernetes).unwrap();
+    assert!(
+        all[0].argv.iter().any(|word| word == "--tls-cert=/etc/mcctl-access/access-tls/tls.crt"),
+        "{:?}",
+        all[0].argv
+    );
+}
+
+#[test]
+fn the_masters_of_a_lab_share_a_host_but_no_port_or_directory() {
+    let lab = "programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\nlab = true\nhosts = [\"127.0.0.1\", \"127.0.0.1\", \"127.0.0.12\"]\n\
+               [master.ha]\netcd = [\"127.0.0.1:2379\"]\n";
+    let all = one(lab);
+    let masters: Vec<&ProcessPlan> = all.iter().filter(|plan| plan.role == ComponentRole::Master).collect();
+    let ports: Vec<_> = masters.iter().map(|plan| (plan.port("rpc"), plan.port("admin"))).collect();
+    assert_eq!(ports, [(Some(50051), Some(9003)), (Some(50052), Some(9004)), (Some(50053), Some(9005))]);
+    let paths: BTreeSet<_> = masters.iter().map(|plan| plan.data.as_ref().expect("data").path.clone()).collect();
+    assert_eq!(paths.len(), 3);
+    let server = all.iter().find(|plan| plan.role.is_engine()).expect("a server");
+    assert_eq!(server.wait.any_of[2], HostPort::new("127.0.0.12", 50053));
+    let units = render_files(&read(lab), RenderFormat::Systemd, "a.toml").unwrap();
+    assert!(units.iter().all(|file| file.name.starts_with("127.0.0.1/")), "{units:?}");
+    assert_eq!(refused(&lab.replace("lab = true\n", "")), "master.hosts");
+}
+
+#[test]
+fn downloaded_models_have_a_directory_that_outlives_the_container() {
+    let volumes = |more: &str| {
+        let all = one(&format!("[model]\npath = \"a/b\"\n{more}"));
+        let server = all.into_iter().find(|plan| plan.role.is_engine()).expect("a server");
+        (server.model_cache.clone(), server.variable("HF_HOME").map(str::to_owned), server.mounts)
+    };
+    assert_eq!(volumes("").0, Some("hicache-model-cache".to_owned()));
+    let (volume, home, mounts) = volumes("cache_dir = \"/data/hub\"\ntoken_file = \"/etc/token\"\n");
+    assert_eq!((volume, home.as_deref()), (None, Some("/data/hub")));
+    let mounts: Vec<_> = mounts.iter().map(|mount| (mount.path.as_str(), mount.writes)).collect();
+    assert_eq!(mounts, [("/data/hub", true), ("/etc/token", false)]);
+    assert_eq!(volumes("env = { HF_HOME = \"/x\" }\n").0, None);
+}
+
+#[test]
+fn invalid_pod_options_are_refused() {
+    let key = |text: &str| {
+        let text = format!("[model]\npath = \"m\"\n[kubernetes]\n{text}\n");
+        error_key(&error_of(&text, Platform::Kubernetes)).to_owned()
+    };
+    for (text, expected) in [
+        ("tolerations = [{operator = \"Equals\"}]", "kubernetes.tolerations"),
+        ("tolerations = [{value = \"x\"}]", "kubernetes.tolerations"),
+        ("tolerations = [{key = \"a\", toleration_seconds = 3}]", "kubernetes.tolerations"),
+        ("volumes = [{name = \"a\", mount_path = \"/a\"}]", "kubernetes.volumes"),
+        ("volumes = [{name = \"tmp\", mount_path = \"/a\", claim = \"c\"}]", "kubernetes.volumes"),
+        ("volumes = [{name = \"a\", mount_path = \"/a\", claim = \"c\", roles = [\"engine\"]}]", "kubernetes.volumes"),
+        ("pull_secrets = [\"A_b\"]", "kubernetes.pull_secrets"),
+        ("annotations = { \"a b\" = \"\" }", "kubernetes.annotations"),
+        ("cache_claim = \"a\"\ncache_host_path = \"/a\"", "kubernetes.cache_claim"),
+        ("network_policy = true\nhost_network = true", "kubernetes.network_policy"),
+        ("tls_secret = \"a\"", "kubernetes.tls_secret"),
+    ] {
+        assert_eq!(key(text), expected, "{text}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, readiness_command};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, readiness_command};
 use crate::engine::deploy::{DeployError, ProcessPlan};
 
 #[derive(Serialize)]
@@ -100,12 +100,13 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
         for plan in &plans {
             services.insert(plan.name.as_str(), service(context, plan, &plans)?);
         }
-        let volumes = plans.iter().filter_map(|plan| plan.data.as_ref());
-        let volumes = volumes.map(|data| (data.name.as_str(), ComposeVolume { name: &data.name })).collect();
+        let data = plans.iter().filter_map(|plan| plan.data.as_ref()).map(|data| data.name.as_str());
+        let caches = plans.iter().filter_map(|plan| plan.model_cache.as_deref());
+        let volumes = data.chain(caches).map(|name| (name, ComposeVolume { name })).collect();
         let compose = ComposeFile { name: &context.spec.name, services, volumes };
         let yaml = serde_yaml_ng::to_string(&compose).expect("strings, numbers and lists");
         let notes: String =
-            plans.iter().filter_map(|plan| Some(format!("# {}\n", checksum_note(context, plan)?))).collect();
+            plans.iter().flat_map(|plan| notes(context, plan)).map(|note| format!("# {note}\n")).collect();
         let text = format!("# {}\n# docker compose up -d, on {host}.\n{notes}{yaml}", context.head);
         files.push(RenderedFile { name: format!("{host}/compose.yaml"), text });
     }
@@ -170,6 +171,8 @@ fn service(
             .iter()
             .map(|found| mount(&found.path, found.writes))
             .chain(plan.secret.iter().map(|secret| mount(&secret.source, false)))
+            .chain(plan.access.iter().map(|file| mount(&file.path, false)))
+            .chain(plan.model_cache.iter().map(|volume| format!("{volume}:{}", ProcessPlan::MODEL_CACHE)))
             .chain(plan.data.iter().map(|data| format!("{}:{}", data.name, data.path)))
             .collect(),
         shm_size: (resources.shm > 0).then_some(resources.shm),

@@ -1,6 +1,6 @@
 //! Renders one script per host that starts and stops its containers.
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, quoting, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, quoting, requirements};
 use crate::engine::deploy::{DeployError, ProcessPlan, SecretFile};
 
 /// Renders the files HOST/docker.sh.
@@ -11,7 +11,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
             format!("#!/bin/sh\n# {}\n# sh docker.sh up | down, on {host}.\nset -eu\n\nup() {{\n", context.head);
         for plan in &plans {
             text.push_str(&format!("  # {} needs {}.\n", plan.name, requirements(plan)));
-            if let Some(note) = checksum_note(context, plan) {
+            for note in notes(context, plan) {
                 text.push_str(&format!("  # {note}\n"));
             }
             text.push_str(&run(context, plan)?);
@@ -65,6 +65,12 @@ fn run(context: &RenderContext<'_>, plan: &ProcessPlan) -> Result<String, Deploy
     }
     if let Some(SecretFile { source, .. }) = &plan.secret {
         flag(&["--volume", &format!("{source}:{source}:ro")]);
+    }
+    for file in &plan.access {
+        flag(&["--volume", &format!("{0}:{0}:ro", file.path)]);
+    }
+    if let Some(volume) = &plan.model_cache {
+        flag(&["--volume", &format!("{volume}:{}", ProcessPlan::MODEL_CACHE)]);
     }
     if let Some(data) = &plan.data {
         flag(&["--volume", &format!("{}:{}", data.name, data.path)]);

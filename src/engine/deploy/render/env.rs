@@ -1,7 +1,7 @@
 //! Renders one environment file per process, for a shell (`set -a; . FILE`) and for `EnvironmentFile=`.
 
 use crate::engine::deploy::ProcessPlan;
-use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, quoting, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, quoting, requirements};
 
 /// Renders the files HOST/NAME.env.
 pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
@@ -14,7 +14,7 @@ pub(crate) fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     let mut text = format!("# {}\n", context.head);
     text.push_str(&format!("# {} on {}, needs {}. Command line:\n", plan.name, plan.host, requirements(plan)));
     text.push_str(&format!("#   {}\n", quoting::shell_line(&plan.argv)));
-    if let Some(note) = checksum_note(context, plan) {
+    for note in notes(context, plan) {
         text.push_str(&format!("# {note}\n"));
     }
     for (name, value) in &plan.env {

@@ -9,13 +9,10 @@ use serde_yaml_ng::Value;
 
 use crate::engine::base::ByteSize;
 use crate::engine::deploy::render::pod::{DATA_VOLUME, POD_INDEX_LABEL, PodWorkload, startup_probe};
-use crate::engine::deploy::render::yaml::{self, map, pairs};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, requirements};
+use crate::engine::deploy::render::yaml::{self, CommentedDocument, map, pairs};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
 use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, ServingMode};
 use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
-
-/// A document and the comment above it.
-pub(crate) type CommentedDocument = (String, Value);
 
 /// Renders a single file, k8s.yaml.
 pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
@@ -38,6 +35,7 @@ pub(crate) fn grouped_documents(
             false => deployment(context, &workload)?,
         });
         documents.extend(disruption_budget(context, &workload));
+        documents.extend(network_policy::policy(context, &workload));
         groups.push((workload.name.to_owned(), documents));
     }
     if context.spec.serving.mode == ServingMode::Distributed {
@@ -56,6 +54,10 @@ fn has_stable_pods(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> b
     }
 }
 
+/// Why elected masters have no disruption budget.
+pub(super) const ONE_DRAIN: &str =
+    "No disruption budget: only the leader is ready, so a budget would block drains. Drain one node at a time.";
+
 fn metadata(context: &RenderContext<'_>, name: &str, labels: Option<Value>) -> Value {
     map! { "name": name, "namespace": &context.spec.kubernetes.namespace, "labels": labels }
 }
@@ -64,8 +66,8 @@ fn metadata(context: &RenderContext<'_>, name: &str, labels: Option<Value>) -> V
 fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
     let mut lines: Vec<String> =
         workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))).collect();
-    lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(context, plan)));
-    lines.extend(workload.model_in_image(context));
+    lines.extend(workload.plans.iter().flat_map(|plan| notes(context, plan)));
+    lines.extend(workload.model_note(context));
     if workload.role == ComponentRole::Decode {
         lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());
     }
@@ -78,6 +80,9 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
              leader pod."
                 .to_owned(),
         );
+    }
+    if workload.is_elected(context) {
+        lines.push(ONE_DRAIN.to_owned());
     }
     if workload.data().is_some() {
         if context.spec.kubernetes.master_storage.is_none() {
@@ -106,9 +111,10 @@ fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
     }
 }
 
-/// Whether clients use a Service with an address, so that the StatefulSet needs a headless one, too.
+/// Whether clients use a Service with an address, so that the StatefulSet or Prometheus needs a headless one, too.
 fn has_two_services(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> bool {
-    workload.data().is_some() && !has_stable_pods(context, workload)
+    let is_needed = workload.data().is_some() || workload.role == ComponentRole::Server;
+    is_needed && !has_stable_pods(context, workload)
 }
 
 /// The name of the headless Service that a StatefulSet refers to.
@@ -132,7 +138,11 @@ fn governing_service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) ->
             "ports": workload.service_ports(context),
         },
     };
-    Some((format!("The DNS name of the pod. Clients use {}.", workload.name), document))
+    let what = match workload.role {
+        ComponentRole::Server => "The addresses of all pods, for Prometheus",
+        _ => "The DNS name of the pod",
+    };
+    Some((format!("{what}. Clients use {}.", workload.name), document))
 }
 
 fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {

@@ -3,7 +3,7 @@
 use serde_yaml_ng::{Mapping, Value};
 
 use crate::engine::deploy::render::yaml::{ToYaml, map, pairs};
-use crate::engine::deploy::render::{RenderContext, sandbox};
+use crate::engine::deploy::render::{RenderContext, pod_extras, sandbox};
 use crate::engine::deploy::{
     ComponentRole, DataVolume, DeployError, HostMount, ImageSource, NamedPort, Platform, ProbeAction, ProbeSpec,
     ProcessPlan, SecretFile,
@@ -93,16 +93,17 @@ impl<'a> PodWorkload<'a> {
         self.replicas > 1 && self.size == 1 && !self.is_elected(context)
     }
 
-    /// A note that the model must be in the image, if no volume provides it.
-    pub fn model_in_image(&self, context: &RenderContext<'_>) -> Option<String> {
+    /// A note on a model that no volume provides: it must be in the image, or is downloaded again and again.
+    pub fn model_note(&self, context: &RenderContext<'_>) -> Option<String> {
         let path = &context.spec.model.path;
         let missing = self.role.is_engine() && path.starts_with('/') && model_volume(context).is_none();
-        missing.then(|| {
+        let in_image = missing.then(|| {
             format!(
                 "{path} must be in the image of {}: kubernetes.model_claim and model_host_path are not set.",
                 self.role.word()
             )
-        })
+        });
+        in_image.or_else(|| pod_extras::download_note(context, self.role))
     }
 
     /// The label that selects its pods.
@@ -133,7 +134,12 @@ impl<'a> PodWorkload<'a> {
     /// # Errors
     /// An image is not set.
     pub fn template(&self, context: &RenderContext<'_>) -> Result<Value, DeployError> {
-        Ok(map! { "metadata": map! { "labels": self.labels(context) }, "spec": self.pod(context)? })
+        let annotations = &context.spec.kubernetes.annotations;
+        let metadata = map! {
+            "labels": self.labels(context),
+            "annotations": pairs(annotations.iter().map(|(key, value)| (key.as_str(), value))),
+        };
+        Ok(map! { "metadata": metadata, "spec": self.pod(context)? })
     }
 
     fn pod(&self, context: &RenderContext<'_>) -> Result<Value, DeployError> {
@@ -143,15 +149,20 @@ impl<'a> PodWorkload<'a> {
         let on_own_nodes = self.role == ComponentRole::Store || self.role.is_engine();
         let alone = self.role == ComponentRole::Store || self.is_elected(context);
         let host_network = kubernetes.host_network;
+        let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         Ok(map! {
             // Service links would add variables that look like Mooncake's: a Service named mooncake-master sets MOONCAKE_MASTER_PORT.
             "enableServiceLinks": false,
             "automountServiceAccountToken": false,
+            "serviceAccountName": given(&kubernetes.service_account),
+            "priorityClassName": given(&kubernetes.priority_class),
+            "imagePullSecrets": pod_extras::pull_secrets(context),
             "hostNetwork": host_network.then_some(true),
             "dnsPolicy": host_network.then_some("ClusterFirstWithHostNet"),
             "terminationGracePeriodSeconds": self.stop_s(),
             "securityContext": self.is_restricted().then(|| self.pod_security()),
             "nodeSelector": on_own_nodes.then(|| pairs(kubernetes.node_selector.iter().map(|(key, value)| (key.as_str(), value)))).flatten(),
+            "tolerations": pod_extras::tolerations(context),
             "affinity": alone.then(|| self.anti_affinity()),
             "containers": containers?,
             "volumes": self.volumes(context),
@@ -232,6 +243,7 @@ impl<'a> PodWorkload<'a> {
         if writes_temporary_files(plan) {
             mounts.push(map! { "name": TEMPORARY_VOLUME, "mountPath": "/tmp" });
         }
+        mounts.extend(pod_extras::mounts(context, plan));
         let name = match plan.numa {
             Some(node) => format!("{}-numa{node}", plan.role.word()),
             None => plan.role.word().to_owned(),
@@ -242,7 +254,7 @@ impl<'a> PodWorkload<'a> {
             "image": context.image(plan)?,
             "command": texts(command),
             "args": texts(arguments),
-            "env": environment(plan),
+            "env": environment(context, plan),
             "ports": plan.ports.iter().map(|p| map! { "name": self.port_name(p, at), "containerPort": p.number }).collect::<Vec<_>>(),
             "startupProbe": probe(&startup_probe(plan)),
             "readinessProbe": probe(&plan.probes.readiness),
@@ -279,6 +291,7 @@ impl<'a> PodWorkload<'a> {
         if self.plans.iter().any(|plan| writes_temporary_files(plan)) {
             volumes.push(map! { "name": TEMPORARY_VOLUME, "emptyDir": Value::Mapping(Mapping::new()) });
         }
+        volumes.extend(pod_extras::volumes(context, self.role, &self.plans));
         // A StatefulSet creates the claim from its template. A RoleBasedGroup has no such templates.
         if let Some(data) = self.data().filter(|_| context.platform == Platform::Rbg) {
             let claim = map! { "claimName": &data.name };
@@ -314,7 +327,7 @@ fn model_volume<'a>(context: &'a RenderContext<'_>) -> Option<(Value, &'a str)> 
 }
 
 /// All variables, ordered so that each one precedes its uses.
-fn environment(plan: &ProcessPlan) -> Vec<Value> {
+fn environment(context: &RenderContext<'_>, plan: &ProcessPlan) -> Vec<Value> {
     let texts = || plan.env.iter().map(|(_, value)| value).chain(&plan.argv);
     let mut env = Vec::new();
     for (name, path) in
@@ -325,6 +338,7 @@ fn environment(plan: &ProcessPlan) -> Vec<Value> {
         }
     }
     env.extend(plan.env.iter().map(|(name, value)| map! { "name": name, "value": literal(value) }));
+    env.extend(pod_extras::hub_token(context, plan));
     env
 }
 
@@ -356,7 +370,9 @@ pub(crate) fn startup_probe(plan: &ProcessPlan) -> ProbeSpec {
 
 fn probe(asked: &ProbeSpec) -> Value {
     let mut how = match &asked.by {
-        ProbeAction::Http { port, path } => map! { "httpGet": map! { "path": *path, "port": *port } },
+        ProbeAction::Http { port, path, tls } => {
+            map! { "httpGet": map! { "path": *path, "port": *port, "scheme": tls.then_some("HTTPS") } }
+        }
         ProbeAction::Tcp { port } => map! { "tcpSocket": map! { "port": *port } },
         ProbeAction::Exec { argv } => {
             map! { "exec": map! { "command": argv.iter().map(|word| literal(word)).collect::<Vec<_>>() } }

@@ -2,9 +2,10 @@
 
 use serde_yaml_ng::Value;
 
+use crate::engine::deploy::render::k8s::ONE_DRAIN;
 use crate::engine::deploy::render::pod::PodWorkload;
 use crate::engine::deploy::render::yaml::{self, map, pairs};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
 use crate::engine::deploy::{ComponentRole, DeployError, Programs, RbgApi};
 use crate::engine::kube::rbg::{
     GROUP_LABEL, GROUP_LABEL_V1ALPHA1, KIND, ROLE_LABEL, ROLE_LABEL_V1ALPHA1, V1ALPHA1, V1ALPHA2, service_name,
@@ -35,6 +36,7 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
     documents.extend(workloads.iter().filter_map(|workload| claim(context, workload)));
     documents.extend(workloads.iter().filter_map(|workload| entry(context, workload, old)));
     documents.extend(workloads.iter().filter_map(|workload| disruption_budget(context, workload)));
+    documents.extend(workloads.iter().filter_map(|workload| network_policy::policy(context, workload)));
     let head = format!("{}\n# kubectl apply -f rbg.yaml", context.head);
     Ok(vec![RenderedFile { name: "rbg.yaml".to_owned(), text: yaml::file(&head, &documents) }])
 }
@@ -46,8 +48,8 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
     }
     for workload in workloads {
         lines.extend(workload.plans.iter().map(|plan| format!("{} needs {}.", plan.name, requirements(plan))));
-        lines.extend(workload.plans.iter().filter_map(|plan| checksum_note(context, plan)));
-        lines.extend(workload.model_in_image(context));
+        lines.extend(workload.plans.iter().flat_map(|plan| notes(context, plan)));
+        lines.extend(workload.model_note(context));
         if workload.role == ComponentRole::Decode {
             lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());
         }
@@ -57,6 +59,7 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
                     .to_owned(),
             );
             lines.push("To update the masters, delete the standby pods, then the leader pod.".to_owned());
+            lines.push(ONE_DRAIN.to_owned());
             if context.spec.programs == Programs::Mcctl {
                 lines.push(
                     "They keep their state in memory, because the pods of a role share their volumes.".to_owned(),

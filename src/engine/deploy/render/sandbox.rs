@@ -25,7 +25,9 @@ pub(crate) enum UnitUser<'a> {
 impl<'a> UnitUser<'a> {
     /// `host.user`, or else the least privileged user that can run the process.
     pub fn of(spec: &'a DeploymentSpec, plan: &ProcessPlan) -> UnitUser<'a> {
-        let keeps_files = plan.data.is_some() || plan.mounts.iter().any(|mount| mount.writes);
+        // A dynamic user could not read files of access control that only their owner may read.
+        let keeps_files =
+            plan.data.is_some() || plan.mounts.iter().any(|mount| mount.writes) || !plan.access.is_empty();
         match spec.host.user.as_str() {
             "" if !is_restricted(plan) => UnitUser::Root,
             "" if keeps_files => UnitUser::FileOwner,
@@ -111,7 +113,9 @@ const PRIVILEGED_BELOW: u16 = 1024;
 fn files(plan: &ProcessPlan) -> Vec<String> {
     let written = plan.mounts.iter().filter(|mount| mount.writes).map(|mount| &mount.path);
     let written: Vec<&String> = written.chain(plan.data.as_ref().map(|data| &data.path)).collect();
-    let in_home = written.iter().any(|path| is_in_home(path)) || program_is_in_home(plan);
+    let mut read = plan.access.iter().map(|file| &file.path);
+    let in_home =
+        written.iter().any(|path| is_in_home(path)) || read.any(|path| is_in_home(path)) || program_is_in_home(plan);
     let mut lines = vec![format!("ProtectHome={}", if in_home { "read-only" } else { "yes" })];
     let others = written.into_iter().filter(|path| below_state(path).is_none());
     lines.extend(others.map(|path| format!("ReadWritePaths={}", quoting::unit(path))));

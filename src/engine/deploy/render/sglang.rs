@@ -1,6 +1,6 @@
 //! Renders one script per serving process with its command line.
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, checksum_note, quoting, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, quoting, requirements};
 use crate::engine::deploy::{ComponentRole, ProcessPlan, SglangClient};
 use crate::engine::upstream::python_client;
 
@@ -25,7 +25,7 @@ fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     if has_client && matches!(plan.role, ComponentRole::Server | ComponentRole::Prefill) {
         text.push_str(&format!("# SGLang's Python environment needs mcctl's client: {}\n", python_client::INSTALL));
     }
-    if let Some(note) = checksum_note(context, plan) {
+    for note in notes(context, plan) {
         text.push_str(&format!("# {note}\n"));
     }
     if !plan.after.is_empty() {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::deploy::render::sandbox::{self, FILE_OWNER, UnitUser, below_state};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, env, quoting, requirements};
+use crate::engine::deploy::render::{RenderContext, RenderedFile, env, io_backend_note, quoting, requirements};
 use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, SecretFile};
 use crate::engine::plan::client::{GIB1, MIB2};
 
@@ -59,6 +59,15 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     let wanted_units = [&["network-online.target".to_owned()][..], &local].concat();
     after.extend(local);
     let mut text = format!("# {}\n# Needs {}.\n", context.head, requirements(plan));
+    let user = UnitUser::of(spec, plan);
+    let io_backend = io_backend_note(plan);
+    let readable = (!plan.access.is_empty()).then(|| {
+        let paths: Vec<&str> = plan.access.iter().map(|file| file.path.as_str()).collect();
+        format!("The user {} must be able to read {}.", user.name(), paths.join(", "))
+    });
+    for note in io_backend.into_iter().chain(readable) {
+        text.push_str(&format!("# {note}\n"));
+    }
     let mut line = |text_: String| {
         text.push_str(&text_);
         text.push('\n');
@@ -78,7 +87,6 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     line(String::new());
     line("[Service]".to_owned());
     line("Type=exec".to_owned());
-    let user = UnitUser::of(spec, plan);
     user.setting().into_iter().for_each(&mut line);
     if !plan.env.is_empty() {
         line(format!("EnvironmentFile=/etc/{folder}/{}.env", plan.name));

@@ -2,6 +2,9 @@
 
 use serde_yaml_ng::{Mapping, Value};
 
+/// A document and the comment above it.
+pub(crate) type CommentedDocument = (String, Value);
+
 /// A key's value. `None` omits the key.
 pub(crate) trait ToYaml {
     fn to_yaml(self) -> Option<Value>;
@@ -96,7 +99,7 @@ macro_rules! map {
 pub(crate) use map;
 
 /// A file with several documents, each preceded by its comment.
-pub(crate) fn file(head: &str, documents: &[(String, Value)]) -> String {
+pub(crate) fn file(head: &str, documents: &[CommentedDocument]) -> String {
     let mut text = format!("# {head}\n");
     for (comment, document) in documents {
         text.push_str("---\n");

@@ -5,6 +5,7 @@ use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::host::{HostFacts, HugePageDemand};
 use crate::engine::doctor::{find, status};
 use crate::engine::plan::size_text;
+use crate::engine::sys::host::parse_meminfo;
 use crate::engine::sys::hugetlb::parse_list;
 
 const POOLS: &str = "/sys/kernel/mm/hugepages";
@@ -70,10 +71,20 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
         "{count} huge pages of {size} are planned, but {} are available: mmap fails with errno 12, and the store or SGLang does not start",
         pool.available
     );
-    let remedy = format!(
-        "sysctl -w vm.nr_hugepages={} (mcctl size-hugepages --apply sets it per NUMA node and verifies the result)",
-        pool.total.saturating_add(count - pool.available)
-    );
+    let missing = bytes.saturating_mul(count - pool.available);
+    let memory = facts.text("/proc/meminfo").and_then(|text| parse_meminfo(&text));
+    let remedy = match memory.filter(|memory| missing > memory.available) {
+        // A reservation beyond the available memory stops the host.
+        Some(memory) => format!(
+            "the missing pages need {}, but only {} is available: use a larger host, or smaller sizes (mcctl size-hugepages --max-fit)",
+            ByteSize(missing),
+            ByteSize(memory.available)
+        ),
+        None => format!(
+            "sysctl -w vm.nr_hugepages={} (mcctl size-hugepages --apply sets it per NUMA node and verifies the result)",
+            pool.total.saturating_add(count - pool.available)
+        ),
+    };
     CheckStatus::Found(vec![find(check, Severity::Error, finding, describe(pool), remedy)])
 }
 

@@ -1,9 +1,11 @@
 //! Reads sources into a [`ParsedDeployment`]: detects the type of each source and parses it.
 
 pub mod compose;
+pub mod deployment;
 pub mod env_file;
 pub mod kubernetes;
 pub mod launch;
+pub mod passive;
 pub mod pod;
 pub mod proc;
 pub mod script;
@@ -157,8 +159,13 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
             check_script_limits(text)?;
             return Ok((kind, Vec::new(), false));
         }
+        Some(FileKind::Deployment) => return Ok((FileKind::Deployment, Vec::new(), false)),
         Some(kind) => return Ok((kind, nodes()?, is_json)),
         None => {}
+    }
+    if extension(source.name) == "toml" {
+        let is_deployment = deployment::is_toml_deployment(text);
+        return if is_deployment { Ok((FileKind::Deployment, Vec::new(), false)) } else { Err(ReadError::Unknown) };
     }
     if let Some(what) = host_setup_kind(source.name, text) {
         return Err(ReadError::NothingToCheck { what });
@@ -180,8 +187,12 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
                 if let Some(kind) = nodes.iter().find_map(kind_of) {
                     return Ok((kind, nodes, is_json));
                 }
-                if let Some(what) = passive_yaml_kind(source.name, &nodes) {
+                if let Some(what) = passive_yaml_kind(source.name, &nodes).or_else(|| passive::monitoring_kind(&nodes))
+                {
                     return Err(ReadError::NothingToCheck { what });
+                }
+                if named_yaml && nodes.first().is_some_and(deployment::is_yaml_deployment) {
+                    return Ok((FileKind::Deployment, Vec::new(), false));
                 }
                 if named_yaml || is_json {
                     return Err(if nodes.is_empty() { ReadError::Empty } else { ReadError::Unknown });
@@ -348,6 +359,7 @@ impl ParsedFile {
                     deployment.processes.push(process);
                 }
             }
+            FileKind::Deployment => deployment::read(&self.text, &self.file, deployment),
             // `link` assigns the variables to processes, or adds them as a separate entry.
             FileKind::Env => {}
             FileKind::StoreConfig

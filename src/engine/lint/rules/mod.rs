@@ -17,7 +17,7 @@ mod sglang;
 mod sizes;
 
 use crate::engine::check::{Check, CheckGroup, Finding};
-use crate::engine::lint::catalogue::{CONTINUATION, MANIFEST};
+use crate::engine::lint::catalogue::{CONTINUATION, DEPLOYMENT_FILE, DEPLOYMENT_FIT, MANIFEST};
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::ParsedDeployment;
 use crate::engine::lint::view::DeploymentView;
@@ -118,13 +118,19 @@ pub const RULES: &[LintRule] = &[
 /// The definitions of all rules, which `doctor` and `lint --list` print.
 pub const CHECKS: &[Check] = &CATALOGUE;
 
-const CATALOGUE: [Check; RULES.len() + 2] = {
-    // The parsers report the findings of these two rules.
-    let mut all = [MANIFEST; RULES.len() + 2];
-    all[1] = CONTINUATION;
+/// The rules whose findings the parsers report.
+const PARSER_RULES: [Check; 4] = [MANIFEST, CONTINUATION, DEPLOYMENT_FILE, DEPLOYMENT_FIT];
+
+const CATALOGUE: [Check; RULES.len() + PARSER_RULES.len()] = {
+    let mut all = [MANIFEST; RULES.len() + PARSER_RULES.len()];
     let mut at = 0;
+    while at < PARSER_RULES.len() {
+        all[at] = PARSER_RULES[at];
+        at += 1;
+    }
+    at = 0;
     while at < RULES.len() {
-        all[at + 2] = RULES[at].check;
+        all[at + PARSER_RULES.len()] = RULES[at].check;
         at += 1;
     }
     all

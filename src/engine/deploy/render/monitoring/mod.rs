@@ -9,26 +9,36 @@ mod recording;
 mod scrape;
 
 use crate::engine::base::HostPort;
+use crate::engine::deploy::error::invalid_value;
 use crate::engine::deploy::render::yaml::{self, map};
 use crate::engine::deploy::render::{RenderContext, RenderedFile};
-use crate::engine::deploy::{ComponentRole, ProcessPlan, Programs, SglangClient};
+use crate::engine::deploy::{AccessSection, ComponentRole, DeployError, Platform, ProcessPlan, Programs, SglangClient};
 
 /// File names relative to the output directory, which `prometheus.yml` also contains.
 const RECORDING_FILE: &str = "rules/mcctl-recording.yml";
 const ALERTS_FILE: &str = "rules/mcctl-alerts.yml";
 
 /// Renders `prometheus.yml` and its rule files.
-pub(crate) fn prometheus_files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
+///
+/// # Errors
+/// Metrics require a token, and the file of Prometheus with one is not set.
+pub(crate) fn prometheus_files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
+    let (access, kubernetes) = (&context.spec.access, &context.spec.kubernetes);
+    let has_tokens = !access.token_file.is_empty() || !kubernetes.token_secret.is_empty();
+    if access.protect_metrics && has_tokens && access.monitoring_token_file.is_empty() {
+        let what = "required with protect_metrics: the path of a file with a token on the host of Prometheus";
+        return Err(invalid_value("access.monitoring_token_file", what));
+    }
     let scope = MonitoringScope::of(context);
     let file = |name: &str, comment: &str, document| RenderedFile {
         name: name.to_owned(),
         text: yaml::file(&context.head, &[(comment.to_owned(), document)]),
     };
-    vec![
+    Ok(vec![
         file("prometheus.yml", scrape::COMMENT, scrape::document(&scope)),
         file(RECORDING_FILE, "Series for alerts and the dashboard.", recording::document(&scope)),
         file(ALERTS_FILE, "Each runbook is a section in the documentation of mcctl.", alerts::document(&scope)),
-    ]
+    ])
 }
 
 /// Renders the dashboard as a single JSON file.
@@ -43,20 +53,26 @@ pub(crate) fn grafana_files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
 struct MonitoringScope {
     /// Name of the deployment.
     name: String,
+    /// The namespace of the pods. `None` on plain hosts.
+    namespace: Option<String>,
     /// Whether mcctl's master and nodes run, which have additional metrics.
     is_mcctl: bool,
     /// Whether a process contains mcctl's client: its nodes, or engines.
     has_mcctl_clients: bool,
-    /// Admin ports of the masters.
+    /// Admin ports of the masters. In Kubernetes, the hosts of all targets are names of pods, which only count them.
     masters: Vec<HostPort>,
     /// Ports of the storage-only nodes with `/metrics`.
     nodes: Vec<HostPort>,
     /// Hosts of the storage-only nodes, each once.
     node_hosts: Vec<String>,
-    /// Number of storage-only nodes.
+    /// Number of storage-only nodes on plain hosts.
     node_count: usize,
     /// HTTP ports of SGLang servers that export metrics.
     servers: Vec<HostPort>,
+    /// Whether masters and nodes accept only HTTPS.
+    uses_tls: bool,
+    /// The access control of masters and nodes, if they are mcctl's.
+    access: Option<AccessSection>,
     /// Whether the masters have data directories.
     has_data: bool,
     /// Whether the log is synced at all.
@@ -70,22 +86,33 @@ struct MonitoringScope {
 impl MonitoringScope {
     fn of(context: &RenderContext<'_>) -> MonitoringScope {
         let (spec, plans) = (context.spec, &context.plans);
+        let is_pods = context.platform != Platform::Hosts;
         let targets = |port: fn(&ProcessPlan) -> Option<u16>| -> Vec<HostPort> {
-            plans.iter().filter_map(|plan| Some(HostPort::new(&plan.host, port(plan)?))).collect()
+            let of_plan = |plan: &ProcessPlan| match (port(plan), is_pods) {
+                (None, _) => Vec::new(),
+                (Some(port), false) => vec![HostPort::new(&plan.host, port)],
+                (Some(port), true) => pods(plan).map(|pod| HostPort::new(pod, port)).collect(),
+            };
+            plans.iter().flat_map(of_plan).collect()
         };
         let nodes: Vec<&ProcessPlan> = plans.iter().filter(|plan| plan.role == ComponentRole::Store).collect();
         let mut node_hosts: Vec<String> = nodes.iter().map(|plan| plan.host.clone()).collect();
         node_hosts.dedup();
+        // Segments have the addresses of pods, which are not known in advance.
+        node_hosts.retain(|host| !host.is_empty());
         let never = |flag: &String| flag.trim_start_matches('-').replace('_', "-") == "fsync=never";
         MonitoringScope {
             name: spec.name.clone(),
+            namespace: is_pods.then(|| spec.kubernetes.namespace.clone()),
+            uses_tls: if is_pods { !spec.kubernetes.tls_secret.is_empty() } else { !spec.access.tls_cert.is_empty() },
             is_mcctl: spec.programs == Programs::Mcctl,
             has_mcctl_clients: spec.programs == Programs::Mcctl || spec.serving.client != SglangClient::Upstream,
             masters: targets(master_port),
             nodes: targets(node_port),
             node_hosts,
-            node_count: nodes.len(),
+            node_count: if is_pods { 0 } else { nodes.len() },
             servers: targets(server_port),
+            access: (spec.programs == Programs::Mcctl).then(|| spec.access.clone()),
             has_data: spec.data_dir(context.platform).is_some(),
             is_synced: !spec.master.extra_flags.iter().any(never),
             watermark: spec.master.high_watermark,
@@ -120,6 +147,11 @@ impl MonitoringScope {
         let group = map! { "name": format!("{}-{topic}", self.name), "rules": rules };
         map! { "groups": vec![group] }
     }
+}
+
+/// The names of the pods of a workload.
+fn pods(plan: &ProcessPlan) -> impl Iterator<Item = String> + '_ {
+    (0..plan.replicas.saturating_mul(plan.size)).map(|i| format!("{}-{i}", plan.workload))
 }
 
 /// The admin port of a master.

@@ -156,3 +156,25 @@ fn a_host_with_an_ipv6_address_is_escaped_in_a_pattern() {
     let query = missing["expr"].as_str().unwrap();
     assert!(query.contains(r#"segment=~"(\\[fd00::1\\]):[0-9]+""#), "{query}");
 }
+
+#[test]
+fn pods_are_found_by_the_names_of_their_services() {
+    let text = "name = \"a\"\nprograms = \"mcctl\"\n[model]\npath = \"m\"\n[nodes]\nreplicas = 2\n[kubernetes]\nnamespace = \"n\"\n\
+                tls_secret = \"t\"\n[access]\nmonitoring_ca = \"/ca\"\n";
+    let spec = parse(text, FileFormat::Toml, &[]).unwrap();
+    let [config, ..] = prometheus(&spec);
+    let jobs = config["scrape_configs"].as_array().unwrap();
+    assert_eq!(
+        jobs.iter().map(|job| job["job_name"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["a-master", "a-store", "a-server"]
+    );
+    for (job, name) in jobs.iter().zip(["a-master.n.svc", "a-store.n.svc", "a-server-pods.n.svc"]) {
+        assert_eq!(job["dns_sd_configs"][0]["names"][0], name);
+        assert_eq!(job["relabel_configs"][0]["replacement"], "a");
+        assert!(job["static_configs"].is_null());
+        let is_server = job["job_name"] == "a-server";
+        assert_eq!(job["scheme"] == "https" && job["tls_config"]["ca_file"] == "/ca", !is_server, "{job}");
+    }
+    // Segments have addresses that are not known in advance.
+    assert!(!alert_names(&spec).contains("McctlNodesMissing") && alert_names(&spec).contains("McctlNodeDown"));
+}
