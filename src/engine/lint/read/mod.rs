@@ -14,10 +14,11 @@ use std::sync::Arc;
 use crate::engine::check::{Finding, Severity, SourceLocation};
 use crate::engine::kube;
 use crate::engine::lint::catalogue::{CONTINUATION, MANIFEST};
+use crate::engine::lint::connectors;
 use crate::engine::lint::model::{
     ConfigData, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind,
 };
-use crate::engine::lint::settings_file::config_path;
+use crate::engine::lint::settings::config_path;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
 use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 use crate::engine::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
@@ -177,7 +178,8 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
     if is_json || named_yaml || !named_shell {
         match nodes() {
             Ok(nodes) => {
-                if let Some(kind) = nodes.iter().find_map(kind_of) {
+                let is_other = nodes.iter().any(|node| node.get("prefill_url").is_some());
+                if let Some(kind) = nodes.iter().find_map(kind_of).filter(|_| !is_other) {
                     return Ok((kind, nodes, is_json));
                 }
                 if let Some(what) = passive_yaml_kind(source.name, &nodes) {
@@ -247,6 +249,9 @@ fn passive_yaml_kind(name: &str, nodes: &[YamlNode]) -> Option<&'static str> {
     let base = launch::program(name).rsplit_once('.').map_or("", |(base, _)| base);
     if nodes.is_empty() || nodes.iter().any(|node| node.entries().is_empty()) {
         return None;
+    }
+    if nodes.iter().all(|node| node.get("prefill_url").is_some() || node.get("decode_url").is_some()) {
+        return Some("settings of vLLM's transfer between prefill and decode");
     }
     let of_helm = |node: &YamlNode| node.path(&["image", "repository"]).is_some() || node.get("replicaCount").is_some();
     match base {
@@ -505,7 +510,7 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
             SettingsFileKind::Extra => ProcessRole::Sglang(crate::engine::lint::model::SglangMode::Whole),
             SettingsFileKind::Master => ProcessRole::Master,
             SettingsFileKind::Vllm => ProcessRole::Vllm,
-            // The LMCache rules read the file directly.
+            SettingsFileKind::Lmcache if connectors::uses_mooncake(&document.node) => ProcessRole::Lmcache,
             SettingsFileKind::Lmcache => continue,
         };
         let mut process = Process::new(document.base.clone(), role, place, RuntimeKind::File);
