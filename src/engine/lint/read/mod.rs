@@ -20,7 +20,7 @@ use crate::engine::lint::model::{
 };
 use crate::engine::lint::settings::config_path;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
-use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
+use crate::engine::lint::yaml::{FILE_BYTES_MAX, ScalarKind, YamlEntry, YamlNode, YamlScalar, YamlValue};
 use crate::engine::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
 
 /// Limit on the number of processes in a deployment: rules compare all pairs.
@@ -443,7 +443,6 @@ fn add_embedded_settings(base: &str, located: &LocatedValue, deployment: &mut Pa
 }
 
 fn shift(node: &mut YamlNode, by: u32) {
-    use crate::engine::lint::yaml::YamlValue;
     node.line = node.line.saturating_add(by);
     match &mut node.value {
         YamlValue::Null => {}
@@ -491,6 +490,7 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
         process.args_whole = false;
         deployment.processes.push(process);
     }
+    lmcache_variables(deployment);
     let mut claimed = vec![false; deployment.documents.len()];
     for process in &mut deployment.processes {
         let Some((kind, path)) = config_path(process) else { continue };
@@ -530,6 +530,39 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
             if text || process.args.iter().any(|name| is_on_loopback(&name.text)) {
                 process.network = host.clone();
             }
+        }
+    }
+}
+
+/// Adds the settings that LMCache reads from variables, as a settings file of their own.
+fn lmcache_variables(deployment: &mut ParsedDeployment) {
+    let variable = |process: &Process| process.var("LMCACHE_EXTRA_CONFIG").cloned();
+    let found: Vec<(LocatedValue, Option<LocatedValue>)> = deployment
+        .processes
+        .iter()
+        .filter_map(|process| Some((variable(process)?, process.var("LMCACHE_REMOTE_URL").cloned())))
+        .collect();
+    for (located, url) in found {
+        let Ok(mut extra) = YamlNode::json(&located.text, false) else { continue };
+        shift(&mut extra, located.place.line.saturating_sub(1));
+        let line = located.place.line;
+        let entry = |key: &str, value: YamlNode| YamlEntry { key: key.to_owned(), line, value };
+        let mut entries = vec![entry("extra_config", extra)];
+        entries.extend(url.map(|url| {
+            let first_line = url.place.line;
+            let text = YamlScalar { text: url.text, kind: ScalarKind::Text, first_line };
+            YamlEntry {
+                line: first_line,
+                ..entry("remote_url", YamlNode { line: first_line, value: YamlValue::Scalar(text) })
+            }
+        }));
+        let node = YamlNode { line, value: YamlValue::Map(entries) };
+        // Several processes may have the variable from one line.
+        let is_known = |known: &SettingsFile| known.file == located.place.file && known.node == node;
+        if !deployment.documents.iter().any(is_known) {
+            let base = "LMCACHE_EXTRA_CONFIG".to_owned();
+            let file = located.place.file.clone();
+            deployment.documents.push(SettingsFile { base, file, kind: SettingsFileKind::Lmcache, node, json: true });
         }
     }
 }

@@ -10,6 +10,10 @@ use crate::engine::lint::view::DeploymentView;
 use crate::engine::upstream::sglang::DECODE_OFFLOAD;
 use crate::engine::upstream::{TRANSPORTS, ports};
 
+/// Names of networks and protocols that are not names of transports.
+const NETWORKS: &[&str] =
+    &["ib", "infiniband", "roce", "rocev2", "verbs", "ethernet", "eth", "ucx", "udp", "quic", "grpc", "http", "shm"];
+
 /// A segment is reached through its owner's transport, so one store needs one transport.
 pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
     let known = |located: &LocatedValue| TRANSPORTS.contains(&located.text.as_str());
@@ -23,12 +27,16 @@ pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
             _ => "the transfer engine has no transport with that name",
         };
         let near = nearest(&located.text, TRANSPORTS.iter().copied().filter(|name| name.len() > 2));
-        out.error(
-            &located.place,
-            format!("{} cannot start: unknown transport '{}'", member.process.describe(), located.text),
-            evidence,
-            near.map_or_else(|| "use tcp or rdma".to_owned(), |near| format!("use {near}")),
-        );
+        let remedy = near.map_or_else(|| "use tcp or rdma".to_owned(), |near| format!("use {near}"));
+        let who = member.process.describe();
+        // A build of one's own may have a transport of its own. It is not named like a network.
+        if near.is_some() || NETWORKS.contains(&located.text.as_str()) {
+            let what = format!("{who} cannot start: unknown transport '{}'", located.text);
+            out.error(&located.place, what, evidence, remedy);
+        } else {
+            let what = format!("{who} cannot start, unless its build has a transport '{}'", located.text);
+            out.warning(&located.place, what, evidence, remedy);
+        }
     }
     let all: Vec<(&ProcessView<'_>, LocatedValue, bool)> = view
         .store_users()
