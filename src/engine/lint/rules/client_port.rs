@@ -87,6 +87,18 @@ fn check(
     };
     let all: Vec<_> = all.into_iter().filter(|(_, ports)| !ports.is_empty()).collect();
     let Some(reach) = reach(view, member.process, &host, &all) else { return };
+    // What one script starts, and in which order, is the subject of a rule for scripts.
+    let is_script = |process: &Process| process.runtime == RuntimeKind::Shell;
+    let in_script = is_script(member.process) && member.process.role.is_client();
+    if destination.key == "master_server_address"
+        && in_script
+        && reach
+            .processes
+            .iter()
+            .all(|(other, _)| is_script(other.process) && other.process.network == member.process.network)
+    {
+        return;
+    }
     let listening: Vec<u16> = reach.processes.iter().flat_map(|(_, ports)| ports.iter().copied()).collect();
     if listening.contains(&port) || listening.is_empty() {
         return;
