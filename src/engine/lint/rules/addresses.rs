@@ -43,7 +43,13 @@ fn master(member: &ProcessView<'_>, located: &LocatedValue, out: &mut Findings) 
             format!("lookups through {text} time out after 5 s"),
             format!("use {}", text.trim_end_matches('/')),
         ),
-        Some("etcd" | "redis" | "k8s") => {}
+        Some("etcd") => {}
+        Some(other @ ("redis" | "k8s")) => out.warning(
+            &located.place,
+            format!("{who} finds the leader through {other} only if its Mooncake is built for it"),
+            format!("{text}; the wheels on PyPI are built with etcd only"),
+            "use etcd://HOST:PORT with the masters' etcd, or HOST:PORT",
+        ),
         Some(other) => out.error(
             &located.place,
             format!("{who} cannot reach the master: the address must not begin with {other}://"),
