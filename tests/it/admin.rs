@@ -69,6 +69,7 @@ impl AdminView for Fixed {
                 used_bytes: *used_bytes,
                 endpoint: "localhost:12805",
                 protocol: "tcp",
+                host: "",
                 status: 1,
             });
         }

@@ -1,5 +1,6 @@
 //! `mcctl store put`.
 
+use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -12,13 +13,16 @@ use serde::Serialize;
 use crate::commands::args::{self as parsers, ValueError};
 use crate::commands::connect::ClientArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::master_target::MasterTarget;
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::Signals;
 use crate::commands::store::key;
 use crate::commands::store::session::{StoreSession, stopped};
 use crate::commands::store::stat::{self, KeyState};
-use crate::engine::base::text::Quoted;
+use crate::engine::admin::AdminClient;
+use crate::engine::admin::hosts::copy_hosts;
+use crate::engine::base::text::{Quoted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::env::RealEnv;
 use crate::engine::store::{PutOutcome, StoreClient, StoreError};
@@ -41,7 +45,7 @@ pub struct Args {
     /// Replace the object if the key exists
     #[arg(long)]
     upsert: bool,
-    /// Number of copies, each on a different segment; exit code 1 if fewer were stored
+    /// Number of copies, each on a different segment and, while there is room, on a different host; exit code 1 if fewer were stored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     replicas: u64,
     /// Exit with code 0 even if fewer copies than --replicas were stored
@@ -153,6 +157,16 @@ fn read(file: Option<&Path>, bytes: Arc<AtomicU64>) -> Result<Vec<u8>, Failure> 
     }
 }
 
+/// The hosts of the copies of `key`, if the master's admin HTTP endpoint reports them.
+async fn hosts(master: &MasterTarget, key: &str) -> Option<BTreeSet<String>> {
+    if master.is_admin_unknown() || !AdminClient::can_query(key) {
+        return None;
+    }
+    let admin = master.admin().ok()?;
+    let replicas = admin.replicas(&[key.to_owned()]).await.ok()?.into_iter().next().flatten()?;
+    copy_hosts(&replicas, &admin.segments().await.ok()?)
+}
+
 #[derive(Serialize)]
 struct PutDocument<'a> {
     schema: &'static str,
@@ -162,6 +176,9 @@ struct PutDocument<'a> {
     /// Number of copies stored.
     replicas: usize,
     replicas_requested: u64,
+    /// The hosts of the copies, if there are several and their hosts are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<BTreeSet<String>>,
 }
 
 impl Args {
@@ -189,9 +206,19 @@ impl Args {
                 Err(failure) => result = Err(failure),
             }
         }
+        let hosts = match &result {
+            Ok(PutResult::Stored { replicas }) if *replicas > 1 => hosts(link.master(), &self.key).await,
+            _ => None,
+        };
         link.close().await;
         drop(progress);
         let result = result?;
+        if let Some(host) = hosts.as_ref().filter(|hosts| hosts.len() == 1).and_then(BTreeSet::first) {
+            output::say(format!(
+                "warning: all copies of {quoted} are on host {}; its loss loses the object",
+                escaped(host)
+            ));
+        }
         let replicas = match result {
             PutResult::Stored { replicas } => replicas,
             PutResult::Exists(_) => 0,
@@ -206,6 +233,7 @@ impl Args {
                 stored,
                 replicas,
                 replicas_requested: self.replicas,
+                hosts,
             })?;
         }
         if let PutResult::Exists(state) = result {

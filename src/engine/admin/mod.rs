@@ -26,6 +26,7 @@
 
 pub mod client;
 pub mod error;
+pub mod hosts;
 pub mod keys;
 pub mod routes;
 pub mod server;

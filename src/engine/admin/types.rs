@@ -159,6 +159,9 @@ pub struct SegmentDetail {
     pub te_endpoint: String,
     /// `tcp` or `rdma`.
     pub protocol: String,
+    /// The host that the node reports. Only mcctl's master has it; empty if the node reports none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host_id: String,
     /// `OK`, `DRAINING`, ...
     pub status: String,
     /// Bytes in use in all segments with this name.

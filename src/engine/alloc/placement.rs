@@ -1,8 +1,9 @@
 //! Chooses the segments for the replicas of a new object.
 //!
 //! An object's replicas are placed under different segment *names*: a client that contributes several segments uses one name for all of
-//! them, and a second copy on the same host would not add redundancy. Placement is best effort: fewer replicas than requested are
-//! accepted, but zero replicas count as a failure. At most [`PROBES_MAX`] names are tried, so the cost does not grow with the store.
+//! them. They are also placed on different hosts, as long as another host that is tried has space: a second copy on the same host would be
+//! lost with the first. Placement is best effort: fewer replicas than requested are accepted, but zero replicas count as a failure. At
+//! most [`PROBES_MAX`] names are tried, so the cost does not grow with the store.
 //!
 //! Randomness comes from a seeded [`Rng`], so that a run can be replayed.
 
@@ -38,6 +39,8 @@ pub trait SegmentPool {
     /// Returns up to `count` names in host order, starting at the first host that is not before `host` and wrapping around. `draw` selects
     /// the first name within each host. Names without a host are omitted.
     fn near(&self, host: &[u8], draw: u64, count: usize) -> Vec<usize>;
+    /// Returns the host of a name, if it is known.
+    fn host(&self, name: usize) -> Option<Bytes>;
     /// Returns free bytes divided by total bytes, across all segments under a name.
     fn free_ratio(&self, name: usize) -> f64;
     /// Allocates `bytes` from one of the segments under a name. `draw` selects the first segment to try.
@@ -68,12 +71,24 @@ pub fn place<P: SegmentPool>(
     if names == 0 || request.replicas == 0 {
         return;
     }
-    let mut search = PlacementSearch { pool, rng, bytes: request.bytes, left: request.replicas, used: Vec::new(), out };
+    let mut search = PlacementSearch {
+        pool,
+        rng,
+        bytes: request.bytes,
+        left: request.replicas,
+        used: Vec::new(),
+        hosts: Vec::new(),
+        is_apart: false,
+        skipped: false,
+        out,
+    };
     for name in request.preferred.iter().take(PROBES_MAX) {
         if let Some(name) = search.pool.find(name) {
             search.try_name(name);
         }
     }
+    // Names that the writer prefers are used even if they are on one host.
+    search.is_apart = request.replicas > 1;
     if let Some(host) = request.near {
         let draw = search.rng.next();
         // The first name usually has space, so the others are only looked up if it has none.
@@ -94,14 +109,10 @@ pub fn place<P: SegmentPool>(
             search.try_name(name);
         }
     }
-    if search.left > 0 {
-        let start = search.rng.below(names);
-        for i in 0..names.min(PROBES_MAX) {
-            search.try_name((start + i) % names);
-            if search.left == 0 {
-                break;
-            }
-        }
+    search.try_in_turn(names);
+    if search.skipped {
+        search.is_apart = false;
+        search.try_in_turn(names);
     }
 }
 
@@ -112,6 +123,12 @@ struct PlacementSearch<'a, P: SegmentPool> {
     left: u64,
     /// Names that already have a replica.
     used: Vec<usize>,
+    /// Hosts that already have a replica.
+    hosts: Vec<Bytes>,
+    /// Whether names on these hosts are skipped.
+    is_apart: bool,
+    /// Whether a name was skipped because of its host.
+    skipped: bool,
     out: &'a mut Vec<P::Allocation>,
 }
 
@@ -120,11 +137,30 @@ impl<P: SegmentPool> PlacementSearch<'_, P> {
         if self.left == 0 || self.used.contains(&name) {
             return;
         }
+        if self.is_apart && self.pool.host(name).is_some_and(|host| self.hosts.contains(&host)) {
+            self.skipped = true;
+            return;
+        }
         if let Some(allocation) = self.pool.allocate(name, self.bytes, self.rng.next()) {
             self.out.push(allocation);
             self.left -= 1;
             if self.left > 0 {
                 self.used.push(name);
+                self.hosts.extend(self.pool.host(name));
+            }
+        }
+    }
+
+    /// Tries a random name and those after it.
+    fn try_in_turn(&mut self, names: usize) {
+        if self.left == 0 {
+            return;
+        }
+        let start = self.rng.below(names);
+        for i in 0..names.min(PROBES_MAX) {
+            self.try_name((start + i) % names);
+            if self.left == 0 {
+                break;
             }
         }
     }
@@ -138,12 +174,14 @@ mod tests {
     struct FakePool {
         free: Vec<u64>,
         size: u64,
+        /// The host of each name; empty for unknown hosts.
+        hosts: Vec<&'static str>,
         tried: Vec<usize>,
     }
 
     impl FakePool {
         fn new(free: &[u64], size: u64) -> FakePool {
-            FakePool { free: free.to_vec(), size, tried: Vec::new() }
+            FakePool { free: free.to_vec(), size, hosts: Vec::new(), tried: Vec::new() }
         }
 
         fn place(&mut self, strategy: Strategy, seed: u64, replicas: u64, preferred: &[&'static [u8]]) -> Vec<usize> {
@@ -167,6 +205,9 @@ mod tests {
         fn near(&self, host: &[u8], _draw: u64, count: usize) -> Vec<usize> {
             let first = self.find(host).unwrap_or(0);
             (0..self.free.len()).map(|n| (first + n) % self.free.len()).take(count).collect()
+        }
+        fn host(&self, name: usize) -> Option<Bytes> {
+            self.hosts.get(name).filter(|host| !host.is_empty()).map(|host| Bytes::from_static(host.as_bytes()))
         }
         fn free_ratio(&self, name: usize) -> f64 {
             self.free[name] as f64 / self.size as f64
@@ -195,6 +236,26 @@ mod tests {
                 let mut got = FakePool::new(&[9; 3], 9).place(strategy, seed, 5, &[]);
                 got.sort_unstable();
                 assert_eq!(got, [0, 1, 2], "{strategy:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn replicas_are_on_different_hosts_while_another_host_has_space() {
+        for strategy in [Strategy::Random, Strategy::FreeRatioFirst, Strategy::LocalFirst] {
+            for seed in 0..50 {
+                let place = |free: &[u64], hosts: &[&'static str], replicas| {
+                    let mut shelf = FakePool { hosts: hosts.to_vec(), ..FakePool::new(free, 9) };
+                    let mut got = shelf.place(strategy, seed, replicas, &[]);
+                    got.sort_unstable();
+                    got
+                };
+                let got = place(&[9; 3], &["a", "a", "b"], 2);
+                assert!(got.contains(&2) && got.len() == 2, "{strategy:?} {got:?}");
+                assert_eq!(place(&[9, 9, 0], &["a", "a", "b"], 2), [0, 1], "the other host is full");
+                assert_eq!(place(&[9; 3], &["a", "a", "a"], 3), [0, 1, 2]);
+                assert_eq!(place(&[9; 2], &["", ""], 2), [0, 1], "hosts that are not known");
+                assert_eq!(place(&[9; 3], &["a", "a", "b"], 3), [0, 1, 2]);
             }
         }
     }

@@ -3,6 +3,8 @@
 //! Sources: `vllm/distributed/mooncake_store.py` in vLLM 0.33.0; `lmcache/v1/config.py` and
 //! `lmcache/v1/storage_backend/connector/mooncakestore_connector.py` in LMCache 0.5.6.
 
+use crate::engine::lint::yaml::YamlNode;
+
 /// Keys of the `MOONCAKE_CONFIG_PATH` file that vLLM reads.
 pub const VLLM_KEYS: &[&str] = &[
     "metadata_server",
@@ -14,6 +16,8 @@ pub const VLLM_KEYS: &[&str] = &[
     "local_buffer_size",
     "enable_offload",
     "tenant_id",
+    // On main, after 0.33.0.
+    "device_name_per_gpu",
 ];
 
 /// Values of the key `mode`. The first is the default.
@@ -21,6 +25,31 @@ pub const VLLM_MODES: &[&str] = &["embedded", "standalone-store"];
 
 /// vLLM's default for `global_segment_size`, in bytes.
 pub const VLLM_SEGMENT_BYTES: u64 = 4 << 30;
+
+/// Parses a size as vLLM does. Returns bytes; `None` if vLLM rejects the text.
+pub fn vllm_size(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.trim() {
+        "" | "b" => 1u64,
+        "kb" => 1 << 10,
+        "mb" => 1 << 20,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    let bytes = number.parse::<f64>().ok()? * unit as f64;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the string contains only digits, and the cast saturates"
+    )]
+    let bytes = bytes as u64;
+    Some(bytes)
+}
+
+/// The release of LMCache whose keys are listed.
+pub const LMCACHE_RELEASE: &str = "0.5.6";
 
 /// LMCache's own keys, in that file and in `extra_config`.
 pub const LMCACHE_OWN_KEYS: &[&str] = &[
@@ -45,6 +74,26 @@ pub const LMCACHE_PLAIN_KEYS: &[&str] = &[
 
 /// The prefix that LMCache strips from a key before it passes the key to the store.
 pub const LMCACHE_PREFIX: &str = "mooncake_";
+
+/// The prefix of a `remote_url` for Mooncake.
+pub const LMCACHE_SCHEME: &str = "mooncakestore://";
+/// The name of Mooncake's connector in `remote_storage_plugins`.
+const LMCACHE_PLUGIN: &str = "mooncakestore";
+
+/// Whether an LMCache file selects Mooncake as its remote store: by its URL, by its list of plug-ins, or by keys for the store.
+pub fn uses_mooncake(node: &YamlNode) -> bool {
+    let by_url = node.get("remote_url").and_then(YamlNode::text).is_some_and(|url| url.starts_with(LMCACHE_SCHEME));
+    let plugins = node.get("remote_storage_plugins");
+    let by_list = plugins.map_or(&[][..], YamlNode::items).iter().any(|plugin| plugin.text().is_some_and(is_plugin));
+    let by_name = plugins.and_then(YamlNode::text).is_some_and(|text| text.split(',').any(is_plugin));
+    let keys = node.get("extra_config").map_or(&[][..], YamlNode::entries);
+    by_url || by_list || by_name || keys.iter().any(|entry| entry.key.starts_with(LMCACHE_PREFIX))
+}
+
+/// A plug-in may have an instance name: `mooncakestore.a`.
+fn is_plugin(name: &str) -> bool {
+    name.trim().split('.').next() == Some(LMCACHE_PLUGIN)
+}
 
 /// Keys of LMCache's configuration file.
 pub const LMCACHE_KEYS: &[&str] = &[

@@ -39,6 +39,8 @@ pub enum ProcessRole {
     RealClient,
     Sglang(SglangMode),
     Vllm,
+    /// LMCache inside an engine, with Mooncake as its remote store.
+    Lmcache,
     /// A router in front of SGLang servers.
     Router,
     /// `mcctl up`: the whole stack in one process.
@@ -68,6 +70,7 @@ impl ProcessRole {
             ProcessRole::Sglang(SglangMode::Prefill) => "prefill server",
             ProcessRole::Sglang(SglangMode::Decode) => "decode server",
             ProcessRole::Vllm => "vLLM server",
+            ProcessRole::Lmcache => "LMCache client",
             ProcessRole::Router => "router",
             ProcessRole::Up => "mcctl up",
             ProcessRole::Environment => "environment",
@@ -246,6 +249,15 @@ pub struct DeclaredPort {
     pub place: SourceLocation,
 }
 
+/// A package with the version that a `pip install` command requires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstalledPackage {
+    /// In lower case, with hyphens and without extras.
+    pub name: String,
+    /// `None` if the command does not fix it.
+    pub version: Option<String>,
+}
+
 /// A process that will be started or is running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -279,6 +291,8 @@ pub struct Process {
     pub config: Option<usize>,
     /// Names of the environment files that the process reads.
     pub env_files: Vec<LocatedValue>,
+    /// Python packages that commands before the process install, in order.
+    pub packages: Vec<InstalledPackage>,
 }
 
 /// A set of identical pods.
@@ -392,22 +406,6 @@ pub struct ParsedDeployment {
     pub release: Option<String>,
 }
 
-impl ParsedDeployment {
-    /// The Mooncake release of `process`: the one specified on the command line, or the image tag.
-    pub fn release_of(&self, process: &Process) -> Option<String> {
-        let image = || release_of_image(&process.image.as_ref()?.text);
-        self.release.clone().or_else(image)
-    }
-}
-
-/// The release in the tag of a Mooncake image, e.g. `0.3.12.post1`.
-pub fn release_of_image(image: &str) -> Option<String> {
-    let (path, tag) = image.rsplit_once(':')?;
-    let tag = tag.trim_start_matches('v');
-    let plain = tag.starts_with("0.3.") && path.contains("mooncake");
-    plain.then(|| tag.split('-').next().unwrap_or(tag).to_owned())
-}
-
 impl Process {
     /// A process with only a name and a location.
     pub fn new(name: impl Into<String>, role: ProcessRole, place: SourceLocation, runtime: RuntimeKind) -> Process {
@@ -433,6 +431,7 @@ impl Process {
             pre_stop: None,
             config: None,
             env_files: Vec::new(),
+            packages: Vec::new(),
         }
     }
 

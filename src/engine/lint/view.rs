@@ -1,7 +1,7 @@
 //! A deployment as the rules see it.
 
 use crate::engine::lint::model::{Implementation, ParsedDeployment, Process, ProcessRole};
-use crate::engine::lint::settings::ProcessView;
+use crate::engine::lint::settings::{ProcessView, SettingReader};
 
 /// A deployment with parsed flags and effective settings.
 pub struct DeploymentView<'s> {
@@ -35,6 +35,18 @@ impl<'s> DeploymentView<'s> {
     /// Clients that use the store, or may use it.
     pub fn clients(&self) -> impl Iterator<Item = &ProcessView<'s>> {
         self.member.iter().filter(|member| member.process.role.is_client() && member.uses_mooncake() != Some(false))
+    }
+
+    /// Everything that sets a store client: its programs, connectors of engines, settings files, and variables without a program. A
+    /// rule about a value applies to all of them.
+    pub fn readers(&self) -> impl Iterator<Item = (&ProcessView<'s>, SettingReader)> {
+        let all = self.member.iter().filter_map(|member| Some((member, member.reader()?)));
+        all.filter(|(member, reader)| *reader == SettingReader::Variables || member.uses_mooncake() != Some(false))
+    }
+
+    /// Clients, and connectors of engines.
+    pub fn store_users(&self) -> impl Iterator<Item = &ProcessView<'s>> {
+        self.readers().filter(|(_, reader)| *reader != SettingReader::Variables).map(|(member, _)| member)
     }
 
     /// SGLang servers in any mode.

@@ -271,6 +271,7 @@ impl<E: Env> AdminService for AdminApi<E> {
                 size_human: format!("{} GiB", SixDigits(segment.bytes as f64 / f64::from(1 << 30))),
                 te_endpoint: segment.endpoint.to_owned(),
                 protocol: segment.protocol.to_owned(),
+                host_id: segment.host.to_owned(),
                 status: segment_status_name(segment.status).to_owned(),
                 ..SegmentDetail::default()
             });

@@ -108,6 +108,7 @@ impl MasterState {
                 used_bytes: mounted.used,
                 endpoint: &segment.te_endpoint.to_string_lossy(),
                 protocol: &segment.protocol.to_string_lossy(),
+                host: &segment.host_id.to_string_lossy(),
                 status: mounted.status.0,
             });
         }

@@ -350,6 +350,11 @@ impl SegmentPool for SegmentTable {
         names.filter_map(|name| SegmentPool::find(self, name)).take(count).collect()
     }
 
+    fn host(&self, name: usize) -> Option<Bytes> {
+        let segment = self.open[name].segments.first()?;
+        Some(&self.get(*segment)?.segment.host_id.0).filter(|host| !host.is_empty()).cloned()
+    }
+
     fn free_ratio(&self, name: usize) -> f64 {
         let (mut used, mut size) = (0u64, 0u64);
         for mounted in self.open[name].segments.iter().take(CHUNKS_TRIED_MAX).filter_map(|slot| self.get(*slot)) {

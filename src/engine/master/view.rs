@@ -254,6 +254,8 @@ pub struct SegmentView<'a> {
     pub endpoint: &'a str,
     /// `tcp` or `rdma`.
     pub protocol: &'a str,
+    /// The host that the node reports; empty if it reports none.
+    pub host: &'a str,
     /// Upstream's `SegmentStatus`: 1 OK, 2 draining, 3 drained, 4 gracefully unmounting, 5 unmounting.
     pub status: i32,
 }

@@ -73,7 +73,8 @@ pub const STORE_SETUP_KEYS: &[&str] = &[
 /// The master address that the store uses if the dictionary has no `master_server_addr`.
 pub const STORE_SETUP_MASTER: &str = "127.0.0.1:50051";
 
-/// Values of `protocol`: the transports of the transfer engine's builds. The engine rejects any other value.
+/// Values of `protocol`: the transports of the transfer engine's builds, in releases and on its main branch. The engine rejects any other
+/// value.
 pub const TRANSPORTS: &[&str] = &[
     "tcp",
     "rdma",
@@ -88,6 +89,11 @@ pub const TRANSPORTS: &[&str] = &[
     "ubshmem",
     "cxi",
     "rpc_only",
+    "nvmeof",
     "nvmeof_generic",
     "local",
+    "maca",
+    "musa",
+    "nccl",
+    "sunrise_link",
 ];

@@ -3,7 +3,7 @@
 //!
 //! Each fact is listed once, here. `commands/service_flags` adds what mcctl does with a flag, `lint` checks that a deployment uses only what
 //! exists, `deploy` writes only what a release has, and `doctor` compares a running store with it. A row's `since` is the release that added
-//! the name, if a release that is still in use lacks it. Upstream has not removed a flag in any release, so no row has an end.
+//! the name, if a release that is still in use lacks it. `flag_releases.rs` has the flags of all releases, including those that were removed.
 //!
 //! `tests/it/upstream.rs` compares the lists with the output and the files of the real programs. CONTRIBUTING.md describes how to add a
 //! release.
@@ -11,6 +11,7 @@
 pub mod checksum;
 mod client_flags;
 mod config_keys;
+mod flag_releases;
 mod flags;
 mod library_flags;
 mod master_flags;
@@ -27,6 +28,7 @@ pub use client_flags::{CLIENT_FLAGS, client_flag_for};
 pub use config_keys::{
     STORE_KEYS, STORE_SETUP_KEYS, STORE_SETUP_MASTER, StoreKey, TRANSPORTS, store_key, store_variable,
 };
+pub use flag_releases::{CLIENT_RELEASES, FlagPresence, FlagReleases, MASTER_RELEASES, SGLANG_RELEASES};
 pub use flags::{FlagKind, UpstreamFlag, find, is_same};
 pub use library_flags::LIBRARY_FLAGS;
 pub use master_flags::{MASTER_FLAGS, master_flag};

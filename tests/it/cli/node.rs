@@ -41,6 +41,36 @@ fn a_node_mounts_its_segment_and_unmounts_it_at_the_end() {
 }
 
 #[test]
+fn copies_are_on_different_hosts_while_another_host_has_room() {
+    let (mut master, rpc, admin) = master(&[]);
+    let node = |host: &str| {
+        let args = node_args(rpc, &[]);
+        let mut start = command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        start.env("MOONCAKE_HOST_ID", host);
+        let mut node = Service::start(start);
+        node.line_with("Store service started successfully");
+        node
+    };
+    let mut nodes = [node("a"), node("a"), node("b")];
+    let (master_at, admin_at) = (format!("--master=127.0.0.1:{rpc}"), format!("--admin=127.0.0.1:{admin}"));
+    let put = |key: &str| {
+        let run = mcctl(&["store", "put", key, "--value=x", "--replicas=2", "--json", &master_at, &admin_at]);
+        let document: serde_json::Value = serde_json::from_str(run.succeeds()).expect("one JSON document");
+        (document["hosts"].clone(), run.stderr)
+    };
+    for nth in 0..12 {
+        let (hosts, stderr) = put(&format!("apart-{nth}"));
+        assert_eq!(hosts, serde_json::json!(["a", "b"]));
+        assert!(!stderr.contains("warning"), "{stderr}");
+    }
+    assert_eq!(nodes[2].stop(Signal::SIGTERM), 0);
+    let (hosts, stderr) = put("together");
+    assert_eq!(hosts, serde_json::json!(["a"]));
+    assert!(stderr.contains("on host a"), "{stderr}");
+    assert_eq!(master.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
 fn upstream_file_keys_and_variables_work() {
     let (_master, rpc, admin) = master(&["--enable_http_metadata_server"]);
     let mut master = _master;

@@ -27,7 +27,7 @@ const MORE: &[(&str, &str)] = &[
     ),
     (
         "host network and host folder",
-        "programs = 'mcctl'\n[model]\npath = 'Qwen/Qwen3-0.6B'\nhicache_ratio = 2.0\nextra_args = ['--x=$(HOME) $$']\n\
+        "programs = 'mcctl'\n[model]\npath = 'Qwen/Qwen3-0.6B'\nhicache_ratio = 2.0\nextra_args = ['--chat-template=$(HOME) $$']\n\
          [metadata]\nkind = 'http'\n[nodes]\nreplicas = 1\n[images]\nmcctl = 'registry.example/mcctl:0.1.0'\n\
          [kubernetes]\nhost_network = true\nmodel_host_path = '/data/models'\nstorage_class = 'fast'\n\
          master_storage = '20GiB'\n",
@@ -289,7 +289,7 @@ fn a_master_without_a_data_directory_has_no_volume() {
 #[test]
 fn dollar_signs_are_escaped() {
     let text = named(MORE[2].0, Target::K8s);
-    assert!(text.contains("--x=$$(HOME) $$$"), "{text}");
+    assert!(text.contains("--chat-template=$$(HOME) $$$"), "{text}");
 }
 
 #[test]

@@ -283,6 +283,21 @@ fn problems_in_the_list_of_segments_are_found() {
 }
 
 #[test]
+fn nodes_on_one_host_are_reported_by_their_reported_host_or_their_name() {
+    let segment = |name: &str, host: &str| {
+        json!({"segment_name": name, "segment_id": "1-1", "client_id": name, "base_address": "0x1", "size_bytes": 1 << 30,
+            "te_endpoint": name, "protocol": "tcp", "host_id": host, "status": "OK"})
+    };
+    let of = |segments: serde_json::Value| listed(segments, "192.0.2.1");
+    let one = of(json!([segment("192.0.2.3:1", "a"), segment("192.0.2.4:1", "a")]));
+    found(&one, "copy-hosts", Severity::Info, "on one host");
+    let by_name = of(json!([segment("192.0.2.3:1", ""), segment("192.0.2.3:2", "")]));
+    found(&by_name, "copy-hosts", Severity::Info, "on one host");
+    assert_eq!(passed(&of(json!([segment("192.0.2.3:1", "a"), segment("192.0.2.3:2", "b")])), "copy-hosts"), "2 hosts");
+    passed(&of(json!([segment("192.0.2.3:1", "")])), "copy-hosts");
+}
+
+#[test]
 fn a_master_is_found_through_etcd_by_its_cluster_id() {
     let cluster = Cluster::start(Make::Ours, Make::Ours, Metadata::P2p, 1, 64 * MIB);
     wait_until("the node to be active", PATIENCE, || cluster.master.metric("master_active_clients") >= 1.0);

@@ -66,6 +66,7 @@ fn listed(segment: SegmentDetail) -> ListedSegment {
         client: segment.client_id,
         bytes: segment.size_bytes,
         protocol: segment.protocol,
+        host: segment.host_id,
         status: segment.status,
         usage: (usage.capacity > 0).then_some(usage),
     }

@@ -134,6 +134,8 @@ pub struct ListedSegment {
     pub endpoint: String,
     /// `tcp` or `rdma`; empty if unknown.
     pub protocol: String,
+    /// The host that the node reports to mcctl's master; empty if unknown.
+    pub host: String,
     /// The state, for example `OK` or `DRAINING`.
     pub status: String,
     /// Combined usage of all segments with this name, if known.
@@ -308,6 +310,7 @@ pub mod test_facts {
             bytes: 1 << 30,
             endpoint: format!("10.0.0.{n}:15001"),
             protocol: "tcp".to_owned(),
+            host: String::new(),
             status: "OK".to_owned(),
             usage: None,
         };

@@ -81,6 +81,7 @@ pub const CHECKS: &[Check] = &[
     check("segments-mounted", "the planned memory is mounted, in segments that are large enough", &[8, 15]),
     check("segment-names", "segment names are unique across clients", &[11]),
     check("segment-endpoints", "other hosts can connect to the endpoint of every segment", &[1]),
+    check("copy-hosts", "segments are on several hosts, so that a second copy survives the loss of one", &[]),
     check("one-protocol", "all segments use the same transport", &[25]),
     check("silent-tcp", "nodes started for RDMA have not fallen back to TCP", &[2]),
     check("nodes-answer", "every node that the master lists is running and not stalled", &[14, 19]),

@@ -258,6 +258,16 @@ fn components(pattern: &Field<'_>, out: &mut Vec<Violation>) {
     }
 }
 
+/// An InstanceSet of v1alpha1: components, or one template, which the controller converts to instances of a single pod.
+fn instance_set(role: &Field<'_>, out: &mut Vec<Violation>) {
+    if role.get("components").is_some() {
+        components(role, out);
+    } else if ["template", "templateRef", "leaderWorkerSet"].iter().all(|key| role.get(key).is_none()) {
+        role.report(out, ViolationKind::Missing, "template or components is missing");
+    }
+    template_meta(role, out);
+}
+
 fn rollout<'v>(role: &Field<'v>, out: &mut Vec<Violation>) -> Option<Field<'v>> {
     let strategy = role.get("rolloutStrategy")?;
     strategy.check_one_of("type", &["RollingUpdate"], out);
@@ -358,7 +368,7 @@ fn v1alpha1_workload(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
         }
     }
     if kind == "InstanceSet" {
-        components(role, out);
+        instance_set(role, out);
     } else {
         template_or_ref(role, spec, out);
         if role.get("components").is_some() {
@@ -381,7 +391,8 @@ fn v1alpha1_workload(role: &Field<'_>, spec: &Field<'_>, out: &mut Vec<Violation
     }
     patches(role, &["templatePatch"], out);
     if let Some(set) = role.get("leaderWorkerSet") {
-        if kind != "LeaderWorkerSet" {
+        // The controller converts an InstanceSet with this field to a leader and its workers.
+        if !matches!(kind, "LeaderWorkerSet" | "InstanceSet") {
             set.report(out, ViolationKind::Conflict, "requires the workload LeaderWorkerSet");
         }
         set.check_min("size", 1, out);

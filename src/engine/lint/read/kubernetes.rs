@@ -190,14 +190,24 @@ fn group(node: &YamlNode, name: &str, file: &Arc<str>, data: &[ConfigData], depl
                 }
             }
         }
-        for component in role.path(&["customComponentsPattern", "components"]).map_or(&[][..], YamlNode::items) {
+        // In v1alpha1 the components belong to the role.
+        let components = role.path(&["customComponentsPattern", "components"]).or_else(|| role.get("components"));
+        for component in components.map_or(&[][..], YamlNode::items) {
             if let Some(template) = template_of(component, templates) {
                 let part = component.get("name").and_then(YamlNode::text).unwrap_or_default();
                 put(&template, &format!(", component {part}"));
             }
         }
         if let Some(template) = template_of(role, templates) {
-            put(&template, "");
+            let patch = |key| role.path(&["leaderWorkerSet", key]);
+            match (patch("patchLeaderTemplate"), patch("patchWorkerTemplate")) {
+                (None, None) => put(&template, ""),
+                (leader, worker) => {
+                    for (patch, part) in [(leader, ", leader"), (worker, ", worker")] {
+                        put(&patch.map_or_else(|| template.clone(), |patch| merged(&template, patch, 0)), part);
+                    }
+                }
+            }
         }
     }
 }

@@ -232,6 +232,10 @@ pub fn guess_role(
     {
         return Some((role, implementation, args.to_vec()));
     }
+    // The image's program is `vllm serve`, which also takes the model as its first argument.
+    if base.is_some_and(|base| base == "vllm-openai") && words.first().is_some_and(|word| !is_program(&word.text)) {
+        return Some((ProcessRole::Vllm, Implementation::Upstream, words.to_vec()));
+    }
     if words.first().is_none_or(|word| !word.text.starts_with('-')) {
         return None;
     }
@@ -246,6 +250,11 @@ pub fn guess_role(
     }
     given(&["model_path", "enable_hierarchical_cache", "hicache_size"])
         .then(|| (ProcessRole::Sglang(SglangMode::Whole), Implementation::Upstream, words.to_vec()))
+}
+
+/// Whether the first argument of a container is a program rather than a model: a model has a slash or begins with a hyphen.
+fn is_program(text: &str) -> bool {
+    !text.starts_with('-') && (text.starts_with(['/', '.']) && !text.contains("model") || !text.contains('/'))
 }
 
 /// Parses `docker run`: options, image, arguments.

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use crate::engine::check::{Finding, Severity, SourceLocation};
 use crate::engine::kube;
 use crate::engine::lint::catalogue::{CONTINUATION, MANIFEST};
+use crate::engine::lint::connectors;
 use crate::engine::lint::model::{
     ConfigData, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind,
 };
-use crate::engine::lint::settings_file::config_path;
+use crate::engine::lint::settings::config_path;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
-use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
+use crate::engine::lint::yaml::{FILE_BYTES_MAX, ScalarKind, YamlEntry, YamlNode, YamlScalar, YamlValue};
 use crate::engine::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
 
 /// Limit on the number of processes in a deployment: rules compare all pairs.
@@ -184,7 +185,8 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
     if is_json || named_yaml || !named_shell {
         match nodes() {
             Ok(nodes) => {
-                if let Some(kind) = nodes.iter().find_map(kind_of) {
+                let is_other = nodes.iter().any(|node| node.get("prefill_url").is_some());
+                if let Some(kind) = nodes.iter().find_map(kind_of).filter(|_| !is_other) {
                     return Ok((kind, nodes, is_json));
                 }
                 if let Some(what) = passive_yaml_kind(source.name, &nodes).or_else(|| passive::monitoring_kind(&nodes))
@@ -258,6 +260,9 @@ fn passive_yaml_kind(name: &str, nodes: &[YamlNode]) -> Option<&'static str> {
     let base = launch::program(name).rsplit_once('.').map_or("", |(base, _)| base);
     if nodes.is_empty() || nodes.iter().any(|node| node.entries().is_empty()) {
         return None;
+    }
+    if nodes.iter().all(|node| node.get("prefill_url").is_some() || node.get("decode_url").is_some()) {
+        return Some("settings of vLLM's transfer between prefill and decode");
     }
     let of_helm = |node: &YamlNode| node.path(&["image", "repository"]).is_some() || node.get("replicaCount").is_some();
     match base {
@@ -450,7 +455,6 @@ fn add_embedded_settings(base: &str, located: &LocatedValue, deployment: &mut Pa
 }
 
 fn shift(node: &mut YamlNode, by: u32) {
-    use crate::engine::lint::yaml::YamlValue;
     node.line = node.line.saturating_add(by);
     match &mut node.value {
         YamlValue::Null => {}
@@ -498,6 +502,7 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
         process.args_whole = false;
         deployment.processes.push(process);
     }
+    lmcache_variables(deployment);
     let mut claimed = vec![false; deployment.documents.len()];
     for process in &mut deployment.processes {
         let Some((kind, path)) = config_path(process) else { continue };
@@ -517,7 +522,7 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
             SettingsFileKind::Extra => ProcessRole::Sglang(crate::engine::lint::model::SglangMode::Whole),
             SettingsFileKind::Master => ProcessRole::Master,
             SettingsFileKind::Vllm => ProcessRole::Vllm,
-            // The LMCache rules read the file directly.
+            SettingsFileKind::Lmcache if connectors::uses_mooncake(&document.node) => ProcessRole::Lmcache,
             SettingsFileKind::Lmcache => continue,
         };
         let mut process = Process::new(document.base.clone(), role, place, RuntimeKind::File);
@@ -537,6 +542,39 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
             if text || process.args.iter().any(|name| is_on_loopback(&name.text)) {
                 process.network = host.clone();
             }
+        }
+    }
+}
+
+/// Adds the settings that LMCache reads from variables, as a settings file of their own.
+fn lmcache_variables(deployment: &mut ParsedDeployment) {
+    let variable = |process: &Process| process.var("LMCACHE_EXTRA_CONFIG").cloned();
+    let found: Vec<(LocatedValue, Option<LocatedValue>)> = deployment
+        .processes
+        .iter()
+        .filter_map(|process| Some((variable(process)?, process.var("LMCACHE_REMOTE_URL").cloned())))
+        .collect();
+    for (located, url) in found {
+        let Ok(mut extra) = YamlNode::json(&located.text, false) else { continue };
+        shift(&mut extra, located.place.line.saturating_sub(1));
+        let line = located.place.line;
+        let entry = |key: &str, value: YamlNode| YamlEntry { key: key.to_owned(), line, value };
+        let mut entries = vec![entry("extra_config", extra)];
+        entries.extend(url.map(|url| {
+            let first_line = url.place.line;
+            let text = YamlScalar { text: url.text, kind: ScalarKind::Text, first_line };
+            YamlEntry {
+                line: first_line,
+                ..entry("remote_url", YamlNode { line: first_line, value: YamlValue::Scalar(text) })
+            }
+        }));
+        let node = YamlNode { line, value: YamlValue::Map(entries) };
+        // Several processes may have the variable from one line.
+        let is_known = |known: &SettingsFile| known.file == located.place.file && known.node == node;
+        if !deployment.documents.iter().any(is_known) {
+            let base = "LMCACHE_EXTRA_CONFIG".to_owned();
+            let file = located.place.file.clone();
+            deployment.documents.push(SettingsFile { base, file, kind: SettingsFileKind::Lmcache, node, json: true });
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{LocatedValue, Process, Variable};
 use crate::engine::lint::read::PARTS_MAX;
 use crate::engine::lint::read::launch::{self, assignment, below};
+use crate::engine::lint::release;
 use crate::engine::lint::shell_lexer::{ShellWord, commands, expand, is_name};
 
 /// Variables that a script has set so far.
@@ -111,6 +112,7 @@ pub fn run(
                     .collect();
                 // Moved, not cloned: a script may have many commands and many variables.
                 base.env = std::mem::take(&mut shell.exported);
+                base.packages.extend(release::packages(&words));
                 launch::start(&base, &words, depth, out);
                 shell.exported = std::mem::take(&mut base.env);
             }

@@ -2,7 +2,6 @@
 
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{LocatedValue, ProcessRole, RuntimeKind};
-use crate::engine::lint::rules::connectors::has_store_connector;
 use crate::engine::lint::settings::{ProcessView, SettingValue};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::upstream::checksum::{COST, ChecksumSwitch, SINCE, VARIABLE, in_wheel, is_off_in_mcctl};
@@ -27,7 +26,7 @@ pub fn switch(view: &DeploymentView<'_>, out: &mut Findings) {
 /// Whether the process definitely contains a client of the store.
 fn is_client(member: &ProcessView<'_>) -> bool {
     match member.process.role {
-        ProcessRole::Vllm => has_store_connector(member) == Some(true),
+        ProcessRole::Vllm => member.has_store_connector() == Some(true),
         // A settings file does not have variables.
         _ if member.process.runtime == RuntimeKind::File => false,
         // A server with the address of a real client has no client of its own.

@@ -8,7 +8,7 @@ use crate::engine::upstream::sglang::DECODE_OFFLOAD;
 
 /// A client must announce a name that peers can reach, unless the whole deployment is on one host.
 pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
-    for member in view.clients() {
+    for member in view.store_users() {
         let process = member.process;
         let Some(p2p) = member.is_p2p() else { continue };
         let master = member.client("master_server_address");
@@ -35,6 +35,9 @@ pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
                 "set MOONCAKE_LOCAL_HOSTNAME to the pod's address: {name: MOONCAKE_LOCAL_HOSTNAME, valueFrom: {fieldRef: \
                  {fieldPath: status.podIP}}}"
             }
+            _ if process.role == ProcessRole::Lmcache => {
+                "set mooncake_local_hostname to a name or address of this host that other hosts can reach"
+            }
             _ => "set MOONCAKE_LOCAL_HOSTNAME to a name or address of this host that other hosts can reach",
         };
         let (place, evidence) = match member.client("local_hostname") {
@@ -42,7 +45,9 @@ pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
                 (located.place.clone(), format!("local_hostname is {}, {to}", located.text))
             }
             SettingValue::Unset
-                if process.implementation == Implementation::Upstream && process.role != ProcessRole::RealClient =>
+                if process.implementation == Implementation::Upstream
+                    && process.role.is_client()
+                    && process.role != ProcessRole::RealClient =>
             {
                 (process.place.clone(), format!("MOONCAKE_LOCAL_HOSTNAME is not set (default localhost); {to}"))
             }

@@ -2,12 +2,13 @@
 
 use crate::engine::base::ByteSize;
 use crate::engine::base::addr::host_is_loopback;
-use crate::engine::check::SourceLocation;
+use crate::engine::check::{SourceLocation, listed};
 use crate::engine::lint::connectors::{
-    LMCACHE_OWN_KEYS, LMCACHE_PLAIN_KEYS, LMCACHE_PREFIX, VLLM_MODES, VLLM_SEGMENT_BYTES,
+    LMCACHE_OWN_KEYS, LMCACHE_PLAIN_KEYS, LMCACHE_PREFIX, LMCACHE_RELEASE, LMCACHE_SCHEME, VLLM_MODES,
+    VLLM_SEGMENT_BYTES, uses_mooncake, vllm_size,
 };
 use crate::engine::lint::findings::Findings;
-use crate::engine::lint::model::{LocatedValue, ProcessRole, SettingsFile, SettingsFileKind};
+use crate::engine::lint::model::{ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind};
 use crate::engine::lint::nearest::nearest;
 use crate::engine::lint::settings::{ProcessView, host_of};
 use crate::engine::lint::view::DeploymentView;
@@ -25,32 +26,10 @@ fn at(document: &SettingsFile, key: &str) -> SourceLocation {
     SourceLocation { file: document.file.clone(), line }
 }
 
-/// The program that reads a connector's settings file, and its metadata server. `None` for the files of other programs.
-pub fn metadata_server(document: &SettingsFile) -> Option<(&'static str, LocatedValue)> {
-    let key = "metadata_server";
-    let (program, node, keys) = match document.kind {
-        SettingsFileKind::Vllm => ("vLLM", &document.node, vec![key.to_owned()]),
-        SettingsFileKind::Lmcache => {
-            ("LMCache", document.node.get("extra_config")?, vec![format!("{LMCACHE_PREFIX}{key}"), key.to_owned()])
-        }
-        SettingsFileKind::Store | SettingsFileKind::Extra | SettingsFileKind::Master => return None,
-    };
-    let (entry, url) = keys.iter().find_map(|key| Some((node.entry(key)?, text(node, key)?)))?;
-    let place = SourceLocation { file: document.file.clone(), line: entry.line };
-    Some((program, LocatedValue::new(url, place)))
-}
-
-/// Whether the server uses MooncakeStoreConnector. `None` if unknown.
-pub fn has_store_connector(member: &ProcessView<'_>) -> Option<bool> {
-    let Some(flag) = member.flag(&["kv_transfer_config"]) else { return Some(false) };
-    let located = flag.value.as_ref().filter(|located| located.is_known())?;
-    Some(located.text.contains("MooncakeStoreConnector"))
-}
-
 /// vLLM exits if mode and segment contradict each other, or if it cannot parse a size.
 pub fn vllm(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.role == ProcessRole::Vllm) {
-        let connector = has_store_connector(member);
+        let connector = member.has_store_connector();
         if connector == Some(true) && member.process.lacks_var("MOONCAKE_CONFIG_PATH") {
             out.error(
                 &member.process.place,
@@ -59,11 +38,97 @@ pub fn vllm(view: &DeploymentView<'_>, out: &mut Findings) {
                 "set MOONCAKE_CONFIG_PATH to a JSON file with mode, metadata_server and master_server_address",
             );
         }
+        transfer_config(member, out);
+        if connector == Some(true) {
+            hash_seed(view, member, out);
+        }
         let Some(document) = member.process.config.and_then(|at| view.deployment.documents.get(at)) else { continue };
         let is_read = document.kind == SettingsFileKind::Vllm || connector == Some(true);
         if document.kind != SettingsFileKind::Lmcache && is_read {
             vllm_file(document, out);
         }
+    }
+}
+
+/// Values of `kv_role` and of `kv_load_failure_policy` in `--kv-transfer-config`.
+const ROLES: &[&str] = &["kv_producer", "kv_consumer", "kv_both"];
+const POLICIES: &[&str] = &["recompute", "fail"];
+
+/// The JSON of `--kv-transfer-config` for MooncakeStoreConnector.
+fn transfer_config(member: &ProcessView<'_>, out: &mut Findings) {
+    let Some(located) = member.value(&["kv_transfer_config"]) else { return };
+    let Ok(node) = YamlNode::json(&located.text, false) else { return };
+    if member.has_store_connector() != Some(true) || !located.text.trim_start().starts_with('{') {
+        return;
+    }
+    match text(&node, "kv_role") {
+        Some(role) if ROLES.contains(&role) => {}
+        role => out.error(
+            &located.place,
+            match role {
+                Some(role) => format!("vLLM cannot start: kv_role cannot be '{role}'"),
+                None => "vLLM cannot start: a connector requires kv_role".to_owned(),
+            },
+            format!("valid roles are {}", listed(ROLES)),
+            "set \"kv_role\": \"kv_both\"",
+        ),
+    }
+    match text(&node, "kv_load_failure_policy") {
+        Some("recompute") => {}
+        Some(other) if !POLICIES.contains(&other) => out.error(
+            &located.place,
+            format!("vLLM cannot start: kv_load_failure_policy cannot be '{other}'"),
+            "valid policies are recompute and fail",
+            "use \"kv_load_failure_policy\": \"recompute\"",
+        ),
+        policy => out.warning(
+            &located.place,
+            "a request ends with an error if the store evicts one of its blocks before they are loaded",
+            match policy {
+                Some(policy) => format!("kv_load_failure_policy is {policy}"),
+                None => "kv_load_failure_policy is not set (default fail)".to_owned(),
+            },
+            "set \"kv_load_failure_policy\": \"recompute\", if the model supports it",
+        ),
+    }
+}
+
+/// vLLM's block hashes begin with a random value, unless PYTHONHASHSEED is set. Processes with other values store under other keys.
+fn hash_seed(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Findings) {
+    const SEED: &str = "PYTHONHASHSEED";
+    let process = member.process;
+    let who = process.describe();
+    let Some(variable) = process.env.get(SEED) else {
+        let finding = format!("{who} finds no blocks of other vLLM processes, or of itself after a restart");
+        let evidence = format!("{SEED} is not set, so block hashes begin with a random value");
+        let remedy = format!("set {SEED}=0 for all vLLM processes of the store");
+        // Only a file that a script reads hides a variable: what its caller exports is not part of the deployment.
+        if process.env_whole || process.runtime == RuntimeKind::Shell && process.env_files.is_empty() {
+            out.warning(&process.place, finding, evidence, remedy);
+        }
+        return;
+    };
+    let Some(seed) = process.var(SEED) else { return };
+    // Python itself refuses other values.
+    if !seed.text.is_empty() && seed.text != "random" && seed.text.parse::<u32>().is_err() {
+        out.error(
+            variable.place(),
+            format!("{who} cannot start: Python rejects {SEED}={}", seed.text),
+            "valid values are random, and whole numbers from 0 to 4294967295",
+            format!("set {SEED}=0"),
+        );
+        return;
+    }
+    let of_store =
+        |other: &&ProcessView<'_>| other.process.role == ProcessRole::Vllm && other.has_store_connector() == Some(true);
+    let first = view.member.iter().filter(of_store).find_map(|other| other.process.var(SEED));
+    if let Some(first) = first.filter(|first| first.text != seed.text) {
+        out.warning(
+            &seed.place,
+            format!("{who} finds no blocks of the other vLLM processes: its block hashes begin with another value"),
+            format!("{SEED} is {} here, {} at {}", seed.text, first.text, first.place),
+            format!("set the same {SEED} for all vLLM processes of the store"),
+        );
     }
 }
 
@@ -80,7 +145,7 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
         return;
     }
     for key in ["global_segment_size", "local_buffer_size"] {
-        if let Some(text) = text(node, key).filter(|text| size(text).is_none()) {
+        if let Some(text) = text(node, key).filter(|text| vllm_size(text).is_none()) {
             out.error(
                 &at(document, key),
                 format!("vLLM cannot start: {key} '{text}' is not a valid size"),
@@ -89,9 +154,16 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
             );
         }
     }
-    let segment = text(node, "global_segment_size").map_or(Some(VLLM_SEGMENT_BYTES), size);
+    let segment = text(node, "global_segment_size").map_or(Some(VLLM_SEGMENT_BYTES), vllm_size);
     let is_standalone = mode == "standalone-store";
     match segment {
+        // The first releases with this connector had no modes.
+        Some(0) if !is_standalone && node.get("mode").is_none() => out.warning(
+            &at(document, "global_segment_size"),
+            "vLLM cannot start if its release has modes: mode embedded, the default, requires a segment",
+            "global_segment_size is 0, and mode is not set",
+            "set \"mode\": \"standalone-store\", or a global_segment_size of at least 16 MiB",
+        ),
         Some(0) if !is_standalone => out.error(
             &at(document, "global_segment_size"),
             "vLLM cannot start: mode embedded requires a segment",
@@ -112,7 +184,7 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
         ),
         _ => {}
     }
-    if text(node, "local_buffer_size").and_then(size) == Some(0) {
+    if text(node, "local_buffer_size").and_then(vllm_size) == Some(0) {
         out.error(
             &at(document, "local_buffer_size"),
             "vLLM cannot start: local_buffer_size must not be 0",
@@ -130,46 +202,31 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
     }
 }
 
-/// Parses a size as vLLM does. Returns bytes.
-fn size(text: &str) -> Option<u64> {
-    let text = text.trim().to_ascii_lowercase();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let unit = match unit.trim() {
-        "" | "b" => 1u64,
-        "kb" => 1 << 10,
-        "mb" => 1 << 20,
-        "gb" => 1 << 30,
-        _ => return None,
-    };
-    let bytes = number.parse::<f64>().ok()? * unit as f64;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the string contains only digits, and the cast saturates"
-    )]
-    let bytes = bytes as u64;
-    Some(bytes)
-}
-
 /// LMCache passes `extra_config` to the store, whose client ignores some of the keys that LMCache documents.
 pub fn lmcache(view: &DeploymentView<'_>, out: &mut Findings) {
     for document in view.deployment.documents.iter().filter(|document| document.kind == SettingsFileKind::Lmcache) {
-        let url = text(&document.node, "remote_url").filter(|url| url.starts_with("mooncakestore://"));
+        if !uses_mooncake(&document.node) {
+            continue;
+        }
+        let url = text(&document.node, "remote_url").filter(|url| url.starts_with(LMCACHE_SCHEME));
         let extra = document.node.get("extra_config").filter(|node| !node.entries().is_empty());
-        let Some(url) = url else { continue };
-        let Some(extra) = extra else {
+        // Without any setting of the store, LMCache reads the file that MOONCAKE_CONFIG_PATH names.
+        let Some(extra) = extra.filter(|extra| extra.entries().iter().any(|entry| is_store_key(&entry.key))) else {
+            let key = if url.is_some() { "remote_url" } else { "remote_storage_plugins" };
             out.warning(
-                &at(document, "remote_url"),
-                "LMCache cannot start without MOONCAKE_CONFIG_PATH: extra_config is missing",
-                url,
+                &at(document, key),
+                "LMCache cannot start without MOONCAKE_CONFIG_PATH: extra_config has no settings of the store",
+                url.map_or_else(|| "remote_storage_plugins has mooncakestore".to_owned(), str::to_owned),
                 format!("add extra_config with local_hostname, metadata_server and {LMCACHE_PREFIX}master_server_addr"),
             );
+            if let Some(extra) = extra {
+                keys(document, extra, out);
+            }
             continue;
         };
         master(document, url, extra, out);
         for key in ["local_hostname", "metadata_server"] {
-            if text(extra, key).is_none() && text(extra, &format!("{LMCACHE_PREFIX}{key}")).is_none() {
+            if extra.get(key).is_none() && extra.get(&format!("{LMCACHE_PREFIX}{key}")).is_none() {
                 out.error(
                     &at(document, "extra_config"),
                     format!("LMCache cannot start: the store requires {key}"),
@@ -185,13 +242,21 @@ pub fn lmcache(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// The connector reads the master's address from a single key, not from the URL.
-fn master(document: &SettingsFile, url: &str, extra: &YamlNode, out: &mut Findings) {
+/// Whether a key in `extra_config` is a setting of the store, in any release.
+fn is_store_key(key: &str) -> bool {
+    let stripped = key.strip_prefix(LMCACHE_PREFIX);
+    LMCACHE_PLAIN_KEYS.contains(&key)
+        || stripped.is_some_and(|key| STORE_SETUP_KEYS.contains(&key) || LMCACHE_PLAIN_KEYS.contains(&key))
+}
+
+/// The connector of current releases reads the master's address from a single key, not from the URL. Earlier ones read others.
+fn master(document: &SettingsFile, url: Option<&str>, extra: &YamlNode, out: &mut Findings) {
     let key = format!("{LMCACHE_PREFIX}master_server_addr");
     if text(extra, &key).is_some_and(|text| !text.trim().is_empty()) {
         return;
     }
-    let in_url = url.trim_start_matches("mooncakestore://").split(['/', '?']).next().unwrap_or_default();
+    let in_url =
+        url.unwrap_or_default().trim_start_matches(LMCACHE_SCHEME).split(['/', '?']).next().unwrap_or_default();
     let ignored = ["master_server_address", "mooncake_master_server_address", "master_server_addr"];
     let ignored = ignored.iter().find_map(|key| Some((extra.entry(key)?, text(extra, key)?)));
     let wanted = ignored.map_or(in_url, |(_, text)| text);
@@ -201,11 +266,16 @@ fn master(document: &SettingsFile, url: &str, extra: &YamlNode, out: &mut Findin
     }
     let (line, why) = match ignored {
         Some((entry, _)) => (entry.line, format!("the store client of Mooncake {SERIES} does not read {}", entry.key)),
-        None => (at(document, "remote_url").line, format!("{url}: the connector ignores the host in remote_url")),
+        None => match url {
+            Some(url) => {
+                (at(document, "remote_url").line, format!("{url}: the connector ignores the host in remote_url"))
+            }
+            None => (at(document, "extra_config").line, format!("extra_config has no {key}")),
+        },
     };
-    out.error(
+    out.warning(
         &SourceLocation { file: document.file.clone(), line },
-        format!("LMCache connects only to a master at {STORE_SETUP_MASTER}"),
+        format!("LMCache {LMCACHE_RELEASE} connects only to a master at {STORE_SETUP_MASTER}"),
         why,
         format!("add {key}: {} to extra_config", if wanted.is_empty() { "HOST:50051" } else { wanted }),
     );
@@ -216,7 +286,6 @@ fn keys(document: &SettingsFile, extra: &YamlNode, out: &mut Findings) {
     for entry in extra.entries() {
         let place = SourceLocation { file: document.file.clone(), line: entry.line };
         let key = entry.key.as_str();
-        let stripped = key.strip_prefix(LMCACHE_PREFIX);
         if matches!(key, "device_name" | "mooncake_device_name") {
             if entry.value.text().is_some_and(|text| !text.trim().is_empty()) {
                 out.warning(
@@ -228,24 +297,25 @@ fn keys(document: &SettingsFile, extra: &YamlNode, out: &mut Findings) {
             }
             continue;
         }
-        let is_known = LMCACHE_OWN_KEYS.contains(&key)
-            || LMCACHE_PLAIN_KEYS.contains(&key)
-            || stripped.is_some_and(|key| STORE_SETUP_KEYS.contains(&key) || LMCACHE_PLAIN_KEYS.contains(&key));
-        if is_known {
+        if LMCACHE_OWN_KEYS.contains(&key) || is_store_key(key) {
             continue;
         }
-        let near = match stripped {
-            Some(stripped) => {
-                nearest(stripped, STORE_SETUP_KEYS.iter().copied()).map(|n| format!("{LMCACHE_PREFIX}{n}"))
-            }
-            None => nearest(key, LMCACHE_PLAIN_KEYS.iter().copied()).map(str::to_owned),
-        };
-        if let Some(near) = near {
+        let known = LMCACHE_OWN_KEYS.iter().chain(LMCACHE_PLAIN_KEYS).map(|known| (*known).to_owned());
+        let of_store = STORE_SETUP_KEYS.iter().map(|known| format!("{LMCACHE_PREFIX}{known}"));
+        let known: Vec<String> = known.chain(of_store).collect();
+        if let Some(near) = nearest(key, known.iter().map(String::as_str)) {
             out.warning(
                 &place,
                 format!("{key} has no effect: neither LMCache nor the store reads it"),
                 "unknown keys are ignored",
                 format!("use {near}"),
+            );
+        } else if key.starts_with(LMCACHE_PREFIX) {
+            out.info(
+                &place,
+                format!("{key} is not a setting of LMCache {LMCACHE_RELEASE} or of the store"),
+                "unknown keys are ignored",
+                "remove it, unless the release in use reads it",
             );
         }
     }

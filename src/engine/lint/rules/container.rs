@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::engine::lint::findings::Findings;
-use crate::engine::lint::model::{
-    Implementation, LocatedValue, MountSource, Process, ProcessRole, RuntimeKind, release_of_image,
-};
+use crate::engine::lint::model::{Implementation, LocatedValue, MountSource, Process, ProcessRole, RuntimeKind};
+use crate::engine::lint::release::release_of_image;
 use crate::engine::lint::settings::ProcessView;
 use crate::engine::lint::view::DeploymentView;
 

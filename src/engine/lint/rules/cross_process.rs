@@ -4,45 +4,59 @@ use std::collections::BTreeMap;
 
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole, RuntimeKind, SglangMode};
-use crate::engine::lint::settings::{ProcessView, SettingValue, SettingsOrigin};
+use crate::engine::lint::nearest::nearest;
+use crate::engine::lint::settings::{ProcessView, SettingReader, SettingValue, SettingsOrigin};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::upstream::sglang::DECODE_OFFLOAD;
 use crate::engine::upstream::{TRANSPORTS, ports};
 
+/// Names of networks and protocols that are not names of transports.
+const NETWORKS: &[&str] =
+    &["ib", "infiniband", "roce", "rocev2", "verbs", "ethernet", "eth", "ucx", "udp", "quic", "grpc", "http", "shm"];
+
 /// A segment is reached through its owner's transport, so one store needs one transport.
 pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
+    let known = |located: &LocatedValue| TRANSPORTS.contains(&located.text.as_str());
+    for (member, reader) in view.readers() {
+        let SettingValue::Is(_) = member.client("protocol") else { continue };
+        let Some(located) = member.protocol().filter(|located| !known(located) && !located.text.is_empty()) else {
+            continue;
+        };
+        let evidence = match reader {
+            SettingReader::Service => "the service only logs a warning; the engine then rejects the transport 20 times",
+            _ => "the transfer engine has no transport with that name",
+        };
+        let near = nearest(&located.text, TRANSPORTS.iter().copied().filter(|name| name.len() > 2));
+        let remedy = near.map_or_else(|| "use tcp or rdma".to_owned(), |near| format!("use {near}"));
+        let who = member.process.describe();
+        // A build of one's own may have a transport of its own. It is not named like a network.
+        if near.is_some() || NETWORKS.contains(&located.text.as_str()) {
+            let what = format!("{who} cannot start: unknown transport '{}'", located.text);
+            out.error(&located.place, what, evidence, remedy);
+        } else {
+            let what = format!("{who} cannot start, unless its build has a transport '{}'", located.text);
+            out.warning(&located.place, what, evidence, remedy);
+        }
+    }
     let all: Vec<(&ProcessView<'_>, LocatedValue, bool)> = view
-        .clients()
+        .store_users()
         .filter_map(|member| {
             let chosen = matches!(member.client("protocol"), SettingValue::Is(_));
-            member.protocol().map(|located| (member, located, chosen))
+            member.protocol().filter(known).map(|located| (member, located, chosen))
         })
         .collect();
-    let known = TRANSPORTS;
-    for (member, located, _) in all.iter().filter(|(_, located, _)| !known.contains(&located.text.as_str())) {
-        out.error(
-            &located.place,
-            format!("{} cannot start: unknown transport '{}'", member.process.describe(), located.text),
-            "the service only logs a warning; the engine then rejects the transport 20 times",
-            "use tcp or rdma",
-        );
-    }
     let Some((first, theirs, _)) =
         all.iter().find(|(member, ..)| member.process.role == ProcessRole::Store).or(all.first())
     else {
         return;
     };
     for (member, located, chosen) in &all {
-        if located.text == theirs.text
-            || !known.contains(&located.text.as_str())
-            || !known.contains(&theirs.text.as_str())
-        {
-            continue;
-        }
-        // A host may run clients of several stores.
-        let is_running = member.process.runtime == RuntimeKind::Running;
-        if is_running && master_text(member).is_none_or(|master| master_text(first).is_none_or(|other| other != master))
-        {
+        // A host may run clients of several stores, and a directory may have settings for several.
+        let other_store = match (master_text(member), master_text(first)) {
+            (Some(ours), Some(theirs)) => ours != theirs,
+            _ => member.process.runtime == RuntimeKind::Running,
+        };
+        if located.text == theirs.text || other_store {
             continue;
         }
         let how = if *chosen { "" } else { " (default)" };
@@ -273,132 +287,6 @@ pub fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
             "set MOONCAKE_MASTER=HOST:50051",
         );
     }
-}
-
-/// Addresses in a syntax that the process does not accept.
-pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
-    let bare = view.member.iter().filter(|member| member.process.role == ProcessRole::Environment);
-    for member in view.clients().chain(bare) {
-        if let SettingValue::Is(located) = member.client("master_server_address") {
-            let text = located.text.trim();
-            let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-            // `unsupported` reports schemes that mcctl does not support.
-            if member.process.implementation == Implementation::Mcctl && scheme.is_some() {
-                continue;
-            }
-            match scheme {
-                None | Some("etcd") if address_error(text).is_some() => out.error(
-                    &located.place,
-                    format!("{} cannot reach the master: the address is invalid", member.process.describe()),
-                    format!("'{text}': {}", address_error(text).unwrap_or_default()),
-                    "use HOST:PORT with the RPC port (default 50051)",
-                ),
-                Some("etcd") if text.ends_with('/') => out.error(
-                    &located.place,
-                    format!(
-                        "{} cannot reach the master: the etcd address has a trailing slash",
-                        member.process.describe()
-                    ),
-                    format!("lookups through {text} time out after 5 s"),
-                    format!("use {}", text.trim_end_matches('/')),
-                ),
-                Some("etcd" | "redis" | "k8s") => {}
-                Some(other) => out.error(
-                    &located.place,
-                    format!(
-                        "{} cannot reach the master: the address must not begin with {other}://",
-                        member.process.describe()
-                    ),
-                    text.to_owned(),
-                    "use HOST:PORT with the RPC port, or etcd://HOST:PORT with the masters' etcd",
-                ),
-                None => {
-                    let bare = !text.is_empty() && !text.contains(':');
-                    if bare {
-                        out.error(
-                            &located.place,
-                            format!("{} cannot reach the master: the address has no port", member.process.describe()),
-                            text.to_owned(),
-                            format!("use {text}:50051"),
-                        );
-                    } else if text.ends_with(":9003") || text.ends_with(":8080") {
-                        out.warning(
-                            &located.place,
-                            format!("{} uses an HTTP port as the master's RPC port", member.process.describe()),
-                            format!("{text}; by default, 9003 is the metrics port and 8080 the metadata port"),
-                            "use the RPC port (default 50051)",
-                        );
-                    }
-                }
-            }
-        }
-        if let SettingValue::Is(located) = member.client("metadata_server") {
-            let text = located.text.trim();
-            let lower = text.to_ascii_lowercase();
-            let is_known =
-                ["http://", "https://", "etcd://", "redis://"].iter().any(|scheme| lower.starts_with(scheme));
-            // An address without a scheme refers to etcd.
-            let is_etcd = !text.contains("://") && text.contains(':');
-            if let Some(wrong) = address_error(text).filter(|_| is_etcd || lower.starts_with("http")) {
-                out.error(
-                    &located.place,
-                    format!("{} cannot reach the metadata service: the address is invalid", member.process.describe()),
-                    format!("'{text}': {wrong}"),
-                    "use P2PHANDSHAKE, or http://HOST:PORT/metadata",
-                );
-            } else if is_etcd {
-                out.warning(
-                    &located.place,
-                    format!("{} treats '{text}' as an etcd address: it has no scheme", member.process.describe()),
-                    "valid metadata servers are P2PHANDSHAKE, http://HOST:PORT/metadata or etcd://HOST:PORT",
-                    format!("use etcd://{text} if etcd is intended"),
-                );
-            } else if !text.is_empty() && !is_known && lower != "p2phandshake" {
-                out.error(
-                    &located.place,
-                    format!(
-                        "{} cannot reach the metadata service: '{text}' is not a valid address",
-                        member.process.describe()
-                    ),
-                    "valid forms are P2PHANDSHAKE, http://HOST:PORT/metadata, etcd:// and redis://",
-                    "use P2PHANDSHAKE",
-                );
-            } else if text.starts_with("http") && !text.trim_end_matches('/').ends_with("/metadata") {
-                out.error(
-                    &located.place,
-                    format!("{} gets 404 from the metadata service: the URL has no path", member.process.describe()),
-                    text.to_owned(),
-                    format!("use {}/metadata", text.trim_end_matches('/')),
-                );
-            }
-        }
-    }
-}
-
-/// The error in the hosts and ports of an address, if it is definite.
-fn address_error(text: &str) -> Option<String> {
-    if text.contains(char::is_whitespace) {
-        return Some("it contains a space".to_owned());
-    }
-    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-    if rest.contains("://") {
-        return None;
-    }
-    let authority = rest.split('/').next().unwrap_or(rest);
-    authority.split([',', ';']).find_map(|part| {
-        let part = part.rsplit('@').next().unwrap_or(part);
-        let port = match part.strip_prefix('[') {
-            Some(inner) => inner.split_once(']')?.1.strip_prefix(':')?,
-            // An IPv6 address without brackets has no port.
-            None if part.matches(':').count() > 1 => return None,
-            None => part.split_once(':')?.1,
-        };
-        match port.parse::<u16>() {
-            Ok(1..) => None,
-            _ if port.is_empty() => Some("no port follows the colon".to_owned()),
-            _ => Some(format!("{port} is not a valid port (1 to 65535)")),
-        }
-    })
 }
 
 /// Two processes that listen on the same port in one network namespace.

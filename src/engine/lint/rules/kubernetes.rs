@@ -321,7 +321,11 @@ pub fn unknown_host(view: &DeploymentView<'_>, out: &mut Findings) {
                     let foreign = parts.first() == Some(named)
                         && parts.len() > 1
                         && !deployment.groups.iter().any(|g| named.contains(&g.name));
-                    if known || foreign {
+                    // The whole name may be that of another group, which the files do not have. It is a mistake if a group here has the role.
+                    let own_role =
+                        |role: &LocatedValue| named.strip_suffix(&role.text).is_some_and(|rest| rest.ends_with('-'));
+                    let is_own = deployment.groups.iter().any(|group| group.roles.iter().any(own_role));
+                    if known || foreign || !is_own {
                         continue;
                     }
                     let near = nearest_role(named, &of_roles);

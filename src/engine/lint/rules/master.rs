@@ -2,7 +2,7 @@
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::findings::Findings;
-use crate::engine::lint::model::{Implementation, LocatedValue, ProbeMethod, ProbePurpose, Variable};
+use crate::engine::lint::model::{Implementation, KubeService, LocatedValue, ProbeMethod, ProbePurpose, Variable};
 use crate::engine::lint::quantity;
 use crate::engine::lint::rules::restart::{self, OPLOG_SINCE, has_oplog};
 use crate::engine::lint::settings::{SettingValue, SettingsOrigin, is_host_local};
@@ -201,6 +201,11 @@ pub fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
                 .services
                 .iter()
                 .find(|s| address.text.split([':', '.']).next() == Some(s.name.as_str()));
+            let labels = |service: &KubeService| of_leader_only(view, service);
+            // Masters with the Kubernetes lease backend set a label on the pod of the leader, and a Service may select it.
+            if through.is_some_and(labels) {
+                continue;
+            }
             let found = match through {
                 Some(service) => format!("{} is Service {}, which routes to any master", address.text, service.name),
                 None => format!("{} is a single address; the masters elect a leader", address.text),
@@ -233,6 +238,22 @@ pub fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
             );
         }
     }
+}
+
+/// Whether the Service may select only the leader: its labels match the masters' pods, except for labels that no template has, and the
+/// masters elect a leader with the Kubernetes lease backend.
+fn of_leader_only(view: &DeploymentView<'_>, service: &KubeService) -> bool {
+    let by_lease = view.upstream_masters().filter(
+        |member| matches!(member.master("ha_backend_type"), SettingValue::Is(located) if located.text.trim() == "k8s"),
+    );
+    let mut pods = by_lease.filter_map(|member| view.deployment.pods.get(member.process.pod?));
+    !service.selector.is_empty()
+        && pods.any(|pods| {
+            let unset = |key: &String| !pods.labels.contains_key(key);
+            let agrees =
+                |(key, value): (&String, &LocatedValue)| pods.labels.get(key).is_none_or(|own| *own == value.text);
+            service.selector.iter().all(agrees) && service.selector.keys().any(unset)
+        })
 }
 
 /// Several masters without an election are independent stores.
@@ -289,7 +310,7 @@ pub fn switches(view: &DeploymentView<'_>, out: &mut Findings) {
         if let (Some(place), Some(dfs), Implementation::Upstream) =
             (on("enable_offload"), text("root_fs_dir"), member.process.implementation)
         {
-            out.error(
+            out.warning(
                 &dfs.place,
                 "objects are written to two disk tiers: root_fs_dir is the legacy tier and must not be combined with offload",
                 format!("root_fs_dir {}, enable_offload at {place}", dfs.text),

@@ -3,10 +3,9 @@
 use crate::engine::base::HostPort;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::lint::findings::Findings;
-use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole};
-use crate::engine::lint::rules::connectors;
+use crate::engine::lint::model::{Implementation, LocatedValue, Process};
 use crate::engine::lint::rules::kubernetes::{same_host, selects};
-use crate::engine::lint::settings::{ProcessView, SettingValue, is_host_local};
+use crate::engine::lint::settings::{ProcessView, SettingReader, SettingValue, is_host_local};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::upstream::{MASTER_FLAGS, find};
 
@@ -17,10 +16,7 @@ const HTTP_PORT: u16 = 80;
 
 /// A setting with the URL of a metadata service.
 struct MetadataClient<'s> {
-    /// The program in messages.
-    name: String,
-    /// `None` for a settings file.
-    process: Option<&'s Process>,
+    process: &'s Process,
     url: LocatedValue,
 }
 
@@ -39,7 +35,7 @@ pub fn embedded_in_elected_masters(view: &DeploymentView<'_>, out: &mut Findings
                 &client.url.place,
                 format!(
                     "{} cannot reach the nodes after a failover: its metadata service is inside a master",
-                    client.name
+                    client.process.describe()
                 ),
                 format!("{}: {size} masters elect a leader, and each has records of its own", client.url.text),
                 "use P2PHANDSHAKE, or etcd://HOST:2379 with the masters' etcd, as the metadata server",
@@ -81,17 +77,13 @@ fn cluster_size(elected: &[&ProcessView<'_>], master: &ProcessView<'_>) -> u64 {
 
 /// Everything that sets a metadata server.
 fn clients<'s>(view: &DeploymentView<'s>) -> Vec<MetadataClient<'s>> {
-    let bare = view.member.iter().filter(|member| member.process.role == ProcessRole::Environment);
-    let using = view.clients().filter(|member| member.uses_mooncake() == Some(true));
-    let of_process = |member: &ProcessView<'s>| match member.client("metadata_server") {
-        SettingValue::Is(url) => {
-            Some(MetadataClient { name: member.process.describe(), process: Some(member.process), url })
-        }
-        SettingValue::Unset | SettingValue::Unknown => None,
+    let is_used =
+        |member: &ProcessView<'_>, reader| reader == SettingReader::Variables || member.uses_mooncake() == Some(true);
+    let one = |(member, reader): (&ProcessView<'s>, SettingReader)| match member.client("metadata_server") {
+        SettingValue::Is(url) if is_used(member, reader) => Some(MetadataClient { process: member.process, url }),
+        _ => None,
     };
-    let of_file = |(name, url): (&str, LocatedValue)| MetadataClient { name: name.to_owned(), process: None, url };
-    let files = view.deployment.documents.iter().filter_map(connectors::metadata_server).map(of_file);
-    using.chain(bare).filter_map(of_process).chain(files).collect()
+    view.readers().filter_map(one).collect()
 }
 
 /// Whether the client's URL is that of the service of `master`, which listens on `port`.
@@ -102,7 +94,7 @@ fn uses(view: &DeploymentView<'_>, client: &MetadataClient<'_>, master: &Process
     let process = master.process;
     // With an election, this is the address under which other hosts reach the master.
     let is_published = matches!(master.master("rpc_address"), SettingValue::Is(located) if located.text.trim() == host);
-    let is_beside = client.process.is_some_and(|client| client.network == process.network) && host_is_loopback(&host);
+    let is_beside = client.process.network == process.network && host_is_loopback(&host);
     if is_published && !is_host_local(&host) || is_beside {
         return used == port;
     }

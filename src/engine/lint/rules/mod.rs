@@ -1,12 +1,16 @@
 //! The rules. Each one examines the whole deployment and reports definite errors.
 
+mod addresses;
 mod checksum;
 mod client;
+mod client_port;
 mod connectors;
 mod container;
 mod cross_process;
 mod data_dir;
+mod host_id;
 mod kubernetes;
+mod listeners;
 mod master;
 mod metadata;
 mod names;
@@ -15,6 +19,7 @@ mod restart;
 mod services;
 mod sglang;
 mod sizes;
+mod store_use;
 
 use crate::engine::check::{Check, CheckGroup, Finding};
 use crate::engine::lint::catalogue::{CONTINUATION, DEPLOYMENT_FILE, DEPLOYMENT_FIT, MANIFEST};
@@ -47,16 +52,30 @@ pub const RULES: &[LintRule] = &[
         "a process listens on each port that a Service or its clients use",
         services::service_port,
     ),
+    rule(
+        "client-port",
+        &[18],
+        "clients use the port on which their master or metadata service listens",
+        client_port::client_port,
+    ),
     rule("memory-limit", &[8, 9], "memory limits leave headroom beyond the segment", kubernetes::memory_limit),
     rule("unknown-host", &[18], "addresses refer to existing Services", kubernetes::unknown_host),
     rule("local-hostname", &[1], "clients announce a name that peers can reach", client::local_hostname),
     rule("auto-discovery", &[2], "RDMA devices are listed or discovered", client::auto_discovery),
-    rule("address-form", &[20], "addresses have the expected syntax", cross_process::address_form),
+    rule("address-form", &[20], "addresses have the expected syntax", addresses::address_form),
+    rule(
+        "metadata-build",
+        &[],
+        "the metadata service is of a kind that the program's build supports",
+        addresses::metadata_build,
+    ),
     rule("master-missing", &[18], "clients have a master address", cross_process::master_missing),
     rule("protocol", &[25], "all clients of a store use the same transport", cross_process::protocol),
     rule("same-keys", &[16], "servers that share a store generate the same keys", cross_process::same_keys),
     rule("hicache-flags", &[16], "HiCache flags are consistent", cross_process::hicache_flags),
+    rule("store-not-used", &[16], "servers with the settings of a store use it", store_use::without_hicache),
     rule("port-taken", &[12], "no two processes in a network namespace use the same port", cross_process::port_taken),
+    rule("host-id", &[], "nodes report the host on which they run", host_id::host_ids),
     rule("release", &[3], "master and clients run the same release", container::releases),
     rule("image-tag", &[3], "image tags specify a release", container::image_tag),
     rule("rdma-device", &[2, 4], "containers that use RDMA have an RDMA device", container::rdma_device),
@@ -93,6 +112,7 @@ pub const RULES: &[LintRule] = &[
     rule("boolean-word", &[], "boolean variables have a value that is parsed as intended", names::boolean_words),
     rule("hidden-variable", &[], "no file or extra config overrides a variable", names::hidden_variables),
     rule("master-flag", &[], "the master supports every flag that it is started with", names::master_flags),
+    rule("client-flag", &[], "mooncake_client supports every flag that it is started with", names::client_flags),
     rule("master-value", &[], "the master's flags have valid values", names::master_values),
     rule("unsupported", &[], "mcctl supports all settings that its programs are started with", programs::unsupported),
     rule("master-threads", &[13], "the master has enough threads and CPU for heartbeats", master::threads),

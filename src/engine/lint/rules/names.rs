@@ -12,24 +12,34 @@ use crate::engine::lint::settings::ProcessView;
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::lint::yaml::{ScalarKind, YamlEntry, YamlValue};
 use crate::engine::upstream::{
-    FlagKind, LIBRARY_FLAGS, MASTER_FLAGS, Release, SERIES, STORE_KEYS, UpstreamFlag, VARIABLE_PREFIXES, find,
-    is_older, known_variables, master_flag, python_client, sglang,
+    CLIENT_FLAGS, CLIENT_RELEASES, FlagKind, FlagPresence, FlagReleases, LIBRARY_FLAGS, MASTER_FLAGS, MASTER_RELEASES,
+    Release, SERIES, STORE_KEYS, UpstreamFlag, VARIABLE_PREFIXES, find, known_variables, master_flag, python_client,
+    sglang,
 };
 
 /// The only flag whose key in a settings file has another name.
 const CLIENT_TTL: &UpstreamFlag = find(MASTER_FLAGS, "client_ttl");
+
+/// Limit on the edit distance between a variable and its likely intended name: scripts have similar variables of their own.
+const VARIABLE_TYPO_MAX: usize = 2;
+
+/// A variable that only mcctl's nodes and clients read.
+const MCCTL_HOST: &str = "MOONCAKE_HOST_ID";
 
 /// A variable that no program reads has no effect and causes no error.
 pub fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         for (name, value) in &member.process.env {
             let ours = name.starts_with("MC_") || name.starts_with("MOONCAKE_") || name.starts_with("SGLANG_HICACHE_");
-            let is_known = known_variables().any(|known| known == name)
+            let is_known = name == MCCTL_HOST
+                || known_variables().any(|known| known == name)
                 || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
             if !ours || is_known {
                 continue;
             }
-            let Some(near) = nearest(name, known_variables()) else {
+            let near = nearest(name, known_variables())
+                .filter(|near| strsim::damerau_levenshtein(near, name) <= VARIABLE_TYPO_MAX);
+            let Some(near) = near else {
                 // Wrapper scripts have their own variables. Only a near match of a known name is definitely a mistake.
                 let who = format!("neither Mooncake {SERIES} nor SGLang {}", sglang::RELEASE);
                 out.info(
@@ -114,42 +124,90 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             if own || flag.spelled.contains('$') {
                 continue;
             }
-            // mcctl has the flags of the release that it is tested with.
-            let has = |known: &&UpstreamFlag| {
-                member.process.implementation == Implementation::Upstream || Release::TESTED.has(known.since)
+            let is_upstream = member.process.implementation == Implementation::Upstream;
+            let problem = match (is_upstream, &release) {
+                // mcctl has the flags of the release that it is tested with.
+                (false, _) => presence(&MASTER_RELEASES, &flag.name, Some(Release::TESTED.text())),
+                (true, release) => presence(&MASTER_RELEASES, &flag.name, release.as_deref()),
             };
-            let Some(known) = master_flag(&flag.name).filter(has) else {
-                let names = MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).filter(has).map(|known| known.name);
-                let negated = flag.name.strip_prefix("no");
-                let near = nearest(&flag.name, names.clone()).or_else(|| negated.and_then(|n| nearest(n, names)));
-                out.error(
+            match problem {
+                FlagPresence::Present | FlagPresence::Unknown => {}
+                FlagPresence::Absent { last: None, first: None } => {
+                    let names = MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).map(|known| known.name);
+                    let negated = flag.name.strip_prefix("no");
+                    let near = nearest(&flag.name, names.clone()).or_else(|| negated.and_then(|n| nearest(n, names)));
+                    out.error(
+                        &flag.place,
+                        format!("the master exits at startup: unknown flag {}", flag.spelled),
+                        format!("{program} does not have a flag with that name"),
+                        match (near, is_upstream) {
+                            (Some(near), _) => format!("use --{near}"),
+                            (None, false) => "remove it; mcctl serve master --help lists all flags".to_owned(),
+                            (None, true) => "remove it; mooncake_master --help lists all flags".to_owned(),
+                        },
+                    );
+                }
+                FlagPresence::Absent { last, first } => out.error(
                     &flag.place,
-                    format!("the master exits at startup: unknown flag {}", flag.spelled),
-                    format!("{program} does not have a flag with that name"),
-                    match (near, member.process.implementation) {
-                        (Some(near), _) => format!("use --{near}"),
-                        (None, Implementation::Mcctl) => {
-                            "remove it; mcctl serve master --help lists all flags".to_owned()
+                    match (is_upstream, &release) {
+                        (true, Some(release)) => {
+                            format!("the master exits at startup: release {release} does not support {}", flag.spelled)
                         }
-                        (None, Implementation::Upstream) => {
-                            "remove it; mooncake_master --help lists all flags".to_owned()
-                        }
+                        _ => format!("the master exits at startup: {program} does not support {}", flag.spelled),
                     },
-                );
-                continue;
-            };
-            if let (Some(since), Some(release)) = (known.since, &release)
-                && member.process.implementation == Implementation::Upstream
-                && is_older(release, since)
-            {
-                out.error(
-                    &flag.place,
-                    format!("the master exits at startup: release {release} does not support {}", flag.spelled),
-                    format!("the flag was added in {since}"),
-                    "remove it, or use a newer release",
-                );
+                    match (last, first) {
+                        (_, Some(first)) => format!("the flag was added in {first}"),
+                        (last, None) => format!("the flag was removed after {}", last.unwrap_or_default()),
+                    },
+                    match first {
+                        Some(_) => "remove it, or use a newer release",
+                        None => "remove it",
+                    },
+                ),
             }
         }
+    }
+}
+
+/// `mooncake_client` exits at startup on an unknown flag.
+pub fn client_flags(view: &DeploymentView<'_>, out: &mut Findings) {
+    let is_client = |member: &&ProcessView<'_>| {
+        member.process.role == ProcessRole::RealClient && !member.flags.iter().any(|flag| flag.name == "undefok")
+    };
+    for member in view.member.iter().filter(is_client) {
+        let release = view.release(member);
+        for flag in member.flags.iter().filter(|flag| !flag.spelled.contains('$')) {
+            let FlagPresence::Absent { last, first } = presence(&CLIENT_RELEASES, &flag.name, release.as_deref())
+            else {
+                continue;
+            };
+            let near = nearest(&flag.name, CLIENT_FLAGS.iter().map(|known| known.name));
+            let what = format!("the real client exits at startup: unknown flag {}", flag.spelled);
+            let (why, remedy) = match (last, first) {
+                (_, Some(first)) => {
+                    (format!("the flag was added in {first}"), "remove it, or use a newer release".to_owned())
+                }
+                (Some(last), None) => (format!("the flag was removed after {last}"), "remove it".to_owned()),
+                (None, None) => (
+                    "no release of mooncake_client has a flag with that name".to_owned(),
+                    near.map_or_else(|| "remove it".to_owned(), |near| format!("use --{near}")),
+                ),
+            };
+            out.error(&flag.place, what, why, remedy);
+        }
+    }
+}
+
+/// Whether a program has the flag `name`, or `noNAME` for a switch. With an unknown release, whether any known release has it.
+fn presence(table: &FlagReleases, name: &str, release: Option<&str>) -> FlagPresence {
+    let is_library = LIBRARY_FLAGS.iter().any(|flag| flag.name == name || name.strip_prefix("no") == Some(flag.name));
+    let names = [Some(name), name.strip_prefix("no")];
+    let listed = names.into_iter().flatten().find(|name| table.is_known(name));
+    match (listed, release) {
+        _ if is_library => FlagPresence::Present,
+        (None, _) => FlagPresence::Absent { last: None, first: None },
+        (Some(_), None) => FlagPresence::Present,
+        (Some(name), Some(release)) => table.presence(release, name),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::engine::check::listed;
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{KubeService, LocatedValue, Process, ProcessRole, RuntimeKind};
 use crate::engine::lint::rules::kubernetes::selects;
+use crate::engine::lint::rules::listeners::may_listen;
 use crate::engine::lint::settings::{ProcessView, SettingValue, host_of};
 use crate::engine::lint::view::DeploymentView;
 
@@ -12,6 +13,7 @@ use crate::engine::lint::view::DeploymentView;
 pub fn service_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for service in &view.deployment.services {
         targets(view, service, out);
+        other_targets(view, service, out);
         on_loopback(view, service, out);
     }
     for member in view.clients().filter(|member| member.process.runtime == RuntimeKind::Kubernetes) {
@@ -91,6 +93,37 @@ fn targets(view: &DeploymentView<'_>, service: &KubeService, out: &mut Findings)
             format!("Service {} routes to port {target}, on which no process listens", service.name),
             first.shown(),
             format!("set targetPort to {}", first.rpc),
+        );
+    }
+}
+
+/// A port of a Service in front of servers, on which none of them listens.
+fn other_targets(view: &DeploymentView<'_>, service: &KubeService, out: &mut Findings) {
+    let selected: Vec<&ProcessView<'_>> = selected(view, service).collect();
+    let has_master = selected.iter().any(|member| member.process.role == ProcessRole::Master);
+    if service.headless || selected.is_empty() || has_master && backend_ports(view, service).is_some() {
+        return;
+    }
+    for port in &service.ports {
+        let Some(target) = port.target else { continue };
+        // A process that is not known may listen on any port.
+        let answers: Option<Vec<bool>> = selected.iter().map(|member| may_listen(member, target)).collect();
+        if answers.is_none_or(|answers| answers.contains(&true)) {
+            continue;
+        }
+        let Some(first) = selected.first() else { continue };
+        let http = first.number(&["port"], 0).filter(|port| *port > 0);
+        out.warning(
+            &port.place,
+            format!("Service {} routes to port {target}, on which no process listens", service.name),
+            match http {
+                Some(http) => format!("{} listens on {http}", first.process.describe()),
+                None => format!("no argument of {} names the port", first.process.describe()),
+            },
+            match http {
+                Some(http) => format!("set targetPort to {http}, or remove the port"),
+                None => "remove the port, or set targetPort to a port of the process".to_owned(),
+            },
         );
     }
 }

@@ -2,56 +2,29 @@
 
 use crate::engine::check::listed;
 use crate::engine::lint::findings::Findings;
-use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole};
+use crate::engine::lint::flags::CommandFlag;
+use crate::engine::lint::model::LocatedValue;
 use crate::engine::lint::nearest::nearest;
-use crate::engine::lint::settings::{ProcessView, SettingValue};
+use crate::engine::lint::release::{FoundRelease, sglang_release};
+use crate::engine::lint::settings::{ProcessView, SettingReader, SettingType, SettingValue, settings_of};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::upstream::sglang::{self, RELEASE};
+use crate::engine::upstream::{FlagPresence, SGLANG_RELEASES};
 
 /// Maximum number of unknown flags per process that are compared with all known flags.
 const UNKNOWN_MAX: usize = 32;
 /// Limit on the edit distance between a flag and its likely intended name.
 const TYPO_MAX: usize = 2;
 
-/// The release in the tag of an SGLang image, if it differs from [`RELEASE`].
-fn other_release(process: &Process) -> Option<&str> {
-    let (path, tag) = process.image.as_ref()?.text.rsplit_once(':')?;
-    let tag = tag.trim_start_matches('v').split('-').next()?;
-    let is_release = path.contains("sglang") && tag.starts_with(|c: char| c.is_ascii_digit());
-    (is_release && tag != RELEASE).then_some(tag)
-}
-
 /// SGLang exits at startup on an unknown flag.
 pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang() {
-        let known = |name: &str| sglang::FLAGS.binary_search(&name).is_ok();
-        // argparse accepts an unambiguous prefix of a name.
-        let begins = |name: &str| {
-            let at = sglang::FLAGS.partition_point(|known| *known < name);
-            sglang::FLAGS.get(at).is_some_and(|known| known.starts_with(name))
-        };
+        let release = sglang_release(member.process);
         let unknown = member.flags.iter().filter(|f| f.spelled.starts_with("--") && !f.spelled.contains('$'));
-        for flag in unknown.filter(|f| !known(&f.name) && !begins(&f.name)).take(UNKNOWN_MAX) {
-            let near = nearest(&flag.name, sglang::FLAGS.iter().copied());
-            let is_typo = near.is_some_and(|near| strsim::damerau_levenshtein(near, &flag.name) <= TYPO_MAX);
-            let hicache = flag.name.starts_with("hicache") || flag.name.starts_with("enable_hi");
-            let why = format!("SGLang {RELEASE} does not have a flag with that name");
-            let remedy =
-                near.map_or_else(|| "remove it".to_owned(), |near| format!("use --{}", near.replace('_', "-")));
-            let ends = format!("SGLang exits at startup: unknown flag {}", flag.spelled);
-            match other_release(member.process) {
-                None if is_typo || hicache => out.error(&flag.place, ends, why, remedy),
-                Some(release) if is_typo => {
-                    let what = format!("SGLang {release} may exit at startup: {} is not a known flag", flag.spelled);
-                    out.warning(&flag.place, what, why, remedy);
-                }
-                _ => out.info(
-                    &flag.place,
-                    format!("{} is not a flag of SGLang {RELEASE}", flag.spelled),
-                    why,
-                    "check the flags of the release in use with sglang.launch_server --help",
-                ),
-            }
+        for (flag, problem) in
+            unknown.filter_map(|f| Some((f, unknown_flag(&f.name, release.as_ref())?))).take(UNKNOWN_MAX)
+        {
+            report(flag, &problem, out);
         }
         if let Some((located, reason)) = &member.extra_error {
             out.error(
@@ -61,6 +34,95 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
                 "use a JSON object in single quotes, or @FILE",
             );
         }
+    }
+}
+
+/// Why SGLang may not have a flag.
+enum FlagProblem {
+    /// The release in use, which is known, does not have it.
+    NotInRelease { release: FoundRelease, last: Option<&'static str>, first: Option<&'static str> },
+    /// No known release has it, and it is not similar to a flag either. A newer release or a changed one may have it.
+    Foreign,
+    /// No known release has it, and its name is almost that of a flag.
+    Misspelled,
+}
+
+/// Whether a release has a flag `name`, or, as argparse accepts them, one that begins with it.
+fn exists(name: &str, has: impl Fn(&str) -> bool, mut names: impl Iterator<Item = &'static str>) -> bool {
+    let positive = name.strip_prefix("no_").unwrap_or(name);
+    has(name) || has(positive) || names.any(|known| known.starts_with(name) && has(known))
+}
+
+fn unknown_flag(name: &str, release: Option<&FoundRelease>) -> Option<FlagProblem> {
+    let in_some = |name: &str| SGLANG_RELEASES.is_known(name) || sglang::FLAGS.binary_search(&name).is_ok();
+    let is_known = exists(name, in_some, SGLANG_RELEASES.names());
+    let is_typo = nearest(name, SGLANG_RELEASES.names())
+        .is_some_and(|near| strsim::damerau_levenshtein(near, name) <= TYPO_MAX && name.len() > 2 * TYPO_MAX);
+    let of_hicache = name.starts_with("hicache") || name.starts_with("enable_hi");
+    if let Some(release) = release.filter(|release| release.is_published || is_known) {
+        let presence = |name: &str| match release.text.as_str() {
+            RELEASE if sglang::FLAGS.binary_search(&name).is_ok() => FlagPresence::Present,
+            text => SGLANG_RELEASES.presence(text, name),
+        };
+        let has = |name: &str| !matches!(presence(name), FlagPresence::Absent { .. });
+        if let FlagPresence::Absent { last, first } = presence(name) {
+            let lacks = !exists(name, has, SGLANG_RELEASES.names());
+            return lacks.then(|| FlagProblem::NotInRelease { release: release.clone(), last, first });
+        }
+    }
+    match is_known {
+        true => None,
+        false if is_typo || of_hicache => Some(FlagProblem::Misspelled),
+        false => Some(FlagProblem::Foreign),
+    }
+}
+
+fn report(flag: &CommandFlag, problem: &FlagProblem, out: &mut Findings) {
+    let spelled = &flag.spelled;
+    let near = nearest(&flag.name, sglang::FLAGS.iter().copied());
+    let remedy = near.map_or_else(|| "remove it".to_owned(), |near| format!("use --{}", near.replace('_', "-")));
+    match problem {
+        FlagProblem::NotInRelease { release, last, first } => {
+            let why = match (last, first) {
+                (_, Some(first)) => format!("release {first} and later releases have it"),
+                (Some(last), None) => format!("release {last} was the last known release that has it"),
+                (None, None) => "no known release has it".to_owned(),
+            };
+            let remedy = match (last, first) {
+                (_, Some(_)) => "remove it, or use a newer release".to_owned(),
+                (Some(_), None) => "remove it; sglang.launch_server --help lists the flags that replace it".to_owned(),
+                (None, None) => remedy,
+            };
+            match release.is_published {
+                true => out.error(
+                    &flag.place,
+                    format!("SGLang {} exits at startup: unknown flag {spelled}", release.text),
+                    why,
+                    remedy,
+                ),
+                false => out.warning(
+                    &flag.place,
+                    format!(
+                        "SGLang exits at startup if the image has the flags of {}: {spelled} is not one",
+                        release.text
+                    ),
+                    why,
+                    remedy,
+                ),
+            }
+        }
+        FlagProblem::Misspelled => out.error(
+            &flag.place,
+            format!("SGLang exits at startup: unknown flag {spelled}"),
+            format!("no release up to SGLang {RELEASE} has a flag with that name"),
+            remedy,
+        ),
+        FlagProblem::Foreign => out.info(
+            &flag.place,
+            format!("{spelled} is not a flag of any SGLang release up to {RELEASE}"),
+            "a newer release, or a changed program, may have it",
+            "check the flags of the release in use with sglang.launch_server --help",
+        ),
     }
 }
 
@@ -78,7 +140,9 @@ pub fn values(view: &DeploymentView<'_>, out: &mut Findings) {
                 None => format!("use one of {}", values.join(", ")),
             };
             let why = format!("valid values are {}", listed(values));
-            match other_release(member.process).filter(|_| near.is_none()) {
+            // Releases differ in the values that they know.
+            let other = sglang_release(member.process).filter(|release| release.text != RELEASE);
+            match other.filter(|_| near.is_none()).map(|release| release.text) {
                 None => {
                     out.error(
                         &located.place,
@@ -129,11 +193,14 @@ fn ratio(member: &ProcessView<'_>, out: &mut Findings) {
 
 /// Device lists may use only commas as separators.
 pub fn devices(view: &DeploymentView<'_>, out: &mut Findings) {
-    for member in view.member.iter().filter(|member| member.process.implementation == Implementation::Upstream) {
-        let has_devices = member.process.role.is_client() || member.process.role == ProcessRole::Environment;
-        if let (true, SettingValue::Is(located)) = (has_devices, member.client("device_name")) {
-            device_list("the device list", &located, out);
+    for (member, _) in view.readers().filter(|(_, reader)| *reader != SettingReader::McctlNode) {
+        for setting in settings_of(SettingType::Devices) {
+            if let SettingValue::Is(located) = member.client(setting.key) {
+                device_list("the device list", &located, out);
+            }
         }
+    }
+    for member in &view.member {
         if member.process.role.is_sglang()
             && let Some(located) = member.value(&["disaggregation_ib_device"])
         {

@@ -2,42 +2,25 @@
 
 use crate::engine::base::ByteSize;
 use crate::engine::lint::findings::Findings;
-use crate::engine::lint::model::{Implementation, LocatedValue, ProcessRole, RuntimeKind};
+use crate::engine::lint::model::{LocatedValue, ProcessRole, RuntimeKind};
 use crate::engine::lint::quantity;
-use crate::engine::lint::settings::{ProcessView, SettingValue};
+use crate::engine::lint::settings::{ProcessView, SettingReader, SettingType, SettingValue, settings_of};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::plan::SizingError;
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 use crate::engine::plan::size_text;
 
-/// Sizes in a syntax that the program cannot parse.
+/// Sizes in a syntax that the program cannot parse. `vllm-config` checks those of vLLM.
 pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
-    for member in &view.member {
-        let process = member.process;
-        for key in ["global_segment_size", "local_buffer_size"] {
-            let SettingValue::Is(located) = member.client(key) else { continue };
-            match (process.role, process.implementation) {
-                // SGLang ignores local_buffer_size.
-                (ProcessRole::Sglang(_), _) if key == "local_buffer_size" => {}
-                (ProcessRole::Sglang(_), _) => {
-                    if let Err(error) = size_text::sglang_segment(&located.text) {
-                        invalid_size(out, key, &located, &error, whole_gb(&located.text));
-                    }
-                }
-                (ProcessRole::Store | ProcessRole::RealClient, Implementation::Upstream) => {
-                    if let Err(error) = size_text::store(&located.text) {
-                        invalid_size(out, key, &located, &error, store_spelling(&located.text));
-                    }
-                }
-                (ProcessRole::Environment, _) => {
-                    let (sglang, store) = (size_text::sglang_segment(&located.text), size_text::store(&located.text));
-                    if let (Err(_), Err(error)) = (&sglang, &store) {
-                        invalid_size(out, key, &located, error, whole_gb(&located.text));
-                    }
-                }
-                _ => {}
+    for (member, reader) in view.readers() {
+        for setting in settings_of(SettingType::Size) {
+            if let SettingValue::Is(located) = member.client(setting.key) {
+                size_of_setting(setting.key, reader, &located, out);
             }
         }
+    }
+    for member in &view.member {
+        let process = member.process;
         if let Some(located) = member.value(&["hicache_size"])
             && let Err(error) = size_text::hicache_gb(&located.text)
         {
@@ -62,6 +45,26 @@ pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
                 );
             }
         }
+    }
+}
+
+fn size_of_setting(key: &str, reader: SettingReader, located: &LocatedValue, out: &mut Findings) {
+    let (error, remedy) = match reader {
+        // SGLang ignores local_buffer_size.
+        SettingReader::Sglang if key == "local_buffer_size" => return,
+        SettingReader::Sglang => (size_text::sglang_segment(&located.text).err(), whole_gb(&located.text)),
+        SettingReader::Service | SettingReader::RealClient => {
+            (size_text::store(&located.text).err(), store_spelling(&located.text))
+        }
+        // SGLang or the store service may read the variable.
+        SettingReader::Variables => {
+            let is_valid = size_text::sglang_segment(&located.text).is_ok();
+            (size_text::store(&located.text).err().filter(|_| !is_valid), whole_gb(&located.text))
+        }
+        SettingReader::McctlNode | SettingReader::Vllm | SettingReader::Lmcache => return,
+    };
+    if let Some(error) = error {
+        invalid_size(out, key, located, &error, remedy);
     }
 }
 

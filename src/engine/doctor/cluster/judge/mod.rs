@@ -35,6 +35,7 @@ pub fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Duration) 
         "segments-mounted" => (segments::mounted(facts), listing),
         "segment-names" => (segments::names(facts), listing),
         "segment-endpoints" => (segments::endpoints(facts), listing),
+        "copy-hosts" => (segments::hosts(facts), listing),
         "one-protocol" => (segments::protocol(facts), listing),
         "silent-tcp" => (nodes::silent_tcp(facts), dials),
         "nodes-answer" => (nodes::answer(facts), dials),

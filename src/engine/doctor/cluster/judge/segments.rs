@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use crate::engine::admin::hosts::segment_host;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{CheckStatus, Severity};
@@ -136,6 +137,29 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
         "set MOONCAKE_LOCAL_HOSTNAME to a unique host:port for each process, or to a host name, so that a free port is chosen; if one of \
          them was just restarted, its old client expires after client_ttl (10 s)",
     )])
+}
+
+/// The segments of several clients are on several hosts. Otherwise all copies of an object are lost with one host.
+pub fn hosts(facts: &ClusterFacts) -> CheckStatus {
+    if let Some(skipped) = undetailed(facts) {
+        return skipped;
+    }
+    let names: BTreeSet<&str> = facts.mounted().iter().map(|segment| segment.name.as_str()).collect();
+    let hosts: Option<BTreeSet<String>> =
+        facts.mounted().iter().map(|segment| segment_host(&segment.host, &segment.name)).collect();
+    let Some(hosts) = hosts else {
+        return CheckStatus::Skipped("not every segment has a name that identifies its host".to_owned());
+    };
+    match (hosts.first(), hosts.len()) {
+        (Some(host), 1) if names.len() > 1 => CheckStatus::Found(vec![finding(
+            "copy-hosts",
+            Severity::Info,
+            "all copies of an object are on one host: its loss loses the object, however many copies it has",
+            format!("{} on host {host}", plural(names.len(), "node")),
+            "no action is needed with one copy per object; otherwise start nodes on another host, or correct MOONCAKE_HOST_ID",
+        )]),
+        (_, count) => CheckStatus::Passed(plural(count, "host")),
+    }
 }
 
 /// Why other hosts cannot connect to an endpoint.

@@ -3,21 +3,29 @@
 //! Sources are not merged. A store service reads `-D`, then its file or its environment. SGLang reads the extra config if it specifies
 //! a master, otherwise the file that a variable specifies, otherwise the environment.
 
+mod address;
+mod client;
+mod file;
+mod table;
+
+pub use address::{host_of, is_host_local};
+pub use file::config_path;
+pub use table::{ClientSetting, SettingReader, SettingType, client_setting, settings_of};
+
 use std::sync::Arc;
 
 use crate::engine::base::ByteSize;
-use crate::engine::base::addr::host_is_loopback;
 use crate::engine::check::SourceLocation;
+use crate::engine::lint::connectors::{VLLM_SEGMENT_BYTES, vllm_size};
 use crate::engine::lint::flags::{self, CommandFlag};
 use crate::engine::lint::model::{
-    Implementation, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFileKind, Variable,
+    Implementation, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFileKind,
 };
-use crate::engine::lint::settings_file::config_path;
 use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::size_text;
 use crate::engine::upstream::python_client;
 use crate::engine::upstream::sglang::{self, DECODE_OFFLOAD};
-use crate::engine::upstream::{client_flag_for, master_flag, store_key, store_variable};
+use crate::engine::upstream::{master_flag, store_key};
 
 /// The value of a setting, if it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +38,24 @@ pub enum SettingValue {
 
 impl SettingValue {
     fn of(located: LocatedValue) -> SettingValue {
-        if located.is_known() { SettingValue::Is(located) } else { SettingValue::Unknown }
+        match located.is_known() && !has_placeholder(&located.text) {
+            true => SettingValue::Is(located),
+            false => SettingValue::Unknown,
+        }
     }
+}
+
+/// Whether the text has a part that a person or a program replaces: `<master-ip>`, `{{ .Values.port }}`, `xx.xx.xx.xx`, `HOST:PORT`.
+fn has_placeholder(text: &str) -> bool {
+    let in_angles = text.split_once('<').is_some_and(|(_, rest)| rest.contains('>'));
+    let in_braces =
+        text.contains("{{") || !text.contains('"') && text.split_once('{').is_some_and(|(_, rest)| rest.contains('}'));
+    let lower = text.to_ascii_lowercase();
+    let is_example = lower.contains("xx.xx") || lower.contains("x.x.x") || lower.contains("xxx");
+    let authority = text.split_once("://").map_or(text, |(_, rest)| rest).split('/').next().unwrap_or(text);
+    let is_capital = |port: &str| port.len() > 2 && port.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let is_named = authority.rsplit_once(':').is_some_and(|(_, port)| is_capital(port));
+    in_angles || in_braces || is_example || is_named
 }
 
 /// The source of a client's settings.
@@ -66,6 +90,14 @@ impl<'s> ProcessView<'s> {
         let mut member =
             ProcessView { process, flags, origin: SettingsOrigin::Environment, extra: None, extra_error: None };
         let document = process.config.and_then(|at| deployment.documents.get(at));
+        if process.role == ProcessRole::Lmcache {
+            if let Some(document) = document
+                && let Some(extra) = document.node.get("extra_config")
+            {
+                member.origin = SettingsOrigin::File(extra, document.file.clone());
+            }
+            return member;
+        }
         if process.role.is_sglang() {
             member.extra_config(document.map(|d| &d.node));
             let names_a_master = |node: &YamlNode| {
@@ -150,7 +182,11 @@ impl<'s> ProcessView<'s> {
         match &self.origin {
             SettingsOrigin::File(node, file) => {
                 let key = master_flag(name).and_then(|flag| flag.key).unwrap_or(name);
-                self.in_file(node, file, key)
+                match self.in_file(node, file, key) {
+                    // A flag of the command line, which is not in the files, may set it.
+                    SettingValue::Unset if !self.process.args_whole => SettingValue::Unknown,
+                    value => value,
+                }
             }
             SettingsOrigin::Unread(_) => SettingValue::Unknown,
             _ if self.process.args_whole => SettingValue::Unset,
@@ -196,84 +232,6 @@ impl<'s> ProcessView<'s> {
         SettingValue::of(LocatedValue::new(text, SourceLocation { file: file.clone(), line: entry.line }))
     }
 
-    /// A Mooncake setting of a client, by its settings-file key: `protocol`, `global_segment_size`.
-    pub fn client(&self, key: &str) -> SettingValue {
-        let process = self.process;
-        match process.role {
-            ProcessRole::RealClient => {
-                let flag = client_flag_for(key).map_or(key, |flag| flag.name);
-                match self.flag(&[flag]) {
-                    Some(flag) => SettingValue::of(flag.located()),
-                    None if process.args_whole => SettingValue::Unset,
-                    None => SettingValue::Unknown,
-                }
-            }
-            ProcessRole::Store => self.of_service(key),
-            ProcessRole::Sglang(_) => self.of_sglang(key),
-            ProcessRole::Environment => self.variable(sglang::variable_of(key)),
-            _ => SettingValue::Unknown,
-        }
-    }
-
-    fn of_service(&self, key: &str) -> SettingValue {
-        let define = self.flags.iter().rev().filter(|f| f.name == "D").find_map(|f| {
-            let pair = f.value.as_ref()?;
-            let (name, value) = pair.text.split_once('=')?;
-            (name == key).then(|| LocatedValue::new(value, pair.place.clone()))
-        });
-        let flag = (self.process.implementation == Implementation::Mcctl).then(|| {
-            let alias = match key {
-                "master_server_address" => "master",
-                "global_segment_size" => "segment_size",
-                "device_name" => "rdma_devices",
-                key => key,
-            };
-            self.flag(&[key, alias]).and_then(|f| f.value.clone())
-        });
-        if let Some(located) = define.or(flag.flatten()) {
-            return SettingValue::of(located);
-        }
-        match &self.origin {
-            SettingsOrigin::File(node, file) => self.in_file(node, file, key),
-            SettingsOrigin::Unread(_) => SettingValue::Unknown,
-            _ => self.variable(store_variable(key)),
-        }
-    }
-
-    fn of_sglang(&self, key: &str) -> SettingValue {
-        if key == "local_hostname" {
-            for name in ["MOONCAKE_LOCAL_HOSTNAME", "LOCAL_HOSTNAME"] {
-                match self.process.env.get(name) {
-                    Some(Variable::Text(located)) => return SettingValue::of(located.clone()),
-                    Some(Variable::Elsewhere(_)) => return SettingValue::Unknown,
-                    None => {}
-                }
-            }
-        }
-        let from_node = match &self.origin {
-            SettingsOrigin::Inline(node, file) => self.in_file(node, file, key),
-            SettingsOrigin::File(node, file) => self.in_file(node, file, key),
-            SettingsOrigin::Unread(_) => return SettingValue::Unknown,
-            SettingsOrigin::Environment => return self.variable(sglang::variable_of(key)),
-        };
-        match from_node {
-            SettingValue::Unset if key == "protocol" => self.variable(sglang::variable_of(key)),
-            SettingValue::Unset if key == "local_hostname" && !self.process.env_whole => SettingValue::Unknown,
-            setting => setting,
-        }
-    }
-
-    /// The value of the variable `name`; unset if the setting has none.
-    fn variable(&self, name: Option<&str>) -> SettingValue {
-        let Some(name) = name else { return SettingValue::Unset };
-        match self.process.env.get(name) {
-            Some(Variable::Text(located)) => SettingValue::of(located.clone()),
-            Some(Variable::Elsewhere(_)) => SettingValue::Unknown,
-            None if self.process.env_whole => SettingValue::Unset,
-            None => SettingValue::Unknown,
-        }
-    }
-
     /// Whether SGLang's storage backend is Mooncake: its own, or mcctl's client as a dynamic backend.
     pub fn has_mooncake_backend(&self) -> bool {
         let module = || self.extra.as_ref()?.get("module_path")?.text();
@@ -310,8 +268,22 @@ impl<'s> ProcessView<'s> {
                     None => Some(false),
                 }
             }
+            ProcessRole::Vllm => match &self.origin {
+                SettingsOrigin::File(..) if self.process.runtime == RuntimeKind::File => Some(true),
+                _ => self.has_store_connector(),
+            },
+            ProcessRole::Lmcache => Some(true),
             role => Some(role.is_client()),
         }
+    }
+
+    /// Whether a vLLM server uses MooncakeStoreConnector. `None` if unknown.
+    pub fn has_store_connector(&self) -> Option<bool> {
+        let Some(flag) = self.flag(&["kv_transfer_config"]) else {
+            return if self.process.args_whole { Some(false) } else { None };
+        };
+        let located = flag.value.as_ref().filter(|located| located.is_known())?;
+        Some(located.text.contains("MooncakeStoreConnector"))
     }
 
     /// The transport, with the default if it is unset.
@@ -321,7 +293,8 @@ impl<'s> ProcessView<'s> {
                 Some(LocatedValue::new(located.text.trim().to_ascii_lowercase(), located.place))
             }
             SettingValue::Unset => {
-                let text = if self.process.role.is_sglang() { "rdma" } else { "tcp" };
+                let is_rdma = self.process.role.is_sglang() || self.process.role == ProcessRole::Vllm;
+                let text = if is_rdma { "rdma" } else { "tcp" };
                 Some(LocatedValue::new(text, self.process.place.clone()))
             }
             SettingValue::Unknown => None,
@@ -353,6 +326,8 @@ impl<'s> ProcessView<'s> {
             SettingValue::Unset => {
                 let bytes = match self.process.role {
                     ProcessRole::Store => size_text::store(store_key("global_segment_size").default).ok()?,
+                    ProcessRole::Vllm => VLLM_SEGMENT_BYTES,
+                    ProcessRole::Lmcache => return None,
                     _ => sglang::SEGMENT_BYTES,
                 };
                 return Some((bytes, self.process.place.clone()));
@@ -367,6 +342,7 @@ impl<'s> ProcessView<'s> {
     pub fn size(&self, text: &str) -> Option<u64> {
         match (self.process.role, self.process.implementation) {
             (ProcessRole::Sglang(_), _) => size_text::sglang_segment(text).ok(),
+            (ProcessRole::Vllm, _) => vllm_size(text),
             (_, Implementation::Mcctl) => text.parse::<ByteSize>().ok().map(|size| size.0),
             _ => size_text::store(text).ok(),
         }
@@ -433,24 +409,4 @@ fn offset_lines(node: &mut YamlNode, first: u32) {
             }
         }
     }
-}
-
-/// The host in `host:port`, `etcd://host:port` or `http://host:port/x`.
-pub fn host_of(address: &str) -> &str {
-    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let rest = rest.split(['/', ';', ',']).next().unwrap_or(rest);
-    if let Some(inner) = rest.strip_prefix('[') {
-        return inner.split(']').next().unwrap_or(inner);
-    }
-    match rest.rsplit_once(':') {
-        Some((host, _)) if !host.contains(':') => host,
-        Some(_) => rest,
-        None => rest,
-    }
-}
-
-/// Whether the address is reachable only from its own host.
-pub fn is_host_local(host: &str) -> bool {
-    let host = host_of(host.trim());
-    host_is_loopback(host) || matches!(host, "0.0.0.0" | "::" | "")
 }
