@@ -19,6 +19,7 @@ mod read;
 mod rules;
 mod settings;
 mod settings_file;
+mod shell;
 mod shell_lexer;
 mod source;
 mod view;

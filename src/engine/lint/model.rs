@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::check::{Finding, SourceLocation};
+use crate::engine::lint::shell::choice::ScriptSpan;
+use crate::engine::lint::shell::places::{InstalledPackage, UnreadPlace};
 use crate::engine::lint::yaml::YamlNode;
 
 /// A string and its location in the source file.
@@ -279,6 +281,8 @@ pub struct Process {
     pub config: Option<usize>,
     /// Names of the environment files that the process reads.
     pub env_files: Vec<LocatedValue>,
+    /// When a script runs the process. `None` if no script starts it.
+    pub span: Option<ScriptSpan>,
 }
 
 /// A set of identical pods.
@@ -366,6 +370,8 @@ pub struct SettingsFile {
     pub kind: SettingsFileKind,
     pub node: YamlNode,
     pub json: bool,
+    /// When a script writes the file. `None` if it was provided.
+    pub span: Option<ScriptSpan>,
 }
 
 /// The data of a Kubernetes ConfigMap or Secret.
@@ -390,6 +396,12 @@ pub struct ParsedDeployment {
     pub found: Vec<Finding>,
     /// The Mooncake release specified on the command line, e.g. `0.3.12`.
     pub release: Option<String>,
+    /// Parts of scripts that were not followed.
+    pub unread: Vec<UnreadPlace>,
+    /// Packages that scripts install with pip.
+    pub packages: Vec<InstalledPackage>,
+    /// The lines of all scripts that are neither empty nor comments.
+    pub script_lines: u32,
 }
 
 impl ParsedDeployment {
@@ -433,6 +445,25 @@ impl Process {
             pre_stop: None,
             config: None,
             env_files: Vec::new(),
+            span: None,
+        }
+    }
+
+    /// Whether both processes belong to the deployment at the same time: no branch of a script excludes one of them, and neither was stopped
+    /// before the other started. Two processes that only may meet do not.
+    pub fn surely_meets(&self, other: &Process) -> bool {
+        match (&self.span, &other.span) {
+            (Some(ours), Some(theirs)) => ours.surely_meets(theirs),
+            (Some(span), None) | (None, Some(span)) => !span.uncertain,
+            (None, None) => true,
+        }
+    }
+
+    /// Like [`Process::surely_meets`], and the first one still runs when the second one starts.
+    pub fn surely_overlaps(&self, other: &Process) -> bool {
+        match (&self.span, &other.span) {
+            (Some(ours), Some(theirs)) => ours.surely_overlaps(theirs),
+            _ => self.surely_meets(other),
         }
     }
 

@@ -403,15 +403,18 @@ fn address_error(text: &str) -> Option<String> {
 
 /// Two processes that listen on the same port in one network namespace.
 pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
-    let mut taken: BTreeMap<(String, u16), (&Process, String)> = BTreeMap::new();
+    let mut taken: BTreeMap<(String, u16), Vec<(&Process, &'static str)>> = BTreeMap::new();
     // Running processes have already bound their ports.
     let starts =
         |member: &&ProcessView<'_>| !matches!(member.process.runtime, RuntimeKind::File | RuntimeKind::Running);
     for member in view.member.iter().filter(starts) {
         for (port, what, place) in listening_ports(member) {
             let key = (member.process.network.clone(), port);
-            match taken.get(&key) {
-                Some((other, theirs)) if !std::ptr::eq(*other, member.process) => out.error(
+            let users = taken.entry(key).or_default();
+            let own = users.iter().find(|(other, _)| std::ptr::eq(*other, member.process));
+            let other = users.iter().find(|(other, _)| other.surely_overlaps(member.process));
+            match (other, own) {
+                (Some((other, theirs)), None) => out.error(
                     &place,
                     format!(
                         "{} cannot start: port {port} is already used in the same network namespace",
@@ -420,16 +423,14 @@ pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
                     format!("port {port}: {what} here, {theirs} of {} at {}", other.describe(), other.place),
                     "use a different port for one of them",
                 ),
-                Some((_, theirs)) if port > 0 && member.process.implementation == Implementation::Upstream => out
+                (_, Some((_, theirs))) if port > 0 && member.process.implementation == Implementation::Upstream => out
                     .error(
                         &place,
                         format!("{} cannot start: it uses port {port} twice", member.process.describe()),
                         format!("port {port}: {what} and {theirs}"),
                         "use a different port for one of them",
                     ),
-                _ => {
-                    taken.insert(key, (member.process, what.to_owned()));
-                }
+                _ => users.push((member.process, what)),
             }
         }
     }

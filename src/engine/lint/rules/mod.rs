@@ -8,6 +8,7 @@ mod cross_process;
 mod data_dir;
 mod kubernetes;
 mod master;
+mod master_port;
 mod metadata;
 mod names;
 mod programs;
@@ -51,6 +52,12 @@ pub const RULES: &[LintRule] = &[
     rule("unknown-host", &[18], "addresses refer to existing Services", kubernetes::unknown_host),
     rule("local-hostname", &[1], "clients announce a name that peers can reach", client::local_hostname),
     rule("auto-discovery", &[2], "RDMA devices are listed or discovered", client::auto_discovery),
+    rule(
+        "master-port",
+        &[18],
+        "clients use the port of the master that the same script starts",
+        master_port::master_port,
+    ),
     rule("address-form", &[20], "addresses have the expected syntax", cross_process::address_form),
     rule("master-missing", &[18], "clients have a master address", cross_process::master_missing),
     rule("protocol", &[25], "all clients of a store use the same transport", cross_process::protocol),
