@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::check::{Finding, SourceLocation};
 use crate::engine::lint::shell::choice::ScriptSpan;
-use crate::engine::lint::shell::places::{InstalledPackage, UnreadPlace};
+use crate::engine::lint::shell::places::UnreadPlace;
 use crate::engine::lint::yaml::YamlNode;
 
 /// A string and its location in the source file.
@@ -398,8 +398,6 @@ pub struct ParsedDeployment {
     pub release: Option<String>,
     /// Parts of scripts that were not followed.
     pub unread: Vec<UnreadPlace>,
-    /// Packages that scripts install with pip.
-    pub packages: Vec<InstalledPackage>,
     /// The lines of all scripts that are neither empty nor comments.
     pub script_lines: u32,
 }

@@ -44,7 +44,13 @@ pub fn data(node: &YamlNode, file: &Arc<str>) -> Option<ConfigData> {
 }
 
 /// Adds the content of the document to `deployment`.
-pub fn read(node: &YamlNode, file: &Arc<str>, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut Launched) {
+pub fn read(
+    node: &YamlNode,
+    file: &Arc<str>,
+    data: &[ConfigData],
+    deployment: &mut ParsedDeployment,
+    sink: &mut Launched,
+) {
     let kind = node.get("kind").and_then(YamlNode::text).unwrap_or_default();
     let name = node.path(&["metadata", "name"]).and_then(YamlNode::text).unwrap_or("without a name");
     let spec = |keys: &[&str]| node.get("spec").and_then(|spec| spec.path(keys));
@@ -166,7 +172,14 @@ fn service(node: &YamlNode, name: &str, file: &Arc<str>) -> KubeService {
 }
 
 /// Adds the roles of a RoleBasedGroup: v1alpha2 (a pattern per role) and v1alpha1 (a template per role).
-fn group(node: &YamlNode, name: &str, file: &Arc<str>, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut Launched) {
+fn group(
+    node: &YamlNode,
+    name: &str,
+    file: &Arc<str>,
+    data: &[ConfigData],
+    deployment: &mut ParsedDeployment,
+    sink: &mut Launched,
+) {
     let place = |line| SourceLocation { file: file.clone(), line };
     let roles = node.path(&["spec", "roles"]).map_or(&[][..], YamlNode::items);
     let templates = node.path(&["spec", "roleTemplates"]).map_or(&[][..], YamlNode::items);

@@ -173,7 +173,8 @@ pub fn assignment(text: &str) -> Option<(&str, &str)> {
 
 /// Whether the program only prints its version or its help, and exits.
 fn is_question(args: &[LocatedValue]) -> bool {
-    const QUESTIONS: &[&str] = &["--version", "-version", "--help", "-help", "-h", "-V", "--helpfull", "--helpshort", "--help-all"];
+    const QUESTIONS: &[&str] =
+        &["--version", "-version", "--help", "-help", "-h", "-V", "--helpfull", "--helpshort", "--help-all"];
     args.iter().any(|word| QUESTIONS.contains(&word.text.as_str()))
 }
 
@@ -198,7 +199,9 @@ fn in_container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut 
             }
             continue;
         }
-        if let Some(span) = process.span.as_mut().filter(|_| matches!(word.text.as_str(), "-d" | "--detach" | "-itd" | "-dit")) {
+        if let Some(span) =
+            process.span.as_mut().filter(|_| matches!(word.text.as_str(), "-d" | "--detach" | "-itd" | "-dit"))
+        {
             span.foreground = false;
         }
         if !word.text.starts_with('-') {
@@ -263,7 +266,11 @@ fn is_start(words: &[LocatedValue]) -> bool {
     let name = program(&first.text);
     let is_shell = matches!(name, "sh" | "bash" | "dash" | "ash" | "zsh") && !rest.is_empty();
     let is_container = matches!(name, "docker" | "podman" | "nerdctl") && rest.iter().any(|word| word.text == "run");
-    is_shell || is_container || WRAPPERS.contains(&name) || assignment(&first.text).is_some() || role_of(name, rest).is_some()
+    is_shell
+        || is_container
+        || WRAPPERS.contains(&name)
+        || assignment(&first.text).is_some()
+        || role_of(name, rest).is_some()
 }
 
 /// The role of a program, and the arguments that belong to it.
@@ -405,7 +412,10 @@ fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Lau
     ];
     let mut process = Process { env: BTreeMap::new(), runtime: RuntimeKind::Docker, env_whole: true, ..base.clone() };
     process.network = format!("container {}", base.place);
-    let is_detached = |text: &str| text == "--detach" || text.starts_with('-') && !text.starts_with("--") && text.contains('d') && SWITCHES.contains(&text);
+    let is_detached = |text: &str| {
+        text == "--detach"
+            || text.starts_with('-') && !text.starts_with("--") && text.contains('d') && SWITCHES.contains(&text)
+    };
     if let Some(span) = process.span.as_mut().filter(|_| words.iter().any(|word| is_detached(&word.text))) {
         span.foreground = false;
     }

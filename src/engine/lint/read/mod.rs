@@ -97,7 +97,6 @@ fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError
     }
     check_limits(&deployment)?;
     link(&mut deployment, &parsed);
-    deployment.packages = sink.packages;
     deployment.unread = sink.unread;
     deployment.unread.retain(|unread| !is_provided(unread, &parsed));
     deployment.unread.sort();

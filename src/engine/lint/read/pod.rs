@@ -62,7 +62,10 @@ pub fn read(spec: &YamlNode, context: &PodContext<'_>, sink: &mut Launched) {
         let out = &mut sink.processes;
         if out.len() == before {
             out.push(Process { args: whole, ..base });
-        } else if out[before..].windows(2).any(|pair| pair[0].span.as_ref().map(|s| s.start) != pair[1].span.as_ref().map(|s| s.start)) {
+        } else if out[before..]
+            .windows(2)
+            .any(|pair| pair[0].span.as_ref().map(|s| s.start) != pair[1].span.as_ref().map(|s| s.start))
+        {
             // Probes and ports belong to the container, not to each of its processes.
             for process in &mut out[before..] {
                 process.probes.clear();

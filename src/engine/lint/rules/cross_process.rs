@@ -34,6 +34,7 @@ pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
     };
     for (member, located, chosen) in &all {
         if located.text == theirs.text
+            || !member.process.surely_meets(first.process)
             || !known.contains(&located.text.as_str())
             || !known.contains(&theirs.text.as_str())
         {
@@ -112,7 +113,9 @@ pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
         let Some((first, rest)) = members.split_first() else { continue };
         let Some(base) = fingerprint(first) else { continue };
         for member in rest {
-            let Some(other) = fingerprint(member) else { continue };
+            let Some(other) = fingerprint(member).filter(|_| member.process.surely_meets(first.process)) else {
+                continue;
+            };
             let of_model = |parts: &[(&str, String, Option<LocatedValue>)]| {
                 parts
                     .iter()
@@ -154,7 +157,7 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang().filter(|member| member.process.runtime != RuntimeKind::File) {
         let on = member.switch(&["enable_hierarchical_cache", "enable_hicache", DECODE_OFFLOAD]);
         let backend = member.flag(&["hicache_storage_backend"]);
-        if let (false, Some(flag)) = (on, backend) {
+        if let (false, true, Some(flag)) = (on, member.process.args_whole, backend) {
             out.warning(
                 &flag.place,
                 format!("{} does not use the store: HiCache is off", member.process.describe()),

@@ -13,11 +13,13 @@ pub fn master_port(view: &DeploymentView<'_>, out: &mut Findings) {
         let Some((host, port)) = host_and_port(&located) else { continue };
         // A master that may run at the same time and whose port is not known may be the one.
         let near = view.masters().filter(|master| {
-            let apart = matches!((&master.process.span, &member.process.span), (Some(a), Some(b)) if a.path.contradicts(&b.path));
+            let apart = matches!((&master.process.span, &member.process.span), (Some(a), Some(b)) if a.excludes(b));
             master.process.network == member.process.network && !apart
         });
         let masters: Vec<&ProcessView<'_>> = near.collect();
-        let Some(ports) = masters.iter().map(|master| master.rpc_port()).collect::<Option<Vec<u16>>>() else { continue };
+        let Some(ports) = masters.iter().map(|master| master.rpc_port()).collect::<Option<Vec<u16>>>() else {
+            continue;
+        };
         let on_host = masters.iter().all(|master| listens_on(master, host));
         let Some(first) = masters.first().filter(|_| on_host && !ports.contains(&port)) else { continue };
         if !masters.iter().any(|master| master.process.surely_meets(member.process)) {
@@ -27,8 +29,16 @@ pub fn master_port(view: &DeploymentView<'_>, out: &mut Findings) {
         out.warning(
             &located.place,
             format!("{} uses port {port}, on which no master of this script listens", member.process.describe()),
-            format!("{}; the master at {} listens on {}", located.text.trim(), first.process.place, listening.join(", ")),
-            format!("use {host}:{}, or start the master with --rpc_port={port}", ports.first().copied().unwrap_or(port)),
+            format!(
+                "{}; the master at {} listens on {}",
+                located.text.trim(),
+                first.process.place,
+                listening.join(", ")
+            ),
+            format!(
+                "use {host}:{}, or start the master with --rpc_port={port}",
+                ports.first().copied().unwrap_or(port)
+            ),
         );
     }
 }

@@ -14,7 +14,8 @@ const SETUP_FILES: &[&str] =
 impl Evaluator<'_> {
     /// Runs `export`, `local` and their relatives.
     pub(super) fn declare(&mut self, keyword: &str, options: &[RawWord], assignments: &[ShellAssignment]) {
-        let is_export = keyword == "export" || options.iter().any(|option| option.raw.starts_with('-') && option.raw.contains('x'));
+        let is_export =
+            keyword == "export" || options.iter().any(|option| option.raw.starts_with('-') && option.raw.contains('x'));
         for assignment in assignments {
             let name = &assignment.name;
             if keyword == "local" || matches!(keyword, "declare" | "typeset") && !self.locals.is_empty() {
@@ -155,7 +156,12 @@ impl Evaluator<'_> {
         let place = self.at(line);
         let text = value.map_or_else(|| format!("${name}"), |number| number.to_string());
         let path = self.path.clone();
-        self.variables.assign(name, &path, ShellValue::Text(vec![GuardedPart::always(LocatedValue::new(text, place))]), world.uses_default);
+        self.variables.assign(
+            name,
+            &path,
+            ShellValue::Text(vec![GuardedPart::always(LocatedValue::new(text, place))]),
+            world.uses_default,
+        );
     }
 
     /// Runs `source FILE`: text that this script has written, or a file that the caller may have provided.

@@ -95,7 +95,9 @@ pub struct ScriptSpan {
     /// Number of the script.
     pub script: u32,
     pub path: BranchPath,
-    /// Position of its start. Variants of one command have the same position.
+    /// The variants of commands that it belongs to. A command has several if its words or its environment depend on branches.
+    pub variants: BranchPath,
+    /// Position of its start.
     pub start: u32,
     /// Position at which it is stopped or waited for.
     pub end: Option<u32>,
@@ -106,12 +108,17 @@ pub struct ScriptSpan {
 }
 
 impl ScriptSpan {
+    /// Whether no run has both processes.
+    pub fn excludes(&self, other: &ScriptSpan) -> bool {
+        self.path.contradicts(&other.path) || self.variants.contradicts(&other.variants)
+    }
+
     /// Whether a run that has one process certainly has the other, and neither was stopped before the other started.
     pub fn surely_meets(&self, other: &ScriptSpan) -> bool {
         let (first, second) = if self.start <= other.start { (self, other) } else { (other, self) };
-        self.start != other.start
-            && !self.uncertain
+        !self.uncertain
             && !other.uncertain
+            && !self.variants.contradicts(&other.variants)
             && !self.path.contradicts(&other.path)
             && (self.path.implies(&other.path) || other.path.implies(&self.path))
             && (self.script != other.script || first.end.is_none_or(|end| end > second.start))

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::engine::lint::model::{LocatedValue, Variable};
-use crate::engine::lint::shell::choice::ScriptSpan;
+use crate::engine::lint::shell::choice::{BranchChoice, ScriptSpan};
 use crate::engine::lint::shell::evaluator::{ControlFlow, Evaluator};
 use crate::engine::lint::shell::expansion::{BranchWorld, ShellField, WORLDS_MAX};
-use crate::engine::lint::shell::places::InstalledPackage;
 use crate::engine::lint::shell::parser;
 use crate::engine::lint::shell::syntax::{AssignedText, RawWord, ShellAssignment, ShellNode};
 use crate::engine::lint::shell::variables::{GuardedPart, ShellValue};
@@ -17,13 +16,104 @@ const ASSIGNED_WORLDS_MAX: usize = 8;
 
 /// Commands that start no other program, whatever their arguments are.
 const PLAIN: &[&str] = &[
-    "[", "alias", "apt", "apt-get", "awk", "basename", "bc", "cat", "cd", "chmod", "chown", "cp", "curl", "cut", "date",
-    "df", "diff", "dirname", "du", "echo", "egrep", "export", "false", "fgrep", "find", "free", "fuser", "getent", "git",
-    "grep", "hash", "head", "hostname", "id", "ifconfig", "ip", "jq", "less", "ln", "ls", "lscpu", "lsof", "make", "md5sum",
-    "mkdir", "mktemp", "mv", "nc", "netstat", "nproc", "numfmt", "nvidia-smi", "open", "pgrep", "pip", "pip3", "popd",
-    "printf", "ps", "pushd", "pwd", "readlink", "realpath", "rm", "rmdir", "rsync", "scp", "sed", "seq", "sleep", "sort",
-    "ss", "stat", "tail", "tar", "tee", "test", "top", "touch", "tr", "true", "type", "umask", "uname", "uniq", "wc",
-    "wget", "which", "yq", "yum", "rocm-smi", "amd-smi", "ibstat", "ibv_devinfo", "rdma", "journalctl", "huggingface-cli", "hf",
+    "[",
+    "alias",
+    "apt",
+    "apt-get",
+    "awk",
+    "basename",
+    "bc",
+    "cat",
+    "cd",
+    "chmod",
+    "chown",
+    "cp",
+    "curl",
+    "cut",
+    "date",
+    "df",
+    "diff",
+    "dirname",
+    "du",
+    "echo",
+    "egrep",
+    "export",
+    "false",
+    "fgrep",
+    "find",
+    "free",
+    "fuser",
+    "getent",
+    "git",
+    "grep",
+    "hash",
+    "head",
+    "hostname",
+    "id",
+    "ifconfig",
+    "ip",
+    "jq",
+    "less",
+    "ln",
+    "ls",
+    "lscpu",
+    "lsof",
+    "make",
+    "md5sum",
+    "mkdir",
+    "mktemp",
+    "mv",
+    "nc",
+    "netstat",
+    "nproc",
+    "numfmt",
+    "nvidia-smi",
+    "open",
+    "pgrep",
+    "pip",
+    "pip3",
+    "popd",
+    "printf",
+    "ps",
+    "pushd",
+    "pwd",
+    "readlink",
+    "realpath",
+    "rm",
+    "rmdir",
+    "rsync",
+    "scp",
+    "sed",
+    "seq",
+    "sleep",
+    "sort",
+    "ss",
+    "stat",
+    "tail",
+    "tar",
+    "tee",
+    "test",
+    "top",
+    "touch",
+    "tr",
+    "true",
+    "type",
+    "umask",
+    "uname",
+    "uniq",
+    "wc",
+    "wget",
+    "which",
+    "yq",
+    "yum",
+    "rocm-smi",
+    "amd-smi",
+    "ibstat",
+    "ibv_devinfo",
+    "rdma",
+    "journalctl",
+    "huggingface-cli",
+    "hf",
 ];
 
 impl Evaluator<'_> {
@@ -54,7 +144,6 @@ impl Evaluator<'_> {
             return ControlFlow::Next;
         }
         if PLAIN.contains(&name.as_str()) {
-            self.install(&name, words);
             return ControlFlow::Next;
         }
         self.program(assignments, words, node);
@@ -143,10 +232,12 @@ impl Evaluator<'_> {
             fields.extend(this.fields(words, world));
             fields
         });
-        let before = self.path.clone();
+        let (before, variants) = (self.path.clone(), self.variants.clone());
         let mut flow = ControlFlow::Next;
+        let subject = self.out.fresh_subject();
         self.running.insert(name.to_owned());
-        for (world, fields) in calls {
+        for (at, (world, fields)) in calls.into_iter().enumerate() {
+            self.variants = variants.with(&BranchChoice { subject, text: at.to_string().into(), is: true });
             let known = !fields.iter().any(|field| field.is_list);
             let all = fields.into_iter().map(|field| LocatedValue::new(field.text, field.place)).collect();
             let saved = std::mem::replace(&mut self.positional, known.then_some(all));
@@ -161,13 +252,14 @@ impl Evaluator<'_> {
             self.shifts = self.shifts.saturating_add(1000);
         }
         self.running.remove(name);
-        self.path = before;
+        (self.path, self.variants) = (before, variants);
         if flow == ControlFlow::LeaveScript { flow } else { ControlFlow::Next }
     }
 
     /// Runs a program in every world.
     fn program(&mut self, assignments: &[ShellAssignment], words: &[RawWord], node: &ShellNode) {
         let start = self.out.tick();
+        let subject = self.out.fresh_subject();
         let first = self.out.processes.len();
         let mut visited: Vec<(Vec<String>, BTreeMap<String, Variable>)> = Vec::new();
         let runs = self.in_worlds(WORLDS_MAX, |this, world| {
@@ -187,7 +279,8 @@ impl Evaluator<'_> {
             if visited.iter().any(|(known, variables)| *known == texts && *variables == env) {
                 return fields;
             }
-            this.start_in(world, env.clone(), &fields, start);
+            let variant = BranchChoice { subject, text: visited.len().to_string().into(), is: true };
+            this.start_in(world, env.clone(), &fields, start, &variant);
             visited.push((texts, env));
             fields
         });
@@ -200,9 +293,8 @@ impl Evaluator<'_> {
 
     /// Replaces the script that a shell reads from a written file or from standard input by `-c TEXT`.
     fn add_script(&mut self, fields: &mut Vec<ShellField>) {
-        let is_shell = |field: &ShellField| {
-            matches!(field.text.rsplit('/').next(), Some("sh" | "bash" | "dash" | "zsh" | "ash"))
-        };
+        let is_shell =
+            |field: &ShellField| matches!(field.text.rsplit('/').next(), Some("sh" | "bash" | "dash" | "zsh" | "ash"));
         let Some(at) = fields.iter().rposition(is_shell) else {
             // `./start.sh` that this script has written.
             let written = fields.first().and_then(|first| self.written_script(&first.text));
@@ -232,7 +324,14 @@ impl Evaluator<'_> {
         fields.extend(rest);
     }
 
-    fn start_in(&mut self, world: &BranchWorld, env: BTreeMap<String, Variable>, fields: &[ShellField], start: u32) {
+    fn start_in(
+        &mut self,
+        world: &BranchWorld,
+        env: BTreeMap<String, Variable>,
+        fields: &[ShellField],
+        start: u32,
+        variant: &BranchChoice,
+    ) {
         let located: Vec<LocatedValue> =
             fields.iter().map(|field| LocatedValue::new(field.text.clone(), field.place.clone())).collect();
         // `timeout` stops the program.
@@ -240,6 +339,7 @@ impl Evaluator<'_> {
         let span = ScriptSpan {
             script: self.script,
             path: world.path.clone(),
+            variants: self.variants.with(variant),
             start,
             end: is_bounded.then_some(start),
             foreground: !self.in_background,
@@ -275,30 +375,19 @@ impl Evaluator<'_> {
             return;
         }
         let is_script = first.text.ends_with(".py") || first.text.starts_with("python");
-        let named = fields.iter().skip(1).position(|field| is_known_program(&field.text));
-        if let Some(at) = named.filter(|_| !is_script)
-            && fields.get(at + 2).is_some_and(|next| next.text.starts_with('-') || next.text == "serve")
-        {
+        let is_start = |at: usize| {
+            let text = |at: usize| fields.get(at).map_or("", |field| field.text.as_str());
+            let base = text(at).rsplit('/').next().unwrap_or_default();
+            let is_value = text(at - 1).starts_with("--");
+            match base {
+                "sglang" | "vllm" | "mcctl" => !is_value && text(at + 1) == "serve",
+                base => !is_value && is_known_program(base) && text(at + 1).starts_with('-'),
+            }
+        };
+        let named = (1..fields.len()).find(|at| is_start(*at)).map(|at| at - 1);
+        if let Some(at) = named.filter(|_| !is_script) {
             let name = first.text.rsplit('/').next().unwrap_or_default();
             self.out.not_read(place, node.lines, format!("{name} is passed a command line of {}", fields[at + 1].text));
-        }
-    }
-
-    /// Records what `pip install` installs.
-    pub(super) fn install(&mut self, name: &str, words: &[RawWord]) {
-        if !matches!(name, "pip" | "pip3") {
-            return;
-        }
-        let mut world = self.world();
-        let fields = self.fields(words, &mut world);
-        let Some(at) = fields.iter().position(|field| field.text == "install") else { return };
-        for field in fields[at + 1..].iter().filter(|field| !field.text.starts_with('-')) {
-            let (name, version) = match field.text.split_once("==") {
-                Some((name, version)) => (name, Some(version.to_owned()).filter(|version| !version.contains('$'))),
-                None => (field.text.as_str(), None),
-            };
-            let name = name.split('[').next().unwrap_or(name).to_owned();
-            self.out.packages.push(InstalledPackage { name, version, place: field.place.clone() });
         }
     }
 }
@@ -317,7 +406,8 @@ fn appended_part(assignment: &ShellAssignment) -> Option<ShellAssignment> {
     let name = &assignment.name;
     let quoted = word.raw.starts_with('"');
     let inner = word.raw.strip_prefix('"').unwrap_or(&word.raw);
-    let rest = [format!("${{{name}}}"), format!("${name}")].iter().find_map(|used| inner.strip_prefix(used.as_str()))?;
+    let rest =
+        [format!("${{{name}}}"), format!("${name}")].iter().find_map(|used| inner.strip_prefix(used.as_str()))?;
     if rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '[') {
         return None;
     }
@@ -347,9 +437,6 @@ fn is_known_program(text: &str) -> bool {
             | "sglang.launch_server"
             | "mooncake.mooncake_store_service"
             | "vllm.entrypoints.openai.api_server"
-            | "sglang"
-            | "vllm"
-            | "mcctl"
     )
 }
 

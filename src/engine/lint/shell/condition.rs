@@ -10,7 +10,10 @@ use crate::engine::lint::shell::word::{WordPiece, is_name, pieces};
 pub enum ConditionResult {
     Known(bool),
     /// Not known. The choices hold if the condition is true, and if it is false.
-    Choice { yes: Vec<BranchChoice>, no: Vec<BranchChoice> },
+    Choice {
+        yes: Vec<BranchChoice>,
+        no: Vec<BranchChoice>,
+    },
     /// A command that usually succeeds.
     Command,
 }

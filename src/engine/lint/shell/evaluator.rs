@@ -11,9 +11,9 @@ use crate::engine::lint::model::{LocatedValue, Process};
 use crate::engine::lint::shell::choice::BranchPath;
 use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::shell::parser;
+use crate::engine::lint::shell::places::StreamText;
 use crate::engine::lint::shell::syntax::ShellBlock;
 use crate::engine::lint::shell::variables::ShellVariables;
-use crate::engine::lint::shell::places::StreamText;
 
 /// Limit on the number of commands that are followed in one script, including repetitions in loops and functions.
 pub const STEPS_MAX: u32 = 20_000;
@@ -61,6 +61,8 @@ pub struct Evaluator<'a> {
     /// Changes with each `shift`, for the keys of subjects.
     pub(super) shifts: u32,
     pub(super) path: BranchPath,
+    /// The variants of the commands that run this text.
+    pub(super) variants: BranchPath,
     pub(super) nesting: u32,
     /// Names of the local variables of the functions that are being run.
     pub(super) locals: Vec<BTreeMap<String, Option<super::variables::ShellVariable>>>,
@@ -95,6 +97,7 @@ impl<'a> Evaluator<'a> {
             in_background: base.span.is_some() && !span.foreground,
             is_uncertain: span.uncertain,
             path: span.path,
+            variants: span.variants,
             base,
             out,
             start,

@@ -187,6 +187,7 @@ impl Evaluator<'_> {
     /// The value that `name` has in `world`.
     pub(super) fn lookup(&self, name: &str, world: &mut BranchWorld) -> Option<ShellValue> {
         let variable = self.variables.get(name)?;
+        let may_be_set = variable.entries.iter().any(|entry| entry.value.is_unknown());
         for entry in variable.entries.iter().rev() {
             if world.path.contradicts(&entry.path) {
                 continue;
@@ -195,6 +196,10 @@ impl Evaluator<'_> {
                 None => {
                     world.path.extend(&entry.path);
                     world.uses_default |= entry.is_default;
+                    // An empty text that another branch replaces by an unknown value only reserves the name.
+                    if may_be_set && entry.value.is_empty() {
+                        return None;
+                    }
                     return Some(entry.value.clone());
                 }
                 Some(choice) => {
@@ -265,12 +270,7 @@ impl Evaluator<'_> {
         out
     }
 
-    fn fields_of(
-        &mut self,
-        pieces: &[WordPiece],
-        place: &SourceLocation,
-        world: &mut BranchWorld,
-    ) -> Vec<ShellField> {
+    fn fields_of(&mut self, pieces: &[WordPiece], place: &SourceLocation, world: &mut BranchWorld) -> Vec<ShellField> {
         let mut builder = FieldBuilder { done: Vec::new(), current: None, place: place.clone() };
         for piece in pieces {
             match piece {
@@ -286,6 +286,10 @@ impl Evaluator<'_> {
                         ExpandedValue::List(items) if used.quoted && !is_list => {
                             let all: Vec<&str> = items.iter().map(|item| item.located.text.as_str()).collect();
                             builder.push(&all.join(" "));
+                        }
+                        // `"${EMPTY[@]}"` is no word at all.
+                        ExpandedValue::List(items) if items.is_empty() => {
+                            builder.current.take_if(|field| field.text.is_empty());
                         }
                         ExpandedValue::List(items) => builder.list(&items, used.quoted),
                         ExpandedValue::Unknown(text) => builder.unknown(&text, used.quoted, false),

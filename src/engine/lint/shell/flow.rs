@@ -269,13 +269,7 @@ impl Evaluator<'_> {
         if flow == ControlFlow::LeaveFunction || flow == ControlFlow::LeaveScript { ControlFlow::Next } else { flow }
     }
 
-    fn each(
-        &mut self,
-        name: &str,
-        words: Option<&[RawWord]>,
-        body: &ShellBlock,
-        node: &ShellNode,
-    ) -> ControlFlow {
+    fn each(&mut self, name: &str, words: Option<&[RawWord]>, body: &ShellBlock, node: &ShellNode) -> ControlFlow {
         let all = [RawWord { raw: "\"$@\"".to_owned(), line: node.line }];
         let mut world = self.world();
         let fields = self.fields(words.unwrap_or(&all), &mut world);

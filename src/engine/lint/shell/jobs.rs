@@ -66,7 +66,9 @@ impl Evaluator<'_> {
         let base = name.rsplit('/').next().unwrap_or(name);
         let all: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();
         if matches!(base, "docker" | "podman" | "nerdctl") {
-            if all.iter().any(|word| matches!(*word, "rm" | "stop" | "kill" | "restart" | "down")) && !all.contains(&"run") {
+            if all.iter().any(|word| matches!(*word, "rm" | "stop" | "kill" | "restart" | "down"))
+                && !all.contains(&"run")
+            {
                 self.end(|_, process| process.runtime == RuntimeKind::Docker);
             }
             return;

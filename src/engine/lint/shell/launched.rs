@@ -1,10 +1,10 @@
-//! What the commands of a script start, write and install.
+//! What the commands of a script start and write.
 
 use std::collections::BTreeMap;
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::Process;
-use crate::engine::lint::shell::places::{InstalledPackage, UnreadPlace, WrittenText};
+use crate::engine::lint::shell::places::{UnreadPlace, WrittenText};
 
 /// Limit on the number of listed places.
 const UNREAD_MAX: usize = 1000;
@@ -15,7 +15,6 @@ pub struct Launched {
     pub processes: Vec<Process>,
     pub unread: Vec<UnreadPlace>,
     pub written: Vec<WrittenText>,
-    pub packages: Vec<InstalledPackage>,
     /// Numbers of the subjects of branches.
     subjects: BTreeMap<String, u32>,
     last_subject: u32,

@@ -1,4 +1,4 @@
-//! What a script leaves besides processes: text that it writes, packages that it installs, and places that were not followed.
+//! What a script leaves besides processes: text that it writes, and places that were not followed.
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::shell::choice::{BranchPath, ScriptSpan};
@@ -25,16 +25,6 @@ pub struct WrittenText {
     pub span: ScriptSpan,
     /// The text of a script that the same script runs. It has been followed.
     pub is_followed: bool,
-}
-
-/// A requirement of `pip install`: `sglang==0.5.9`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstalledPackage {
-    /// As written, without extras.
-    pub name: String,
-    /// The version after `==`.
-    pub version: Option<String>,
-    pub place: SourceLocation,
 }
 
 /// Text on its way from one command to another, or to a file.

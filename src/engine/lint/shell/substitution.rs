@@ -184,7 +184,9 @@ impl Evaluator<'_> {
                     _ => None,
                 });
                 match (&body.command, here) {
-                    (ShellCommand::Simple { words, .. }, Some(here)) if words.first().is_some_and(|w| w.raw == "cat") => {
+                    (ShellCommand::Simple { words, .. }, Some(here))
+                        if words.first().is_some_and(|w| w.raw == "cat") =>
+                    {
                         let place = self.at(here.line);
                         Some(match here.literal {
                             true => here.body.clone(),

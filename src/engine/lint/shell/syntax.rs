@@ -25,9 +25,16 @@ pub type ShellBlock = Vec<ShellNode>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShellCommand {
     /// Assignments, then a program with its arguments. Either may be missing.
-    Simple { assignments: Vec<ShellAssignment>, words: Vec<RawWord> },
+    Simple {
+        assignments: Vec<ShellAssignment>,
+        words: Vec<RawWord>,
+    },
     /// `export`, `local`, `declare`, `readonly` or `typeset`.
-    Declaration { keyword: String, options: Vec<RawWord>, assignments: Vec<ShellAssignment> },
+    Declaration {
+        keyword: String,
+        options: Vec<RawWord>,
+        assignments: Vec<ShellAssignment>,
+    },
     /// `[ .. ]` or `[[ .. ]]`, without the brackets.
     Test(RawWord),
     /// `(( .. ))`, without the parentheses.
@@ -45,10 +52,21 @@ pub enum ShellCommand {
     If(Vec<(ShellBlock, ShellBlock)>, ShellBlock),
     Case(RawWord, Vec<(Vec<RawWord>, ShellBlock)>),
     /// `for name in words`; without `in`, the words are `"$@"`.
-    For { name: String, words: Option<Vec<RawWord>>, body: ShellBlock },
+    For {
+        name: String,
+        words: Option<Vec<RawWord>>,
+        body: ShellBlock,
+    },
     /// `for ((init; condition; update))`
-    CountedFor { header: String, body: ShellBlock },
-    While { until: bool, condition: ShellBlock, body: ShellBlock },
+    CountedFor {
+        header: String,
+        body: ShellBlock,
+    },
+    While {
+        until: bool,
+        condition: ShellBlock,
+        body: ShellBlock,
+    },
     Function(String, Arc<ShellBlock>),
     Redirected(Box<ShellNode>, Vec<Redirect>),
     /// Text that the grammar does not accept.
@@ -76,7 +94,10 @@ pub enum AssignedText {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redirect {
     /// `> file` or `>> file` of standard output.
-    Output { target: RawWord, append: bool },
+    Output {
+        target: RawWord,
+        append: bool,
+    },
     Here(HereDocument),
     /// `<<< word`
     HereString(RawWord),

@@ -44,6 +44,11 @@ impl ShellValue {
         ShellValue::Text(vec![GuardedPart::always(LocatedValue::new(text, place))])
     }
 
+    /// Whether this is the empty text.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, ShellValue::Text(parts) if parts.iter().all(|part| part.located.text.is_empty()))
+    }
+
     /// Whether nothing of the value is known.
     pub fn is_unknown(&self) -> bool {
         match self {

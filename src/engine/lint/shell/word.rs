@@ -3,12 +3,21 @@
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WordPiece {
-    Text { text: String, quoted: bool },
+    Text {
+        text: String,
+        quoted: bool,
+    },
     Parameter(ParameterUse),
     /// `$(..)` or backquotes, without them. `line` counts from 0 at the word's first line.
-    Command { text: String, quoted: bool, line: u32 },
+    Command {
+        text: String,
+        quoted: bool,
+        line: u32,
+    },
     /// `$((..))`, without the parentheses.
-    Arithmetic { text: String },
+    Arithmetic {
+        text: String,
+    },
     /// `<(..)` and other forms whose value is only known at run time.
     Opaque(String),
 }

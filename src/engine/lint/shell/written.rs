@@ -17,8 +17,7 @@ impl Evaluator<'_> {
             let (text, path) = (here.body.clone(), self.path.clone());
             return vec![StreamText { text, place, path, index: None }];
         }
-        let variants =
-            self.in_worlds(VARIANTS_MAX, |this, world| this.document_text(&here.body, &place, world));
+        let variants = self.in_worlds(VARIANTS_MAX, |this, world| this.document_text(&here.body, &place, world));
         let mut out: Vec<StreamText> = Vec::new();
         for (world, text) in variants {
             if !out.iter().any(|known| known.text == text) {
@@ -55,7 +54,10 @@ impl Evaluator<'_> {
     fn printed(&mut self, words: &[RawWord]) -> Option<StreamText> {
         let mut world = self.world();
         let fields = self.fields(&words[1..], &mut world);
-        let first = words.iter().skip(1).find(|word| !word.raw.starts_with("-") && word.raw != "'%s\\n'" && word.raw != "'%s'")?;
+        let first = words
+            .iter()
+            .skip(1)
+            .find(|word| !word.raw.starts_with("-") && word.raw != "'%s\\n'" && word.raw != "'%s'")?;
         let place = self.at(first.line);
         let texts: Vec<String> = fields
             .into_iter()
@@ -106,6 +108,7 @@ impl Evaluator<'_> {
         ScriptSpan {
             script: self.script,
             path: path.clone(),
+            variants: self.variants.clone(),
             start,
             end: None,
             foreground: false,
@@ -162,7 +165,13 @@ impl Evaluator<'_> {
                 if raw.iter().any(|word| matches!(*word, "apply" | "create" | "replace")) {
                     let span = self.span_of(&text.path);
                     let (body, place) = (text.text, text.place);
-                    self.out.written.push(WrittenText { name: String::new(), text: body, place, span, is_followed: false });
+                    self.out.written.push(WrittenText {
+                        name: String::new(),
+                        text: body,
+                        place,
+                        span,
+                        is_followed: false,
+                    });
                 }
                 true
             }
