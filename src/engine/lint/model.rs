@@ -403,6 +403,23 @@ pub struct ParsedDeployment {
 }
 
 impl ParsedDeployment {
+    /// The processes of supported programs. Of several variants of one command, only the first.
+    pub fn distinct_processes(&self) -> Vec<&Process> {
+        let mut out: Vec<&Process> = Vec::new();
+        for process in self.processes.iter().filter(|process| process.role != ProcessRole::Other) {
+            let is_variant = |known: &&Process| {
+                let spans = (&known.span, &process.span);
+                known.place == process.place
+                    && known.name == process.name
+                    && matches!(spans, (Some(ours), Some(theirs)) if ours.excludes(theirs))
+            };
+            if !out.iter().any(|known| is_variant(known)) {
+                out.push(process);
+            }
+        }
+        out
+    }
+
     /// The Mooncake release of `process`: the one specified on the command line, or the image tag.
     pub fn release_of(&self, process: &Process) -> Option<String> {
         let image = || release_of_image(&process.image.as_ref()?.text);

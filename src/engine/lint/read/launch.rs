@@ -92,7 +92,7 @@ const WRAPPER_VALUES: &[&str] = &["-n", "-c", "-N", "-m", "-u", "-g", "-k", "-s"
 /// adds nothing.
 pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
     let mut words = words;
-    let mut given = Vec::new();
+    let (mut given, mut is_spread) = (Vec::new(), false);
     if depth > DEPTH_MAX || out.processes.len() > PROCESSES_MAX {
         return;
     }
@@ -111,6 +111,8 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Lau
         if name == "command" && words.get(1).is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) {
             return;
         }
+        // These start the program on nodes that the scheduler chooses.
+        is_spread |= matches!(name, "srun" | "mpirun" | "mpiexec");
         words = past_wrapper(name, words);
     }
     let Some((first, rest)) = words.split_first() else { return };
@@ -119,6 +121,10 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Lau
         let mut process = base.clone();
         process.env.extend(given);
         process.place = first.place.clone();
+        if is_spread {
+            let start = process.span.as_ref().map_or(0, |span| span.start);
+            process.network = format!("nodes of {} {start}", first.place);
+        }
         process
     };
     let name = program(&first.text);

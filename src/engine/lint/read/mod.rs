@@ -97,6 +97,13 @@ fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError
     }
     check_limits(&deployment)?;
     link(&mut deployment, &parsed);
+    // Of a command that lost its flags, the line with a space after the backslash is reported.
+    let known: Vec<Option<SourceLocation>> = deployment.found.iter().map(|finding| finding.place.clone()).collect();
+    let is_new = |finding: &Finding| {
+        let above = finding.place.clone().map(|place| SourceLocation { line: place.line.saturating_sub(1), ..place });
+        !known.contains(&above)
+    };
+    deployment.found.extend(sink.found.into_iter().filter(is_new));
     deployment.unread = sink.unread;
     deployment.unread.retain(|unread| !is_provided(unread, &parsed));
     deployment.unread.sort();

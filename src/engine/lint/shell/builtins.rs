@@ -154,6 +154,7 @@ impl Evaluator<'_> {
             },
         };
         let place = self.at(line);
+        let value = value.filter(|_| !self.in_unknown_loop);
         let text = value.map_or_else(|| format!("${name}"), |number| number.to_string());
         let path = self.path.clone();
         self.variables.assign(

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::check::{Finding, Severity};
+use crate::engine::lint::catalogue::CONTINUATION;
 use crate::engine::lint::model::{LocatedValue, Variable};
 use crate::engine::lint::shell::choice::{BranchChoice, ScriptSpan};
 use crate::engine::lint::shell::evaluator::{ControlFlow, Evaluator};
@@ -146,6 +148,10 @@ impl Evaluator<'_> {
         if PLAIN.contains(&name.as_str()) {
             return ControlFlow::Next;
         }
+        if words[0].raw.starts_with("--") {
+            self.note_lost_flags(&words[0]);
+            return ControlFlow::Next;
+        }
         self.program(assignments, words, node);
         if name == "exec" && words.len() > 1 { ControlFlow::LeaveScript } else { ControlFlow::Next }
     }
@@ -168,7 +174,11 @@ impl Evaluator<'_> {
     fn assigned(&mut self, assignment: &ShellAssignment, world: &mut BranchWorld) -> Vec<GuardedPart> {
         match &assignment.value {
             AssignedText::Word(word) => {
-                let text = self.text_of(word, world);
+                let mut text = self.text_of(word, world);
+                // A counter has another value after the next run.
+                if self.in_unknown_loop && word.raw.contains('$') && text.parse::<i64>().is_ok() {
+                    text = format!("${}", assignment.name);
+                }
                 vec![GuardedPart::always(LocatedValue::new(text, self.at(word.line)))]
             }
             AssignedText::Array(words) => {
@@ -361,6 +371,18 @@ impl Evaluator<'_> {
         }
         self.base.env = BTreeMap::new();
         self.base.args_whole = true;
+    }
+
+    /// Reports a flag that is a command of its own: a comment between the lines of a command ends the command.
+    fn note_lost_flags(&mut self, word: &RawWord) {
+        self.out.found.push(Finding {
+            id: CONTINUATION.id,
+            severity: Severity::Error,
+            finding: "the command ends above this line; this flag and the next ones are not passed to it".to_owned(),
+            evidence: format!("{} begins a command of its own", word.raw),
+            remedy: "remove the comment or the empty line between the lines of the command".to_owned(),
+            place: Some(self.at(word.line)),
+        });
     }
 
     /// Lists a command of which it is not known what it starts.

@@ -71,6 +71,8 @@ pub struct Evaluator<'a> {
     pub(super) in_background: bool,
     /// In a loop with an unknown number of runs, or in a function that is not called.
     pub(super) is_uncertain: bool,
+    /// In a loop with an unknown number of runs.
+    pub(super) in_unknown_loop: bool,
     /// Texts that the script has written to files, by base name.
     pub(super) files: BTreeMap<String, StreamText>,
     /// Standard input of the current command, if the script defines it.
@@ -96,6 +98,7 @@ impl<'a> Evaluator<'a> {
         Evaluator {
             in_background: base.span.is_some() && !span.foreground,
             is_uncertain: span.uncertain,
+            in_unknown_loop: false,
             path: span.path,
             variants: span.variants,
             base,

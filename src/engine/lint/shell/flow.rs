@@ -64,10 +64,17 @@ impl Evaluator<'_> {
                 }
             }
             ShellCommand::Either(left, right) => {
+                let first = self.out.processes.len();
                 let result = self.decide(left);
                 match self.as_choice(result) {
                     ConditionResult::Known(false) => self.run(right),
-                    ConditionResult::Choice { yes, no } => self.optional(&no, &yes, right),
+                    ConditionResult::Choice { yes, no } => {
+                        // What the left side started does not run if it failed.
+                        for span in self.out.processes[first..].iter_mut().filter_map(|process| process.span.as_mut()) {
+                            yes.iter().for_each(|choice| span.path.push(choice.clone()));
+                        }
+                        self.optional(&no, &yes, right)
+                    }
                     _ => ControlFlow::Next,
                 }
             }
@@ -256,12 +263,13 @@ impl Evaluator<'_> {
     fn unknown_runs(&mut self, body: &ShellBlock, node: &ShellNode) -> ControlFlow {
         let before = self.path.clone();
         let was_uncertain = std::mem::replace(&mut self.is_uncertain, true);
+        let was_in_loop = std::mem::replace(&mut self.in_unknown_loop, true);
         let first = self.out.processes.len();
         let choice = self.fresh_choice();
         self.path.push(choice);
         let flow = self.run_block(body);
         self.path = before;
-        self.is_uncertain = was_uncertain;
+        (self.is_uncertain, self.in_unknown_loop) = (was_uncertain, was_in_loop);
         if self.out.processes.len() > first {
             let place = self.at(node.line);
             self.out.not_read(place, 1, "a loop with an unknown number of runs starts processes");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::check::SourceLocation;
+use crate::engine::check::{Finding, SourceLocation};
 use crate::engine::lint::model::Process;
 use crate::engine::lint::shell::places::{UnreadPlace, WrittenText};
 
@@ -14,6 +14,8 @@ const UNREAD_MAX: usize = 1000;
 pub struct Launched {
     pub processes: Vec<Process>,
     pub unread: Vec<UnreadPlace>,
+    /// Mistakes in the syntax.
+    pub found: Vec<Finding>,
     pub written: Vec<WrittenText>,
     /// Numbers of the subjects of branches.
     subjects: BTreeMap<String, u32>,

@@ -2,7 +2,7 @@
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::LocatedValue;
-use crate::engine::lint::shell::evaluator::Evaluator;
+use crate::engine::lint::shell::evaluator::{Evaluator, NESTING_MAX};
 use crate::engine::lint::shell::expansion::{BranchWorld, ExpandedValue, ListItem};
 use crate::engine::lint::shell::parser;
 use crate::engine::lint::shell::syntax::{Redirect, ShellCommand, ShellNode};
@@ -15,6 +15,22 @@ const SEQUENCE_MAX: i64 = 256;
 impl Evaluator<'_> {
     /// The value of `$name` or `${name..}`.
     pub(super) fn parameter(
+        &mut self,
+        used: &ParameterUse,
+        world: &mut BranchWorld,
+        place: &SourceLocation,
+    ) -> ExpandedValue {
+        let unknown = || ExpandedValue::Unknown(shown(used));
+        if self.nesting > NESTING_MAX {
+            return unknown();
+        }
+        self.nesting += 1;
+        let value = self.parameter_value(used, world, place);
+        self.nesting -= 1;
+        value
+    }
+
+    fn parameter_value(
         &mut self,
         used: &ParameterUse,
         world: &mut BranchWorld,
@@ -170,9 +186,15 @@ impl Evaluator<'_> {
             // Scripts put comments between the lines of a command in backquotes.
             return Some(String::new());
         }
+        if self.nesting > NESTING_MAX {
+            return None;
+        }
         let block = parser::parse(text, line);
         let [node] = block.as_slice() else { return None };
-        self.output_of(node, world).map(|text| text.trim_end_matches('\n').to_owned())
+        self.nesting += 1;
+        let output = self.output_of(node, world);
+        self.nesting -= 1;
+        output.map(|text| text.trim_end_matches('\n').to_owned())
     }
 
     fn output_of(&mut self, node: &ShellNode, world: &mut BranchWorld) -> Option<String> {
