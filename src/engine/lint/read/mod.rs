@@ -21,6 +21,7 @@ use crate::engine::lint::settings_file::config_path;
 use crate::engine::lint::shell::choice::ScriptSpan;
 use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::shell::places::{UnreadPlace, WrittenText};
+use crate::engine::lint::shell::word::is_name;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
 use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 use crate::engine::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
@@ -517,7 +518,18 @@ fn parse_written(written: &WrittenText) -> Result<Option<ParsedFile>, ReadError>
     let name = if written.name.is_empty() { "stdin.yaml" } else { &written.name };
     let quoted = if extension(name) == "json" { quoted_unknowns(&written.text) } else { written.text.clone() };
     let source = SourceFile { name, bytes: quoted.as_bytes(), kind: None };
-    let (kind, json) = match parse(&source) {
+    let first = parse(&source);
+    // An unknown value that is a line of its own may be any number of lines.
+    let shorter = without_unknown_lines(&quoted);
+    let (quoted, first) = match first {
+        Err(ReadError::Yaml { .. }) if shorter != quoted => {
+            let source = SourceFile { name, bytes: shorter.as_bytes(), kind: None };
+            let second = parse(&source);
+            (shorter, second)
+        }
+        first => (quoted, first),
+    };
+    let (kind, json) = match first {
         Ok(part) => (part.kind, part.json),
         Err(error @ (ReadError::Yaml { .. } | ReadError::Json { .. })) => return Err(error),
         Err(_) => return Ok(None),
@@ -538,6 +550,13 @@ fn parse_written(written: &WrittenText) -> Result<Option<ParsedFile>, ReadError>
         part.span = Some(written.span.clone());
     }
     Ok(Some(part))
+}
+
+/// `text` with empty lines in place of those that consist of an unknown value.
+fn without_unknown_lines(text: &str) -> String {
+    let is_unknown = |line: &str| line.trim().strip_prefix('$').is_some_and(is_name);
+    let lines: Vec<&str> = text.split('\n').map(|line| if is_unknown(line) { "" } else { line }).collect();
+    lines.join("\n")
 }
 
 /// JSON text in which unknown values without quotes are strings.

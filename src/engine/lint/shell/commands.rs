@@ -136,11 +136,12 @@ impl Evaluator<'_> {
         let first = self.fields(&words[..1], &mut world);
         let name = first.first().map(|field| field.text.clone()).unwrap_or_default();
         if self.functions.contains_key(&name) {
-            return self.call(&name, &first[1..], &words[1..], node);
+            return self.call(&name, &first[1..], &words[1..]);
         }
         if let Some(flow) = self.builtin(&name, words, node) {
             return flow;
         }
+        self.has_commands = true;
         self.stop_by(&name, words, node);
         if self.use_input(&name, words) {
             return ControlFlow::Next;
@@ -227,13 +228,12 @@ impl Evaluator<'_> {
     }
 
     /// Calls a function of the script.
-    fn call(&mut self, name: &str, behind: &[ShellField], words: &[RawWord], node: &ShellNode) -> ControlFlow {
+    fn call(&mut self, name: &str, behind: &[ShellField], words: &[RawWord]) -> ControlFlow {
         let Some(function) = self.functions.get_mut(name) else { return ControlFlow::Next };
         function.is_called = true;
         let body = function.body.clone();
+        // A function that calls itself repeats its commands.
         if self.running.contains(name) {
-            let place = self.at(node.line);
-            self.out.not_read(place, 1, format!("the function {name} calls itself"));
             return ControlFlow::Next;
         }
         let behind = behind.to_vec();

@@ -249,7 +249,8 @@ impl Evaluator<'_> {
     }
 
     fn equal(&mut self, left: &str, right: &str, line: u32, is_number: bool) -> ConditionResult {
-        let is_pattern = !is_number && right.contains(['*', '?', '[']) && !right.contains(['"', '\'']);
+        let is_glob = |piece: &WordPiece| matches!(piece, WordPiece::Text { text, quoted: false } if text.contains(['*', '?', '[']));
+        let is_pattern = !is_number && pieces(right, false).iter().any(is_glob);
         let theirs = self.certain_text(right, line);
         if let (Some(ours), Some(theirs), false) = (self.certain_text(left, line), &theirs, is_pattern) {
             return ConditionResult::Known(ours == *theirs);

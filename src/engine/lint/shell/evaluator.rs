@@ -77,6 +77,8 @@ pub struct Evaluator<'a> {
     pub(super) files: BTreeMap<String, StreamText>,
     /// Standard input of the current command, if the script defines it.
     pub(super) input: Option<StreamText>,
+    /// The script runs programs.
+    pub(super) has_commands: bool,
     /// Functions that are being run, to stop at recursion.
     pub(super) running: BTreeSet<String>,
 }
@@ -116,6 +118,7 @@ impl<'a> Evaluator<'a> {
             jobs: Vec::new(),
             files: BTreeMap::new(),
             input: None,
+            has_commands: false,
             running: BTreeSet::new(),
         }
     }
@@ -130,7 +133,8 @@ impl<'a> Evaluator<'a> {
     /// The shell's own process with its variables at the end of the script.
     pub fn into_environment(mut self) -> Process {
         let mut world = self.world();
-        self.base.env = self.environment(&mut world, true);
+        // The variables of a script without commands are its content.
+        self.base.env = self.environment(&mut world, !self.has_commands);
         self.base
     }
 

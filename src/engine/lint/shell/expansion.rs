@@ -406,7 +406,16 @@ impl Evaluator<'_> {
                 parts.first().map_or_else(|| self.place.clone(), |part| part.located.place.clone())
             }
             Some(ShellValue::Unknown(located)) => located.place,
-            _ => self.place.clone(),
+            _ => {
+                let entry = self.variables.get(name).and_then(|variable| variable.entries.last());
+                match entry.map(|entry| &entry.value) {
+                    Some(ShellValue::Text(parts) | ShellValue::Array(parts)) if !parts.is_empty() => {
+                        parts[0].located.place.clone()
+                    }
+                    Some(ShellValue::Unknown(located)) => located.place.clone(),
+                    _ => self.place.clone(),
+                }
+            }
         }
     }
 }

@@ -114,7 +114,9 @@ impl Evaluator<'_> {
         };
         self.path = before;
         if flow != ControlFlow::Next {
-            opposite.iter().for_each(|choice| self.path.push(choice.clone()));
+            // Nothing follows if the opposite cannot happen either.
+            let before = self.path.clone();
+            return if self.enter(&before, opposite) { ControlFlow::Next } else { flow };
         }
         ControlFlow::Next
     }
