@@ -14,7 +14,7 @@ use crate::engine::lint::shell::word::is_name;
 use crate::engine::lint::shell_lexer::expand;
 use crate::engine::upstream::python_client;
 
-/// Limit on the words of a wrapper.
+/// Limit on the length of a wrapper's command line.
 const WRAPPER_WORDS_MAX: usize = 64;
 /// Limit on how deeply commands may nest.
 pub const DEPTH_MAX: usize = 4;

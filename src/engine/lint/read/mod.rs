@@ -222,6 +222,9 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
         }
     }
     check_script_limits(text)?;
+    if named_shell {
+        return Ok((FileKind::Shell, Vec::new(), false));
+    }
     let mut started = Launched::default();
     let place = SourceLocation { file: source.name.into(), line: 1 };
     let base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
@@ -231,7 +234,7 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
             || !process.misplaced.is_empty()
             || process.env.keys().any(|name| has_known_prefix(name))
     };
-    if started.processes.iter().any(of_use) || named_shell {
+    if started.processes.iter().any(of_use) {
         Ok((FileKind::Shell, Vec::new(), false))
     } else {
         Err(ReadError::Unknown)

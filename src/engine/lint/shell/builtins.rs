@@ -38,7 +38,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn make_unknown(&mut self, name: &str, line: u32) {
+    pub(super) fn make_unknown(&mut self, name: &str, line: u32) {
         if is_name(name) {
             let path = self.path.clone();
             let value = ShellValue::Unknown(LocatedValue::new(format!("${name}"), self.at(line)));

@@ -78,7 +78,7 @@ impl BranchPath {
         }
     }
 
-    /// The first choice of `guard` that does not hold in a run of this path in which every other subject is none of the compared texts.
+    /// The first choice of `guard` that does not hold in a run of this path. Every other subject differs from all compared texts there.
     pub fn missing<'g>(&self, guard: &'g BranchPath) -> Option<&'g BranchChoice> {
         guard.0.iter().find(|choice| !self.decide(choice).unwrap_or(!choice.is))
     }

@@ -206,8 +206,7 @@ impl Evaluator<'_> {
                 self.test(&RawWord { raw, line: word.line }).negated()
             }
             all if all.iter().any(|token| matches!(*token, "&&" | "||" | "-a" | "-o" | "(")) => {
-                let choice = self.choice_of(&word.raw);
-                Self::either_way(choice)
+                Self::either_way(self.choice_of(&word.raw))
             }
             ["-z", text] => self.nonempty(text, word.line).negated(),
             ["-n", text] | [text] => self.nonempty(text, word.line),
@@ -216,26 +215,22 @@ impl Evaluator<'_> {
                 if matches!(*operator, "!=" | "-ne") { result.negated() } else { result }
             }
             [left, operator @ ("-lt" | "-le" | "-gt" | "-ge"), right] => {
-                let number = |this: &mut Self, raw: &str| this.certain_text(raw, word.line)?.trim().parse::<i64>().ok();
-                match (number(self, left), number(self, right)) {
-                    (Some(a), Some(b)) => ConditionResult::Known(match *operator {
-                        "-lt" => a < b,
-                        "-le" => a <= b,
-                        "-gt" => a > b,
-                        _ => a >= b,
-                    }),
-                    _ => {
-                        let choice = self.choice_of(&word.raw);
-                        Self::either_way(choice)
-                    }
+                let sign = match *operator {
+                    "-lt" => "<",
+                    "-le" => "<=",
+                    "-gt" => ">",
+                    _ => ">=",
+                };
+                let sides = self.certain_text(left, word.line).zip(self.certain_text(right, word.line));
+                let mut world = self.world();
+                match sides.and_then(|(left, right)| self.arithmetic(&format!("{left}{sign}{right}"), &mut world)) {
+                    Some(value) => ConditionResult::Known(value != 0),
+                    None => Self::either_way(self.choice_of(&word.raw)),
                 }
             }
             // A file may appear between two tests.
             [flag, _] if flag.starts_with('-') => Self::either_way(self.fresh_choice()),
-            _ => {
-                let choice = self.choice_of(&word.raw);
-                Self::either_way(choice)
-            }
+            _ => Self::either_way(self.choice_of(&word.raw)),
         }
     }
 
@@ -280,7 +275,7 @@ fn is_question(node: &ShellNode) -> bool {
     }
 }
 
-/// The words of a test. White space inside quotes and expansions does not separate.
+/// Splits a test. White space inside quotes and expansions does not separate.
 fn tokens(raw: &str) -> Vec<String> {
     let (mut out, mut current, mut quote, mut depth) = (Vec::new(), String::new(), None, 0u32);
     let mut escaped = false;

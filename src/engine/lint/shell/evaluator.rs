@@ -77,6 +77,8 @@ pub struct Evaluator<'a> {
     pub(super) files: BTreeMap<String, StreamText>,
     /// Standard input of the current command, if the script defines it.
     pub(super) input: Option<StreamText>,
+    /// The script is too long to be followed.
+    pub(super) is_over: bool,
     /// The script runs programs.
     pub(super) has_commands: bool,
     /// Functions that are being run, to stop at recursion.
@@ -118,6 +120,7 @@ impl<'a> Evaluator<'a> {
             jobs: Vec::new(),
             files: BTreeMap::new(),
             input: None,
+            is_over: false,
             has_commands: false,
             running: BTreeSet::new(),
         }
@@ -149,7 +152,8 @@ impl<'a> Evaluator<'a> {
     /// Counts a command. False if the script is too long to be followed.
     pub(super) fn step(&mut self, line: u32) -> bool {
         self.out.steps = self.out.steps.saturating_add(1);
-        if self.out.steps == STEPS_MAX {
+        if self.out.steps >= STEPS_MAX && !self.is_over {
+            self.is_over = true;
             let place = self.at(line);
             self.out.not_read(place, 1, format!("the script runs more than {STEPS_MAX} commands"));
         }

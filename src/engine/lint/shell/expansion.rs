@@ -12,6 +12,9 @@ use crate::engine::lint::shell::word::{WordPiece, pieces};
 
 /// Limit on the worlds of a command.
 pub const WORLDS_MAX: usize = 24;
+/// Limit on the other worlds that one command leads to, and on the choices of a world.
+const OTHERS_MAX: usize = 64;
+const CHOICES_MAX: usize = 128;
 /// Limit on the length of a value, in bytes.
 const TEXT_MAX: usize = 1 << 16;
 /// Limit on the fields of a command.
@@ -29,8 +32,8 @@ pub struct BranchWorld {
 
 impl BranchWorld {
     fn other(&mut self, guard: &BranchPath) {
-        let mut path = self.path.clone();
-        if !path.contradicts(guard) {
+        if self.others.len() < OTHERS_MAX && !self.path.contradicts(guard) {
+            let mut path = self.path.clone();
             path.extend(guard);
             self.others.push(path);
         }
@@ -187,6 +190,10 @@ impl Evaluator<'_> {
     /// The value that `name` has in `world`.
     pub(super) fn lookup(&self, name: &str, world: &mut BranchWorld) -> Option<ShellValue> {
         let variable = self.variables.get(name)?;
+        let is_certain = variable.entries.len() == 1 && variable.entries[0].path.choices().is_empty();
+        if !is_certain && world.path.choices().len() > CHOICES_MAX {
+            return None;
+        }
         let may_be_set = variable.entries.iter().any(|entry| entry.value.is_unknown());
         for entry in variable.entries.iter().rev() {
             if world.path.contradicts(&entry.path) {
@@ -263,10 +270,12 @@ impl Evaluator<'_> {
             for raw in braces(&word.raw) {
                 out.extend(self.fields_of(&pieces(&raw, false), &place, world));
                 if out.len() > FIELDS_MAX {
-                    return out;
+                    break;
                 }
             }
         }
+        // Long lists count like several commands.
+        self.out.steps = self.out.steps.saturating_add(u32::try_from(out.len() / 64).unwrap_or(0));
         out
     }
 
@@ -287,7 +296,7 @@ impl Evaluator<'_> {
                             let all: Vec<&str> = items.iter().map(|item| item.located.text.as_str()).collect();
                             builder.push(&all.join(" "));
                         }
-                        // `"${EMPTY[@]}"` is no word at all.
+                        // `"${EMPTY[@]}"` does not add an empty word.
                         ExpandedValue::List(items) if items.is_empty() => {
                             builder.current.take_if(|field| field.text.is_empty());
                         }
@@ -372,51 +381,29 @@ impl Evaluator<'_> {
     }
 
     /// The environment of a process in `world`. `whole` includes variables that are not exported.
-    pub(super) fn environment(&mut self, world: &mut BranchWorld, whole: bool) -> BTreeMap<String, Variable> {
-        let names: Vec<String> = self
-            .variables
-            .iter()
-            .filter(|(_, variable)| variable.is_exported || whole)
-            .map(|(name, _)| name.clone())
-            .collect();
+    pub(super) fn environment(&self, world: &mut BranchWorld, whole: bool) -> BTreeMap<String, Variable> {
         let mut env = BTreeMap::new();
-        for name in names {
-            // Only the variables of the supported programs are worth a world of their own.
-            let mut apart = world.clone();
-            let world = if matters(&name) { &mut *world } else { &mut apart };
-            let place = self.place_of(&name, world);
-            let variable = match self.value_of(&name, false, world) {
-                ExpandedValue::Text(parts) => {
-                    let text: String = parts.iter().map(|part| part.text.as_str()).collect();
+        // Only the variables of the supported programs are worth a world of their own.
+        let mut apart = BranchWorld { path: world.path.clone(), ..BranchWorld::default() };
+        for (name, variable) in self.variables.iter().filter(|(_, variable)| variable.is_exported || whole) {
+            let value = self.lookup(name, if matters(name) { &mut *world } else { &mut apart });
+            let variable = match value {
+                Some(ShellValue::Text(parts) | ShellValue::Array(parts)) => {
+                    let place = parts.first().map_or_else(|| self.place.clone(), |part| part.located.place.clone());
+                    let parts = Self::present(&parts, world);
+                    let text: String = parts.iter().map(|part| part.located.text.as_str()).collect();
                     Variable::Text(LocatedValue::new(text, place))
                 }
-                ExpandedValue::Unknown(text) | ExpandedValue::UnknownList(text) => {
-                    Variable::Elsewhere(LocatedValue::new(text, place))
+                Some(ShellValue::Unknown(located)) => Variable::Elsewhere(located),
+                Some(ShellValue::Unset) => continue,
+                None => {
+                    let place = variable.entries.last().and_then(|entry| entry.value.place()).unwrap_or(&self.place);
+                    Variable::Elsewhere(LocatedValue::new(format!("${name}"), place.clone()))
                 }
-                ExpandedValue::Unset | ExpandedValue::List(_) => continue,
             };
-            env.insert(name, variable);
+            env.insert(name.clone(), variable);
         }
         env
-    }
-
-    fn place_of(&self, name: &str, world: &BranchWorld) -> SourceLocation {
-        match self.lookup(name, &mut world.clone()) {
-            Some(ShellValue::Text(parts) | ShellValue::Array(parts)) => {
-                parts.first().map_or_else(|| self.place.clone(), |part| part.located.place.clone())
-            }
-            Some(ShellValue::Unknown(located)) => located.place,
-            _ => {
-                let entry = self.variables.get(name).and_then(|variable| variable.entries.last());
-                match entry.map(|entry| &entry.value) {
-                    Some(ShellValue::Text(parts) | ShellValue::Array(parts)) if !parts.is_empty() => {
-                        parts[0].located.place.clone()
-                    }
-                    Some(ShellValue::Unknown(located)) => located.place.clone(),
-                    _ => self.place.clone(),
-                }
-            }
-        }
     }
 }
 
@@ -435,7 +422,7 @@ fn shown_command(text: &str) -> String {
     format!("$({})", line.join(" "))
 }
 
-/// The words of a brace expansion: `{0..3}`, `a{b,c}`. Other words stay unchanged.
+/// Expands `{0..3}` and `a{b,c}`. Other words stay unchanged.
 fn braces(raw: &str) -> Vec<String> {
     let same = || vec![raw.to_owned()];
     if raw.contains(['$', '\'', '"', '`', '\\']) {

@@ -269,100 +269,89 @@ impl Evaluator<'_> {
         let first = self.out.processes.len();
         let choice = self.fresh_choice();
         self.path.push(choice);
-        let flow = self.run_block(body);
+        self.run_block(body);
         self.path = before;
         (self.is_uncertain, self.in_unknown_loop) = (was_uncertain, was_in_loop);
         if self.out.processes.len() > first {
             let place = self.at(node.line);
             self.out.not_read(place, 1, "a loop with an unknown number of runs starts processes");
         }
-        if flow == ControlFlow::LeaveFunction || flow == ControlFlow::LeaveScript { ControlFlow::Next } else { flow }
+        // Whether the last run leaves the function is not known either.
+        ControlFlow::LeaveLoop
+    }
+
+    /// Runs `body` as long as `next` sets up another run. `next` returns whether there is one, or `None` if that is not known.
+    fn iterate(
+        &mut self,
+        body: &ShellBlock,
+        node: &ShellNode,
+        mut next: impl FnMut(&mut Self, usize) -> Option<bool>,
+    ) -> ControlFlow {
+        let before = self.path.clone();
+        let mut flow = ControlFlow::Next;
+        for run in 0..=RUNS_MAX {
+            match next(self, run).filter(|more| run < RUNS_MAX || !more) {
+                Some(false) => break,
+                Some(true) => flow = self.run_block(body),
+                None => flow = self.unknown_runs(body, node),
+            }
+            if flow != ControlFlow::Next {
+                break;
+            }
+        }
+        if matches!(flow, ControlFlow::LeaveFunction | ControlFlow::LeaveScript) {
+            return flow;
+        }
+        self.path = before;
+        ControlFlow::Next
     }
 
     fn each(&mut self, name: &str, words: Option<&[RawWord]>, body: &ShellBlock, node: &ShellNode) -> ControlFlow {
         let all = [RawWord { raw: "\"$@\"".to_owned(), line: node.line }];
         let mut world = self.world();
         let fields = self.fields(words.unwrap_or(&all), &mut world);
-        let is_known = world.others.is_empty() && fields.iter().all(|f| !f.is_open && !f.text.contains(['*']));
-        let before = self.path.clone();
-        if !is_known || fields.len() > RUNS_MAX {
-            let value = ShellValue::text(format!("${name}"), self.at(node.line));
-            self.variables.assign(name, &before, value, false);
-            self.unknown_runs(body, node);
-            return ControlFlow::Next;
-        }
-        for field in fields {
-            let value = ShellValue::text(field.text, self.at(node.line));
-            let path = self.path.clone();
-            self.variables.assign(name, &path, value, world.uses_default);
-            match self.run_block(body) {
-                ControlFlow::Next => {}
-                ControlFlow::LeaveLoop => break,
-                flow => return flow,
-            }
-        }
-        self.path = before;
-        ControlFlow::Next
+        let is_known = world.others.is_empty()
+            && fields.len() <= RUNS_MAX
+            && fields.iter().all(|field| !field.is_open && !field.text.contains('*'));
+        self.iterate(body, node, |this, run| {
+            let text = match (is_known, fields.get(run)) {
+                (true, None) => return Some(false),
+                (true, Some(field)) => field.text.clone(),
+                (false, _) => format!("${name}"),
+            };
+            let (path, value) = (this.path.clone(), ShellValue::text(text, this.at(node.line)));
+            this.variables.assign(name, &path, value, world.uses_default);
+            is_known.then_some(true)
+        })
     }
 
     fn counted(&mut self, header: &str, body: &ShellBlock, node: &ShellNode) -> ControlFlow {
-        let before = self.path.clone();
         let parts: Vec<&str> = header.split(';').collect();
-        let [init, condition, update] = parts.as_slice() else {
-            self.unknown_runs(body, node);
-            return ControlFlow::Next;
-        };
-        self.arithmetic_assignment(init, node.line);
-        for run in 0..=RUNS_MAX {
-            let mut world = self.world();
-            match self.arithmetic(condition, &mut world).filter(|_| run < RUNS_MAX && world.others.is_empty()) {
-                Some(0) => break,
-                Some(_) => {}
-                None => {
-                    let name = init.split('=').next().unwrap_or_default().trim().to_owned();
-                    let value = ShellValue::text(format!("${name}"), self.at(node.line));
-                    let path = self.path.clone();
-                    self.variables.assign(&name, &path, value, false);
-                    self.unknown_runs(body, node);
-                    break;
-                }
+        self.iterate(body, node, |this, run| {
+            let [init, condition, update] = parts.as_slice() else { return None };
+            this.arithmetic_assignment(if run == 0 { init } else { update }, node.line);
+            let mut world = this.world();
+            let more = this.arithmetic(condition, &mut world).filter(|_| world.others.is_empty());
+            if more.is_none() || run == RUNS_MAX {
+                // The counter has another value in each run.
+                this.make_unknown(init.split('=').next().unwrap_or_default().trim(), node.line);
             }
-            match self.run_block(body) {
-                ControlFlow::Next => {}
-                ControlFlow::LeaveLoop => break,
-                flow => return flow,
-            }
-            self.arithmetic_assignment(update, node.line);
-        }
-        self.path = before;
-        ControlFlow::Next
+            more.map(|more| more != 0)
+        })
     }
 
     fn repeat(&mut self, until: bool, condition: &ShellBlock, body: &ShellBlock, node: &ShellNode) -> ControlFlow {
-        let before = self.path.clone();
-        // The condition of a loop is run again with other results: it is not a subject that other conditions share.
-        for run in 0..RUNS_MAX {
-            let result = self.decide_block(condition);
-            match result {
-                ConditionResult::Known(value) if value == until => break,
-                ConditionResult::Known(_) => {
-                    let flow = self.run_block(body);
-                    let is_endless = condition.iter().all(|node| is_constant(node));
-                    match flow {
-                        ControlFlow::Next if is_endless || run + 1 == RUNS_MAX => break,
-                        ControlFlow::Next => {}
-                        ControlFlow::LeaveLoop => break,
-                        flow => return flow,
-                    }
-                }
-                _ => {
-                    self.unknown_runs(body, node);
-                    break;
-                }
+        let is_endless = condition.iter().all(is_constant);
+        self.iterate(body, node, |this, run| {
+            // `while true` is left by `break`, if at all.
+            if is_endless && run > 0 {
+                return Some(false);
             }
-        }
-        self.path = before;
-        ControlFlow::Next
+            match this.decide_block(condition) {
+                ConditionResult::Known(value) => Some(value != until),
+                _ => None,
+            }
+        })
     }
 
     fn pipeline(&mut self, parts: &[ShellNode]) -> ControlFlow {

@@ -13,8 +13,17 @@ use crate::engine::lint::shell::syntax::{
 
 /// Limit on the nesting of commands.
 const DEPTH_MAX: u32 = 60;
-/// Limit on the parser's steps, of about 100 bytes each: error recovery in hostile text takes quadratic time.
-const STEPS_MAX: u32 = 20_000;
+/// Limit on the parser's steps (of 100 operations each) per 1000 bytes of text. Scripts need up to 10; error recovery in hostile text takes
+/// quadratic time.
+const STEPS_PER_KB_MAX: usize = 16;
+/// Steps that a short text may take.
+const STEPS_MIN: usize = 100;
+/// Limit on the steps of error recovery. Scripts need up to 10.
+const RECOVERY_STEPS_MAX: u32 = 40;
+/// Limit on the length of a line: the grammar reads ahead in it.
+const LINE_BYTES_MAX: usize = 16 << 10;
+/// Limit on the number of `|`: a broken pipeline takes quadratic memory.
+const PIPES_MAX: usize = 2048;
 
 /// The commands of `text`, whose first line is `line`.
 pub fn parse(text: &str, line: u32) -> ShellBlock {
@@ -23,14 +32,21 @@ pub fn parse(text: &str, line: u32) -> ShellBlock {
     if parser.set_language(&tree_sitter_bash::LANGUAGE.into()).is_err() {
         return Vec::new();
     }
-    let mut steps = 0u32;
-    let mut progress = |_: &tree_sitter::ParseState| {
+    let most = STEPS_MIN + text.len() * STEPS_PER_KB_MAX / 1000;
+    let mut steps = 0;
+    let mut recovery = 0;
+    let mut progress = |state: &tree_sitter::ParseState| {
         steps += 1;
-        if steps > STEPS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        recovery += u32::from(state.has_error());
+        if steps > most || recovery > RECOVERY_STEPS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let options = ParseOptions::new().progress_callback(&mut progress);
     let bytes = text.as_bytes();
-    let tree = parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), None, Some(options));
+    let is_long = text.matches('|').nth(PIPES_MAX).is_some() || text.lines().any(|line| line.len() > LINE_BYTES_MAX);
+    let tree = match is_long {
+        true => None,
+        false => parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), None, Some(options)),
+    };
     let reader = SyntaxReader { text: &text, first_line: line };
     match tree {
         Some(tree) => reader.block(tree.root_node(), 0),

@@ -10,6 +10,8 @@ use crate::engine::lint::shell::choice::BranchPath;
 const ENTRIES_MAX: usize = 64;
 /// Limit on the parts of one value.
 const PARTS_MAX: usize = 2048;
+/// Limit on the length of one value, in bytes.
+const BYTES_MAX: usize = 1 << 16;
 
 /// A part of a value, and the branches in which it was appended. Empty for a part that is always present.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +44,15 @@ impl ShellValue {
     /// A value of one part.
     pub fn text(text: impl Into<String>, place: SourceLocation) -> ShellValue {
         ShellValue::Text(vec![GuardedPart::always(LocatedValue::new(text, place))])
+    }
+
+    /// Where the value is set.
+    pub fn place(&self) -> Option<&SourceLocation> {
+        match self {
+            ShellValue::Text(parts) | ShellValue::Array(parts) => parts.first().map(|part| &part.located.place),
+            ShellValue::Unknown(located) => Some(&located.place),
+            ShellValue::Unset => None,
+        }
     }
 
     /// Whether this is the empty text.
@@ -156,7 +167,9 @@ impl ShellVariables {
         if !variable.entries.iter().any(|entry| path.implies(&entry.path)) {
             let value = if is_array { ShellValue::Array(Vec::new()) } else { ShellValue::Text(Vec::new()) };
             let first = AssignmentEntry { path: path.clone(), value, is_default: false };
-            variable.entries.insert(0, first);
+            if variable.entries.len() < ENTRIES_MAX {
+                variable.entries.insert(0, first);
+            }
         }
         for entry in variable.entries.iter_mut().filter(|entry| !entry.path.contradicts(path)) {
             let whole = entry.path.implies(path);
@@ -168,7 +181,12 @@ impl ShellVariables {
                 part
             });
             match &mut entry.value {
-                ShellValue::Text(all) | ShellValue::Array(all) if all.len() < PARTS_MAX => all.extend(added),
+                ShellValue::Text(all) | ShellValue::Array(all)
+                    if all.len() < PARTS_MAX
+                        && all.iter().map(|part| part.located.text.len()).sum::<usize>() < BYTES_MAX =>
+                {
+                    all.extend(added);
+                }
                 ShellValue::Unset => {
                     let added = added.collect();
                     entry.value = if is_array { ShellValue::Array(added) } else { ShellValue::Text(added) };
