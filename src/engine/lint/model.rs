@@ -413,7 +413,7 @@ impl ParsedDeployment {
                     && known.name == process.name
                     && matches!(spans, (Some(ours), Some(theirs)) if ours.excludes(theirs))
             };
-            if !out.iter().any(|known| is_variant(known)) {
+            if !out.iter().any(is_variant) {
                 out.push(process);
             }
         }

@@ -21,7 +21,7 @@ const STEPS_MIN: usize = 100;
 /// Limit on the steps of error recovery. Scripts need up to 10.
 const RECOVERY_STEPS_MAX: u32 = 40;
 /// Limit on the length of a line: the grammar reads ahead in it.
-const LINE_BYTES_MAX: usize = 16 << 10;
+const LINE_BYTES_MAX: usize = 64 << 10;
 /// Limit on the number of `|`: a broken pipeline takes quadratic memory.
 const PIPES_MAX: usize = 2048;
 
@@ -357,7 +357,7 @@ impl SyntaxReader<'_> {
             }
             // The rest of the line that contains `<<EOF` is part of the here-document's node.
             let mut is_and = true;
-            for at in 0..u32::try_from(child.child_count()).unwrap_or_default() {
+            for at in 0..child.child_count() {
                 let Some(part) = child.child(at) else { continue };
                 let field = child.field_name_for_child(at);
                 match part.kind() {
