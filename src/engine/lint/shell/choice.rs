@@ -16,7 +16,7 @@ pub struct BranchChoice {
 }
 
 impl BranchChoice {
-    /// The opposite choice.
+    /// The choice that holds if this one does not.
     pub fn negated(&self) -> BranchChoice {
         BranchChoice { is: !self.is, ..self.clone() }
     }
@@ -43,7 +43,7 @@ impl BranchPath {
         out
     }
 
-    /// Adds a choice.
+    /// Adds a choice, unless the path has it.
     pub fn push(&mut self, choice: BranchChoice) {
         if let Err(at) = self.0.binary_search(&choice) {
             self.0.insert(at, choice);
@@ -83,7 +83,7 @@ impl BranchPath {
         guard.0.iter().find(|choice| !self.decide(choice).unwrap_or(!choice.is))
     }
 
-    /// The choices.
+    /// The choices of this path, sorted by subject.
     pub fn choices(&self) -> &[BranchChoice] {
         &self.0
     }

@@ -52,7 +52,7 @@ pub struct ShellField {
 }
 
 impl ShellField {
-    /// A known word.
+    /// A word whose value is known.
     pub fn new(text: impl Into<String>, place: SourceLocation) -> ShellField {
         ShellField { text: text.into(), place, is_open: false, is_list: false }
     }
@@ -81,7 +81,7 @@ impl FieldBuilder {
         }
     }
 
-    /// An unknown value.
+    /// Adds a value that is only known at run time.
     fn unknown(&mut self, text: &str, quoted: bool, is_list: bool) {
         let fresh = self.current.is_none();
         self.push(text);

@@ -37,7 +37,7 @@ impl Evaluator<'_> {
         flow
     }
 
-    /// Runs one command.
+    /// Runs one command, which may contain others.
     pub(super) fn run(&mut self, node: &ShellNode) -> ControlFlow {
         match &node.command {
             ShellCommand::Simple { assignments, words } => self.simple(assignments, words, node),

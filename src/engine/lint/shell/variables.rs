@@ -70,7 +70,7 @@ impl ShellValue {
     }
 }
 
-/// One assignment.
+/// One assignment, with the branches in which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssignmentEntry {
     pub path: BranchPath,
@@ -112,7 +112,7 @@ impl ShellVariables {
         out
     }
 
-    /// The variable `name`.
+    /// The variable `name`, if the script or its environment sets it.
     pub fn get(&self, name: &str) -> Option<&ShellVariable> {
         self.all.get(name)
     }
