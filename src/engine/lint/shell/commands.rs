@@ -73,8 +73,6 @@ const PLAIN: &[&str] = &[
     "nvidia-smi",
     "open",
     "pgrep",
-    "pip",
-    "pip3",
     "popd",
     "printf",
     "ps",
