@@ -758,7 +758,8 @@ fn lmcache_variables(deployment: &mut ParsedDeployment) {
         if !deployment.documents.iter().any(is_known) {
             let base = "LMCACHE_EXTRA_CONFIG".to_owned();
             let file = located.place.file.clone();
-            deployment.documents.push(SettingsFile { base, file, kind: SettingsFileKind::Lmcache, node, json: true });
+            let kind = SettingsFileKind::Lmcache;
+            deployment.documents.push(SettingsFile { base, file, kind, node, json: true, span: None });
         }
     }
 }
