@@ -22,6 +22,7 @@ mod ibverbs_bindings;
 mod kube;
 mod layers;
 mod lint;
+mod lint_public;
 mod load;
 mod many_keys;
 mod master;

@@ -3,6 +3,7 @@
 //! This module reads the inputs and prints the report. [`crate::engine::lint`] contains the rules.
 
 mod report;
+mod sarif;
 
 use std::io::{self, IsTerminal};
 
@@ -22,6 +23,7 @@ use crate::engine::upstream::Release;
     after_help = "Pass all files of one deployment together: some rules compare several files. In a directory, files ending in .yaml, \
     .yml, .json, .toml, .service, .env, .sh and .bash are read, including files in subdirectories.\n\
     The type of each file is detected from its contents and name; --kind overrides the detection.\n\
+    Parts of scripts that cannot be followed, such as eval, are listed as not read. They do not change the exit code.\n\
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 an input cannot be read (the others are still checked)."
 )]
 pub struct Args {
@@ -46,6 +48,9 @@ pub struct Args {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    /// Print the report in SARIF 2.1.0, which code hosts display at the lines of a change
+    #[arg(long, conflicts_with_all = ["json", "list"])]
+    sarif: bool,
     /// List the rules and exit
     #[arg(long, conflicts_with = "files")]
     list: bool,
@@ -124,16 +129,19 @@ impl Args {
         };
         let findings: Vec<Finding> = check_deployment(&deployment).into_iter().filter(wanted).collect();
         let fails = self.fail_on.threshold().is_some_and(|threshold| findings.iter().any(|f| f.severity >= threshold));
+        let verdict = match (unread.len(), deployment.unread.len()) {
+            (0, _) if fails => LintVerdict::Failed,
+            (0, 0) => LintVerdict::Passed,
+            (0, count) => LintVerdict::PartlyRead(count),
+            (count, _) => LintVerdict::Incomplete(count),
+        };
         if self.json {
-            output::json(&report::LintReport::new(&names, &unread, &deployment, &findings))?;
+            output::json(&report::LintReport::new(&names, &unread, &deployment, &findings, verdict))?;
+        } else if self.sarif {
+            output::json(&sarif::document(&unread, &deployment, &findings, verdict))?;
         } else if !names.is_empty() {
             // Editors and scripts parse unwrapped lines.
             let width = io::stdout().is_terminal().then(table::width);
-            let verdict = match unread.len() {
-                0 if fails => LintVerdict::Failed,
-                0 => LintVerdict::Passed,
-                count => LintVerdict::Incomplete(count),
-            };
             output::data(report::text(&deployment, &names, &findings, verdict, width))?;
         }
         if !unread.is_empty() {

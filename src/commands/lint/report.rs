@@ -8,14 +8,19 @@ use crate::commands::error::Failure;
 use crate::commands::table::{ReportTable, wrapped_line};
 use crate::engine::base::text::printable;
 use crate::engine::check::{Finding, Severity};
-use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, ProcessRole};
+use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, UnreadPlace};
 
 /// The `--json` document, schema `mcctl.lint/1`.
 #[derive(Debug, Serialize)]
 pub struct LintReport<'a> {
     schema: &'static str,
+    /// `failed`, `passed`, `partly-read` (no error, but a script has parts that were not read) or `incomplete`.
+    result: &'static str,
     files: &'a [&'a str],
     unread: Vec<UnreadFile<'a>>,
+    /// Parts of scripts that were not read.
+    not_read: Vec<ListedPlace<'a>>,
+    script_lines: ScriptLines,
     processes: Vec<ListedProcess<'a>>,
     findings: &'a [Finding],
     counts: BTreeMap<Severity, usize>,
@@ -26,6 +31,23 @@ pub struct LintReport<'a> {
 struct UnreadFile<'a> {
     name: &'a str,
     reason: &'a str,
+}
+
+/// A part of a script that was not read.
+#[derive(Debug, Serialize)]
+struct ListedPlace<'a> {
+    file: &'a str,
+    line: u32,
+    /// The number of lines, at least 1.
+    lines: u32,
+    reason: &'a str,
+}
+
+/// The lines of all scripts that are neither empty nor comments.
+#[derive(Debug, Serialize)]
+struct ScriptLines {
+    total: u32,
+    read: u32,
 }
 
 /// A process found in the inputs.
@@ -48,19 +70,37 @@ impl<'a> LintReport<'a> {
         unread: &'a [(String, Failure)],
         deployment: &'a ParsedDeployment,
         findings: &'a [Finding],
+        verdict: LintVerdict,
     ) -> LintReport<'a> {
         let reason = |failure: &'a Failure| failure.found.as_deref().unwrap_or(&failure.what);
         let unread = unread.iter().map(|(name, failure)| UnreadFile { name, reason: reason(failure) }).collect();
         let counts = counts(findings);
-        let known = deployment.processes.iter().filter(|process| process.role != ProcessRole::Other);
-        let processes = known.map(|p| ListedProcess {
+        let processes = deployment.distinct_processes().into_iter().map(|p| ListedProcess {
             role: p.role.noun(),
             name: &p.name,
             place: p.place.to_string(),
             program: p.implementation.name(),
             release: deployment.release_of(p).filter(|_| p.implementation == Implementation::Upstream),
         });
-        LintReport { schema: "mcctl.lint/1", files, unread, processes: processes.collect(), findings, counts }
+        let place = |unread: &'a UnreadPlace| ListedPlace {
+            file: &unread.place.file,
+            line: unread.place.line,
+            lines: unread.lines,
+            reason: &unread.reason,
+        };
+        let lost: u32 = deployment.unread.iter().map(|unread| unread.lines).sum();
+        let total = deployment.script_lines;
+        LintReport {
+            schema: "mcctl.lint/1",
+            result: verdict.name(),
+            files,
+            unread,
+            not_read: deployment.unread.iter().map(place).collect(),
+            script_lines: ScriptLines { total, read: total.saturating_sub(lost) },
+            processes: processes.collect(),
+            findings,
+            counts,
+        }
     }
 }
 
@@ -75,11 +115,26 @@ fn counts(findings: &[Finding]) -> BTreeMap<Severity, usize> {
 /// The verdict for the last line of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LintVerdict {
+    /// No finding at or above `--fail-on`, and everything was read.
     Passed,
+    /// Like `Passed`, but parts of scripts were not read; the value is their number.
+    PartlyRead(usize),
     /// At least one finding is at or above `--fail-on`.
     Failed,
     /// Some inputs could not be read; the value is their number.
     Incomplete(usize),
+}
+
+impl LintVerdict {
+    /// The value in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LintVerdict::Passed => "passed",
+            LintVerdict::PartlyRead(_) => "partly-read",
+            LintVerdict::Failed => "failed",
+            LintVerdict::Incomplete(_) => "incomplete",
+        }
+    }
 }
 
 /// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict. Lines wrap at `width`. Control
@@ -106,8 +161,11 @@ pub fn text(
         out.push_str(&line(format!("    found: {}", finding.evidence)));
         out.push_str(&line(format!("    next:  {}", finding.remedy)));
     }
+    for unread in &deployment.unread {
+        out.push_str(&line(format!("{}: not read: {}", unread.place, unread.reason)));
+    }
     let counts = counts(findings);
-    let known = deployment.processes.iter().filter(|process| process.role != ProcessRole::Other).count();
+    let known = deployment.distinct_processes().len();
     let count = |severity| counts.get(&severity).copied().unwrap_or_default();
     out.push_str(&line(format!(
         "{}, {}, {} info in {} ({})",
@@ -119,6 +177,9 @@ pub fn text(
     )));
     out.push_str(&match verdict {
         LintVerdict::Passed => "result: passed\n".to_owned(),
+        LintVerdict::PartlyRead(count) => {
+            line(format!("result: passed, {} not read", counted(count, "place", "places")))
+        }
         LintVerdict::Failed => "result: failed\n".to_owned(),
         LintVerdict::Incomplete(count) => {
             line(format!("result: incomplete, {} could not be read", counted(count, "input", "inputs")))

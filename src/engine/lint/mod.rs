@@ -19,6 +19,7 @@ mod read;
 mod release;
 mod rules;
 mod settings;
+mod shell;
 mod shell_lexer;
 mod source;
 mod view;
@@ -33,5 +34,6 @@ pub use programs::{
 pub use read::proc::{environment, process as running_process};
 pub use read::{read, read_each};
 pub use rules::{CHECKS, check_deployment};
+pub use shell::places::UnreadPlace;
 pub use source::{FileKind, ReadError, SourceFile};
 pub use yaml::{FILE_BYTES_MAX, YamlNode};

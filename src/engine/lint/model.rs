@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::check::{Finding, SourceLocation};
+use crate::engine::lint::shell::choice::ScriptSpan;
+use crate::engine::lint::shell::places::UnreadPlace;
 use crate::engine::lint::yaml::YamlNode;
 
 /// A string and its location in the source file.
@@ -293,6 +295,8 @@ pub struct Process {
     pub env_files: Vec<LocatedValue>,
     /// Python packages that commands before the process install, in order.
     pub packages: Vec<InstalledPackage>,
+    /// When a script runs the process. `None` if no script starts it.
+    pub span: Option<ScriptSpan>,
 }
 
 /// A set of identical pods.
@@ -380,6 +384,8 @@ pub struct SettingsFile {
     pub kind: SettingsFileKind,
     pub node: YamlNode,
     pub json: bool,
+    /// When a script writes the file. `None` if it was provided.
+    pub span: Option<ScriptSpan>,
 }
 
 /// The data of a Kubernetes ConfigMap or Secret.
@@ -404,6 +410,29 @@ pub struct ParsedDeployment {
     pub found: Vec<Finding>,
     /// The Mooncake release specified on the command line, e.g. `0.3.12`.
     pub release: Option<String>,
+    /// Parts of scripts that were not followed.
+    pub unread: Vec<UnreadPlace>,
+    /// The lines of all scripts that are neither empty nor comments.
+    pub script_lines: u32,
+}
+
+impl ParsedDeployment {
+    /// The processes of supported programs. Of several variants of one command, only the first.
+    pub fn distinct_processes(&self) -> Vec<&Process> {
+        let mut out: Vec<&Process> = Vec::new();
+        for process in self.processes.iter().filter(|process| process.role != ProcessRole::Other) {
+            let is_variant = |known: &&Process| {
+                let spans = (&known.span, &process.span);
+                known.place == process.place
+                    && known.name == process.name
+                    && matches!(spans, (Some(ours), Some(theirs)) if ours.excludes(theirs))
+            };
+            if !out.iter().any(is_variant) {
+                out.push(process);
+            }
+        }
+        out
+    }
 }
 
 impl Process {
@@ -432,6 +461,25 @@ impl Process {
             config: None,
             env_files: Vec::new(),
             packages: Vec::new(),
+            span: None,
+        }
+    }
+
+    /// Whether both processes belong to the deployment at the same time: no branch of a script excludes one of them, and neither was stopped
+    /// before the other started. Two processes that only may meet do not.
+    pub fn surely_meets(&self, other: &Process) -> bool {
+        match (&self.span, &other.span) {
+            (Some(ours), Some(theirs)) => ours.surely_meets(theirs),
+            (Some(span), None) | (None, Some(span)) => !span.uncertain,
+            (None, None) => true,
+        }
+    }
+
+    /// Like [`Process::surely_meets`], and the first one still runs when the second one starts.
+    pub fn surely_overlaps(&self, other: &Process) -> bool {
+        match (&self.span, &other.span) {
+            (Some(ours), Some(theirs)) => ours.surely_overlaps(theirs),
+            _ => self.surely_meets(other),
         }
     }
 

@@ -23,7 +23,7 @@ pub enum WheelOrigin {
 /// Repositories of published images that contain the wheel from PyPI.
 const PUBLISHED: &[&str] = &["lmsysorg/sglang", "vllm/vllm-openai", "lmcache/vllm-openai", "kvcacheai/mooncake"];
 
-/// The origin of the Mooncake that `process` runs. Outside of containers, it is the wheel unless the files say otherwise.
+/// The origin of the Mooncake that `process` runs. Outside of containers, it is the wheel unless the files name another one.
 pub fn wheel_origin(process: &Process) -> WheelOrigin {
     let is_installed = process.packages.iter().any(|package| is_mooncake(&package.name));
     match &process.image {

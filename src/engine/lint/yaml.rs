@@ -177,6 +177,14 @@ impl YamlNode {
         }
     }
 
+    /// The value at `path` (`spec.roles[1].name`), if it exists.
+    pub fn at(&self, path: &str) -> Option<&YamlNode> {
+        FieldPath::parse(path)?.steps().iter().try_fold(self, |node, step| match step {
+            FieldStep::Index(index) => node.items().get(*index),
+            FieldStep::Key(key) => node.get(key),
+        })
+    }
+
     /// The line of the value at `path` (`spec.roles[1].name`), or of its deepest existing ancestor.
     pub fn line_of(&self, path: &str) -> u32 {
         let (mut node, mut line) = (self, self.line);

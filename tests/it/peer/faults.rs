@@ -215,7 +215,10 @@ fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
             let node = &mut cluster.nodes[0].process;
             assert!(node.runs(), "the node ended in round {round}: {}", node.log());
             let (segments, log) = (cluster.master.segments(), cluster.nodes[0].process.log());
-            assert!(Instant::now() < t + LIMIT, "round {round}: put {put}, get {got:?}; segments {segments:?}; node: {log}");
+            assert!(
+                Instant::now() < t + LIMIT,
+                "round {round}: put {put}, get {got:?}; segments {segments:?}; node: {log}"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         eprintln!("{master:?} master, {node:?} node, {how:?}: {name} serves again after {:?}", t.elapsed());

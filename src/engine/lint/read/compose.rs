@@ -8,6 +8,7 @@ use crate::engine::lint::model::{
     ProbePurpose, Process, ProcessRole, RuntimeKind, Variable,
 };
 use crate::engine::lint::read::launch::{self, assignment, expanded};
+use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::shell_lexer::commands;
 use crate::engine::lint::yaml::{YamlNode, YamlScalar, YamlValue};
 
@@ -21,7 +22,7 @@ pub fn is_compose_file(node: &YamlNode) -> bool {
 }
 
 /// Adds the services of the file to `deployment`.
-pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment) {
+pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment, sink: &mut Launched) {
     let place = |line| SourceLocation { file: file.clone(), line };
     let located = |node: &YamlNode| Some(LocatedValue::new(node.text()?, place(node.line)));
     let names = deployment.compose_names.get_or_insert_with(Vec::new);
@@ -78,19 +79,19 @@ pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment)
             word.text = word.text.replace("$$", "$");
         }
         let words = expanded(&words, &process.env);
-        let before = deployment.processes.len();
+        let before = sink.processes.len();
         let no_program = node.get("entrypoint").is_none() && words.first().is_none_or(|w| w.text.starts_with('-'));
         let image = process.image.as_ref().map(|image| image.text.as_str());
         if (no_program || image.is_some_and(|image| image.contains("mcctl")))
             && let Some((role, implementation, args)) = launch::guess_role(image, &words)
         {
-            deployment.processes.push(launch::with_mode(Process { role, implementation, args, ..process.clone() }));
+            sink.processes.push(launch::with_mode(Process { role, implementation, args, ..process.clone() }));
         }
-        if deployment.processes.len() == before {
-            launch::start(&process, &words, 0, &mut deployment.processes);
+        if sink.processes.len() == before {
+            launch::start(&process, &words, 0, sink);
         }
-        if deployment.processes.len() == before {
-            deployment.processes.push(Process { args: words, ..process });
+        if sink.processes.len() == before {
+            sink.processes.push(Process { args: words, ..process });
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::engine::deploy::{
 use crate::engine::lint::catalogue::{DEPLOYMENT_FILE, DEPLOYMENT_FIT};
 use crate::engine::lint::model::{LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, Variable};
 use crate::engine::lint::read::launch;
+use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::yaml::YamlNode;
 
 /// Whether the TOML file `text` is a deployment file. A file with a syntax error is one if it has a section of one.
@@ -108,12 +109,12 @@ fn processes(plan: &ProcessPlan, spec: &DeploymentSpec, lines: &FileLines<'_>) -
         LocatedValue::new(word.clone(), at)
     };
     let words: Vec<LocatedValue> = plan.argv.iter().map(word).collect();
-    let mut started = Vec::new();
+    let mut started = Launched::default();
     launch::start(&base, &words, 0, &mut started);
-    for process in &mut started {
+    for process in &mut started.processes {
         process.place = place.clone();
     }
-    started
+    started.processes
 }
 
 /// The text of a file, to find the line of a key.

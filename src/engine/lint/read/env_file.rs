@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{LocatedValue, Variable};
-use crate::engine::lint::shell_lexer::is_name;
+use crate::engine::lint::shell::word::is_name;
 
 /// The variables in `text`.
 pub fn variables(text: &str, file: &Arc<str>) -> BTreeMap<String, Variable> {

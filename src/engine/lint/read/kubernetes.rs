@@ -8,6 +8,7 @@ use crate::engine::lint::model::{
     ConfigData, KubeService, LocatedValue, ParsedDeployment, PodSet, RoleGroup, ServicePort,
 };
 use crate::engine::lint::read::pod::{self, PodContext};
+use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::yaml::{YamlEntry, YamlNode, YamlValue};
 
 /// Whether the node is a Kubernetes document.
@@ -43,21 +44,27 @@ pub fn data(node: &YamlNode, file: &Arc<str>) -> Option<ConfigData> {
 }
 
 /// Adds the content of the document to `deployment`.
-pub fn read(node: &YamlNode, file: &Arc<str>, data: &[ConfigData], deployment: &mut ParsedDeployment) {
+pub fn read(
+    node: &YamlNode,
+    file: &Arc<str>,
+    data: &[ConfigData],
+    deployment: &mut ParsedDeployment,
+    sink: &mut Launched,
+) {
     let kind = node.get("kind").and_then(YamlNode::text).unwrap_or_default();
     let name = node.path(&["metadata", "name"]).and_then(YamlNode::text).unwrap_or("without a name");
     let spec = |keys: &[&str]| node.get("spec").and_then(|spec| spec.path(keys));
     let template = match kind {
         "Pod" => {
             let label = format!("Pod {name}");
-            return add(node, label, None, None, node, file, data, deployment);
+            return add(node, label, None, None, node, file, data, deployment, sink);
         }
         "CronJob" => spec(&["jobTemplate", "spec", "template"]),
         "LeaderWorkerSet" => {
             for which in ["leaderTemplate", "workerTemplate"] {
                 if let Some(template) = spec(&["leaderWorkerTemplate", which]) {
                     let label = format!("{kind} {name}, {which}");
-                    add(template, label, None, None, node, file, data, deployment);
+                    add(template, label, None, None, node, file, data, deployment, sink);
                 }
             }
             return;
@@ -66,10 +73,10 @@ pub fn read(node: &YamlNode, file: &Arc<str>, data: &[ConfigData], deployment: &
             deployment.services.push(service(node, name, file));
             return;
         }
-        "RoleBasedGroup" => return group(node, name, file, data, deployment),
+        "RoleBasedGroup" => return group(node, name, file, data, deployment, sink),
         "RoleBasedGroupSet" => {
             if let Some(template) = spec(&["template"]) {
-                group(template, name, file, data, deployment);
+                group(template, name, file, data, deployment, sink);
             }
             return;
         }
@@ -77,7 +84,7 @@ pub fn read(node: &YamlNode, file: &Arc<str>, data: &[ConfigData], deployment: &
     };
     if let Some(template) = template.filter(|t| t.path(&["spec", "containers"]).is_some()) {
         let replicas = spec(&["replicas"]);
-        add(template, format!("{kind} {name}"), None, replicas, node, file, data, deployment);
+        add(template, format!("{kind} {name}"), None, replicas, node, file, data, deployment, sink);
     }
 }
 
@@ -91,6 +98,7 @@ fn add(
     file: &Arc<str>,
     data: &[ConfigData],
     deployment: &mut ParsedDeployment,
+    sink: &mut Launched,
 ) {
     let place = |line| SourceLocation { file: file.clone(), line };
     let mut labels: BTreeMap<String, String> = template
@@ -124,7 +132,7 @@ fn add(
     let replicas = replicas.and_then(|node| Some(LocatedValue::new(node.text()?, place(node.line))));
     let context = PodContext { name, pod: index, replicas, data, file };
     if let Some(spec) = template.get("spec") {
-        pod::read(spec, &context, &mut deployment.processes);
+        pod::read(spec, &context, sink);
     }
 }
 
@@ -164,7 +172,14 @@ fn service(node: &YamlNode, name: &str, file: &Arc<str>) -> KubeService {
 }
 
 /// Adds the roles of a RoleBasedGroup: v1alpha2 (a pattern per role) and v1alpha1 (a template per role).
-fn group(node: &YamlNode, name: &str, file: &Arc<str>, data: &[ConfigData], deployment: &mut ParsedDeployment) {
+fn group(
+    node: &YamlNode,
+    name: &str,
+    file: &Arc<str>,
+    data: &[ConfigData],
+    deployment: &mut ParsedDeployment,
+    sink: &mut Launched,
+) {
     let place = |line| SourceLocation { file: file.clone(), line };
     let roles = node.path(&["spec", "roles"]).map_or(&[][..], YamlNode::items);
     let templates = node.path(&["spec", "roleTemplates"]).map_or(&[][..], YamlNode::items);
@@ -177,7 +192,7 @@ fn group(node: &YamlNode, name: &str, file: &Arc<str>, data: &[ConfigData], depl
         let mut put = |template: &YamlNode, part: &str| {
             let label = format!("role {role_name} of group {name}{part}");
             let both = Some((name.to_owned(), role_name.to_owned()));
-            add(template, label, both, replicas, node, file, data, deployment);
+            add(template, label, both, replicas, node, file, data, deployment, sink);
         };
         for pattern in ["standalonePattern", "leaderWorkerPattern"].iter().filter_map(|key| role.get(key)) {
             let Some(base) = template_of(pattern, templates) else { continue };

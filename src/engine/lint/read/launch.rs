@@ -9,9 +9,13 @@ use crate::engine::lint::model::{
     SglangMode, Variable,
 };
 use crate::engine::lint::read::{PROCESSES_MAX, script};
-use crate::engine::lint::shell_lexer::{expand, is_name};
+use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::word::is_name;
+use crate::engine::lint::shell_lexer::expand;
 use crate::engine::upstream::python_client;
 
+/// Limit on the length of a wrapper's command line.
+const WRAPPER_WORDS_MAX: usize = 64;
 /// Limit on how deeply commands may nest.
 pub const DEPTH_MAX: usize = 4;
 
@@ -38,6 +42,47 @@ const WRAPPERS: &[&str] = &[
     "gosu",
     "prlimit",
     "unshare",
+    "srun",
+    "mpirun",
+    "mpiexec",
+    "nsys",
+    "unbuffer",
+    "catchsegv",
+    "strace",
+    "gdb",
+    "perf",
+    "flock",
+    "systemd-run",
+    "systemd-cat",
+    "script",
+    "uv",
+    "poetry",
+    "conda",
+    "micromamba",
+    "pipenv",
+    "pixi",
+    "xargs",
+    "parallel",
+    "watch",
+    "screen",
+    "tmux",
+    "runuser",
+    "su",
+    "coproc",
+    "daemonize",
+    "faketime",
+    "cgexec",
+    "firejail",
+    "proxychains",
+    "proxychains4",
+    "ray",
+    "torchrun",
+    "accelerate",
+    "apptainer",
+    "singularity",
+    "enroot",
+    "chroot",
+    "rlwrap",
 ];
 
 /// Short wrapper options that take a value.
@@ -45,10 +90,10 @@ const WRAPPER_VALUES: &[&str] = &["-n", "-c", "-N", "-m", "-u", "-g", "-k", "-s"
 
 /// Adds the processes that `words` start to `out`, each as a copy of `base` with its role, arguments and variables. An unknown program
 /// adds nothing.
-pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec<Process>) {
+pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
     let mut words = words;
-    let mut given = Vec::new();
-    if depth > DEPTH_MAX || out.len() > PROCESSES_MAX {
+    let (mut given, mut is_spread) = (Vec::new(), false);
+    if depth > DEPTH_MAX || out.processes.len() > PROCESSES_MAX {
         return;
     }
     loop {
@@ -63,6 +108,11 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec
         if !WRAPPERS.contains(&name) {
             break;
         }
+        if name == "command" && words.get(1).is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) {
+            return;
+        }
+        // These start the program on nodes that the scheduler chooses.
+        is_spread |= matches!(name, "srun" | "mpirun" | "mpiexec");
         words = past_wrapper(name, words);
     }
     let Some((first, rest)) = words.split_first() else { return };
@@ -71,6 +121,10 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec
         let mut process = base.clone();
         process.env.extend(given);
         process.place = first.place.clone();
+        if is_spread {
+            let start = process.span.as_ref().map_or(0, |span| span.start);
+            process.network = format!("nodes of {} {start}", first.place);
+        }
         process
     };
     let name = program(&first.text);
@@ -79,23 +133,35 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec
             let at =
                 rest.iter().position(|w| w.text.starts_with('-') && !w.text.starts_with("--") && w.text.ends_with('c'));
             let Some(text) = at.and_then(|at| rest.get(at + 1)) else { return };
+            if text.text.starts_with('$') && is_name(&text.text[1..]) {
+                out.not_read(text.place.clone(), 1, format!("{name} -c runs text that is only known at run time"));
+                return;
+            }
             // Arguments after the script text are `$0`, `$1` and so on, for `exec "$@"` at its end.
             let behind = at.and_then(|at| rest.get(at + 3..)).unwrap_or_default();
-            script::run(&started(), &text.text, &text.place, behind, depth + 1, out);
+            script::run(&started(), &text.text, &text.place, Some(behind), depth + 1, out);
         }
-        "docker" | "podman" | "nerdctl" => {
-            if let Some(at) = rest.iter().position(|w| w.text == "run") {
-                container(&started(), &rest[at + 1..], depth, out);
+        "docker" | "podman" | "nerdctl" => match rest.iter().position(|w| matches!(w.text.as_str(), "run" | "exec")) {
+            Some(at) if rest[at].text == "run" => container(&started(), &rest[at + 1..], depth, out),
+            Some(at) => in_container(&started(), &rest[at + 1..], depth, out),
+            None => {}
+        },
+        "kubectl" | "oc" if rest.first().is_some_and(|word| word.text == "exec") => {
+            if let Some(at) = rest.iter().position(|word| word.text == "--") {
+                let mut process = elsewhere(&started(), &first.place);
+                process.runtime = RuntimeKind::Shell;
+                start(&process, &rest[at + 1..], depth + 1, out);
             }
         }
+        "ssh" => remote(&started(), rest, depth, out),
         _ => {
-            if let Some((role, implementation, args)) = role_of(name, rest) {
+            if let Some((role, implementation, args)) = role_of(name, rest).filter(|(.., args)| !is_question(args)) {
                 let mut process = started();
                 process.role = role;
                 process.implementation = implementation;
                 process.is_launched = rest.iter().any(|word| word.text == python_client::LAUNCHER);
                 process.args = args.to_vec();
-                out.push(with_mode(process));
+                out.processes.push(with_mode(process));
             }
         }
     }
@@ -111,7 +177,73 @@ pub fn assignment(text: &str) -> Option<(&str, &str)> {
     text.split_once('=').filter(|(name, _)| is_name(name))
 }
 
+/// Whether the program only prints its version or its help, and exits.
+fn is_question(args: &[LocatedValue]) -> bool {
+    const QUESTIONS: &[&str] =
+        &["--version", "-version", "--help", "-help", "-h", "-V", "--helpfull", "--helpshort", "--help-all"];
+    args.iter().any(|word| QUESTIONS.contains(&word.text.as_str()))
+}
+
+/// A copy of `base` in another network namespace, with an environment of its own.
+fn elsewhere(base: &Process, place: &SourceLocation) -> Process {
+    let network = format!("namespace of {place}");
+    Process { env: BTreeMap::new(), env_whole: false, network, ..base.clone() }
+}
+
+/// Parses `docker exec`: options, the container, a command.
+fn in_container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
+    let mut rest = words.iter();
+    let mut process = elsewhere(base, &base.place);
+    process.runtime = RuntimeKind::Docker;
+    while let Some(word) = rest.next() {
+        let takes = ["-e", "--env", "--env-file", "-w", "--workdir", "-u", "--user", "--detach-keys"];
+        if takes.contains(&word.text.as_str()) {
+            let value = rest.next();
+            if let Some((name, text)) = value.and_then(|value| assignment(&value.text)) {
+                let located = LocatedValue::new(text, word.place.clone());
+                process.env.insert(name.to_owned(), Variable::Text(located));
+            }
+            continue;
+        }
+        if let Some(span) =
+            process.span.as_mut().filter(|_| matches!(word.text.as_str(), "-d" | "--detach" | "-itd" | "-dit"))
+        {
+            span.foreground = false;
+        }
+        if !word.text.starts_with('-') {
+            process.network = format!("container {}", word.text);
+            break;
+        }
+    }
+    start(&process, rest.as_slice(), depth + 1, out);
+}
+
+/// Parses `ssh`: options, the host, a command or the text of one.
+fn remote(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
+    const TAKES: &[&str] = &["-i", "-p", "-o", "-l", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-m", "-W", "-w"];
+    let mut at = 0;
+    while let Some(word) = words.get(at).filter(|word| word.text.starts_with('-')) {
+        at += if TAKES.contains(&word.text.as_str()) { 2 } else { 1 };
+    }
+    let Some((host, command)) = words.get(at..).and_then(<[LocatedValue]>::split_first) else { return };
+    let mut process = elsewhere(base, &host.place);
+    if host.is_known() {
+        process.network = format!("host {}", host.text);
+    }
+    match command {
+        [] => {}
+        // The shell of the other host reads the text.
+        [text] => script::run(&process, &text.text, &text.place, Some(&[]), depth + 1, out),
+        words => start(&process, words, depth + 1, out),
+    }
+}
+
 fn past_wrapper<'w>(name: &str, words: &'w [LocatedValue]) -> &'w [LocatedValue] {
+    // Options of these programs take values that only their manuals list: continue at the first word that starts a known program.
+    let found = (1..words.len().min(WRAPPER_WORDS_MAX)).find(|at| is_start(&words[*at..]));
+    if let Some(at) = found {
+        return &words[at..];
+    }
     let mut rest = &words[1..];
     while let Some(word) = rest.first() {
         let text = word.text.as_str();
@@ -132,6 +264,19 @@ fn past_wrapper<'w>(name: &str, words: &'w [LocatedValue]) -> &'w [LocatedValue]
         _ => false,
     };
     if own && !rest.is_empty() { &rest[1..] } else { rest }
+}
+
+/// Whether the words begin a command line that starts a supported program, a shell or a container.
+fn is_start(words: &[LocatedValue]) -> bool {
+    let Some((first, rest)) = words.split_first() else { return false };
+    let name = program(&first.text);
+    let is_shell = matches!(name, "sh" | "bash" | "dash" | "ash" | "zsh") && !rest.is_empty();
+    let is_container = matches!(name, "docker" | "podman" | "nerdctl") && rest.iter().any(|word| word.text == "run");
+    is_shell
+        || is_container
+        || WRAPPERS.contains(&name)
+        || assignment(&first.text).is_some()
+        || role_of(name, rest).is_some()
 }
 
 /// The role of a program, and the arguments that belong to it.
@@ -258,7 +403,7 @@ fn is_program(text: &str) -> bool {
 }
 
 /// Parses `docker run`: options, image, arguments.
-fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec<Process>) {
+fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
     const SWITCHES: &[&str] = &[
         "-d",
         "--detach",
@@ -282,6 +427,13 @@ fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec
     ];
     let mut process = Process { env: BTreeMap::new(), runtime: RuntimeKind::Docker, env_whole: true, ..base.clone() };
     process.network = format!("container {}", base.place);
+    let is_detached = |text: &str| {
+        text == "--detach"
+            || text.starts_with('-') && !text.starts_with("--") && text.contains('d') && SWITCHES.contains(&text)
+    };
+    if let Some(span) = process.span.as_mut().filter(|_| words.iter().any(|word| is_detached(&word.text))) {
+        span.foreground = false;
+    }
     let mut entrypoint = None;
     let mut rest = words.iter();
     let image = loop {
@@ -323,17 +475,17 @@ fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Vec
     }
     let mut line: Vec<LocatedValue> = entrypoint.into_iter().collect();
     line.extend(behind.iter().cloned());
-    let before = out.len();
+    let before = out.processes.len();
     start(&process, &line, depth + 1, out);
-    if out.len() == before
+    if out.processes.len() == before
         && let Some((role, implementation, args)) = guess_role(Some(&image.text), &line)
     {
         process.role = role;
         process.implementation = implementation;
         process.args = args;
-        out.push(with_mode(process));
-    } else if out.len() == before && process.misplaced.iter().any(|word| sets_known_variable(&word.text)) {
-        out.push(process);
+        out.processes.push(with_mode(process));
+    } else if out.processes.len() == before && process.misplaced.iter().any(|word| sets_known_variable(&word.text)) {
+        out.processes.push(process);
     }
 }
 
@@ -458,9 +610,4 @@ pub fn expanded(words: &[LocatedValue], env: &BTreeMap<String, Variable>) -> Vec
         _ => None,
     };
     words.iter().map(|word| LocatedValue::new(expand(&word.text, &value), word.place.clone())).collect()
-}
-
-/// The location of `line` in the file of `place`.
-pub fn below(place: &SourceLocation, line: u32) -> SourceLocation {
-    SourceLocation { file: place.file.clone(), line }
 }

@@ -21,6 +21,10 @@ use crate::engine::lint::model::{
     ConfigData, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind,
 };
 use crate::engine::lint::settings::config_path;
+use crate::engine::lint::shell::choice::ScriptSpan;
+use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::places::{UnreadPlace, WrittenText};
+use crate::engine::lint::shell::word::is_name;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
 use crate::engine::lint::yaml::{FILE_BYTES_MAX, ScalarKind, YamlEntry, YamlNode, YamlScalar, YamlValue};
 use crate::engine::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
@@ -80,17 +84,33 @@ pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, 
 }
 
 fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
-    let mut deployment = ParsedDeployment::default();
+    let (mut deployment, mut sink) = (ParsedDeployment::default(), Launched::default());
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
     for part in parsed {
-        part.add(&data, &mut deployment);
+        part.add(&data, &mut deployment, &mut sink);
+        deployment.processes.append(&mut sink.processes);
+        if part.kind == FileKind::Shell {
+            deployment.script_lines = deployment.script_lines.saturating_add(lines_of(&part.text));
+        }
     }
+    let written = add_written(&mut deployment, &mut sink);
+    let parsed: Vec<&ParsedFile> = parsed.iter().chain(&written).collect();
     // A ConfigMap may contain settings files.
     for (base, (located, _)) in data.iter().flat_map(|map| &map.data) {
         add_embedded_settings(base, located, &mut deployment);
     }
     check_limits(&deployment)?;
-    link(&mut deployment, parsed);
+    link(&mut deployment, &parsed);
+    // Of a command that lost its flags, the line with a space after the backslash is reported.
+    let known: Vec<Option<SourceLocation>> = deployment.found.iter().map(|finding| finding.place.clone()).collect();
+    let is_new = |finding: &Finding| {
+        let above = finding.place.clone().map(|place| SourceLocation { line: place.line.saturating_sub(1), ..place });
+        !known.contains(&above)
+    };
+    deployment.found.extend(sink.found.into_iter().filter(is_new));
+    deployment.unread = sink.unread;
+    deployment.unread.retain(|unread| !is_provided(unread, &parsed));
+    deployment.unread.sort();
     check_limits(&deployment)?;
     Ok(deployment)
 }
@@ -125,7 +145,12 @@ fn check_script_limits(text: &str) -> Result<(), ReadError> {
 }
 
 struct ParsedFile {
+    /// The file that contains the text.
     file: Arc<str>,
+    /// The name under which processes refer to it: another one than `file` if a script writes it.
+    name: Arc<str>,
+    /// When a script writes it.
+    span: Option<ScriptSpan>,
     kind: FileKind,
     text: String,
     nodes: Vec<YamlNode>,
@@ -145,7 +170,8 @@ fn parse(source: &SourceFile<'_>) -> Result<ParsedFile, ReadError> {
         return Err(ReadError::Empty);
     }
     let (kind, nodes, json) = detect(source, text)?;
-    Ok(ParsedFile { file: source.name.into(), kind, text: text.to_owned(), nodes, json })
+    let file: Arc<str> = source.name.into();
+    Ok(ParsedFile { name: file.clone(), file, span: None, kind, text: text.to_owned(), nodes, json })
 }
 
 fn extension(name: &str) -> &str {
@@ -209,16 +235,19 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
         }
     }
     check_script_limits(text)?;
-    let mut started = Vec::new();
+    if named_shell {
+        return Ok((FileKind::Shell, Vec::new(), false));
+    }
+    let mut started = Launched::default();
     let place = SourceLocation { file: source.name.into(), line: 1 };
     let base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
-    script::run(&base, text, &place, &[], 0, &mut started);
+    script::run(&base, text, &place, None, 0, &mut started);
     let of_use = |process: &Process| {
         process.role != ProcessRole::Other
             || !process.misplaced.is_empty()
             || process.env.keys().any(|name| has_known_prefix(name))
     };
-    if started.iter().any(of_use) || named_shell {
+    if started.processes.iter().any(of_use) {
         Ok((FileKind::Shell, Vec::new(), false))
     } else {
         Err(ReadError::Unknown)
@@ -334,26 +363,26 @@ impl ParsedFile {
         }
     }
 
-    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment) {
+    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut Launched) {
         let place = SourceLocation { file: self.file.clone(), line: 1 };
-        let base_name = launch::program(&self.file).to_owned();
+        let base_name = launch::program(&self.name).to_owned();
         match self.kind {
             FileKind::Kubernetes => {
                 for node in self.documents() {
                     deployment.found.extend(violations(node, &self.file));
-                    kubernetes::read(node, &self.file, data, deployment);
+                    kubernetes::read(node, &self.file, data, deployment, sink);
                 }
             }
-            FileKind::Compose => self.nodes.iter().for_each(|node| compose::read(node, &self.file, deployment)),
-            FileKind::Unit => deployment.processes.extend(systemd::read(&self.text, &self.file)),
+            FileKind::Compose => self.nodes.iter().for_each(|node| compose::read(node, &self.file, deployment, sink)),
+            FileKind::Unit => systemd::read(&self.text, &self.file, sink),
             FileKind::Shell => {
                 let mut base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
-                base.network = format!("host of {}", self.file);
+                base.network = format!("host of {}", self.name);
                 base.env_whole = false;
-                let mut started = Vec::new();
+                base.span = self.span.clone();
                 deployment.found.extend(broken_continuations(&self.text, &self.file));
-                script::run(&base, &self.text, &place, &[], 0, &mut started);
-                for mut process in started {
+                script::run(&base, &self.text, &place, None, 0, sink);
+                for process in &mut sink.processes {
                     if process.role == ProcessRole::Other {
                         process.role = ProcessRole::Environment;
                         process.args_whole = false;
@@ -361,7 +390,6 @@ impl ParsedFile {
                     if process.name == "command line" {
                         process.name = format!("line {}", process.place.line);
                     }
-                    deployment.processes.push(process);
                 }
             }
             FileKind::Deployment => deployment::read(&self.text, &self.file, deployment),
@@ -387,6 +415,7 @@ impl ParsedFile {
                         kind,
                         node,
                         json,
+                        span: self.span.clone(),
                     });
                 }
             }
@@ -418,7 +447,9 @@ fn broken_continuations(text: &str, file: &Arc<str>) -> impl Iterator<Item = Fin
 
 /// Violations of the Kubernetes schema in one document.
 fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding> {
-    kube::validate(&node.to_json()).into_iter().map(|violation| {
+    // A text such as ${REPLICAS} is replaced before the document is applied.
+    let is_known = |path: &str| !node.at(path).is_some_and(|value| value.text().is_some_and(|text| text.contains('$')));
+    kube::validate(&node.to_json()).into_iter().filter(move |violation| is_known(&violation.path)).map(|violation| {
         let place = SourceLocation { file: file.clone(), line: node.line_of(&violation.path) };
         let kind = node.get("kind").and_then(YamlNode::text).unwrap_or("document");
         let name = node.path(&["metadata", "name"]).and_then(YamlNode::text).unwrap_or("(unnamed)");
@@ -432,6 +463,154 @@ fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding>
             place: Some(place),
         }
     })
+}
+
+/// The documents that `process` may read under the name `base`. Of those that its own script writes, only the last one before its start,
+/// and none if it depends on other branches which one that is.
+fn last_written<'d>(
+    process: &Process,
+    base: &str,
+    candidates: Vec<(usize, &'d SettingsFile)>,
+) -> Vec<(usize, &'d SettingsFile)> {
+    let own = |document: &SettingsFile| match (&document.span, &process.span) {
+        (Some(written), Some(runs)) => written.script == runs.script && document.base == base,
+        _ => false,
+    };
+    let (mut last, mut is_open) = (None, false);
+    for (at, document) in candidates.iter().filter(|(_, document)| own(document)) {
+        let (Some(written), Some(runs)) = (&document.span, &process.span) else { continue };
+        if written.start > runs.start || written.path.contradicts(&runs.path) {
+            continue;
+        }
+        let is_certain = runs.path.implies(&written.path);
+        is_open = !is_certain;
+        last = Some(*at).filter(|_| is_certain);
+    }
+    let keeps = |(at, document): &(usize, &SettingsFile)| match own(document) {
+        true => Some(*at) == last,
+        false => !is_open && (last.is_none() || document.base != base),
+    };
+    candidates.into_iter().filter(keeps).collect()
+}
+
+/// Reads the texts that scripts write.
+fn add_written(deployment: &mut ParsedDeployment, sink: &mut Launched) -> Vec<ParsedFile> {
+    let mut out = Vec::new();
+    // A script that a script writes may itself write files, but those are rare.
+    for written in std::mem::take(&mut sink.written) {
+        if written.is_followed {
+            continue;
+        }
+        let part = match parse_written(&written) {
+            Ok(Some(part)) => part,
+            Ok(None) => continue,
+            Err(error) => {
+                let name = if written.name.is_empty() { "a manifest" } else { launch::program(&written.name) };
+                let lines = u32::try_from(written.text.lines().count()).unwrap_or(u32::MAX);
+                sink.not_read(written.place, lines, format!("the text of {name}: {error}"));
+                continue;
+            }
+        };
+        let data = part.data();
+        let documents = deployment.documents.len();
+        part.add(&data, deployment, sink);
+        for (base, (located, _)) in data.iter().flat_map(|map| &map.data) {
+            add_embedded_settings(base, located, deployment);
+        }
+        for process in &mut sink.processes {
+            match &mut process.span {
+                Some(span) if part.kind != FileKind::Shell => span.path.extend(&written.span.path),
+                Some(_) => {}
+                None => process.span = Some(written.span.clone()),
+            }
+        }
+        deployment.processes.append(&mut sink.processes);
+        for document in &mut deployment.documents[documents..] {
+            document.span = Some(written.span.clone());
+        }
+        out.push(part);
+    }
+    out
+}
+
+/// Parses a text that a script writes. `None` if it is for another program.
+fn parse_written(written: &WrittenText) -> Result<Option<ParsedFile>, ReadError> {
+    let name = if written.name.is_empty() { "stdin.yaml" } else { &written.name };
+    let quoted = if extension(name) == "json" { quoted_unknowns(&written.text) } else { written.text.clone() };
+    let source = SourceFile { name, bytes: quoted.as_bytes(), kind: None };
+    let first = parse(&source);
+    // An unknown value that is a line of its own may be any number of lines.
+    let shorter = without_unknown_lines(&quoted);
+    let (quoted, first) = match first {
+        Err(ReadError::Yaml { .. }) if shorter != quoted => {
+            let source = SourceFile { name, bytes: shorter.as_bytes(), kind: None };
+            let second = parse(&source);
+            (shorter, second)
+        }
+        first => (quoted, first),
+    };
+    let (kind, json) = match first {
+        Ok(part) => (part.kind, part.json),
+        Err(error @ (ReadError::Yaml { .. } | ReadError::Json { .. })) => return Err(error),
+        Err(_) => return Ok(None),
+    };
+    // Blank lines make the line numbers those of the script.
+    let before = usize::try_from(written.place.line.saturating_sub(1)).unwrap_or_default();
+    let text = "\n".repeat(before) + &quoted;
+    let source = SourceFile { name, bytes: text.as_bytes(), kind: Some(kind) };
+    let mut part = parse(&source)?;
+    part.json = json;
+    if json {
+        part.nodes = vec![YamlNode::json(&text, true)?];
+    }
+    part.file = written.place.file.clone();
+    if kind == FileKind::Shell {
+        part.span = Some(ScriptSpan { uncertain: true, foreground: true, ..written.span.clone() });
+    } else {
+        part.span = Some(written.span.clone());
+    }
+    Ok(Some(part))
+}
+
+/// `text` with empty lines in place of those that consist of an unknown value.
+fn without_unknown_lines(text: &str) -> String {
+    let is_unknown = |line: &str| line.trim().strip_prefix('$').is_some_and(is_name);
+    let lines: Vec<&str> = text.split('\n').map(|line| if is_unknown(line) { "" } else { line }).collect();
+    lines.join("\n")
+}
+
+/// JSON text in which unknown values without quotes are strings.
+fn quoted_unknowns(text: &str) -> String {
+    let (mut out, mut in_string, mut in_name, mut escaped) = (String::with_capacity(text.len()), false, false, false);
+    for c in text.chars() {
+        if in_name && !c.is_ascii_alphanumeric() && c != '_' {
+            out.push('"');
+            in_name = false;
+        }
+        if !in_string && !in_name && c == '$' {
+            out.push('"');
+            in_name = true;
+        }
+        if c == '"' && !escaped && !in_name {
+            in_string = !in_string;
+        }
+        escaped = c == '\\' && !escaped;
+        out.push(c);
+    }
+    out
+}
+
+/// Whether the file that a place needs was provided.
+fn is_provided(unread: &UnreadPlace, parsed: &[&ParsedFile]) -> bool {
+    let Some(needs) = &unread.needs else { return false };
+    let files = parsed.iter().enumerate().filter(|(_, part)| part.kind == FileKind::Env && part.span.is_none());
+    nearest_file(needs, &unread.place.file, files.map(|(at, part)| (at, &*part.file))).is_some()
+}
+
+/// The lines of a script that are neither empty nor comments.
+fn lines_of(text: &str) -> u32 {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    u32::try_from(lines.count()).unwrap_or(u32::MAX)
 }
 
 /// Adds a settings file that is stored in a ConfigMap.
@@ -451,6 +630,7 @@ fn add_embedded_settings(base: &str, located: &LocatedValue, deployment: &mut Pa
         kind,
         node,
         json,
+        span: None,
     });
 }
 
@@ -470,13 +650,13 @@ fn shift(node: &mut YamlNode, by: u32) {
 }
 
 /// Links processes to the files that they reference. A file that no process references becomes a separate entry.
-fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
+fn link(deployment: &mut ParsedDeployment, parsed: &[&ParsedFile]) {
     let mut used = vec![false; parsed.len()];
     for process in &mut deployment.processes {
         let mut whole = !process.env_files.is_empty() && process.runtime != RuntimeKind::Shell;
         for named in process.env_files.clone() {
             let files =
-                parsed.iter().enumerate().filter(|(_, p)| p.kind == FileKind::Env).map(|(at, p)| (at, &*p.file));
+                parsed.iter().enumerate().filter(|(_, p)| p.kind == FileKind::Env).map(|(at, p)| (at, &*p.name));
             let Some(at) = nearest_file(&named.text, &process.place.file, files) else {
                 whole = false;
                 continue;
@@ -498,6 +678,7 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
         let place = SourceLocation { file: part.file.clone(), line: 1 };
         let mut process = Process::new(part.file.to_string(), ProcessRole::Environment, place, RuntimeKind::File);
         process.env = env_file::variables(&part.text, &part.file);
+        process.span = part.span.clone();
         process.env_whole = false;
         process.args_whole = false;
         deployment.processes.push(process);
@@ -506,7 +687,9 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
     let mut claimed = vec![false; deployment.documents.len()];
     for process in &mut deployment.processes {
         let Some((kind, path)) = config_path(process) else { continue };
-        let files = deployment.documents.iter().enumerate().filter(|(_, d)| d.kind.is_read_as(kind));
+        let base = launch::program(&path.text);
+        let candidates = deployment.documents.iter().enumerate().filter(|(_, d)| d.kind.is_read_as(kind));
+        let files = last_written(process, base, candidates.collect()).into_iter();
         // In a ConfigMap, the file name is the key.
         let files =
             files.map(|(at, d)| (at, if launch::program(&d.file) == d.base { &*d.file } else { d.base.as_str() }));
@@ -529,6 +712,7 @@ fn link(deployment: &mut ParsedDeployment, parsed: &[ParsedFile]) {
         process.args_whole = false;
         process.env_whole = false;
         process.config = Some(at);
+        process.span = document.span.clone();
         deployment.processes.push(process);
     }
     // Units that reach their master on loopback run on the master's host.
@@ -574,7 +758,8 @@ fn lmcache_variables(deployment: &mut ParsedDeployment) {
         if !deployment.documents.iter().any(is_known) {
             let base = "LMCACHE_EXTRA_CONFIG".to_owned();
             let file = located.place.file.clone();
-            deployment.documents.push(SettingsFile { base, file, kind: SettingsFileKind::Lmcache, node, json: true });
+            let kind = SettingsFileKind::Lmcache;
+            deployment.documents.push(SettingsFile { base, file, kind, node, json: true, span: None });
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::engine::lint::model::{
     Process, ProcessRole, RuntimeKind, Variable,
 };
 use crate::engine::lint::read::launch;
+use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::yaml::{YamlNode, YamlScalar, YamlValue};
 
 /// The context of a pod template.
@@ -33,7 +34,7 @@ impl PodContext<'_> {
 }
 
 /// Adds the processes of the pod spec `spec` to `out`.
-pub fn read(spec: &YamlNode, context: &PodContext<'_>, out: &mut Vec<Process>) {
+pub fn read(spec: &YamlNode, context: &PodContext<'_>, sink: &mut Launched) {
     let volumes: BTreeMap<&str, &YamlNode> = spec
         .get("volumes")
         .map_or(&[][..], YamlNode::items)
@@ -48,19 +49,23 @@ pub fn read(spec: &YamlNode, context: &PodContext<'_>, out: &mut Vec<Process>) {
         let args = words(container.get("args"), context);
         let whole: Vec<LocatedValue> = command.iter().chain(&args).cloned().collect();
         let whole = launch::expanded(&whole, &base.env);
-        let before = out.len();
+        let before = sink.processes.len();
         let image = base.image.as_ref().map(|image| image.text.as_str());
         if command.is_empty()
             && let Some((role, implementation, args)) = launch::guess_role(image, &whole)
         {
-            out.push(launch::with_mode(Process { role, implementation, args, ..base.clone() }));
+            sink.processes.push(launch::with_mode(Process { role, implementation, args, ..base.clone() }));
         }
-        if out.len() == before {
-            launch::start(&base, &whole, 0, out);
+        if sink.processes.len() == before {
+            launch::start(&base, &whole, 0, sink);
         }
+        let out = &mut sink.processes;
         if out.len() == before {
             out.push(Process { args: whole, ..base });
-        } else if out.len() > before + 1 {
+        } else if out[before..]
+            .windows(2)
+            .any(|pair| pair[0].span.as_ref().map(|s| s.start) != pair[1].span.as_ref().map(|s| s.start))
+        {
             // Probes and ports belong to the container, not to each of its processes.
             for process in &mut out[before..] {
                 process.probes.clear();

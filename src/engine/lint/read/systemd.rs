@@ -6,6 +6,7 @@ use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{LocatedValue, Process, ProcessRole, RuntimeKind, Variable};
 use crate::engine::lint::read::env_file::unquoted;
 use crate::engine::lint::read::launch::{self, assignment, expanded};
+use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::shell_lexer::commands;
 
 /// A setting of `[Service]`: key, value with continuation lines joined, and words with their locations.
@@ -20,8 +21,8 @@ pub fn is_unit(text: &str) -> bool {
     text.lines().any(|line| line.trim() == "[Service]")
 }
 
-/// The processes that the unit starts.
-pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
+/// Adds the processes that the unit starts.
+pub fn read(text: &str, file: &Arc<str>, sink: &mut Launched) {
     let base_name = launch::program(file);
     let place = |line| SourceLocation { file: file.clone(), line };
     let mut process = Process::new(format!("unit {base_name}"), ProcessRole::Other, place(1), RuntimeKind::Unit);
@@ -69,18 +70,17 @@ pub fn read(text: &str, file: &Arc<str>) -> Vec<Process> {
             process.limits.resources.entry("cpu".into()).or_default().limit = Some(cpus);
         }
     }
-    let mut out = Vec::new();
+    let before = sink.processes.len();
     for setting in settings.iter().filter(|s| s.key == "ExecStart") {
         let mut words = setting.words.clone();
         if let Some(first) = words.first_mut() {
             first.text = first.text.trim_start_matches(['-', '@', ':', '+', '!']).to_owned();
         }
-        launch::start(&process, &expanded(&words, &process.env), 0, &mut out);
+        launch::start(&process, &expanded(&words, &process.env), 0, sink);
     }
-    if out.is_empty() {
-        out.push(process);
+    if sink.processes.len() == before {
+        sink.processes.push(process);
     }
-    out
 }
 
 /// Whether systemd interprets the value as true.

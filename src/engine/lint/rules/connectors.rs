@@ -145,7 +145,8 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
         return;
     }
     for key in ["global_segment_size", "local_buffer_size"] {
-        if let Some(text) = text(node, key).filter(|text| vllm_size(text).is_none()) {
+        // A script may write a file with values that are only known when it runs.
+        if let Some(text) = text(node, key).filter(|text| vllm_size(text).is_none() && !text.contains('$')) {
             out.error(
                 &at(document, key),
                 format!("vLLM cannot start: {key} '{text}' is not a valid size"),

@@ -18,6 +18,9 @@ pub fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let Some(theirs) = release(master.process) else { return };
     for member in view.clients() {
         let Some(ours) = release(member.process).filter(|ours| *ours != theirs) else { continue };
+        if !member.process.surely_meets(master.process) {
+            continue;
+        }
         if let (Some(image), Some(other)) = (&member.process.image, &master.process.image) {
             report_release_mismatch(out, member.process, image, other, &ours, &theirs);
         }
@@ -34,7 +37,8 @@ fn same_repository(view: &DeploymentView<'_>, out: &mut Findings) {
             let (their_name, their_tag) = split(&theirs.text);
             // A digest and a tag may refer to the same image.
             let are_alike = our_tag.contains(':') == their_tag.contains(':');
-            if our_name == their_name && our_tag != their_tag && are_alike {
+            let meets = member.process.surely_meets(master.process);
+            if meets && our_name == their_name && our_tag != their_tag && are_alike {
                 out.warning(
                     &ours.place,
                     format!(
@@ -254,7 +258,10 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
         member.process.implementation == Implementation::Mcctl || member.master_switch("enable_offload") == Some(false)
     };
     let offload_off: Vec<_> = view.masters().filter(is_off).collect();
-    let all_off = !offload_off.is_empty() && offload_off.len() == view.masters().count();
+    let all_off = |process: &Process| {
+        let meets = offload_off.iter().any(|master| master.process.surely_meets(process));
+        meets && offload_off.len() == view.masters().count()
+    };
     let mut folders: BTreeMap<(String, String), &Process> = BTreeMap::new();
     // `unsupported` reports the switch for mcctl's nodes.
     for member in view.clients().filter(|member| member.process.implementation == Implementation::Upstream) {
@@ -264,7 +271,7 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
             continue;
         }
         let who = process.describe();
-        if all_off {
+        if all_off(process) {
             out.error(
                 &switch.place,
                 format!("{who} writes nothing to SSD: the master's SSD tier is off"),

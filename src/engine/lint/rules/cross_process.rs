@@ -56,7 +56,7 @@ pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
             (Some(ours), Some(theirs)) => ours != theirs,
             _ => member.process.runtime == RuntimeKind::Running,
         };
-        if located.text == theirs.text || other_store {
+        if located.text == theirs.text || other_store || !member.process.surely_meets(first.process) {
             continue;
         }
         let how = if *chosen { "" } else { " (default)" };
@@ -126,7 +126,9 @@ pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
         let Some((first, rest)) = members.split_first() else { continue };
         let Some(base) = fingerprint(first) else { continue };
         for member in rest {
-            let Some(other) = fingerprint(member) else { continue };
+            let Some(other) = fingerprint(member).filter(|_| member.process.surely_meets(first.process)) else {
+                continue;
+            };
             let of_model = |parts: &[(&str, String, Option<LocatedValue>)]| {
                 parts
                     .iter()
@@ -168,7 +170,7 @@ pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang().filter(|member| member.process.runtime != RuntimeKind::File) {
         let on = member.switch(&["enable_hierarchical_cache", "enable_hicache", DECODE_OFFLOAD]);
         let backend = member.flag(&["hicache_storage_backend"]);
-        if let (false, Some(flag)) = (on, backend) {
+        if let (false, true, Some(flag)) = (on, member.process.args_whole, backend) {
             out.warning(
                 &flag.place,
                 format!("{} does not use the store: HiCache is off", member.process.describe()),
@@ -291,15 +293,18 @@ pub fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
 
 /// Two processes that listen on the same port in one network namespace.
 pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
-    let mut taken: BTreeMap<(String, u16), (&Process, String)> = BTreeMap::new();
+    let mut taken: BTreeMap<(String, u16), Vec<(&Process, &'static str)>> = BTreeMap::new();
     // Running processes have already bound their ports.
     let starts =
         |member: &&ProcessView<'_>| !matches!(member.process.runtime, RuntimeKind::File | RuntimeKind::Running);
     for member in view.member.iter().filter(starts) {
         for (port, what, place) in listening_ports(member) {
             let key = (member.process.network.clone(), port);
-            match taken.get(&key) {
-                Some((other, theirs)) if !std::ptr::eq(*other, member.process) => out.error(
+            let users = taken.entry(key).or_default();
+            let own = users.iter().find(|(other, _)| std::ptr::eq(*other, member.process));
+            let other = users.iter().find(|(other, _)| other.surely_overlaps(member.process));
+            match (other, own) {
+                (Some((other, theirs)), None) => out.error(
                     &place,
                     format!(
                         "{} cannot start: port {port} is already used in the same network namespace",
@@ -308,16 +313,14 @@ pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
                     format!("port {port}: {what} here, {theirs} of {} at {}", other.describe(), other.place),
                     "use a different port for one of them",
                 ),
-                Some((_, theirs)) if port > 0 && member.process.implementation == Implementation::Upstream => out
+                (_, Some((_, theirs))) if port > 0 && member.process.implementation == Implementation::Upstream => out
                     .error(
                         &place,
                         format!("{} cannot start: it uses port {port} twice", member.process.describe()),
                         format!("port {port}: {what} and {theirs}"),
                         "use a different port for one of them",
                     ),
-                _ => {
-                    taken.insert(key, (member.process, what.to_owned()));
-                }
+                _ => users.push((member.process, what)),
             }
         }
     }

@@ -235,12 +235,13 @@ pub fn sharing(view: &DeploymentView<'_>, out: &mut Findings) {
         }
         let Some(scope) = scope(process, mount, path) else { continue };
         match used.get(&scope) {
-            Some(other) => out.error(
+            Some(other) if other.surely_overlaps(process) => out.error(
                 &directory.place,
                 format!("{} does not start: another master has locked its data directory", process.describe()),
                 format!("{} of {} at {}", scope.1, other.describe(), other.place),
                 "use a separate directory for each master",
             ),
+            Some(_) => {}
             None => _ = used.insert(scope, process),
         }
     }

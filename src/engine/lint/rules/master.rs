@@ -1,8 +1,11 @@
 //! The master: flags, settings file, high availability.
 
+use crate::engine::base::addr::host_is_loopback;
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::findings::Findings;
-use crate::engine::lint::model::{Implementation, KubeService, LocatedValue, ProbeMethod, ProbePurpose, Variable};
+use crate::engine::lint::model::{
+    Implementation, KubeService, LocatedValue, ProbeMethod, ProbePurpose, RuntimeKind, Variable,
+};
 use crate::engine::lint::quantity;
 use crate::engine::lint::rules::restart::{self, OPLOG_SINCE, has_oplog};
 use crate::engine::lint::settings::{SettingValue, SettingsOrigin, is_host_local};
@@ -153,7 +156,9 @@ pub fn ha(view: &DeploymentView<'_>, out: &mut Findings) {
         let address = match (member.master("rpc_address"), member.master("rpc_interface")) {
             (_, SettingValue::Is(located)) if !located.text.is_empty() => None,
             (SettingValue::Is(located), SettingValue::Unset | SettingValue::Is(_)) => {
-                is_host_local(&located.text).then_some(located.text)
+                // A test on one host may run a whole cluster on loopback.
+                let is_test = member.process.runtime == RuntimeKind::Shell && host_is_loopback(located.text.trim());
+                (is_host_local(&located.text) && !is_test).then_some(located.text)
             }
             (SettingValue::Unset, SettingValue::Unset | SettingValue::Is(_)) => Some("0.0.0.0 (default)".to_owned()),
             _ => None,
@@ -182,6 +187,7 @@ pub fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
     for other in &leaders[1..] {
         if let (Some(id), SettingValue::Is(located)) = (&id, other.master("cluster_id"))
             && located.text != id.text
+            && other.process.surely_meets(master.process)
         {
             out.error(
                 &located.place,

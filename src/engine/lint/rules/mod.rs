@@ -12,6 +12,7 @@ mod host_id;
 mod kubernetes;
 mod listeners;
 mod master;
+mod master_port;
 mod metadata;
 mod names;
 mod programs;
@@ -68,6 +69,12 @@ pub const RULES: &[LintRule] = &[
         &[],
         "the metadata service is of a kind that the program's build supports",
         addresses::metadata_build,
+    ),
+    rule(
+        "master-port",
+        &[18],
+        "clients use the port of the master that the same script starts",
+        master_port::master_port,
     ),
     rule("master-missing", &[18], "clients have a master address", cross_process::master_missing),
     rule("protocol", &[25], "all clients of a store use the same transport", cross_process::protocol),

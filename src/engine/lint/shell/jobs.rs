@@ -1,0 +1,82 @@
+//! The end of processes: `kill`, `wait`, and programs that stop others.
+
+use crate::engine::lint::model::RuntimeKind;
+use crate::engine::lint::shell::evaluator::Evaluator;
+use crate::engine::lint::shell::syntax::{RawWord, ShellNode};
+
+/// Parts of names of commands that stop processes. What such a command stops is not known.
+const STOPPING: &[&str] = &["kill", "stop", "clean", "shutdown", "teardown", "terminate", "restart", "reset", "fuser"];
+
+impl Evaluator<'_> {
+    /// Ends the processes `which` of this script.
+    fn end(&mut self, which: impl Fn(usize, &crate::engine::lint::model::Process) -> bool) {
+        let now = self.out.tick();
+        let script = self.script;
+        for (at, process) in self.out.processes.iter_mut().enumerate() {
+            let is_chosen = which(at, process);
+            if let Some(span) = process.span.as_mut().filter(|span| is_chosen && span.script == script) {
+                span.end.get_or_insert(now);
+            }
+        }
+    }
+
+    /// The jobs that the words name: `$!` in a variable, or `%1`. `None` if one of them is not known.
+    fn named_jobs(&mut self, words: &[RawWord]) -> Option<Vec<usize>> {
+        let all = self.in_worlds(8, |this, world| this.fields(words, world));
+        let mut jobs = Vec::new();
+        for field in all.iter().flat_map(|(_, fields)| fields) {
+            let text = field.text.as_str();
+            if text.starts_with('-') || matches!(text, "TERM" | "KILL" | "INT" | "HUP" | "9" | "15") {
+                continue;
+            }
+            let job = match text.strip_prefix("$!") {
+                Some(job) => job.parse::<usize>().ok(),
+                None => text.strip_prefix('%').and_then(|n| n.parse::<usize>().ok()?.checked_sub(1)),
+            };
+            jobs.extend(self.jobs.get(job?)?);
+        }
+        Some(jobs)
+    }
+
+    pub(super) fn kill(&mut self, words: &[RawWord]) {
+        // `kill -0` only asks whether the process exists.
+        if words.iter().any(|word| word.raw == "-0") {
+            return;
+        }
+        match self.named_jobs(&words[1..]) {
+            Some(jobs) => self.end(|at, _| jobs.contains(&at)),
+            None => self.end(|_, _| true),
+        }
+    }
+
+    /// `wait` returns when the processes have exited.
+    pub(super) fn wait(&mut self, words: &[RawWord]) {
+        let named = match words.len() {
+            1 => None,
+            _ => self.named_jobs(&words[1..]),
+        };
+        match named.filter(|jobs| !jobs.is_empty()) {
+            Some(jobs) => self.end(|at, _| jobs.contains(&at)),
+            None => self.end(|_, _| true),
+        }
+    }
+
+    /// Ends what another program may stop.
+    pub(super) fn stop_by(&mut self, name: &str, words: &[RawWord], node: &ShellNode) {
+        let base = name.rsplit('/').next().unwrap_or(name);
+        let all: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();
+        if matches!(base, "docker" | "podman" | "nerdctl") {
+            if all.iter().any(|word| matches!(*word, "rm" | "stop" | "kill" | "restart" | "down"))
+                && !all.contains(&"run")
+            {
+                self.end(|_, process| process.runtime == RuntimeKind::Docker);
+            }
+            return;
+        }
+        let is_wrapped = matches!(base, "sudo" | "bash" | "sh" | "xargs") || base.contains('$');
+        let names = if is_wrapped { &all[..] } else { std::slice::from_ref(&base) };
+        if node.lines > 0 && names.iter().any(|name| STOPPING.iter().any(|part| name.contains(part))) {
+            self.end(|_, _| true);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What a script leaves besides processes: text that it writes, and places that were not followed.
+
+use crate::engine::check::SourceLocation;
+use crate::engine::lint::shell::choice::{BranchPath, ScriptSpan};
+
+/// A part of a script that was not followed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnreadPlace {
+    pub place: SourceLocation,
+    /// The number of lines, at least 1.
+    pub lines: u32,
+    pub reason: String,
+    /// The file that would have to be provided to follow it.
+    pub needs: Option<String>,
+}
+
+/// Text that a script writes to a file, or passes to `kubectl apply`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenText {
+    /// The path as the script names it. Empty for standard input.
+    pub name: String,
+    pub text: String,
+    /// The location of the first character.
+    pub place: SourceLocation,
+    pub span: ScriptSpan,
+    /// The text of a script that the same script runs. It has been followed.
+    pub is_followed: bool,
+}
+
+/// Text on its way from one command to another, or to a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamText {
+    pub text: String,
+    /// The location of the first character.
+    pub place: SourceLocation,
+    /// The branches under which it has this value.
+    pub path: BranchPath,
+    /// Position in the list of written texts.
+    pub index: Option<usize>,
+}
