@@ -168,11 +168,11 @@ fn the_result_tells_whether_everything_was_read() {
     };
     let (code, document) = json("eval-text.sh");
     assert_eq!((code, document["result"].as_str()), (0, Some("partly-read")));
-    assert_eq!((&document["not_read"][0]["line"], &document["not_read"][0]["lines"]), (&4.into(), &1.into()));
+    assert_eq!((&document["unread_places"][0]["line"], &document["unread_places"][0]["lines"]), (&4.into(), &1.into()));
     assert_eq!(document["script_lines"]["read"], 3);
     let (code, document) = json("array-router.sh");
     assert_eq!((code, document["result"].as_str()), (0, Some("passed")));
-    assert_eq!(document["not_read"].as_array().map(Vec::len), Some(0));
+    assert_eq!(document["unread_places"].as_array().map(Vec::len), Some(0));
     let (code, document) = json("array-command.sh");
     assert_eq!((code, document["result"].as_str()), (1, Some("failed")));
     let run = mcctl(&["lint", &at("eval-text.sh")]);

@@ -83,7 +83,7 @@ pub struct Args {
     /// deployment file, its ports, transport, data directory and settings are checked, too
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// The host of the deployment file that this host is (in Kubernetes: the workload) [default: the one with an address of this host]
+    /// Host in the deployment file to check (in Kubernetes: the workload) [default: the host with an address of this machine]
     #[arg(long, value_name = "HOST", requires = "plan")]
     plan_host: Option<String>,
     /// Planned regular (non-hugepage) memory for all processes on this host, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)

@@ -17,7 +17,7 @@ use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
 use crate::engine::upstream::Release;
 
-/// Check deployment files for mistakes
+/// Check deployment files, manifests, units, environment files, scripts and settings files for mistakes
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Pass all files of one deployment together: some rules compare several files. In a directory, files ending in .yaml, \
@@ -33,7 +33,8 @@ pub struct Args {
     /// Type of all files [default: detected from contents and name]
     #[arg(long, value_parser = kind_parser(), value_name = "KIND")]
     kind: Option<FileKind>,
-    /// Mooncake release in use, e.g. 0.3.12, to find flags that it does not support
+    /// Mooncake release in use, e.g. 0.3.12, to find flags that it does not support [default: from the image or pip
+    /// install]
     #[arg(long, value_name = "RELEASE")]
     release: Option<String>,
     /// Run only these rules

@@ -14,12 +14,12 @@ use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, UnreadPlace}
 #[derive(Debug, Serialize)]
 pub struct LintReport<'a> {
     schema: &'static str,
-    /// `failed`, `passed`, `partly-read` (no error, but a script has parts that were not read) or `incomplete`.
+    /// `failed`, `passed`, `partly-read` (no finding at or above `--fail-on`, but parts of scripts were not read) or `incomplete`.
     result: &'static str,
     files: &'a [&'a str],
     unread: Vec<UnreadFile<'a>>,
     /// Parts of scripts that were not read.
-    not_read: Vec<ListedPlace<'a>>,
+    unread_places: Vec<ListedPlace<'a>>,
     script_lines: ScriptLines,
     processes: Vec<ListedProcess<'a>>,
     findings: &'a [Finding],
@@ -95,7 +95,7 @@ impl<'a> LintReport<'a> {
             result: verdict.name(),
             files,
             unread,
-            not_read: deployment.unread.iter().map(place).collect(),
+            unread_places: deployment.unread.iter().map(place).collect(),
             script_lines: ScriptLines { total, read: total.saturating_sub(lost) },
             processes: processes.collect(),
             findings,

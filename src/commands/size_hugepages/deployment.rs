@@ -84,7 +84,10 @@ pub(super) fn run(args: &Args, path: &Path) -> Outcome {
     }
     Ok(match report.verdict {
         SizingVerdict::Fits | SizingVerdict::Unknown => Exit::Done,
-        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::NotCertain => Exit::No,
+        SizingVerdict::HugepagesShort
+        | SizingVerdict::MemoryShort
+        | SizingVerdict::DevicesShort
+        | SizingVerdict::NotCertain => Exit::No,
     })
 }
 
@@ -155,8 +158,10 @@ fn verdict(spec: &DeploymentSpec, findings: &[FitFinding]) -> SizingVerdict {
     let has = |key: &str| findings.iter().any(|found| found.severity == Severity::Error && found.key == key);
     if has("host.hugepages") {
         SizingVerdict::HugepagesShort
-    } else if findings.iter().any(|found| found.severity == Severity::Error) {
+    } else if has("host.memory") {
         SizingVerdict::MemoryShort
+    } else if findings.iter().any(|found| found.severity == Severity::Error) {
+        SizingVerdict::DevicesShort
     } else if !findings.is_empty() {
         SizingVerdict::NotCertain
     } else if spec.host.memory.is_none() {
@@ -203,7 +208,7 @@ fn summary(
         SizingVerdict::Fits => "it fits",
         SizingVerdict::Unknown => "whether it fits is unknown",
         SizingVerdict::NotCertain => "whether it fits is not certain",
-        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort => "it does not fit",
+        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::DevicesShort => "it does not fit",
     };
     let file = shell_quoted(&path.display().to_string());
     let is_kubernetes = spec.main_platform() != Platform::Hosts;
@@ -213,7 +218,12 @@ fn summary(
         (None, true) => format!("mcctl render systemd {file} --out units (with the files that reserve the huge pages)"),
         (None, false) => format!("mcctl render systemd {file} --out units, or another format"),
     };
-    SizingSummary { needs, available: format!("{has} ({source}): {fits}"), next }
+    // Devices are not part of the sizes in this line.
+    let available = match findings.first().filter(|_| verdict == SizingVerdict::DevicesShort) {
+        Some(found) => format!("{}: {fits}", found.what),
+        None => format!("{has} ({source}): {fits}"),
+    };
+    SizingSummary { needs, available, next }
 }
 
 /// The report as text.

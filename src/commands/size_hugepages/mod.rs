@@ -275,7 +275,10 @@ impl Args {
         }
         Ok(match report.verdict {
             SizingVerdict::Fits | SizingVerdict::Unknown => Exit::Done,
-            SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::NotCertain => Exit::No,
+            SizingVerdict::HugepagesShort
+            | SizingVerdict::MemoryShort
+            | SizingVerdict::DevicesShort
+            | SizingVerdict::NotCertain => Exit::No,
         })
     }
 }

@@ -43,7 +43,7 @@ fn available(report: &SizingReport, host: &TargetHost) -> String {
         SizingVerdict::Fits if host.memory.is_none() => "the huge pages are sufficient",
         SizingVerdict::Fits => "it fits",
         SizingVerdict::HugepagesShort if report.pasteable => "the huge pages must still be reserved",
-        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort => "it does not fit",
+        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::DevicesShort => "it does not fit",
         SizingVerdict::NotCertain => "whether it fits depends on the model",
         SizingVerdict::Unknown => "whether it fits is unknown",
     };

@@ -18,6 +18,8 @@ pub enum SizingVerdict {
     HugepagesShort,
     /// SGLang's check, or the pages that must still be reserved, need more regular (non-hugepage) memory than is available.
     MemoryShort,
+    /// A host has too few GPUs, NICs or NUMA nodes. Only for a deployment file.
+    DevicesShort,
     /// The deployment fits only for some models.
     NotCertain,
     /// The number of huge pages is unknown.

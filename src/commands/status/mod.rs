@@ -19,7 +19,7 @@ use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::status::masters::ClusterMasterStatus;
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
-use crate::commands::table::ListTable;
+use crate::commands::table::{ListTable, counted};
 use crate::engine::admin::types::SegmentDetail;
 use crate::engine::admin::{AdminClient, CompletedWrites, MasterStatus, OperationRates};
 use crate::engine::base::text::escaped;
@@ -260,10 +260,6 @@ enum StatusCaveat {
         counted(*.0, "object")
     )]
     SuspiciousWrites(u64),
-}
-
-fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// The number of heartbeats that a client has missed if its last heartbeat is `age` old.

@@ -215,7 +215,7 @@ impl Args {
         let result = result?;
         if let Some(host) = hosts.as_ref().filter(|hosts| hosts.len() == 1).and_then(BTreeSet::first) {
             output::say(format!(
-                "warning: all copies of {quoted} are on host {}; its loss loses the object",
+                "warning: all copies of {quoted} are on host {}: if it fails, the object is lost",
                 escaped(host)
             ));
         }

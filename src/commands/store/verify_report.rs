@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::commands::table::{ListTable, wrapped_line};
+use crate::commands::table::{ListTable, counted, wrapped_line};
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::store::{ObjectVerification, ReplicaState, StoreError};
@@ -282,11 +282,6 @@ impl VerifyReport {
         }
         table.text()
     }
-}
-
-/// `count` and `noun` in its number: `1 object`, `2 objects`.
-fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -237,8 +237,11 @@ fn capacity(spec: &DeploymentSpec) -> Result<(), DeployError> {
     let mut nodes = host.nic_numa.clone();
     nodes.sort_unstable();
     nodes.dedup();
-    if nodes.len() != host.nic_numa.len() || nodes.iter().any(|node| *node > 1023) {
+    if nodes.len() != host.nic_numa.len() {
         return Err(invalid_value("host.nic_numa", "must not list a NUMA node twice"));
+    }
+    if nodes.iter().any(|node| *node > 1023) {
+        return Err(invalid_value("host.nic_numa", "must contain numbers from 0 to 1023"));
     }
     let counted = host.nic_numa.len() as u64;
     if counted > 0 && spec.transfer.nic_nodes != 1 && spec.transfer.nic_nodes != counted {

@@ -152,7 +152,7 @@ fn memory(spec: &DeploymentSpec, demand: &HostDemand) -> Vec<FitFinding> {
     } else if let Some(guard) = demand.guard.filter(|guard| *guard > left) {
         let what = format!(
             "SGLang does not start on {name}: it requires {} of available regular memory for L2 plus 10 GiB, even with huge pages; at most {} \
-             are left",
+             is left",
             size(guard),
             size(left)
         );

@@ -25,7 +25,7 @@ pub(super) struct LadderReport {
     /// Tiers that the server does not have.
     pub absent: Vec<AbsentTier>,
     pub limits: LadderLimits,
-    /// Probability that a tier which takes as long as computing at some length is called faster or slower there.
+    /// Probability that a tier which takes as long as computing at some length gets the verdict faster or slower there.
     pub verdict_error: f64,
     /// Number of rounds that were started.
     pub rounds: u32,
@@ -127,8 +127,8 @@ impl LadderReport {
             self.repeats()
         ));
         rows.notes.push(format!(
-            "verdict: a tier that takes as long as computing is called faster or slower in at most {:.1} % of the cases, because each round \
-             of prompts may decide",
+            "verdict: a tier that takes as long as computing gets the verdict faster or slower with a probability of at most {:.1} %, because \
+             each round of prompts may decide",
             self.verdict_error * 100.0
         ));
         rows

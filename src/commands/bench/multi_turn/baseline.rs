@@ -174,7 +174,7 @@ impl Args {
         if let Some(load) = &recorded.load {
             let differences = load.differences(&RecordedLoad::of(self, &session));
             if !differences.is_empty() {
-                return Err(Failure::usage(format!("the load differs from that of {path}"))
+                return Err(Failure::no(format!("the load differs from that of {path}"))
                     .found(differences.join("; "))
                     .next("use the flags of the recorded run, or record it again"));
             }

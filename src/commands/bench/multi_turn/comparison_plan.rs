@@ -7,7 +7,7 @@ use crate::commands::bench::multi_turn::Args;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::table::ReportSection;
+use crate::commands::table::{ReportSection, counted};
 use crate::engine::load::LoadCaveat;
 use crate::engine::load::compare::{CacheSizes, ComparedSides, ComparedTier, GivenLoad, WorkingSetPlan};
 use crate::engine::load::plan::{Measurement, MeasurementKind, ProbeError, Survey, UnknownSizes};
@@ -62,11 +62,11 @@ impl ComparisonPlan {
     pub fn lines(&self) -> Vec<String> {
         let rate = self.request_rate.map_or("no rate limit".to_owned(), |rate| format!("{rate} requests/s"));
         let time = self.estimated_s.map_or(String::new(), |seconds| format!(", about {}", duration(seconds)));
-        let blocks = counted(self.blocks, "block");
+        let blocks = counted(self.blocks.into(), "block");
         let mut lines = vec![format!(
             "Plan: {} decides; {} in {blocks} of about {} tokens, {rate}{time}",
             self.primary,
-            counted(self.conversations, "conversation"),
+            counted(self.conversations.into(), "conversation"),
             self.working_set_tokens
         )];
         let caches = self.caches.iter().map(|side| match (&side.sizes, &side.unknown) {
@@ -89,10 +89,6 @@ impl ComparisonPlan {
     pub fn section(&self) -> ReportSection {
         ReportSection { text: self.lines(), ..ReportSection::new("Plan") }
     }
-}
-
-fn counted(number: u32, name: &str) -> String {
-    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
 }
 
 fn duration(seconds: f64) -> String {

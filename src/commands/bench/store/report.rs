@@ -9,7 +9,7 @@ use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::store::measure::{MeasuredStore, WarmUp};
 use crate::commands::bench::store::{Args, BATCHES_MIN, UNREACHABLE};
 use crate::commands::error::Exit;
-use crate::commands::table::{self, ReportSection, ReportTable};
+use crate::commands::table::{self, ReportSection, ReportTable, counted};
 use crate::engine::base::ByteSize;
 use crate::engine::bench::store::{
     OperationStats, PassKind, SHARED_MEMORY, StoreBenchPlan, StorePass, TransportShare, TransportUse,
@@ -423,11 +423,6 @@ impl StoreReport {
         });
         answer
     }
-}
-
-/// Returns `number` with the noun `name`, e.g. `1 object` or `2 objects`.
-fn counted(number: u64, name: &str) -> String {
-    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub(super) struct OutputFiles {
 }
 
 impl OutputFiles {
-    /// Opens the files that `args` specifies, and writes the records header, with what `described` says of the run.
+    /// Opens the files that `args` specifies, and writes the records header, with the description of the run.
     ///
     /// # Errors
     /// A file cannot be opened, or the records to resume from are invalid.

@@ -154,7 +154,7 @@ pub fn hosts(facts: &ClusterFacts) -> CheckStatus {
         (Some(host), 1) if names.len() > 1 => CheckStatus::Found(vec![finding(
             "copy-hosts",
             Severity::Info,
-            "all copies of an object are on one host: its loss loses the object, however many copies it has",
+            "all copies of an object are on one host: if it fails, the object is lost",
             format!("{} on host {host}", plural(names.len(), "node")),
             "no action is needed with one copy per object; otherwise start nodes on another host, or correct MOONCAKE_HOST_ID",
         )]),
