@@ -76,6 +76,38 @@ fn a_question_is_not_a_start() {
 }
 
 #[test]
+fn arguments_of_xargs_are_not_read() {
+    assert_eq!(found("seq 2 | xargs -I{} mooncake_master --rpc_port=5005{}"), ["1: not-read"]);
+}
+
+/// Two starts in one script that need not meet, or not on one address.
+#[test]
+fn ports_of_processes_that_need_not_meet_are_free() {
+    const M: &str = "mooncake_master";
+    for text in [
+        format!("{M} | cat\n{M}"),
+        "for i in 1 2; do python3 -m sglang.launch_server --model-path /m 2>&1 | tee s.$i.log; done".to_owned(),
+        format!("{M} & p=$!\nkill -0 $p || {M} &"),
+        format!("{M} & p=$!\nwhile true; do if ! kill -0 $p; then {M} & p=$!; fi; sleep 5; done"),
+        format!("{M} &\ncurl -sf http://127.0.0.1:9003/health || {M} &"),
+        format!("{M} & P=$!\nwhile kill -0 $P; do sleep 1; done\n{M}"),
+        format!("{M} & P=$!\ntail --pid=$P -f /dev/null\n{M}"),
+        format!("setsid {M} & P=$!\nkill -- -$P\n{M} &"),
+        format!("{M} & P=$!\nkill -TERM -$P\n{M} &"),
+        format!("timeout 30 {M} &\nsleep 31\n{M} &"),
+        format!("r() ( trap 'kill $(jobs -p)' EXIT; {M} & ./b; )\nr\nr"),
+        format!("unshare -n {M} &\nunshare -n {M} &"),
+        format!("sudo ip netns exec a {M} &\nsudo ip netns exec b {M} &"),
+        format!("{M} --rpc_address=127.0.0.2 --metrics_port=9003 &\n{M} --rpc_address=127.0.0.3 --metrics_port=9004 &"),
+        format!("s=0\nfor i in a b; do if ((!s)); then {M} & s=1; fi; done"),
+        format!("P=$(port -c)\n{M} --rpc_port=$P"),
+        format!("{M} --rpc_port=0xb004"),
+    ] {
+        assert_eq!(found(&text), [""; 0], "{text}");
+    }
+}
+
+#[test]
 fn a_stopped_process_does_not_hold_its_port() {
     let first = "mooncake_master --rpc_port=50051 &\n";
     let second = "mooncake_master --rpc_port=50051 &\n";
@@ -94,7 +126,7 @@ fn a_stopped_process_does_not_hold_its_port() {
     ] {
         assert_eq!(found(&format!("{first}{stop}\n{second}")), [""; 0], "{stop}");
     }
-    for other in ["sleep 5", "kill -0 $!", "echo killed", "curl -s http://127.0.0.1:9003/metrics"] {
+    for other in ["sleep 5", "echo killed", "curl -s http://127.0.0.1:9003/metrics"] {
         let wanted: Vec<String> = vec!["3: port-taken error".to_owned()];
         assert_eq!(found(&format!("{first}{other}\n{second}")), wanted, "{other}");
     }

@@ -347,7 +347,10 @@ fn contributed_memory(spec: &DeploymentSpec, platform: Platform) -> Result<(), D
     let mut numa = nodes.numa.clone();
     numa.sort_unstable();
     numa.dedup();
-    if numa.len() != nodes.numa.len() || numa.iter().any(|node| *node > 1023) {
+    if numa.iter().any(|node| *node > 1023) {
+        return Err(invalid_value("nodes.numa", "must contain numbers from 0 to 1023"));
+    }
+    if numa.len() != nodes.numa.len() {
         return Err(invalid_value("nodes.numa", "must not list a NUMA node twice"));
     }
     let span = u16::try_from(nodes.numa.len().max(1)).unwrap_or(u16::MAX);

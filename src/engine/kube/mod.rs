@@ -42,6 +42,8 @@ pub enum ViolationKind {
     Syntax,
     /// A number is out of range.
     Range,
+    /// The field has no effect.
+    Ineffective,
     /// A reference has no target.
     Reference,
     /// The rollout could never make progress.
@@ -57,6 +59,11 @@ pub enum ViolationKind {
 }
 
 impl ViolationKind {
+    /// Whether the API server or the controller certainly refuses the document or drops a part of it.
+    pub const fn is_certain(self) -> bool {
+        !matches!(self, ViolationKind::Deprecated | ViolationKind::Ineffective)
+    }
+
     /// A stable identifier in kebab case.
     pub const fn id(self) -> &'static str {
         match self {
@@ -68,6 +75,7 @@ impl ViolationKind {
             ViolationKind::Missing => "missing",
             ViolationKind::Syntax => "syntax",
             ViolationKind::Range => "range",
+            ViolationKind::Ineffective => "ineffective",
             ViolationKind::Reference => "reference",
             ViolationKind::Stuck => "stuck",
             ViolationKind::UnknownField => "unknown-field",

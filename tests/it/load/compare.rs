@@ -226,10 +226,20 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
         assert_eq!((&comparison["a"]["name"], &comparison["b"]["target"]), (&json!("new"), &json!(before)));
         assert_eq!((&told["passes"][0]["side"], &comparison["plan"]), (&json!("new"), &Value::Null));
     }
-    for flag in ["--seed=9", "--blocks=4", "--request-rate=3", "--num-clients=13", "--num-rounds=3"] {
+    for (flag, code) in
+        [("--seed=9", 2), ("--blocks=4", 2), ("--request-rate=3", 2), ("--num-clients=13", 2), ("--num-rounds=3", 1)]
+    {
         let words = [&["bench", "compare", &before, &fast.url][..], &single, &[flag]].concat();
-        mcctl(&words).fails(2);
+        mcctl(&words).fails(code);
     }
+    // The input is not overwritten.
+    for flag in ["--json", "--output-file", "--csv"] {
+        mcctl(&["bench", "compare", &before, &after, "--overwrite", flag, &before]).fails(2);
+    }
+    let header = std::fs::read_to_string(&before).expect("records").lines().next().expect("a header").to_owned();
+    let interrupted = path("interrupted");
+    std::fs::write(&interrupted, header + "\n").expect("written");
+    mcctl(&["bench", "compare", &interrupted, &after]).fails(2);
     mcctl(&["bench", "compare", &before, &after, "--label-b=A"]).fails(2);
     mcctl(&["bench", "compare", &before, &before]).fails(2);
     mcctl(&["bench", "compare", "/nowhere", &before]).fails(2);

@@ -43,6 +43,12 @@ impl Args {
             path.map(|path| recorded_run::read(Path::new(path), side, name)).transpose()
         };
         let (run_a, run_b) = (read(a, 0, &label_a)?, read(recorded_b, 1, &label_b)?);
+        for (run, path) in [(&run_a, a.unwrap_or_default()), (&run_b, b)] {
+            if let Some(run) = run {
+                run.check_complete(path)?;
+                self.output.check_not_written(path)?;
+            }
+        }
         let mut targets = [a.unwrap_or_default().to_owned(), b.to_owned()];
         let mut caveats = Vec::new();
         let mut live = None;
@@ -142,7 +148,8 @@ impl Args {
             let recorded = load.blocks.map_or("in one pass".to_owned(), |blocks| format!("with --blocks {blocks}"));
             return Err(Failure::usage(format!("{path} was recorded {recorded}")).next("drop --blocks"));
         }
-        self.recorded_blocks = load.blocks;
+        // A run that follows recorded times has one pass without blocks.
+        self.recorded_blocks = load.blocks.or((!self.follows_trace()).then_some(1));
         if self.workload.dataset.dataset_name.is_none() {
             if self.workload.num_clients.is_some_and(|given| given != load.conversations) {
                 return Err(other_flag(path, format!("--num-clients {}", load.conversations)));

@@ -26,6 +26,21 @@ pub(super) struct RecordedRun {
     pub passes: Vec<PassResult>,
 }
 
+impl RecordedRun {
+    /// Checks that there is something to compare.
+    ///
+    /// # Errors
+    /// The run at `path` was interrupted before its first pass ended.
+    pub(super) fn check_complete(&self, path: &str) -> Result<(), Failure> {
+        if self.passes.iter().any(|pass| !pass.ran.stopped) {
+            return Ok(());
+        }
+        Err(Failure::usage(format!("{path} has no complete pass"))
+            .found("the recorded run ended early")
+            .next("continue the run with --resume, or record it again"))
+    }
+}
+
 /// Reads the run at `path` as endpoint `side` with this `name`. If the run has several endpoints, only the first is read, without the passes
 /// that compare it with itself.
 ///
@@ -43,6 +58,7 @@ pub(super) fn read(path: &Path, side: usize, name: &str) -> Result<RecordedRun, 
     let (mut header, mut first): (Option<RecordsHeader>, Option<String>) = (None, None);
     // Passes by number, each with a flag that indicates whether it is complete.
     let mut passes: BTreeMap<u32, (PassResult, bool)> = BTreeMap::new();
+    let mut requests: BTreeMap<(u32, u32, u32), RequestRecord> = BTreeMap::new();
     for number in 1.. {
         let mut line = Vec::new();
         let read = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
@@ -70,7 +86,8 @@ pub(super) fn read(path: &Path, side: usize, name: &str) -> Result<RecordedRun, 
             if is_first && !begins.name.starts_with(SELF_COMPARE) {
                 let side_name = name.to_owned();
                 let id = PassId { side, side_name, name: begins.name, block: begins.block };
-                passes.insert(begins.pass, (PassResult::new(id), false));
+                // A resumed run begins its pass again.
+                passes.entry(begins.pass).or_insert_with(|| (PassResult::new(id), false));
             }
         } else if let Some(ends) = value.get("ends") {
             let ends: PassEnd = serde_json::from_value(ends.clone()).map_err(bad)?;
@@ -80,12 +97,18 @@ pub(super) fn read(path: &Path, side: usize, name: &str) -> Result<RecordedRun, 
             }
         } else {
             let line: RequestRecord = serde_json::from_value(value).map_err(bad)?;
-            if let Some((pass, _)) = passes.get_mut(&line.pass) {
-                pass.add(&line.record(), true);
+            // A resumed run may send a turn again: the last response counts.
+            if passes.contains_key(&line.pass) {
+                requests.insert((line.pass, line.conversation, line.turn), line);
             }
         }
     }
     let Some(header) = header else { return Err(wrong(1, "the file is empty".to_owned())) };
+    for line in requests.values() {
+        if let Some((pass, _)) = passes.get_mut(&line.pass) {
+            pass.add(&line.record(), true);
+        }
+    }
     let passes = passes.into_values().map(|(mut pass, ended)| {
         pass.ran.stopped = !ended;
         pass

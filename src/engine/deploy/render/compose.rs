@@ -174,6 +174,7 @@ fn service(
             .chain(plan.access.iter().map(|file| mount(&file.path, false)))
             .chain(plan.model_cache.iter().map(|volume| format!("{volume}:{}", ProcessPlan::MODEL_CACHE)))
             .chain(plan.data.iter().map(|data| format!("{}:{}", data.name, data.path)))
+            .map(|volume| literal(&volume))
             .collect(),
         shm_size: (resources.shm > 0).then_some(resources.shm),
         healthcheck: readiness_command(plan).map(health),

@@ -18,7 +18,7 @@ pub(crate) fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
         text.push_str(&format!("# {note}\n"));
     }
     for (name, value) in &plan.env {
-        text.push_str(&format!("{name}={}\n", quoting::shell(value)));
+        text.push_str(&format!("{name}={}\n", quoting::env_value(value)));
     }
     text
 }

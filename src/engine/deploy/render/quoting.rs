@@ -1,12 +1,29 @@
 //! Quoting for shells, environment files and systemd units.
 
-/// Quotes `text` as one shell word, or as a value in a systemd environment file, which uses the same quoting.
+/// Quotes `text` as one shell word.
 pub fn shell(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
+    if is_plain(text) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Quotes `text` as a value in an environment file that shells and systemd read.
+pub fn env_value(text: &str) -> String {
+    // systemd does not read `'\''` as a shell does. Both read these escapes in double quotes.
+    if is_plain(text) || !text.contains('\'') {
+        return shell(text);
     }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        if matches!(c, '\\' | '"' | '$' | '`') {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    quoted + "\""
+}
+
+fn is_plain(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    !text.is_empty() && text.chars().all(plain)
 }
 
 /// A shell command line.
@@ -51,6 +68,7 @@ mod tests {
     fn special_characters_are_quoted_for_each_reader() {
         assert_eq!(shell("etcd://a:1;b:2"), "'etcd://a:1;b:2'");
         assert_eq!(shell(r#"{"a":1}"#), r#"'{"a":1}'"#);
+        assert_eq!(env_value(r#"it's "$5\"#), r#""it's \"\$5\\""#);
         assert_eq!(unit(r#"{"a":1}"#), r#""{\"a\":1}""#);
         assert_eq!(unit("50%$x"), "\"50%%$$x\"");
         assert_eq!(unit_line(&["a".to_owned(), "b c".to_owned()]), "/usr/bin/env a \"b c\"");
@@ -59,7 +77,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_shell_parses_the_original_words(words in proptest::collection::vec("[ -~]{0,12}", 1..5)) {
-            prop_assert_eq!(shlex::split(&shell_line(&words)).unwrap(), words);
+            prop_assert_eq!(shlex::split(&shell_line(&words)).unwrap(), words.clone());
+            let values: Vec<String> = words.iter().map(|word| env_value(word)).collect();
+            prop_assert_eq!(shlex::split(&values.join(" ")).unwrap(), words);
         }
     }
 }

@@ -45,7 +45,7 @@ pub fn rules_v1alpha2(top: &Field<'_>, out: &mut Vec<Violation>) {
             kind.report(
                 out,
                 ViolationKind::Deprecated,
-                "rejected unless the cluster enables deprecated workload types; remove the annotation",
+                "deprecated; a cluster that does not enable deprecated workload types rejects it",
             );
         }
         if let Some(rolling) = rollout(&role, out) {
@@ -79,7 +79,7 @@ pub fn rules_v1alpha1(top: &Field<'_>, out: &mut Vec<Violation>) {
     let roles = names(&spec, "roles");
     for together in spec.list("coordination") {
         for role in together.list("roles").iter().filter(|r| r.value.as_str().is_some_and(|r| !roles.contains(&r))) {
-            role.report(out, ViolationKind::Reference, "no role has this name");
+            role.report(out, ViolationKind::Ineffective, "no role has this name");
         }
         for (part, keys) in
             [("rollingUpdate", &["maxSkew", "maxUnavailable", "partition"][..]), ("scaling", &["maxSkew"])]

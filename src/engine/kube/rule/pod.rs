@@ -60,10 +60,44 @@ fn check_unique_names(containers: &[Field<'_>], out: &mut Vec<Violation>) {
     }
 }
 
+/// The volume sources of Kubernetes 1.34. Other members are unknown fields.
+const VOLUME_SOURCES: &[&str] = &[
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "glusterfs",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "persistentVolumeClaim",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "projected",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "secret",
+    "storageos",
+    "vsphereVolume",
+];
+
 /// Rules for a volume: a name and exactly one source.
 pub fn volume(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_text("name", |name| (!name.is_empty()).then(|| grammar::dns_label(name)).flatten(), out);
-    match target.keys().iter().filter(|key| **key != "name").count() {
+    match target.keys().iter().filter(|key| VOLUME_SOURCES.contains(key)).count() {
         1 => {}
         0 => target.report(out, ViolationKind::Missing, "a volume requires a source, e.g. emptyDir: {}"),
         _ => target.report(out, ViolationKind::Conflict, "a volume must have only one source"),

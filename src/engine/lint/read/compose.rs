@@ -69,6 +69,11 @@ pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment,
             },
             None => format!("service {} of {file}", service.key),
         };
+        if let Some(profiles) = node.get("profiles").filter(|_| process.limits.host_network) {
+            // Services of different profiles need not run together.
+            let names: Vec<&str> = profiles.items().iter().filter_map(YamlNode::text).collect();
+            process.network.push_str(&format!(" with the profiles {}", names.join(", ")));
+        }
         process.image = node.get("image").and_then(located);
         variables(node, file, &mut process);
         limits(node, file, &mut process);

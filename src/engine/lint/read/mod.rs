@@ -179,7 +179,8 @@ fn extension(name: &str) -> &str {
 }
 
 fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode>, bool), ReadError> {
-    let is_json = extension(source.name) == "json" || text.trim_start().starts_with('{');
+    let is_script = matches!(extension(source.name), "sh" | "bash");
+    let is_json = extension(source.name) == "json" || !is_script && text.trim_start().starts_with('{');
     let nodes = || if is_json { YamlNode::json(text, true).map(|node| vec![node]) } else { YamlNode::yaml(text) };
     match source.kind {
         Some(kind @ (FileKind::Unit | FileKind::Env | FileKind::Shell)) => {
@@ -454,10 +455,17 @@ fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding>
         let kind = node.get("kind").and_then(YamlNode::text).unwrap_or("document");
         let name = node.path(&["metadata", "name"]).and_then(YamlNode::text).unwrap_or("(unnamed)");
         let at = if violation.path.is_empty() { "the top level" } else { &violation.path };
+        let (severity, finding) = match violation.kind.is_certain() {
+            true => {
+                let what = format!("the API server rejects {kind} {name} or drops a field: {}", violation.message);
+                (Severity::Error, what)
+            }
+            false => (Severity::Warning, format!("a field of {kind} {name} may not work: {}", violation.message)),
+        };
         Finding {
             id: MANIFEST.id,
-            severity: Severity::Error,
-            finding: format!("the API server rejects {kind} {name} or drops a field: {}", violation.message),
+            severity,
+            finding,
             evidence: format!("at {at}"),
             remedy: "fix the field; its name may differ in another API version".to_owned(),
             place: Some(place),

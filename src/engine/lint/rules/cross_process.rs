@@ -293,18 +293,21 @@ pub fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
 
 /// Two processes that listen on the same port in one network namespace.
 pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
-    let mut taken: BTreeMap<(String, u16), Vec<(&Process, &'static str)>> = BTreeMap::new();
+    let mut taken: BTreeMap<(String, u16), Vec<(&Process, &'static str, Option<String>)>> = BTreeMap::new();
     // Running processes have already bound their ports.
     let starts =
         |member: &&ProcessView<'_>| !matches!(member.process.runtime, RuntimeKind::File | RuntimeKind::Running);
     for member in view.member.iter().filter(starts) {
+        let address = listening_address(member);
         for (port, what, place) in listening_ports(member) {
             let key = (member.process.network.clone(), port);
             let users = taken.entry(key).or_default();
-            let own = users.iter().find(|(other, _)| std::ptr::eq(*other, member.process));
-            let other = users.iter().find(|(other, _)| other.surely_overlaps(member.process));
+            let own = users.iter().find(|(other, ..)| std::ptr::eq(*other, member.process));
+            let is_apart = |theirs: &Option<String>| matches!((theirs, &address), (Some(a), Some(b)) if a != b);
+            let other =
+                users.iter().find(|(other, _, theirs)| other.surely_overlaps(member.process) && !is_apart(theirs));
             match (other, own) {
-                (Some((other, theirs)), None) => out.error(
+                (Some((other, theirs, _)), None) => out.error(
                     &place,
                     format!(
                         "{} cannot start: port {port} is already used in the same network namespace",
@@ -313,17 +316,29 @@ pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
                     format!("port {port}: {what} here, {theirs} of {} at {}", other.describe(), other.place),
                     "use a different port for one of them",
                 ),
-                (_, Some((_, theirs))) if port > 0 && member.process.implementation == Implementation::Upstream => out
-                    .error(
+                (_, Some((_, theirs, _))) if port > 0 && member.process.implementation == Implementation::Upstream => {
+                    out.error(
                         &place,
                         format!("{} cannot start: it uses port {port} twice", member.process.describe()),
                         format!("port {port}: {what} and {theirs}"),
                         "use a different port for one of them",
-                    ),
-                _ => users.push((member.process, what)),
+                    )
+                }
+                _ => users.push((member.process, what, address.clone())),
             }
         }
     }
+}
+
+/// The address that a process listens on, if it is a certain one. Another process may use the same port at another address.
+fn listening_address(member: &ProcessView<'_>) -> Option<String> {
+    let names: &[&str] = match member.process.role {
+        ProcessRole::Master => &["rpc_address", "rpc-address"],
+        _ => &["host"],
+    };
+    let text = member.value(names)?.text.trim().to_owned();
+    let is_any = matches!(text.as_str(), "" | "0.0.0.0" | "::" | "[::]" | "localhost");
+    (!is_any).then_some(text)
 }
 
 fn listening_ports(member: &ProcessView<'_>) -> Vec<(u16, &'static str, crate::engine::check::SourceLocation)> {

@@ -254,7 +254,12 @@ pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
 fn check_value(name: &str, kind: FlagKind, text: &str, place: &SourceLocation, out: &mut Findings) {
     let trimmed = text.trim();
     let wrong = match kind {
-        kind if kind.is_whole() => trimmed.parse::<i64>().is_err().then_some("a whole number".to_owned()),
+        // gflags also reads hexadecimal numbers.
+        kind if kind.is_whole() => {
+            let is_hex = trimmed.trim_start_matches('-').strip_prefix("0x");
+            let is_hex = is_hex.is_some_and(|digits| i64::from_str_radix(digits, 16).is_ok());
+            (!is_hex && trimmed.parse::<i64>().is_err()).then_some("a whole number".to_owned())
+        }
         FlagKind::Number => trimmed.parse::<f64>().is_err().then_some("a number".to_owned()),
         FlagKind::Ratio => (!trimmed.parse::<f64>().is_ok_and(|n| (0.0..=1.0).contains(&n)))
             .then_some("a number from 0 to 1".to_owned()),

@@ -58,7 +58,8 @@ impl Evaluator<'_> {
                 self.out.not_read(place, node.lines, "eval runs text that is computed");
             }
             "source" | "." => self.source(words, node),
-            "trap" | "shopt" | "complete" | "enable" | "[[" => {}
+            "trap" => self.has_inner_trap |= !self.running.is_empty(),
+            "shopt" | "complete" | "enable" | "[[" => {}
             "alias" | ":" => {
                 let mut world = self.world();
                 self.fields(words, &mut world);

@@ -105,6 +105,8 @@ pub struct ScriptSpan {
     pub foreground: bool,
     /// The process is started by a loop with an unknown number of runs, or by a function that the script does not call.
     pub uncertain: bool,
+    /// The process may have ended before the script goes on, or has a network of its own.
+    pub may_end: bool,
 }
 
 impl ScriptSpan {
@@ -126,7 +128,11 @@ impl ScriptSpan {
 
     /// Whether both processes certainly run at the same time.
     pub fn surely_overlaps(&self, other: &ScriptSpan) -> bool {
-        let first = if self.start <= other.start { self } else { other };
-        self.surely_meets(other) && (self.script != other.script || !first.foreground)
+        let (first, second) = if self.start <= other.start { (self, other) } else { (other, self) };
+        // A condition of the second one may be a test of the first one.
+        self.surely_meets(other)
+            && !self.may_end
+            && !other.may_end
+            && (self.script != other.script || !first.foreground && first.path.implies(&second.path))
     }
 }

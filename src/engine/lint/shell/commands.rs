@@ -17,6 +17,9 @@ use crate::engine::lint::shell::word::{WordPiece, pieces};
 /// Limit on the worlds of an assignment and of a function call.
 const ASSIGNED_WORLDS_MAX: usize = 8;
 
+/// Programs that may run a command in a network of its own.
+const APART: &[&str] = &["unshare", "nsenter", "netns", "firejail", "apptainer", "singularity", "bwrap"];
+
 /// Commands that start no other program, whatever their arguments are.
 const PLAIN: &[&str] = &[
     "[",
@@ -346,6 +349,12 @@ impl Evaluator<'_> {
         variant: &BranchChoice,
     ) {
         let located = located(fields);
+        let uses = |names: &[&str]| fields.iter().any(|field| names.contains(&base_name(&field.text)));
+        if uses(&["xargs", "parallel"]) {
+            let place = fields.first().map_or_else(|| self.place.clone(), |field| field.place.clone());
+            self.out.not_read(place, 1, "its arguments are only known at run time");
+            return;
+        }
         // `timeout` stops the program.
         let is_bounded = fields.iter().any(|field| field.text == "timeout") && !self.in_background;
         let span = ScriptSpan {
@@ -356,6 +365,7 @@ impl Evaluator<'_> {
             end: is_bounded.then_some(start),
             foreground: !self.in_background,
             uncertain: self.is_uncertain,
+            may_end: self.has_inner_trap || uses(APART) || uses(&["timeout"]),
         };
         self.base.env = env;
         self.base.span = Some(span);
@@ -483,4 +493,9 @@ fn is_whole(fields: &[ShellField]) -> bool {
 
 fn located(fields: &[ShellField]) -> Vec<LocatedValue> {
     fields.iter().map(|field| LocatedValue::new(field.text.clone(), field.place.clone())).collect()
+}
+
+/// The last part of a path.
+fn base_name(text: &str) -> &str {
+    text.rsplit('/').next().unwrap_or(text)
 }

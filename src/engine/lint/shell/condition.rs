@@ -75,7 +75,8 @@ impl Evaluator<'_> {
                     Some(number) => ConditionResult::Known(number != 0),
                     None => {
                         self.run(node);
-                        let choice = self.choice_of(&format!("(({}))", word.raw));
+                        // Its variables may change between two evaluations.
+                        let choice = self.fresh_choice();
                         Self::either_way(choice)
                     }
                 }

@@ -71,6 +71,8 @@ pub struct Evaluator<'a> {
     pub(super) in_background: bool,
     /// In a loop with an unknown number of runs, or in a function that is not called.
     pub(super) is_uncertain: bool,
+    /// A function has set a trap, which may end processes when the function returns.
+    pub(super) has_inner_trap: bool,
     /// In a loop with an unknown number of runs.
     pub(super) in_unknown_loop: bool,
     /// Texts that the script has written to files, by base name.
@@ -102,6 +104,7 @@ impl<'a> Evaluator<'a> {
         Evaluator {
             in_background: base.span.is_some() && !span.foreground,
             is_uncertain: span.uncertain,
+            has_inner_trap: false,
             in_unknown_loop: false,
             path: span.path,
             variants: span.variants,

@@ -416,10 +416,10 @@ fn unknown_text(text: &str, name: &str) -> String {
     if text.contains('$') { text.to_owned() } else { format!("${name}") }
 }
 
-/// A command substitution in one line.
+/// A command substitution in one word, because the shell does not split an unknown text.
 fn shown_command(text: &str) -> String {
     let line: Vec<&str> = text.split_whitespace().collect();
-    format!("$({})", line.join(" "))
+    format!("$({})", line.join("_"))
 }
 
 /// Expands `{0..3}` and `a{b,c}`. Other words stay unchanged.

@@ -356,6 +356,7 @@ impl Evaluator<'_> {
 
     fn pipeline(&mut self, parts: &[ShellNode]) -> ControlFlow {
         let saved = self.input.take();
+        let first = self.out.processes.len();
         let mut flow = ControlFlow::Next;
         for (at, part) in parts.iter().enumerate() {
             // All but the last command run at the same time as the next one.
@@ -367,6 +368,10 @@ impl Evaluator<'_> {
             self.input = output;
         }
         self.input = saved;
+        if parts.len() > 1 && !self.in_background {
+            // The script waits for all parts.
+            self.end(|at, _| at >= first);
+        }
         // Each part is a process of its own: `exit` leaves only that.
         if parts.len() > 1 { ControlFlow::Next } else { flow }
     }

@@ -9,7 +9,7 @@ const STOPPING: &[&str] = &["kill", "stop", "clean", "shutdown", "teardown", "te
 
 impl Evaluator<'_> {
     /// Ends the processes `which` of this script.
-    fn end(&mut self, which: impl Fn(usize, &crate::engine::lint::model::Process) -> bool) {
+    pub(super) fn end(&mut self, which: impl Fn(usize, &crate::engine::lint::model::Process) -> bool) {
         let now = self.out.tick();
         let script = self.script;
         for (at, process) in self.out.processes.iter_mut().enumerate() {
@@ -26,6 +26,8 @@ impl Evaluator<'_> {
         let mut jobs = Vec::new();
         for field in all.iter().flat_map(|(_, fields)| fields) {
             let text = field.text.as_str();
+            // A process group, as in `kill -- -$!`.
+            let text = text.strip_prefix('-').filter(|rest| rest.starts_with('$')).unwrap_or(text);
             if text.starts_with('-') || matches!(text, "TERM" | "KILL" | "INT" | "HUP" | "9" | "15") {
                 continue;
             }
@@ -38,9 +40,17 @@ impl Evaluator<'_> {
         Some(jobs)
     }
 
+    /// The processes so far may have ended.
+    fn may_end(&mut self) {
+        let script = self.script;
+        let spans = self.out.processes.iter_mut().filter_map(|process| process.span.as_mut());
+        spans.filter(|span| span.script == script).for_each(|span| span.may_end = true);
+    }
+
     pub(super) fn kill(&mut self, words: &[RawWord]) {
-        // `kill -0` only asks whether the process exists.
+        // `kill -0` only tests whether the process exists. What follows may depend on the result.
         if words.iter().any(|word| word.raw == "-0") {
+            self.may_end();
             return;
         }
         match self.named_jobs(&words[1..]) {
@@ -64,6 +74,9 @@ impl Evaluator<'_> {
     /// Ends what another program may stop.
     pub(super) fn stop_by(&mut self, name: &str, words: &[RawWord], node: &ShellNode) {
         let base = name.rsplit('/').next().unwrap_or(name);
+        if base == "tail" && words.iter().any(|word| word.raw.starts_with("--pid")) {
+            self.may_end();
+        }
         let all: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();
         if matches!(base, "docker" | "podman" | "nerdctl") {
             if all.iter().any(|word| matches!(*word, "rm" | "stop" | "kill" | "restart" | "down"))

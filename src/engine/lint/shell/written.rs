@@ -113,6 +113,7 @@ impl Evaluator<'_> {
             end: None,
             foreground: false,
             uncertain: self.is_uncertain,
+            may_end: false,
         }
     }
 

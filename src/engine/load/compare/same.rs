@@ -8,6 +8,9 @@ const TOKENS_APART: f64 = 0.01;
 /// remain may be the fast ones.
 const ALONE_MAX: f64 = 0.05;
 
+/// Maximum difference in the share of first prompts that were cached before the run.
+const WARM_APART: f64 = 0.05;
+
 /// Reasons why two endpoints cannot be compared.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ComparisonRefusal {
@@ -41,6 +44,12 @@ pub enum ComparisonRefusal {
         "{count} of {of} first prompts have different lengths at {name_a} and {name_b}: check the prompts, chat template and tokenizer"
     )]
     Prompts { name_a: String, name_b: String, count: u64, of: u64 },
+    /// One endpoint had prompts in its caches before the run, the other one did not.
+    #[error(
+        "{at_a} of {of} first prompts were already cached at {name_a}, and {at_b} at {name_b}: flush the caches, or restart the server, and \
+         run again"
+    )]
+    Warm { name_a: String, name_b: String, at_a: u64, at_b: u64, of: u64 },
     /// The endpoint differs from itself (`--self-compare`).
     #[error("{name} differs from itself in {of}: the endpoint or this machine is too noisy for a comparison")]
     NotSteady { name: String, of: String },
@@ -66,6 +75,11 @@ pub(super) fn refusals(both: &PairedPasses<'_>) -> Vec<ComparisonRefusal> {
             let (name_a, name_b) = (name_a.clone(), name_b.clone());
             found.push(ComparisonRefusal::Tokens { of, name_a, name_b, a, b, percent: apart * 100.0 });
         }
+    }
+    let ([at_a, at_b], of) = (both.warm(), both.first_prompts().count() as u64);
+    if at_a.abs_diff(at_b) as f64 > WARM_APART * of as f64 {
+        let (name_a, name_b) = (name_a.clone(), name_b.clone());
+        found.push(ComparisonRefusal::Warm { name_a, name_b, at_a, at_b, of });
     }
     let differ = both.first_prompts().filter(|(_, a, b)| a.prompt != b.prompt).count() as u64;
     if differ > 0 {

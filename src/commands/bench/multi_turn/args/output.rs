@@ -1,6 +1,6 @@
 //! Flags for the report and its files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::commands::error::Failure;
 
@@ -58,12 +58,24 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Rejects output flags that point to the same file.
+    /// Rejects output flags that point to the file `input`, which is read.
     ///
     /// # Errors
-    /// Two flags point to the same file.
-    pub fn no_file_twice(&self) -> Result<(), Failure> {
-        let named = [
+    /// A flag points to `input`.
+    pub fn check_not_written(&self, input: &str) -> Result<(), Failure> {
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        let Some(read) = real(Path::new(input)) else { return Ok(()) };
+        let written = self.files().into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
+        match written.into_iter().find(|(_, path)| real(path).as_ref() == Some(&read)) {
+            None => Ok(()),
+            Some((flag, path)) => Err(Failure::usage(format!("{flag} points to a file that is compared"))
+                .found(path.display().to_string())
+                .next("use a different file")),
+        }
+    }
+
+    fn files(&self) -> [(&'static str, &Option<PathBuf>); 7] {
+        [
             ("--json", &self.json),
             ("--html", &self.html),
             ("--records", &self.records),
@@ -71,7 +83,15 @@ impl OutputArgs {
             ("--output-file", &self.output_file),
             ("--log-file", &self.log_file),
             ("--resume", &self.resume),
-        ];
+        ]
+    }
+
+    /// Rejects output flags that point to the same file.
+    ///
+    /// # Errors
+    /// Two flags point to the same file.
+    pub fn no_file_twice(&self) -> Result<(), Failure> {
+        let named = self.files();
         let named: Vec<_> = named.iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))).collect();
         for (at, (flag, path)) in named.iter().enumerate() {
             if let Some((other, _)) = named[..at].iter().find(|(_, earlier)| earlier == path) {

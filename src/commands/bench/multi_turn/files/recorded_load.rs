@@ -57,12 +57,14 @@ impl RecordedLoad {
 
     /// Returns how the loads of two runs differ: the flag or the part of the load, and both values.
     pub(in crate::commands::bench::multi_turn) fn differences(&self, other: &RecordedLoad) -> Vec<String> {
+        // One pass is a block.
+        let blocks = |load: &RecordedLoad| load.blocks.unwrap_or(1).to_string();
         let count = |value: Option<u32>| value.map_or("none".to_owned(), |value| value.to_string());
         let rate = |value: Option<f64>| value.map_or("inf".to_owned(), |value| value.to_string());
         let values = [
             ("--request-rate", rate(self.request_rate), rate(other.request_rate)),
             ("conversations", self.conversations.to_string(), other.conversations.to_string()),
-            ("--blocks", count(self.blocks), count(other.blocks)),
+            ("--blocks", blocks(self), blocks(other)),
             ("--max-parallel", count(self.max_parallel), count(other.max_parallel)),
         ];
         let differ = values.into_iter().filter(|(_, a, b)| a != b);
