@@ -274,10 +274,10 @@ impl Evaluator<'_> {
         let runs = self.in_worlds(WORLDS_MAX, |this, world| {
             let mut fields = this.fields(words, world);
             this.add_script(&mut fields);
-            // What a branch installs may not be installed.
-            if !this.is_uncertain && world.path == BranchPath::default() {
-                this.base.packages.extend(release::packages(&located(&fields)));
-            }
+            // A package that only a branch installs may be absent.
+            let is_certain = !this.is_uncertain && world.path == BranchPath::default();
+            let installed = release::packages(&located(&fields)).into_iter();
+            this.base.packages.extend(installed.map(|package| if is_certain { package } else { package.unknown() }));
             let texts: Vec<String> = fields.iter().map(|field| field.text.clone()).collect();
             if !texts.iter().any(|text| is_of_interest(text)) {
                 return fields;
