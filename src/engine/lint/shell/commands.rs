@@ -135,7 +135,7 @@ impl Evaluator<'_> {
         let first = self.fields(&words[..1], &mut world);
         let name = first.first().map(|field| field.text.clone()).unwrap_or_default();
         if self.functions.contains_key(&name) {
-            return self.call(&name, &first[1..], &words[1..]);
+            return self.call(&name, first.get(1..).unwrap_or_default(), &words[1..]);
         }
         if let Some(flow) = self.builtin(&name, words, node) {
             return flow;

@@ -1,7 +1,7 @@
 //! The state of a script while it is followed.
 //!
-//! Further methods: `flow.rs` (control structures), `commands.rs` (programs), `builtins.rs`, `condition.rs`, `jobs.rs`, `written.rs`
-//! (files and here-documents), `expansion.rs` and `substitution.rs` (values of words).
+//! Further methods: `flow.rs` and `cases.rs` (control structures), `commands.rs` (programs), `builtins.rs`, `condition.rs`, `jobs.rs`,
+//! `written.rs` (files and here-documents), `expansion.rs` and `substitution.rs` (values of words).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::engine::lint::shell::choice::BranchPath;
 use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::shell::parser;
 use crate::engine::lint::shell::places::StreamText;
-use crate::engine::lint::shell::syntax::ShellBlock;
+use crate::engine::lint::shell::syntax::{FollowedCase, ShellBlock};
 use crate::engine::lint::shell::variables::ShellVariables;
 
 /// Limit on the number of commands that are followed in one script, including repetitions in loops and functions.
@@ -81,6 +81,10 @@ pub struct Evaluator<'a> {
     pub(super) is_over: bool,
     /// The script runs programs.
     pub(super) has_commands: bool,
+    /// The texts with which each variable was compared, by the key of its subject.
+    pub(super) compared: BTreeMap<String, BTreeSet<String>>,
+    /// The `case` commands with patterns for each variable, by the key of its subject.
+    pub(super) cases: BTreeMap<String, Vec<FollowedCase>>,
     /// Functions that are being run, to stop at recursion.
     pub(super) running: BTreeSet<String>,
 }
@@ -122,6 +126,8 @@ impl<'a> Evaluator<'a> {
             input: None,
             is_over: false,
             has_commands: false,
+            compared: BTreeMap::new(),
+            cases: BTreeMap::new(),
             running: BTreeSet::new(),
         }
     }
