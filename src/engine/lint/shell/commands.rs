@@ -145,6 +145,7 @@ impl Evaluator<'_> {
         if self.use_input(&name, words) {
             return ControlFlow::Next;
         }
+        self.change_files(&name, words);
         if PLAIN.contains(&name.as_str()) {
             return ControlFlow::Next;
         }

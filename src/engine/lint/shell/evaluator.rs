@@ -11,7 +11,7 @@ use crate::engine::lint::model::{LocatedValue, Process};
 use crate::engine::lint::shell::choice::BranchPath;
 use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::shell::parser;
-use crate::engine::lint::shell::places::StreamText;
+use crate::engine::lint::shell::places::{StreamText, WrittenFile};
 use crate::engine::lint::shell::syntax::{FollowedCase, ShellBlock};
 use crate::engine::lint::shell::variables::ShellVariables;
 
@@ -73,8 +73,8 @@ pub struct Evaluator<'a> {
     pub(super) is_uncertain: bool,
     /// In a loop with an unknown number of runs.
     pub(super) in_unknown_loop: bool,
-    /// Texts that the script has written to files, by base name.
-    pub(super) files: BTreeMap<String, StreamText>,
+    /// The files that the script has written and that have a known text, by base name.
+    pub(super) files: BTreeMap<String, WrittenFile>,
     /// Standard input of the current command, if the script defines it.
     pub(super) input: Option<StreamText>,
     /// The script is too long to be followed.
