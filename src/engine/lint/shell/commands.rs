@@ -141,7 +141,7 @@ impl Evaluator<'_> {
             return flow;
         }
         self.has_commands = true;
-        self.stop_by(&name, words, node);
+        self.stop_by(&name, words);
         if self.use_input(&name, words) {
             return ControlFlow::Next;
         }
