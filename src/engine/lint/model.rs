@@ -258,6 +258,15 @@ pub struct InstalledPackage {
     pub name: String,
     /// `None` if the command does not fix it.
     pub version: Option<String>,
+    /// Whether it is surely from the package index: no path, URL or list of requirements that may contain a build of its own.
+    pub is_published: bool,
+}
+
+impl InstalledPackage {
+    /// The package if it is not known what is installed.
+    pub fn unknown(self) -> InstalledPackage {
+        InstalledPackage { version: None, is_published: false, ..self }
+    }
 }
 
 /// A process that will be started or is running.

@@ -16,7 +16,7 @@ pub struct FoundRelease {
 pub enum WheelOrigin {
     /// The wheel from PyPI: installed in the script, in a published image, or assumed.
     PyPi,
-    /// An image that may have a build of its own.
+    /// An image, a file or sources that may be a build of its own.
     Image,
 }
 
@@ -25,9 +25,10 @@ const PUBLISHED: &[&str] = &["lmsysorg/sglang", "vllm/vllm-openai", "lmcache/vll
 
 /// The origin of the Mooncake that `process` runs. Outside of containers, it is the wheel unless the files name another one.
 pub fn wheel_origin(process: &Process) -> WheelOrigin {
-    let is_installed = process.packages.iter().any(|package| is_mooncake(&package.name));
+    let installed = process.packages.iter().rev().find(|package| is_mooncake(&package.name));
     match &process.image {
-        Some(image) if !is_installed && !PUBLISHED.contains(&repository(&image.text)) => WheelOrigin::Image,
+        _ if installed.is_some_and(|package| !package.is_published) => WheelOrigin::Image,
+        Some(image) if installed.is_none() && !PUBLISHED.contains(&repository(&image.text)) => WheelOrigin::Image,
         _ => WheelOrigin::PyPi,
     }
 }
@@ -54,6 +55,36 @@ fn is_mooncake(package: &str) -> bool {
     package == "mooncake" || package.starts_with("mooncake-transfer-engine")
 }
 
+/// Options of `pip install` and `uv add` with a value that is no package.
+const VALUED: &[&str] = &[
+    "-c",
+    "--constraint",
+    "-i",
+    "--index-url",
+    "--extra-index-url",
+    "-f",
+    "--find-links",
+    "-t",
+    "--target",
+    "--index",
+    "--prefix",
+    "--root",
+    "--python",
+    "-p",
+    "--trusted-host",
+    "--cache-dir",
+    "--platform",
+    "--no-binary",
+    "--only-binary",
+    "--torch-backend",
+    "--prerelease",
+    "--timeout",
+    "--retries",
+    "--progress-bar",
+    "--upgrade-strategy",
+    "--config-settings",
+];
+
 /// The packages that the command `words` installs. Empty if it is not `pip install`, `uv pip install`, `uv add` or the like.
 pub fn packages(words: &[LocatedValue]) -> Vec<InstalledPackage> {
     let text = |at: usize| words.get(at).map_or("", |word| word.text.as_str());
@@ -61,18 +92,63 @@ pub fn packages(words: &[LocatedValue]) -> Vec<InstalledPackage> {
         let name = name.rsplit('/').next().unwrap_or(name);
         name == "pip" || name.strip_prefix("pip").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
-    // `pip install`, `uv pip install`, `python3 -m pip install`, `sudo pip install`.
-    let Some(at) = (0..words.len().min(6)).find(|at| is_pip(text(*at)) && text(*at + 1) == "install") else {
-        return Vec::new();
-    };
-    words[at + 2..].iter().filter(|word| !word.text.starts_with('-')).filter_map(|word| package(&word.text)).collect()
+    // `pip install`, `uv pip install`, `python3 -m pip install`, `sudo pip install`, `pip --no-cache-dir install`, `uv add`.
+    let first = (0..words.len().min(6)).find_map(|at| {
+        let wanted = if is_pip(text(at)) { "install" } else { "add" };
+        if wanted == "add" && text(at).rsplit('/').next() != Some("uv") {
+            return None;
+        }
+        let mut next = at + 1;
+        while text(next).starts_with('-') {
+            next += if VALUED.contains(&text(next)) { 2 } else { 1 };
+        }
+        (text(next) == wanted).then_some(next + 1)
+    });
+    let mut rest = words.iter().skip(first.unwrap_or(words.len())).map(|word| word.text.as_str());
+    let mut out = Vec::new();
+    while let Some(word) = rest.next() {
+        match word {
+            "-e" | "--editable" | "-r" | "--requirement" | "--requirements" => {
+                rest.next();
+                out.extend(from_source());
+            }
+            flag if VALUED.contains(&flag) => {
+                rest.next();
+            }
+            flag if flag.starts_with("-e") || flag.starts_with("-r") || flag.starts_with("--editable=") => {
+                out.extend(from_source());
+            }
+            flag if flag.starts_with("--requirement") => out.extend(from_source()),
+            flag if flag.starts_with('-') => {}
+            word if is_source(word) => out.extend(from_source()),
+            word => out.extend(package(word)),
+        }
+    }
+    out
+}
+
+/// Whether the word is a path, a URL, or only known at run time.
+fn is_source(word: &str) -> bool {
+    let requirement = word.split([';', '#']).next().unwrap_or(word);
+    requirement.contains(['/', '$', '@'])
+        || requirement.starts_with('.')
+        || [".whl", ".tar.gz", ".zip"].iter().any(|end| requirement.ends_with(end))
+}
+
+/// What an installation from a file, from sources or from a list may contain.
+fn from_source() -> [InstalledPackage; 2] {
+    ["sglang", "mooncake-transfer-engine"].map(|name| InstalledPackage {
+        name: name.to_owned(),
+        version: None,
+        is_published: false,
+    })
 }
 
 fn package(text: &str) -> Option<InstalledPackage> {
     let text = text.split(';').next().unwrap_or(text).trim();
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c))).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
-    if name.is_empty() || name.contains('/') || name.ends_with(".whl") {
+    if name.is_empty() {
         return None;
     }
     let rest = match rest.strip_prefix('[') {
@@ -83,7 +159,7 @@ fn package(text: &str) -> Option<InstalledPackage> {
     let is_fixed =
         |version: &&str| !version.is_empty() && version.chars().all(|c| c.is_ascii_alphanumeric() || ".+-".contains(c));
     let version = version.filter(is_fixed).map(|version| version.split('+').next().unwrap_or(version).to_owned());
-    Some(InstalledPackage { name: name.to_ascii_lowercase().replace(['_', '.'], "-"), version })
+    Some(InstalledPackage { name: name.to_ascii_lowercase().replace(['_', '.'], "-"), version, is_published: true })
 }
 
 /// The last fixed version of a package whose name `is_wanted`. `None` as well if a later command installs it without a version.
@@ -193,6 +269,14 @@ mod tests {
         assert_eq!(found(Some("lmsysorg/sglang:latest"), &[]), (None, None));
         assert_eq!(found(Some("lmsysorg/sglang:dev-0.5.9"), &[]), (None, None));
         assert_eq!(found(Some("lmsysorg/sglang-router:v0.2.1"), &[]), (None, None));
+        assert_eq!(found(None, &["pip3 --no-cache-dir install sglang==0.5.9"]), (some("0.5.9"), None));
+        assert_eq!(found(None, &["uv add -i https://index.example/simple sglang==0.5.9"]), (some("0.5.9"), None));
+        for source in
+            ["-e python", "git+https://a.example/sglang@main", "./x.whl", "x-1.whl", "-r r.txt", "$WHEEL", "."]
+        {
+            let command = format!("pip install {source}");
+            assert_eq!(found(Some("lmsysorg/sglang:v0.5.9"), &["pip install mooncake==1", &command]), (None, None));
+        }
         // What is installed in the container replaces what its image has.
         assert_eq!(found(Some("lmsysorg/sglang:v0.5.9"), &["pip install sglang==0.5.8"]), (some("0.5.8"), None));
     }
@@ -213,5 +297,6 @@ mod tests {
         assert_eq!(origin(Some("docker.io/lmsysorg/sglang:v0.5.9"), &[]), WheelOrigin::PyPi);
         assert_eq!(origin(Some("registry.example/sglang:v0.5.9"), &[]), WheelOrigin::Image);
         assert_eq!(origin(Some("a/b:1"), &["pip install mooncake-transfer-engine"]), WheelOrigin::PyPi);
+        assert_eq!(origin(None, &["pip install ./mooncake.whl"]), WheelOrigin::Image);
     }
 }

@@ -9,7 +9,9 @@ use crate::engine::deploy::{
     size_notes,
 };
 use crate::engine::lint::catalogue::{DEPLOYMENT_FILE, DEPLOYMENT_FIT};
-use crate::engine::lint::model::{LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, Variable};
+use crate::engine::lint::model::{
+    InstalledPackage, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, Variable,
+};
 use crate::engine::lint::read::launch;
 use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::yaml::YamlNode;
@@ -74,7 +76,6 @@ pub fn read(text: &str, file: &Arc<str>, deployment: &mut ParsedDeployment) {
             place: Some(lines.of_key(misfit.key)),
         });
     }
-    deployment.release.get_or_insert_with(|| spec.mooncake.text().to_owned());
     let started = plans.iter().flat_map(|plan| processes(plan, &spec, &lines));
     deployment.processes.extend(started);
 }
@@ -113,6 +114,9 @@ fn processes(plan: &ProcessPlan, spec: &DeploymentSpec, lines: &FileLines<'_>) -
     launch::start(&base, &words, 0, &mut started);
     for process in &mut started.processes {
         process.place = place.clone();
+        let version = Some(spec.mooncake.text().to_owned());
+        let name = "mooncake-transfer-engine".to_owned();
+        process.packages.push(InstalledPackage { name, version, is_published: true });
     }
     started.processes
 }

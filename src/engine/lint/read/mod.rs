@@ -509,13 +509,17 @@ fn add_written(deployment: &mut ParsedDeployment, sink: &mut Launched) -> Vec<Pa
         if written.is_followed {
             continue;
         }
-        let part = match parse_written(&written) {
-            Ok(Some(part)) => part,
-            Ok(None) => continue,
-            Err(error) => {
+        let part = match (parse_written(&written), &written.changed) {
+            (Ok(None), _) => continue,
+            (Ok(Some(part)), None) => part,
+            (parsed, changed) => {
                 let name = if written.name.is_empty() { "a manifest" } else { launch::program(&written.name) };
                 let lines = u32::try_from(written.text.lines().count()).unwrap_or(u32::MAX);
-                sink.not_read(written.place, lines, format!("the text of {name}: {error}"));
+                let reason = match (changed, parsed) {
+                    (None, Err(error)) => format!("the text of {name}: {error}"),
+                    (changed, _) => format!("{name} {}", changed.as_deref().unwrap_or("is not known")),
+                };
+                sink.not_read(written.place, lines, reason);
                 continue;
             }
         };

@@ -85,7 +85,15 @@ fn check(
     let Some(all) = all.map(|other| Some((other, (destination.ports)(other)?))).collect::<Option<Vec<_>>>() else {
         return;
     };
-    let all: Vec<_> = all.into_iter().filter(|(_, ports)| !ports.is_empty()).collect();
+    let excludes = |other: &Process| match (&other.span, &member.process.span) {
+        (Some(theirs), Some(ours)) => ours.excludes(theirs),
+        _ => false,
+    };
+    let all: Vec<_> = all.into_iter().filter(|(other, ports)| !ports.is_empty() && !excludes(other.process)).collect();
+    // A process that may run at the same time may be the one that the address means.
+    if !all.iter().all(|(other, _)| member.process.surely_meets(other.process)) {
+        return;
+    }
     let Some(reach) = reach(view, member.process, &host, &all) else { return };
     // What one script starts, and in which order, is the subject of a rule for scripts.
     let is_script = |process: &Process| process.runtime == RuntimeKind::Shell;
@@ -99,7 +107,9 @@ fn check(
     {
         return;
     }
-    let listening: Vec<u16> = reach.processes.iter().flat_map(|(_, ports)| ports.iter().copied()).collect();
+    let mut listening: Vec<u16> = reach.processes.iter().flat_map(|(_, ports)| ports.iter().copied()).collect();
+    listening.sort_unstable();
+    listening.dedup();
     if listening.contains(&port) || listening.is_empty() {
         return;
     }

@@ -10,7 +10,7 @@ use crate::engine::lint::connectors::{
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind};
 use crate::engine::lint::nearest::nearest;
-use crate::engine::lint::settings::{ProcessView, host_of};
+use crate::engine::lint::settings::{ProcessView, SettingValue, host_of};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::lint::yaml::{YamlNode, YamlValue};
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
@@ -119,8 +119,12 @@ fn hash_seed(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         );
         return;
     }
-    let of_store =
-        |other: &&ProcessView<'_>| other.process.role == ProcessRole::Vllm && other.has_store_connector() == Some(true);
+    let of_store = |other: &&ProcessView<'_>| {
+        other.process.role == ProcessRole::Vllm
+            && other.has_store_connector() == Some(true)
+            && is_same_store(other, member)
+            && other.process.surely_meets(process)
+    };
     let first = view.member.iter().filter(of_store).find_map(|other| other.process.var(SEED));
     if let Some(first) = first.filter(|first| first.text != seed.text) {
         out.warning(
@@ -129,6 +133,18 @@ fn hash_seed(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
             format!("{SEED} is {} here, {} at {}", seed.text, first.text, first.place),
             format!("set the same {SEED} for all vLLM processes of the store"),
         );
+    }
+}
+
+/// Whether both processes certainly use one store: the same master, or else the same settings file.
+fn is_same_store(one: &ProcessView<'_>, other: &ProcessView<'_>) -> bool {
+    match (one.client("master_server_address"), other.client("master_server_address")) {
+        (SettingValue::Is(ours), SettingValue::Is(theirs)) => ours.text == theirs.text,
+        _ => {
+            let file =
+                |member: &ProcessView<'_>| member.process.var("MOONCAKE_CONFIG_PATH").map(|path| path.text.clone());
+            file(one).is_some() && file(one) == file(other)
+        }
     }
 }
 

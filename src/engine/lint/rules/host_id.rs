@@ -34,7 +34,10 @@ pub fn host_ids(view: &DeploymentView<'_>, out: &mut Findings) {
             );
         }
         let other = nodes.iter().find(|(other, theirs)| {
-            theirs.place < id.place && other.process.network == member.process.network && theirs.text != id.text
+            theirs.place < id.place
+                && other.process.network == member.process.network
+                && theirs.text != id.text
+                && other.process.surely_meets(member.process)
         });
         if let Some((_, theirs)) = other {
             out.warning(

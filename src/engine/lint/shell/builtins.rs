@@ -172,7 +172,8 @@ impl Evaluator<'_> {
         let fields = self.fields(words, &mut world);
         let Some(field) = fields.get(1) else { return };
         let base = field.text.rsplit('/').next().unwrap_or_default().to_owned();
-        if let Some(written) = self.files.get(&base).cloned()
+        let written = self.files.get(&base).and_then(|known| self.out.written.get(known.index));
+        if let Some(written) = written.cloned()
             && self.nesting < 10
         {
             let block = parser::parse(&written.text, written.place.line.max(1));

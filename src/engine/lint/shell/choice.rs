@@ -65,7 +65,7 @@ impl BranchPath {
         other.0.iter().all(|wanted| self.decide(wanted) == Some(true))
     }
 
-    /// Whether `choice` holds on this path. `None` if the path says nothing of it.
+    /// Whether `choice` holds on this path. `None` if the path does not decide it.
     fn decide(&self, choice: &BranchChoice) -> Option<bool> {
         if self.0.contains(choice) {
             return Some(true);

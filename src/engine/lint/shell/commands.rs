@@ -138,16 +138,17 @@ impl Evaluator<'_> {
         let first = self.fields(&words[..1], &mut world);
         let name = first.first().map(|field| field.text.clone()).unwrap_or_default();
         if self.functions.contains_key(&name) {
-            return self.call(&name, &first[1..], &words[1..]);
+            return self.call(&name, first.get(1..).unwrap_or_default(), &words[1..]);
         }
         if let Some(flow) = self.builtin(&name, words, node) {
             return flow;
         }
         self.has_commands = true;
-        self.stop_by(&name, words, node);
+        self.stop_by(&name, words);
         if self.use_input(&name, words) {
             return ControlFlow::Next;
         }
+        self.change_files(&name, words);
         if PLAIN.contains(&name.as_str()) {
             return ControlFlow::Next;
         }
@@ -277,10 +278,10 @@ impl Evaluator<'_> {
         let runs = self.in_worlds(WORLDS_MAX, |this, world| {
             let mut fields = this.fields(words, world);
             this.add_script(&mut fields);
-            // What a branch installs may not be installed.
-            if !this.is_uncertain && world.path == BranchPath::default() {
-                this.base.packages.extend(release::packages(&located(&fields)));
-            }
+            // A package that only a branch installs may be absent.
+            let is_certain = !this.is_uncertain && world.path == BranchPath::default();
+            let installed = release::packages(&located(&fields)).into_iter();
+            this.base.packages.extend(installed.map(|package| if is_certain { package } else { package.unknown() }));
             let texts: Vec<String> = fields.iter().map(|field| field.text.clone()).collect();
             if !texts.iter().any(|text| is_of_interest(text)) {
                 return fields;

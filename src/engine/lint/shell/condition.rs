@@ -167,7 +167,7 @@ impl Evaluator<'_> {
                     };
                     key.push_str(&format!("${{{}@{version}{}}}", used.name, used.operator));
                 }
-                WordPiece::Arithmetic { .. } | WordPiece::Command { .. } | WordPiece::Opaque(_) => return None,
+                WordPiece::Arithmetic { .. } | WordPiece::Command { .. } | WordPiece::Opaque => return None,
             }
         }
         Some(key.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -224,7 +224,9 @@ impl Evaluator<'_> {
                 };
                 let sides = self.certain_text(left, word.line).zip(self.certain_text(right, word.line));
                 let mut world = self.world();
-                match sides.and_then(|(left, right)| self.arithmetic(&format!("{left}{sign}{right}"), &mut world)) {
+                let number =
+                    sides.and_then(|(left, right)| self.arithmetic(&format!("{left}{sign}{right}"), &mut world));
+                match number.filter(|_| !world.uses_default && world.others.is_empty()) {
                     Some(value) => ConditionResult::Known(value != 0),
                     None => Self::either_way(self.choice_of(&word.raw)),
                 }
@@ -249,15 +251,34 @@ impl Evaluator<'_> {
         let is_pattern = !is_number && pieces(right, false).iter().any(is_glob);
         let theirs = self.certain_text(right, line);
         if let (Some(ours), Some(theirs), false) = (self.certain_text(left, line), &theirs, is_pattern) {
-            return ConditionResult::Known(ours == *theirs);
+            if !is_number {
+                return ConditionResult::Known(ours == *theirs);
+            }
+            // A side may also be the name of a variable, or an expression.
+            let mut world = self.world();
+            let mut number = |text: &str| match text.trim().parse::<i64>() {
+                Ok(number) => Some(number),
+                Err(_) => self.arithmetic(text, &mut world),
+            };
+            let sides = number(&ours).zip(number(theirs));
+            return match sides.filter(|_| !world.uses_default && world.others.is_empty()) {
+                Some((ours, theirs)) => ConditionResult::Known(ours == theirs),
+                None => Self::either_way(self.fresh_choice()),
+            };
         }
+        // A number has several texts. The variable is compared with the usual one.
+        let is_usual = |text: &String| !is_number || text.parse::<i64>().is_ok_and(|n| n.to_string() == *text);
+        let theirs = theirs.filter(is_usual);
         let choice = match (self.compared_variable(left), theirs) {
             (Some((key, name)), Some(text)) if !is_pattern => {
                 let choice = self.keyed_choice(&key, &text);
                 let path = self.path.with(&choice);
                 let value = super::variables::ShellValue::text(text, self.at(line));
                 self.variables.learn(&name, &path, value);
-                choice
+                let mut yes = self.implied_arms(&key, &choice.text);
+                yes.push(choice.clone());
+                self.note_compared(&key, &choice.text);
+                return ConditionResult::Choice { no: vec![choice.negated()], yes };
             }
             _ => self.choice_of(&format!("{left} == {right}")),
         };

@@ -1,7 +1,7 @@
 //! The state of a script while it is followed.
 //!
-//! Further methods: `flow.rs` (control structures), `commands.rs` (programs), `builtins.rs`, `condition.rs`, `jobs.rs`, `written.rs`
-//! (files and here-documents), `expansion.rs` and `substitution.rs` (values of words).
+//! Further methods: `flow.rs` and `cases.rs` (control structures), `commands.rs` (programs), `builtins.rs`, `condition.rs`, `jobs.rs`,
+//! `written.rs` (files and here-documents), `expansion.rs` and `substitution.rs` (values of words).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::engine::lint::model::{LocatedValue, Process};
 use crate::engine::lint::shell::choice::BranchPath;
 use crate::engine::lint::shell::launched::Launched;
 use crate::engine::lint::shell::parser;
-use crate::engine::lint::shell::places::StreamText;
-use crate::engine::lint::shell::syntax::ShellBlock;
+use crate::engine::lint::shell::places::{StreamText, WrittenFile};
+use crate::engine::lint::shell::syntax::{FollowedCase, ShellBlock};
 use crate::engine::lint::shell::variables::ShellVariables;
 
 /// Limit on the number of commands that are followed in one script, including repetitions in loops and functions.
@@ -75,14 +75,18 @@ pub struct Evaluator<'a> {
     pub(super) has_inner_trap: bool,
     /// In a loop with an unknown number of runs.
     pub(super) in_unknown_loop: bool,
-    /// Texts that the script has written to files, by base name.
-    pub(super) files: BTreeMap<String, StreamText>,
+    /// The files that the script has written and that have a known text, by base name.
+    pub(super) files: BTreeMap<String, WrittenFile>,
     /// Standard input of the current command, if the script defines it.
     pub(super) input: Option<StreamText>,
     /// The script is too long to be followed.
     pub(super) is_over: bool,
     /// The script runs programs.
     pub(super) has_commands: bool,
+    /// The texts with which each variable was compared, by the key of its subject.
+    pub(super) compared: BTreeMap<String, BTreeSet<String>>,
+    /// The `case` commands with patterns for each variable, by the key of its subject.
+    pub(super) cases: BTreeMap<String, Vec<FollowedCase>>,
     /// Functions that are being run, to stop at recursion.
     pub(super) running: BTreeSet<String>,
 }
@@ -125,6 +129,8 @@ impl<'a> Evaluator<'a> {
             input: None,
             is_over: false,
             has_commands: false,
+            compared: BTreeMap::new(),
+            cases: BTreeMap::new(),
             running: BTreeSet::new(),
         }
     }

@@ -318,7 +318,7 @@ impl Evaluator<'_> {
                     Some(number) => builder.push(&number.to_string()),
                     None => builder.push(&format!("$(({text}))")),
                 },
-                WordPiece::Opaque(_) => builder.unknown("$", true, false),
+                WordPiece::Opaque => builder.unknown("$", true, false),
             }
         }
         builder.end();
@@ -371,7 +371,7 @@ impl Evaluator<'_> {
                     Some(number) => out.push_str(&number.to_string()),
                     None => out.push_str("$number"),
                 },
-                WordPiece::Opaque(_) => out.push('$'),
+                WordPiece::Opaque => out.push('$'),
             }
             if out.len() > TEXT_MAX * 4 {
                 break;
@@ -430,15 +430,33 @@ fn braces(raw: &str) -> Vec<String> {
     }
     let Some((before, rest)) = raw.split_once('{') else { return same() };
     let Some((inner, after)) = rest.split_once('}') else { return same() };
-    if let Some((from, to)) = inner.split_once("..")
-        && let (Ok(from), Ok(to)) = (from.parse::<i64>(), to.parse::<i64>())
+    if let Some((first, last)) = inner.split_once("..")
+        && let (Ok(from), Ok(to)) = (first.parse::<i64>(), last.parse::<i64>())
     {
-        let count = (from.max(to) - from.min(to)).min(255);
+        let count = i64::try_from(from.abs_diff(to).min(255)).unwrap_or(255);
         let step = if from <= to { 1 } else { -1 };
-        return (0..=count).map(|n| format!("{before}{}{after}", from + n * step)).collect();
+        // If one end has leading zeros, all numbers have the same length.
+        let is_padded = |text: &str| text.len() > 1 && text.trim_start_matches(['-', '+']).starts_with('0');
+        let width = if is_padded(first) || is_padded(last) { first.len().max(last.len()) } else { 0 };
+        return (0..=count).map(|n| format!("{before}{:0width$}{after}", from + n * step)).collect();
     }
     if inner.contains(',') && !inner.contains(['{', ':']) {
         return inner.split(',').map(|part| format!("{before}{part}{after}")).collect();
     }
     same()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn braces_expand_to_lists_and_ranges() {
+        assert_eq!(braces("a{b,c}d"), ["abd", "acd"]);
+        assert_eq!(braces("{2..0}"), ["2", "1", "0"]);
+        assert_eq!(braces("{08..10}"), ["08", "09", "10"]);
+        assert_eq!(braces("{1..-01}"), ["001", "000", "-01"]);
+        assert_eq!(braces("{-9223372036854775808..9223372036854775807}").len(), 256);
+        assert_eq!(braces("'{1..2}'"), ["'{1..2}'"]);
+    }
 }

@@ -3,10 +3,8 @@
 use crate::engine::lint::shell::choice::{BranchChoice, BranchPath};
 use crate::engine::lint::shell::condition::ConditionResult;
 use crate::engine::lint::shell::evaluator::{ControlFlow, Evaluator, NESTING_MAX, ShellFunction};
-use crate::engine::lint::shell::substitution::matches_glob;
 use crate::engine::lint::shell::syntax::{RawWord, ShellBlock, ShellCommand, ShellNode};
 use crate::engine::lint::shell::variables::ShellValue;
-use crate::engine::lint::shell::word::pieces;
 
 /// Limit on the runs of one loop.
 const RUNS_MAX: usize = 64;
@@ -122,7 +120,7 @@ impl Evaluator<'_> {
     }
 
     /// Sets the path to `before` and `choices`. False if they contradict each other.
-    fn enter(&mut self, before: &BranchPath, choices: &[BranchChoice]) -> bool {
+    pub(super) fn enter(&mut self, before: &BranchPath, choices: &[BranchChoice]) -> bool {
         let mut path = BranchPath::default();
         choices.iter().for_each(|choice| path.push(choice.clone()));
         let is_possible = !before.contradicts(&path) && !path.contradicts(&path);
@@ -133,9 +131,9 @@ impl Evaluator<'_> {
 
     fn branch(&mut self, arms: &[(ShellBlock, ShellBlock)], otherwise: &ShellBlock) -> ControlFlow {
         let before = self.path.clone();
-        // The choices for which no arm so far is taken.
-        let mut against: Vec<BranchChoice> = Vec::new();
-        let (mut leaving, mut staying, mut flow) = (Vec::new(), 0, ControlFlow::Next);
+        // The choices for which no arm so far is taken, and those that hold after an arm that leaves.
+        let (mut against, mut after): (Vec<BranchChoice>, Vec<BranchChoice>) = (Vec::new(), Vec::new());
+        let (mut staying, mut flow) = (Vec::new(), ControlFlow::Next);
         for (condition, body) in arms {
             self.enter(&before, &against);
             let result = self.decide_block(condition);
@@ -144,121 +142,70 @@ impl Evaluator<'_> {
                 ConditionResult::Choice { yes, no } => {
                     let reached: Vec<BranchChoice> = against.iter().chain(&yes).cloned().collect();
                     if self.enter(&before, &reached) {
-                        let ended = self.run_block(body);
-                        match ended {
-                            ControlFlow::Next => staying += 1,
-                            ended => {
+                        // If an earlier arm stays, this arm is not taken although its condition may hold.
+                        let marker = (!staying.is_empty()).then(|| self.mark());
+                        match (self.run_block(body), marker) {
+                            (ControlFlow::Next, _) => staying.push(yes),
+                            (ended, marker) => {
                                 flow = ended;
-                                leaving.push(yes);
+                                match marker {
+                                    Some(marker) => after.push(marker.negated()),
+                                    None => after.extend(no.iter().cloned()),
+                                }
                             }
                         }
                     }
                     against.extend(no);
                 }
-                _ => {
-                    let ended = self.run_block(body);
-                    if ended != ControlFlow::Next && staying == 0 {
-                        return ended;
-                    }
-                    self.path = before;
-                    self.avoid(&leaving);
-                    return ControlFlow::Next;
-                }
+                _ => return self.last_arm(body, before, &against, &staying, after, flow),
             }
         }
-        let ended = match self.enter(&before, &against) {
-            true => self.run_block(otherwise),
-            false => ControlFlow::Next,
-        };
+        self.last_arm(otherwise, before, &against, &staying, after, flow)
+    }
+
+    /// Runs the arm that is taken if no other one is. `after` and `flow` come from the arms that leave, and `staying` has the choices of the
+    /// others.
+    pub(super) fn last_arm(
+        &mut self,
+        body: &ShellBlock,
+        before: BranchPath,
+        against: &[BranchChoice],
+        staying: &[Vec<BranchChoice>],
+        mut after: Vec<BranchChoice>,
+        flow: ControlFlow,
+    ) -> ControlFlow {
+        let is_possible = self.enter(&before, against);
+        let marker = (staying.len() > 1).then(|| self.mark());
+        let ended = if is_possible { self.run_block(body) } else { ControlFlow::Next };
         self.path = before;
         if ended != ControlFlow::Next {
-            if staying == 0 {
-                return flow.max_of(ended);
-            }
-            if let [only] = against.as_slice() {
-                self.path.push(only.negated());
+            match (staying, marker) {
+                ([], _) => return flow.max_of(ended),
+                ([only], _) => after.extend(only.iter().cloned()),
+                (_, Some(marker)) => after.push(marker.negated()),
+                (_, None) => {}
             }
         }
-        self.avoid(&leaving);
+        self.hold(after);
         ControlFlow::Next
     }
 
-    /// The rest of a block runs only if none of the branches `leaving` was taken.
-    fn avoid(&mut self, leaving: &[Vec<BranchChoice>]) {
-        for choices in leaving {
-            if let [only] = choices.as_slice() {
-                let only = only.negated();
-                let mut path = BranchPath::default();
-                path.push(only.clone());
-                if !self.path.contradicts(&path) {
-                    self.path.push(only);
-                }
-            }
-        }
+    /// Adds a choice of its own to the path, so that another path can exclude what follows.
+    fn mark(&mut self) -> BranchChoice {
+        let marker = self.fresh_choice();
+        self.path.push(marker.clone());
+        marker
     }
 
-    fn case(&mut self, subject: &RawWord, arms: &[(Vec<RawWord>, ShellBlock)]) -> ControlFlow {
-        let known = self.certain_text(&subject.raw, subject.line);
-        let before = self.path.clone();
-        let variable = self.compared_variable(&subject.raw);
-        let key = match &variable {
-            Some((key, _)) => Some(key.clone()),
-            None => self.key_of(&subject.raw),
-        };
-        let number = match key {
-            Some(key) => self.keyed_choice(&key, "").subject,
-            None => self.out.fresh_subject(),
-        };
-        let mut against: Vec<BranchChoice> = Vec::new();
-        let (mut leaving, mut staying, mut flow, mut has_rest) = (Vec::new(), 0, ControlFlow::Next, true);
-        for (patterns, body) in arms {
-            let texts: Vec<String> = patterns.iter().map(|word| plain(&word.raw)).collect();
-            if let Some(known) = &known
-                && texts.iter().all(|text| !text.contains('$'))
-            {
-                if texts.iter().any(|text| matches_glob(text, known)) {
-                    return self.run_block(body);
-                }
-                continue;
+    /// Adds the choices that hold for the rest of a block.
+    pub(super) fn hold(&mut self, choices: Vec<BranchChoice>) {
+        for choice in choices {
+            let mut path = BranchPath::default();
+            path.push(choice.clone());
+            if !self.path.contradicts(&path) {
+                self.path.push(choice);
             }
-            let is_default = texts.iter().any(|text| text == "*");
-            let choice = BranchChoice { subject: number, text: texts.join("|").into(), is: true };
-            let mut choices = against.clone();
-            if !is_default {
-                choices.push(choice.clone());
-            }
-            if self.enter(&before, &choices) {
-                if let (Some((_, name)), [text], false) = (&variable, texts.as_slice(), is_default)
-                    && !text.contains(['*', '?', '$', '['])
-                {
-                    let path = self.path.clone();
-                    let value = ShellValue::text(text.clone(), self.at(subject.line));
-                    self.variables.learn(name, &path, value);
-                }
-                match self.run_block(body) {
-                    ControlFlow::Next => staying += 1,
-                    ended => {
-                        flow = ended;
-                        if !is_default {
-                            leaving.push(vec![choice.clone()]);
-                        } else if let [only] = against.as_slice() {
-                            leaving.push(vec![only.clone()]);
-                        }
-                    }
-                }
-            }
-            if is_default {
-                has_rest = false;
-                break;
-            }
-            against.push(choice.negated());
         }
-        self.path = before;
-        if !has_rest && staying == 0 && flow != ControlFlow::Next {
-            return flow;
-        }
-        self.avoid(&leaving);
-        ControlFlow::Next
     }
 
     /// Runs `body` in a loop whose number of runs is not known.
@@ -439,14 +386,4 @@ fn is_constant(node: &ShellNode) -> bool {
         }
         _ => false,
     }
-}
-
-/// A pattern without its quotes.
-fn plain(raw: &str) -> String {
-    let all = pieces(raw, false);
-    let text = |piece: &super::word::WordPiece| match piece {
-        super::word::WordPiece::Text { text, .. } => text.clone(),
-        _ => "$".to_owned(),
-    };
-    all.iter().map(text).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::lint::model::RuntimeKind;
 use crate::engine::lint::shell::evaluator::Evaluator;
-use crate::engine::lint::shell::syntax::{RawWord, ShellNode};
+use crate::engine::lint::shell::syntax::RawWord;
 
 /// Parts of names of commands that stop processes. What such a command stops is not known.
 const STOPPING: &[&str] = &["kill", "stop", "clean", "shutdown", "teardown", "terminate", "restart", "reset", "fuser"];
@@ -72,7 +72,7 @@ impl Evaluator<'_> {
     }
 
     /// Ends what another program may stop.
-    pub(super) fn stop_by(&mut self, name: &str, words: &[RawWord], node: &ShellNode) {
+    pub(super) fn stop_by(&mut self, name: &str, words: &[RawWord]) {
         let base = name.rsplit('/').next().unwrap_or(name);
         if base == "tail" && words.iter().any(|word| word.raw.starts_with("--pid")) {
             self.may_end();
@@ -88,7 +88,7 @@ impl Evaluator<'_> {
         }
         let is_wrapped = matches!(base, "sudo" | "bash" | "sh" | "xargs") || base.contains('$');
         let names = if is_wrapped { &all[..] } else { std::slice::from_ref(&base) };
-        if node.lines > 0 && names.iter().any(|name| STOPPING.iter().any(|part| name.contains(part))) {
+        if names.iter().any(|name| STOPPING.iter().any(|part| name.contains(part))) {
             self.end(|_, _| true);
         }
     }

@@ -26,6 +26,8 @@ pub struct Launched {
     scripts: u32,
     /// Commands followed so far.
     pub steps: u32,
+    /// Total length of `written`, of the current script.
+    pub written_bytes: usize,
 }
 
 impl Launched {
@@ -49,6 +51,7 @@ impl Launched {
     pub fn new_script(&mut self) -> u32 {
         self.subjects.clear();
         self.steps = 0;
+        self.written_bytes = 0;
         self.scripts = self.scripts.saturating_add(1);
         self.scripts
     }

@@ -9,6 +9,7 @@
 
 mod arithmetic;
 mod builtins;
+mod cases;
 pub mod choice;
 mod commands;
 mod condition;

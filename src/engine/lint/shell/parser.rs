@@ -100,7 +100,7 @@ impl SyntaxReader<'_> {
 
     fn node(&self, node: Node<'_>, command: ShellCommand) -> ShellNode {
         let end = self.text.get(..node.end_byte()).unwrap_or_default();
-        // A block ends behind its last line feed.
+        // A block ends after its last line feed.
         let rows = node.end_position().row - usize::from(end.ends_with('\n') && node.end_position().row > 0);
         let lines = u32::try_from(rows.saturating_sub(node.start_position().row)).unwrap_or(u32::MAX);
         ShellNode { command, line: self.line(node), lines: lines.saturating_add(1) }

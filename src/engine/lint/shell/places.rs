@@ -25,6 +25,17 @@ pub struct WrittenText {
     pub span: ScriptSpan,
     /// The text of a script that the same script runs. It has been followed.
     pub is_followed: bool,
+    /// Why the file has another text when it is read: `is changed by sed`. `None` if it has this one.
+    pub changed: Option<String>,
+}
+
+/// A file that the script has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenFile {
+    /// Position in the list of written texts.
+    pub index: usize,
+    /// The line on which the text ends.
+    pub end: u32,
 }
 
 /// Text on its way from one command to another, or to a file.
@@ -35,6 +46,4 @@ pub struct StreamText {
     pub place: SourceLocation,
     /// The branches under which it has this value.
     pub path: BranchPath,
-    /// Position in the list of written texts.
-    pub index: Option<usize>,
 }

@@ -161,7 +161,7 @@ impl Evaluator<'_> {
                     let count = parts.next().map(|text| self.arithmetic(text, world));
                     // Positions of `$@` begin at 1.
                     let first = i64::from(matches!(name, "@" | "*"));
-                    let start = start.and_then(|start| usize::try_from(start - first).ok());
+                    let start = start.and_then(|start| usize::try_from(start.checked_sub(first)?).ok());
                     match (start, count) {
                         (Some(start), None) => ExpandedValue::List(all.into_iter().skip(start).collect()),
                         (Some(start), Some(Some(count))) => {
@@ -270,9 +270,9 @@ fn sequence(numbers: &[&str]) -> Option<String> {
     Some(all.join("\n"))
 }
 
-/// Applies a text operator of `${name..}`. `None` if it is not supported.
+/// Applies a text operator of `${name..}`. `None` if it is not supported: patterns with brackets, quotes or escapes are not.
 fn changed(text: &str, operator: &str) -> Option<String> {
-    if operator.contains(['$', '`']) {
+    if operator.contains(['$', '`', '[', '(', '\\', '"', '\'', '&']) {
         return None;
     }
     match operator {
@@ -318,31 +318,87 @@ fn changed(text: &str, operator: &str) -> Option<String> {
     None
 }
 
-/// Whether the glob `pattern` matches all of `text`. Supports `*` and `?`.
+/// A part of a glob that stands for one character, or for any text.
+enum GlobPart {
+    Any,
+    One,
+    Char(char),
+    Set { negated: bool, ranges: Vec<(char, char)> },
+}
+
+fn glob_parts(pattern: &str) -> Vec<GlobPart> {
+    let chars: Vec<char> = pattern.chars().collect();
+    let last = chars.iter().rposition(|c| *c == ']').unwrap_or_default();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while let Some(c) = chars.get(at) {
+        at += 1;
+        let part = match c {
+            '*' => GlobPart::Any,
+            '?' => GlobPart::One,
+            '[' => {
+                let negated = matches!(chars.get(at), Some('!' | '^'));
+                let first = at + usize::from(negated);
+                // A bracket in the first place is a character of the set.
+                match (first + 1..=last).find(|end| chars[*end] == ']') {
+                    Some(end) => {
+                        at = end + 1;
+                        GlobPart::Set { negated, ranges: ranges(&chars[first..end]) }
+                    }
+                    None => GlobPart::Char('['),
+                }
+            }
+            c => GlobPart::Char(*c),
+        };
+        out.push(part);
+    }
+    out
+}
+
+fn ranges(mut set: &[char]) -> Vec<(char, char)> {
+    let mut out = Vec::new();
+    loop {
+        let (range, rest) = match set {
+            [from, '-', to, rest @ ..] => ((*from, *to), rest),
+            [one, rest @ ..] => ((*one, *one), rest),
+            [] => return out,
+        };
+        out.push(range);
+        set = rest;
+    }
+}
+
+/// Whether the glob `pattern` matches all of `text`. Supports `*`, `?` and sets without classes.
 pub fn matches_glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (pattern, text): (Vec<GlobPart>, Vec<char>) = (glob_parts(pattern), text.chars().collect());
     let (mut p, mut t, mut star) = (0, 0, None);
     while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
+        let is_match = match pattern.get(p) {
+            Some(GlobPart::Any) => {
                 star = Some((p, t));
                 p += 1;
+                continue;
             }
-            Some(c) if *c == '?' || *c == text[t] => {
+            Some(GlobPart::One) => true,
+            Some(GlobPart::Char(c)) => *c == text[t],
+            Some(GlobPart::Set { negated, ranges }) => {
+                ranges.iter().any(|(from, to)| (*from..=*to).contains(&text[t])) != *negated
+            }
+            None => false,
+        };
+        match (is_match, star) {
+            (true, _) => {
                 p += 1;
                 t += 1;
             }
-            _ => match star {
-                Some((at, from)) => {
-                    p = at + 1;
-                    t = from + 1;
-                    star = Some((at, from + 1));
-                }
-                None => return false,
-            },
+            (false, Some((at, from))) => {
+                p = at + 1;
+                t = from + 1;
+                star = Some((at, from + 1));
+            }
+            (false, None) => return false,
         }
     }
-    pattern[p..].iter().all(|c| *c == '*')
+    pattern[p..].iter().all(|part| matches!(part, GlobPart::Any))
 }
 
 #[cfg(test)]
@@ -357,7 +413,9 @@ mod tests {
         }
         assert_eq!(changed("a:1", "%%:*").as_deref(), Some("a"));
         assert_eq!(changed("a-b-a", "//a/x").as_deref(), Some("x-b-x"));
-        assert_eq!(changed("a", "@Q"), None);
+        for operator in ["@Q", "%%[a-z]*", "%%[!0-9]*", "#*\":\"", "//\\//-", "//'/x", "%%+(a)", "/a/&&"] {
+            assert_eq!(changed("a", operator), None, "{operator}");
+        }
     }
 
     #[test]

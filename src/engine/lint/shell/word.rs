@@ -19,7 +19,7 @@ pub enum WordPiece {
         text: String,
     },
     /// `<(..)` and other forms whose value is only known at run time.
-    Opaque(String),
+    Opaque,
 }
 
 /// `$name`, or `${name..}` with an index and an operator.
@@ -28,7 +28,7 @@ pub struct ParameterUse {
     pub name: String,
     /// The text in brackets: `@`, `*`, `0`.
     pub index: Option<String>,
-    /// The text behind the name: `:-default`, `%.*`.
+    /// The text after the name: `:-default`, `%.*`.
     pub operator: String,
     pub quoted: bool,
     /// `${#name}`
@@ -96,8 +96,8 @@ impl PieceReader {
                 '`' => self.backquoted(false),
                 '<' | '>' if self.peek(0) == Some('(') => {
                     self.next();
-                    let inner = self.balanced('(', ')');
-                    self.out.push(WordPiece::Opaque(inner));
+                    self.balanced('(', ')');
+                    self.out.push(WordPiece::Opaque);
                 }
                 c => self.text(c, false),
             }

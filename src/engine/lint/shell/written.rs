@@ -3,11 +3,18 @@
 use crate::engine::lint::model::LocatedValue;
 use crate::engine::lint::shell::choice::{BranchPath, ScriptSpan};
 use crate::engine::lint::shell::evaluator::{ControlFlow, Evaluator};
-use crate::engine::lint::shell::places::{StreamText, WrittenText};
+use crate::engine::lint::shell::places::{StreamText, WrittenFile, WrittenText};
 use crate::engine::lint::shell::syntax::{HereDocument, RawWord, Redirect, ShellCommand, ShellNode};
 
 /// Limit on the variants of one text.
 const VARIANTS_MAX: usize = 8;
+/// Limit on the total length of the texts that one script writes.
+const WRITTEN_BYTES_MAX: usize = 1 << 20;
+/// Commands that may change the files they name. Some do so only with an option.
+const CHANGING: &[&str] = &[
+    "sed", "perl", "yq", "awk", "gawk", "mv", "cp", "install", "tee", "sponge", "patch", "ed", "ex", "crudini",
+    "truncate", "dos2unix",
+];
 
 impl Evaluator<'_> {
     /// The variants of a here-document.
@@ -15,13 +22,13 @@ impl Evaluator<'_> {
         let place = self.at(here.line);
         if here.literal {
             let (text, path) = (here.body.clone(), self.path.clone());
-            return vec![StreamText { text, place, path, index: None }];
+            return vec![StreamText { text, place, path }];
         }
         let variants = self.in_worlds(VARIANTS_MAX, |this, world| this.document_text(&here.body, &place, world));
         let mut out: Vec<StreamText> = Vec::new();
         for (world, text) in variants {
             if !out.iter().any(|known| known.text == text) {
-                out.push(StreamText { text, place: place.clone(), path: world.path, index: None });
+                out.push(StreamText { text, place: place.clone(), path: world.path });
             }
         }
         out
@@ -50,21 +57,30 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The output of `echo` or `printf '%s'`.
+    /// The output of `echo` or `printf '%s'`. `None` if it contains escapes or another format, which are not followed.
     fn printed(&mut self, words: &[RawWord]) -> Option<StreamText> {
+        let (name, arguments) = words.split_first()?;
         let mut world = self.world();
-        let fields = self.fields(&words[1..], &mut world);
-        let first = words
-            .iter()
-            .skip(1)
-            .find(|word| !word.raw.starts_with("-") && word.raw != "'%s\\n'" && word.raw != "'%s'")?;
-        let place = self.at(first.line);
-        let texts: Vec<String> = fields
-            .into_iter()
-            .map(|field| field.text)
-            .filter(|text| !matches!(text.as_str(), "-e" | "-n" | "%s" | "%s\\n"))
-            .collect();
-        Some(StreamText { text: texts.join(" "), place, path: world.path, index: None })
+        let fields = self.fields(arguments, &mut world);
+        let texts: Vec<&str> = fields.iter().map(|field| field.text.as_str()).collect();
+        let (first, text) = match (name.raw.as_str(), texts.as_slice()) {
+            ("echo", all) => {
+                let is_option = |text: &&&str| {
+                    text.strip_prefix('-')
+                        .is_some_and(|flags| !flags.is_empty() && flags.chars().all(|c| "neE".contains(c)))
+                };
+                let options = all.iter().take_while(is_option).count();
+                if all[..options].iter().any(|option| option.contains('e')) {
+                    return None;
+                }
+                (options, all[options..].join(" "))
+            }
+            ("printf", ["%s\\n", rest @ ..]) => (1, rest.join("\n")),
+            ("printf", ["%s", rest @ ..]) => (1, rest.concat()),
+            _ => return None,
+        };
+        let place = fields.get(first)?.place.clone();
+        Some(StreamText { text, place, path: world.path })
     }
 
     /// Runs a command with redirections.
@@ -92,6 +108,9 @@ impl Evaluator<'_> {
         if let Some((target, append)) = &target
             && matches!(name.as_str(), "cat" | "echo" | "printf" | "envsubst")
         {
+            if texts.is_empty() {
+                self.lose(target, "is replaced by text that is not known");
+            }
             for text in &texts {
                 self.write(target, text, *append);
             }
@@ -100,6 +119,10 @@ impl Evaluator<'_> {
         let saved = std::mem::replace(&mut self.input, texts.into_iter().next());
         let flow = self.run(body);
         self.input = saved;
+        if let Some((target, _)) = &target {
+            let name = if name.is_empty() { "other commands" } else { &name };
+            self.lose(target, &format!("is changed by {name}"));
+        }
         flow
     }
 
@@ -123,28 +146,112 @@ impl Evaluator<'_> {
         if name.starts_with("/dev/") || name.is_empty() {
             return;
         }
-        let base = name.rsplit('/').next().unwrap_or_default().to_owned();
-        if append
-            && let Some(known) = self.files.get_mut(&base)
-            && let Some(written) = known.index.and_then(|at| self.out.written.get_mut(at))
-            && written.place.file == text.place.file
-        {
+        let base = base_name(&name).to_owned();
+        let known = self.files.get(&base).copied().filter(|_| append);
+        if append && known.is_none() && self.last_of(&base).is_some_and(|written| written.changed.is_some()) {
+            return;
+        }
+        let gap = known.map_or(0, |known| text.place.line.saturating_sub(known.end).min(10_000));
+        let gap = usize::try_from(gap).unwrap_or_default();
+        self.out.written_bytes = self.out.written_bytes.saturating_add(text.text.len() + gap);
+        if self.out.written_bytes > WRITTEN_BYTES_MAX {
+            self.out.not_read(text.place.clone(), 1, "the script writes more than 1 MiB");
+            self.lose_file(&base, "is longer than what is read");
+            return;
+        }
+        let lines = u32::try_from(text.text.matches('\n').count()).unwrap_or(u32::MAX);
+        if let Some(known) = known {
+            let of_file = self.out.written.get_mut(known.index);
+            let same = of_file.filter(|written| {
+                written.place.file == text.place.file && written.span.path == text.path && written.changed.is_none()
+            });
+            let Some(written) = same else {
+                self.lose_file(&base, "is appended to in other branches");
+                return;
+            };
             // Blank lines keep the line numbers of the appended text.
-            let end = written.place.line + u32::try_from(written.text.matches('\n').count()).unwrap_or(u32::MAX);
-            let gap = text.place.line.saturating_sub(end).min(10_000);
-            written.text.push_str(&"\n".repeat(usize::try_from(gap).unwrap_or_default()));
+            written.text.push_str(&"\n".repeat(gap));
             written.text.push_str(&text.text);
-            known.text = written.text.clone();
+            let end = text.place.line.max(known.end).saturating_add(lines);
+            self.files.insert(base, WrittenFile { end, ..known });
             return;
         }
         let span = self.span_of(&text.path);
         let (body, place) = (text.text.clone(), text.place.clone());
-        self.out.written.push(WrittenText { name, text: body, place, span, is_followed: false });
-        let index = Some(self.out.written.len() - 1);
-        self.files.insert(base, StreamText { index, ..text.clone() });
+        let file = WrittenFile { index: self.out.written.len(), end: place.line.saturating_add(lines) };
+        self.out.written.push(WrittenText { name, text: body, place, span, is_followed: false, changed: None });
+        self.files.insert(base, file);
     }
 
-    /// Passes standard input to a command that is known to use it. True if the command needs no further look.
+    /// The last text of this script for the file `base`.
+    fn last_of(&self, base: &str) -> Option<&WrittenText> {
+        let is_it = |written: &&WrittenText| written.span.script == self.script && base_name(&written.name) == base;
+        self.out.written.iter().rev().find(is_it)
+    }
+
+    /// The text of the file `target` is no longer known.
+    fn lose(&mut self, target: &RawWord, reason: &str) {
+        let mut world = self.world();
+        let name = self.text_of(target, &mut world);
+        self.lose_file(base_name(&name), reason);
+    }
+
+    fn lose_file(&mut self, base: &str, reason: &str) {
+        if self.files.remove(base).is_none() {
+            return;
+        }
+        let script = self.script;
+        let is_it = |written: &&mut WrittenText| written.span.script == script && base_name(&written.name) == base;
+        for written in self.out.written.iter_mut().filter(is_it) {
+            written.changed.get_or_insert_with(|| reason.to_owned());
+        }
+    }
+
+    /// Commands that change files which the script has written: `sed -i`, `mv`, `tee` with unknown input.
+    pub(super) fn change_files(&mut self, name: &str, words: &[RawWord]) {
+        if self.files.is_empty() {
+            return;
+        }
+        let all: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();
+        let base = |text: &str| base_name(text).to_owned();
+        let is_wrapped = matches!(base(name).as_str(), "sudo" | "find" | "xargs");
+        let is_editor = |word: &&&str| CHANGING.contains(&base(word).as_str());
+        let editor = match is_wrapped {
+            true => all.iter().find(is_editor).map(|word| base(word)),
+            false => Some(base(name)).filter(|name| CHANGING.contains(&name.as_str())),
+        };
+        let Some(editor) = editor else { return };
+        let in_place = |word: &&str| match word.strip_prefix("--") {
+            Some(long) => long.starts_with("in-place") || long.starts_with("inplace"),
+            None => *word == "inplace" || word.strip_prefix('-').is_some_and(|flags| flags.contains('i')),
+        };
+        if matches!(editor.as_str(), "sed" | "perl" | "yq" | "awk" | "gawk") && !all.iter().any(in_place) {
+            return;
+        }
+        let mut world = self.world();
+        let fields = self.fields(words, &mut world);
+        let reason = format!("is changed by {editor}");
+        let last = fields.last().map(|field| field.text.clone()).unwrap_or_default();
+        if matches!(editor.as_str(), "mv" | "cp" | "install") {
+            // The text of the source stays as it is, and so does a copy under the same name.
+            let source = fields.iter().rev().nth(1).map(|field| base(&field.text)).unwrap_or_default();
+            if source != base(&last) {
+                self.lose_file(&base(&last), &reason);
+            }
+            return;
+        }
+        // Which files the name stands for is not known.
+        let is_open = is_wrapped && name != "sudo" || base(&last).contains(['$', '*', '?', '[']);
+        let named: Vec<String> = match is_open {
+            true => self.files.keys().cloned().collect(),
+            false => fields.iter().map(|field| base(&field.text)).collect(),
+        };
+        for file in named {
+            self.lose_file(&file, &reason);
+        }
+    }
+
+    /// Passes standard input to a command that is known to use it. Returns true if the command is fully handled.
     pub(super) fn use_input(&mut self, name: &str, words: &[RawWord]) -> bool {
         let Some(text) = self.input.clone() else { return false };
         let raw: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();
@@ -172,6 +279,7 @@ impl Evaluator<'_> {
                         place,
                         span,
                         is_followed: false,
+                        changed: None,
                     });
                 }
                 true
@@ -182,14 +290,16 @@ impl Evaluator<'_> {
 
     /// The script that `bash FILE` or `./FILE` runs, if this script has written it.
     pub(super) fn written_script(&mut self, path: &str) -> Option<LocatedValue> {
-        let base = path.rsplit('/').next()?;
-        let text = self.files.get(base)?;
-        let located = LocatedValue::new(text.text.clone(), text.place.clone());
-        if let Some(written) = text.index.and_then(|at| self.out.written.get_mut(at)) {
-            written.is_followed = true;
-        }
-        Some(located)
+        let known = self.files.get(base_name(path))?;
+        let written = self.out.written.get_mut(known.index)?;
+        written.is_followed = true;
+        Some(LocatedValue::new(written.text.clone(), written.place.clone()))
     }
+}
+
+/// The name of a file without its folder.
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 fn first_word(node: &ShellNode) -> Option<&str> {
