@@ -422,8 +422,24 @@ fn shown_command(text: &str) -> String {
     format!("$({})", line.join("_"))
 }
 
-/// Expands `{0..3}` and `a{b,c}`. Other words stay unchanged.
+/// Limit on the number of words that the braces of one word expand to.
+const BRACE_WORDS_MAX: usize = 256;
+
+/// Expands `{0..3}` and `a{b,c}`, also several in one word. Other words stay unchanged.
 fn braces(raw: &str) -> Vec<String> {
+    let mut words = first_braces(raw);
+    while words.len() <= BRACE_WORDS_MAX {
+        let next: Vec<String> = words.iter().flat_map(|word| first_braces(word)).collect();
+        if next.len() == words.len() {
+            break;
+        }
+        words = next;
+    }
+    words
+}
+
+/// Expands the first braces of a word.
+fn first_braces(raw: &str) -> Vec<String> {
     let same = || vec![raw.to_owned()];
     if raw.contains(['$', '\'', '"', '`', '\\']) {
         return same();
@@ -454,6 +470,8 @@ mod tests {
     fn braces_expand_to_lists_and_ranges() {
         assert_eq!(braces("a{b,c}d"), ["abd", "acd"]);
         assert_eq!(braces("{2..0}"), ["2", "1", "0"]);
+        assert_eq!(braces("5{1,2}{3..4}"), ["513", "514", "523", "524"]);
+        assert_eq!(braces("{a,b}{c,d}{e,f}{g,h}{i,j}{k,l}{m,n}{o,p}{q,r}{s,t}").len(), 512);
         assert_eq!(braces("{08..10}"), ["08", "09", "10"]);
         assert_eq!(braces("{1..-01}"), ["001", "000", "-01"]);
         assert_eq!(braces("{-9223372036854775808..9223372036854775807}").len(), 256);
