@@ -44,6 +44,24 @@ fn every_deployment_file_passes_lint() {
 }
 
 #[test]
+fn a_deployment_of_many_hosts_is_checked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hosts =
+        |net: u32| (0..700).map(|n| format!("\"10.{net}.{}.{}\"", n / 200, n % 200 + 1)).collect::<Vec<_>>().join(", ");
+    let text = fs::read_to_string(fixture("store-nodes.toml")).expect("text");
+    let text = text
+        .replace("[\"10.0.1.1\", \"10.0.1.2\"]", &format!("[{}]", hosts(1)))
+        .replace("[\"10.0.0.2\", \"10.0.0.3\"]", &format!("[{}]", hosts(2)))
+        .replace("replicas = 2", "replicas = 700");
+    let path = folder.path().join("many.toml");
+    fs::write(&path, text).expect("written");
+    let run = mcctl(&["lint", path.to_str().expect("text"), "--json"]);
+    let report: Value = serde_json::from_str(run.succeeds()).expect("JSON");
+    assert_eq!((&report["counts"]["error"], &report["counts"]["warning"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!(report["processes"].as_array().map(Vec::len), Some(1 + 64 + 64));
+}
+
+#[test]
 fn size_hugepages_reports_each_host_of_a_file() {
     for name in SHAPES {
         let run = mcctl(&["size-hugepages", &fixture(name), "--json"]);

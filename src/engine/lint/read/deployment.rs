@@ -1,5 +1,6 @@
 //! mcctl's own deployment file: its errors, whether it fits its hosts, and the processes that it describes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::base::text::escaped;
@@ -27,6 +28,9 @@ pub fn is_toml_deployment(text: &str) -> bool {
         Err(_) => text.lines().any(|line| line.trim_end() == "[model]"),
     }
 }
+
+/// Limit on the number of processes of one role that are checked. They differ only in their addresses, and rules compare all pairs.
+const ALIKE_MAX: usize = 64;
 
 /// Whether `node` is a deployment file in YAML: it has the section of the model, and at most one unknown key. Other tools have YAML files
 /// with similar keys.
@@ -76,8 +80,29 @@ pub fn read(text: &str, file: &Arc<str>, deployment: &mut ParsedDeployment) {
             place: Some(lines.of_key(misfit.key)),
         });
     }
-    let started = plans.iter().flat_map(|plan| processes(plan, &spec, &lines));
-    deployment.processes.extend(started);
+    let mut checked: BTreeMap<ComponentRole, usize> = BTreeMap::new();
+    let mut alike = 0;
+    for plan in &plans {
+        let count = checked.entry(plan.role).or_default();
+        if *count >= ALIKE_MAX {
+            alike += 1;
+            continue;
+        }
+        *count += 1;
+        deployment.processes.extend(processes(plan, &spec, &lines));
+    }
+    if alike > 0 {
+        deployment.found.push(Finding {
+            id: DEPLOYMENT_FILE.id,
+            severity: Severity::Info,
+            finding: format!(
+                "the first {ALIKE_MAX} processes of each role are checked; {alike} others have the same settings"
+            ),
+            evidence: format!("{} processes", plans.len()),
+            remedy: "nothing to do".to_owned(),
+            place: Some(lines.of_section("model")),
+        });
+    }
 }
 
 /// The process that `plan` starts, as the rules see it.

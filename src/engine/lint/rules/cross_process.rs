@@ -291,9 +291,12 @@ pub fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
+/// A process that listens on a port: what the port is for, and the address if it is a certain one.
+type PortUser<'a> = (&'a Process, &'static str, Option<String>);
+
 /// Two processes that listen on the same port in one network namespace.
 pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
-    let mut taken: BTreeMap<(String, u16), Vec<(&Process, &'static str, Option<String>)>> = BTreeMap::new();
+    let mut taken: BTreeMap<(String, u16), Vec<PortUser<'_>>> = BTreeMap::new();
     // Running processes have already bound their ports.
     let starts =
         |member: &&ProcessView<'_>| !matches!(member.process.runtime, RuntimeKind::File | RuntimeKind::Running);
