@@ -20,7 +20,7 @@ impl ProcessView<'_> {
         }
     }
 
-    /// A setting of a store client, by its key in [`SETTINGS`](super::SETTINGS): `protocol`, `global_segment_size`.
+    /// A setting of a store client, by its key: `protocol`, `global_segment_size`.
     pub fn client(&self, key: &str) -> SettingValue {
         let (Some(reader), Some(setting)) = (self.reader(), client_setting(key)) else { return SettingValue::Unknown };
         match reader {
