@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::commands::deployment_file;
-use crate::commands::error::{Exit, Outcome};
+use crate::commands::error::Outcome;
 use crate::commands::output;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::report::SizingSummary;
@@ -82,13 +82,7 @@ pub(super) fn run(args: &Args, path: &Path) -> Outcome {
     } else {
         output::data(text(&report))?;
     }
-    Ok(match report.verdict {
-        SizingVerdict::Fits | SizingVerdict::Unknown => Exit::Done,
-        SizingVerdict::HugepagesShort
-        | SizingVerdict::MemoryShort
-        | SizingVerdict::DevicesShort
-        | SizingVerdict::NotCertain => Exit::No,
-    })
+    Ok(report.verdict.exit())
 }
 
 /// Sets the memory of the hosts to that of this host, if all processes run here and the file does not contain it. Returns the source.

@@ -29,7 +29,6 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::report::SizingReport;
-use crate::commands::size_hugepages::verdict::SizingVerdict;
 
 /// Describes how command-line sizes are interpreted, for `--help`.
 const SIZES_HELP: &str = "How sizes are interpreted (1gb = 1024^3 bytes, 1 GB = 10^9 bytes):
@@ -273,13 +272,7 @@ impl Args {
         } else {
             output::data(table::render(&report))?;
         }
-        Ok(match report.verdict {
-            SizingVerdict::Fits | SizingVerdict::Unknown => Exit::Done,
-            SizingVerdict::HugepagesShort
-            | SizingVerdict::MemoryShort
-            | SizingVerdict::DevicesShort
-            | SizingVerdict::NotCertain => Exit::No,
-        })
+        Ok(report.verdict.exit())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::commands::error::Exit;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::engine::base::ByteSize;
@@ -24,6 +25,19 @@ pub enum SizingVerdict {
     NotCertain,
     /// The number of huge pages is unknown.
     Unknown,
+}
+
+impl SizingVerdict {
+    /// Returns the exit code: 1 if the deployment does not fit, or fits only for some models.
+    pub fn exit(self) -> Exit {
+        match self {
+            SizingVerdict::Fits | SizingVerdict::Unknown => Exit::Done,
+            SizingVerdict::HugepagesShort
+            | SizingVerdict::MemoryShort
+            | SizingVerdict::DevicesShort
+            | SizingVerdict::NotCertain => Exit::No,
+        }
+    }
 }
 
 /// SGLang's check for regular (non-hugepage) memory.

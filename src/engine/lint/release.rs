@@ -55,7 +55,7 @@ fn is_mooncake(package: &str) -> bool {
     package == "mooncake" || package.starts_with("mooncake-transfer-engine")
 }
 
-/// Options of `pip install` and `uv add` with a value that is no package.
+/// Options of `pip install` and `uv add` whose value is not a package.
 const VALUED: &[&str] = &[
     "-c",
     "--constraint",

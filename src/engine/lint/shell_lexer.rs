@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use crate::engine::lint::shell::word::is_name;
+
 /// One word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShellWord {
@@ -270,13 +272,6 @@ pub fn expand(text: &str, value: &dyn Fn(&str) -> Option<String>) -> String {
     }
     out.push_str(rest);
     out
-}
-
-/// Whether `text` is a valid variable name.
-pub fn is_name(text: &str) -> bool {
-    !text.is_empty()
-        && !text.starts_with(|c: char| c.is_ascii_digit())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 #[cfg(test)]

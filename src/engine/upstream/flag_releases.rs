@@ -12,7 +12,7 @@ pub struct FlagReleases {
     flags: BTreeMap<&'static str, Vec<(usize, usize)>>,
 }
 
-/// SGLang's server.
+/// Flags of SGLang's server by release.
 pub static SGLANG_RELEASES: LazyLock<FlagReleases> =
     LazyLock::new(|| FlagReleases::parse(include_str!("flags_by_release/sglang.txt")));
 /// `mooncake_master`, without the flags of its libraries.

@@ -29,6 +29,15 @@ struct LiveRun {
     target: String,
 }
 
+impl LiveRun {
+    /// Nothing is measured, because both runs are recorded.
+    fn none(outputs: RunOutputs) -> LiveRun {
+        let executed = SessionResult { passes: Vec::new(), failed_step: None, stopped: false };
+        let measured = MeasuredRun { sides: Vec::new(), executed, signal: None, caveats: Vec::new() };
+        LiveRun { outputs, measured, servers: Vec::new(), caveats: Vec::new(), target: String::new() }
+    }
+}
+
 impl Args {
     /// Compares runs of which at least one is recorded. `a`: the records of A; `None` if A is the server at `--url`. `b`: the records of B, or
     /// the URL of a server. A server receives the load of the recorded run.
@@ -51,44 +60,25 @@ impl Args {
         }
         let mut targets = [a.unwrap_or_default().to_owned(), b.to_owned()];
         let mut caveats = Vec::new();
-        let mut live = None;
-        // The endpoint that is measured now, if any.
-        let side = match (&run_a, &run_b) {
-            (None, _) => 0,
-            (_, None) => 1,
-            _ => 2,
-        };
-        match (&run_a, &run_b) {
+        // The endpoint that is measured now, if any, and its run.
+        let (live, run) = match (&run_a, &run_b) {
             (Some(run_a), Some(run_b)) => {
                 check_same_load([a.unwrap_or_default(), b], [run_a, run_b], &mut caveats)?;
                 self.take_seed(a.unwrap_or_default(), run_a.seed)?;
+                (None, LiveRun::none(RunOutputs::open(&self, RunDescription::default())?))
             }
             (Some(run), None) => {
                 self.endpoint.url = Some(b.to_owned());
-                live = Some(self.run_as(a.unwrap_or_default(), run, &label_b)?);
+                (Some(1), self.run_as(a.unwrap_or_default(), run, &label_b)?)
             }
-            (None, Some(run)) => live = Some(self.run_as(b, run, &label_a)?),
+            (None, Some(run)) => (Some(0), self.run_as(b, run, &label_a)?),
             (None, None) => return Err(Failure::usage("neither run is recorded")),
-        }
-        let seed = self.load.seed.unwrap_or_default();
-        let LiveRun { outputs, measured, servers, caveats: of_run, target } = match live {
-            Some(live) => live,
-            None => LiveRun {
-                outputs: RunOutputs::open(&self, RunDescription::default())?,
-                measured: MeasuredRun {
-                    sides: Vec::new(),
-                    executed: SessionResult { passes: Vec::new(), failed_step: None, stopped: false },
-                    signal: None,
-                    caveats: Vec::new(),
-                },
-                servers: Vec::new(),
-                caveats: Vec::new(),
-                target: String::new(),
-            },
         };
+        let seed = self.load.seed.unwrap_or_default();
+        let LiveRun { outputs, measured, servers, caveats: of_run, target } = run;
         caveats.extend(of_run);
-        if let Some(shown) = targets.get_mut(side) {
-            *shown = target;
+        if let Some(side) = live {
+            targets[side] = target;
         }
         let recorded = |run: &Option<RecordedRun>, at: usize, label: &str| {
             let known = run.as_ref().and_then(|run| run.server.clone());
@@ -106,7 +96,7 @@ impl Args {
         let bugs = measured.executed.bugs();
         let mut passes: Vec<PassResult> = [run_a, run_b].into_iter().flatten().flat_map(|run| run.passes).collect();
         passes.extend(measured.executed.passes.into_iter().map(|mut pass| {
-            pass.id.side = side;
+            pass.id.side = live.unwrap_or(0);
             pass
         }));
         let [target_a, target_b] = targets;

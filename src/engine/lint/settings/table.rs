@@ -100,7 +100,7 @@ impl ClientSetting {
     }
 }
 
-/// All settings.
+/// The settings that store clients read.
 #[rustfmt::skip]
 pub const SETTINGS: &[ClientSetting] = &[
     setting("master_server_address", SettingType::Address).node(&["master"])

@@ -50,7 +50,7 @@ const VLLM_SETTINGS: [&str; 6] = [
     "swap_space",
 ];
 
-/// The engines.
+/// The engines that a description may name.
 const ENGINES: [&str; 3] = ["SGLang", "vLLM", "mcctl simulator"];
 
 /// SGLang reports memory in units of 2^30 bytes.
