@@ -112,7 +112,7 @@ pub enum LoadCaveat {
     CacheSizesUnknown { names: String, reason: String, working_set: u64 },
     /// `what`: the property. `values`: its value at the two servers `names`.
     #[error(
-        "the servers differ in their {what}: {} has {}, {} has {}; part of the difference comes from that",
+        "the servers differ in their {what}: {} has {}, {} has {}; part of the difference may come from that",
         .names[0], .values[0], .names[1], .values[1]
     )]
     ServersDiffer { what: &'static str, names: [String; 2], values: [String; 2] },
