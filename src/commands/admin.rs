@@ -35,6 +35,11 @@ pub fn failure(error: &AdminError, origin: &str) -> Failure {
                 .next("pass a token with --token-file FILE or MCCTL_TOKEN, and a certificate with --client-cert, if the master requires them")
         }
         AdminErrorKind::Fetch(FetchError::Unreachable(why) | FetchError::Unusable(why)) => unreachable(why),
+        AdminErrorKind::Fetch(FetchError::Tls(mistake)) => {
+            Failure::unreachable(format!("cannot connect to the master's admin HTTP endpoint at {at} with {}", error.scheme))
+                .found(mistake.to_string())
+                .next(mistake.remedy())
+        }
         AdminErrorKind::Fetch(FetchError::Timeout(limit)) => late("no complete response", *limit),
         AdminErrorKind::Fetch(FetchError::TooLong(bytes)) => {
             foreign(format!("the response is larger than {bytes} bytes"))

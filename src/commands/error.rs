@@ -1,6 +1,6 @@
 //! Exit codes and error messages of commands: what happened, what was tried, what was found, and what to do next.
 //!
-//! The exit codes are a contract (README, `tests/it/cli/exit.rs`). Engine errors describe conditions; commands turn them into messages. On
+//! The exit codes are a contract (`docs/commands.md`, `tests/it/cli/exit.rs`). Engine errors describe conditions; commands turn them into messages. On
 //! a terminal, a message is a block of lines. Elsewhere (journals, container logs), it is a single line.
 
 use std::fmt;

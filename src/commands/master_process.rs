@@ -1,4 +1,4 @@
-//! A master process: RPC, admin HTTP endpoint, optional metadata service, summary line, and removal of expired clients' records from
+//! A master process: RPC, admin HTTP endpoint, optional metadata service, metrics line, and removal of expired clients' records from
 //! the metadata service.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct MasterPlan {
     pub data: Option<DataPlan>,
     /// The cluster of masters; `None` without high availability.
     pub cluster: Option<ClusterPlan>,
-    /// Whether to log the summary line.
+    /// Whether to log a line with metrics every ten seconds.
     pub report: bool,
 }
 
@@ -171,7 +171,7 @@ impl MasterProcess {
         let handle = self.master.handle();
         let report = async {
             match self.report {
-                true => self.admin.report(|line| tracing::info!("Master Admin Metrics: {line}")).await,
+                true => self.admin.report(|line| tracing::info!("metrics: {line}")).await,
                 false => std::future::pending().await,
             }
         };

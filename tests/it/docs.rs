@@ -109,9 +109,9 @@ fn links_of_the_documents_lead_to_files_and_headings() {
 }
 
 #[test]
-fn readme_has_at_most_250_lines_and_links_every_page() {
+fn readme_has_at_most_120_lines_and_links_every_page() {
     let text = std::fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(text.lines().count() <= 250, "{} lines", text.lines().count());
+    assert!(text.lines().count() <= 120, "{} lines", text.lines().count());
     let pages =
         documents().into_iter().filter(|(path, _)| path.parent().is_some_and(|folder| folder.ends_with("docs")));
     let missing: Vec<String> = pages

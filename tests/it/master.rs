@@ -129,7 +129,11 @@ async fn subscribers_get_the_events_of_an_expired_client() {
         }
         _ => false,
     };
-    assert!(events.iter().any(unmounted) && events.contains(&StateEffect::ClientExpired { client: ME }), "{events:?}");
+    assert!(
+        events.iter().any(unmounted)
+            && events.iter().any(|event| matches!(event, StateEffect::ClientExpired { client: ME, .. })),
+        "{events:?}"
+    );
     assert!(!handle.has_segment_named("127.0.0.1:1"));
     server.stop().await.unwrap();
 }
@@ -171,7 +175,7 @@ async fn no_client_expires_in_a_stall_while_its_ping_is_unread() {
     assert!(events_receiver.try_recv().is_err());
     // Without further pings the client expires after two seconds.
     let gone = in_time("the event", events_receiver.recv()).await.unwrap();
-    assert!(matches!(gone, StateEffect::ClientExpired { client: ME }), "{gone:?}");
+    assert!(matches!(gone, StateEffect::ClientExpired { client: ME, .. }), "{gone:?}");
     server.stop().await.unwrap();
 }
 

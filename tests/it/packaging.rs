@@ -27,8 +27,11 @@ struct ReleaseCopy {
 impl ReleaseCopy {
     fn new() -> ReleaseCopy {
         let copy = ReleaseCopy { folder: tempfile::tempdir().expect("a folder") };
-        for path in ["packaging", "README.md", "CHANGELOG.md", "Cargo.toml", "Cargo.lock", "docs"] {
-            let copied = Command::new("cp").arg("-r").arg(root().join(path)).arg(copy.folder.path()).status();
+        for path in
+            ["packaging", "README.md", "CHANGELOG.md", "Cargo.toml", "Cargo.lock", "docs", "src/engine/upstream"]
+        {
+            let mut copying = Command::new("cp");
+            let copied = copying.args(["-r", "--parents", path]).arg(copy.folder.path()).current_dir(root()).status();
             assert!(copied.expect("cp").success(), "{path}");
         }
         let repository = repository();

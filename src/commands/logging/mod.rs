@@ -136,11 +136,6 @@ pub fn init(options: &LogOptions, fallback: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether log lines go to a terminal.
-pub fn is_on_terminal() -> bool {
-    FILE.get().is_none() && io::stderr().is_terminal()
-}
-
 /// Writes `text` to stderr and waits until it is written, but only briefly if the process reading stderr has stalled.
 pub fn to_stderr(text: &str) {
     sink::stderr().push_and_wait(text.as_bytes());

@@ -108,9 +108,8 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
         threads => threads,
     };
     config.policy = policy(settings)?;
-    // On a terminal, a long line every ten seconds is noise unless the user requested it.
-    let report = settings.bool("enable_metric_reporting")
-        && (settings.is_given("enable_metric_reporting") || !logging::is_on_terminal());
+    // Unlike upstream, only on request: /metrics has more, and a line every ten seconds hides the events.
+    let report = settings.bool("enable_metric_reporting");
     let data = DataPlan::of(settings, env)?;
     let cluster = ClusterPlan::of(settings, &rpc.at)?;
     Ok(MasterPlan { config, rpc, admin, metadata, access, cleanup, data, cluster, report })
@@ -235,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn no_flags_are_upstreams_defaults() {
+    fn no_flags_are_upstreams_defaults_but_for_the_metrics_line() {
         let plan = planned(&[]).expect("the defaults are consistent");
         assert_eq!(plan.config.policy, StorePolicy::default());
         assert_eq!(
             (plan.rpc.at.to_string(), plan.admin.at.to_string()),
             ("0.0.0.0:50051".to_owned(), "0.0.0.0:9003".to_owned())
         );
-        assert!(plan.metadata.is_none() && plan.report && plan.config.idle_timeout.is_none());
+        assert!(plan.metadata.is_none() && !plan.report && plan.config.idle_timeout.is_none());
     }
 
     #[test]

@@ -75,7 +75,7 @@ const RPC: &[FlagSpec] = &[
 const ADMIN: &[FlagSpec] = &[
     flag("metrics_port", "Admin HTTP port (metrics, health, queries); 0 means any free port"),
     flag("metrics_host", "Address to bind the admin HTTP port to; '::' for IPv6 and IPv4"),
-    flag("enable_metric_reporting", "Log a summary line every 10 s (off by default if the log goes to a terminal)"),
+    flag("enable_metric_reporting", "Log a line with metrics every 10 s (upstream: on by default)").default("false"),
     LOG_LEVEL,
     LOG_FILE,
     LOG_FILE_MAX_SIZE,
@@ -337,7 +337,8 @@ mod tests {
     fn all_upstream_flags_have_upstream_defaults() {
         for row in upstream() {
             let flag = TABLE.find(row.name).unwrap_or_else(|| panic!("no flag {}", row.name));
-            assert_eq!(flag.default, row.default, "{}", row.name);
+            let default = if row.name == "enable_metric_reporting" { "false" } else { row.default };
+            assert_eq!(flag.default, default, "{}", row.name);
         }
     }
 

@@ -41,14 +41,29 @@ pub(super) fn of(report: &HaStatusReport) -> Vec<ClusterMasterStatus<'_>> {
     leader.into_iter().chain(standbys).chain(itself).collect()
 }
 
-/// A table of the masters; empty without a cluster. Only a leader has connections to all of them.
-pub(super) fn render(masters: Option<&[ClusterMasterStatus<'_>]>, is_leader: bool) -> String {
+/// The RPC address of the leader, if one is known.
+pub(super) fn leader<'a>(masters: &[ClusterMasterStatus<'a>]) -> Option<&'a str> {
+    masters.iter().find(|master| master.role == "leader").and_then(|master| master.address)
+}
+
+/// Whether a standby has every acknowledged change.
+pub(super) fn has_standby_in_sync(masters: &[ClusterMasterStatus<'_>]) -> bool {
+    masters.iter().any(|master| master.in_sync == Some(true))
+}
+
+/// A table of the masters; empty without a cluster. Only a leader has connections to all of them. `admin` is the admin address of the master
+/// that was asked.
+pub(super) fn render(masters: Option<&[ClusterMasterStatus<'_>]>, admin: &str, is_leader: bool) -> String {
     let Some(masters) = masters else { return String::new() };
     let count = if is_leader { masters.len().to_string() } else { "(as known to this standby)".to_owned() };
     let mut table = ListTable::new(["master", "role", "in sync", "lag"], &[3]);
     for master in masters {
         table.row([
-            master.address.map_or("-".to_owned(), escaped),
+            match master.address {
+                Some(address) => escaped(address),
+                None if is_leader => "unknown address".to_owned(),
+                None => format!("this one (admin {admin})"),
+            },
             escaped(master.role),
             match master.in_sync {
                 None => "-".to_owned(),
@@ -87,10 +102,10 @@ mod tests {
         let seen: Vec<_> = masters.iter().map(|m| (m.address, m.role, m.in_sync, m.lag_changes)).collect();
         assert_eq!(seen, [(Some("a:1"), "leader", None, 0), (Some("b:1"), "standby", Some(true), 2)]);
         let report = HaStatusReport { leader, role: "standby".to_owned(), lag_records: 3, ..HaStatusReport::default() };
-        assert!(render(Some(&masters), true).starts_with("masters   2\n"));
+        assert!(render(Some(&masters), "b:9003", true).starts_with("masters   2\n"));
         let seen: Vec<_> = of(&report).iter().map(|m| (m.role.to_owned(), m.in_sync, m.lag_changes)).collect();
         assert_eq!(seen, [("leader".to_owned(), None, 0), ("standby".to_owned(), Some(false), 3)]);
-        assert!(!render(Some(&of(&report)), false).starts_with("masters   2"), "there may be more");
-        assert_eq!(render(None, true), "");
+        assert!(!render(Some(&of(&report)), "b:9003", false).starts_with("masters   2"), "there may be more");
+        assert_eq!(render(None, "b:9003", true), "");
     }
 }

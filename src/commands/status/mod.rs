@@ -57,6 +57,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The responses to one round of requests.
 struct StatusSample {
+    time: jiff::Timestamp,
     status: MasterStatus,
     nodes: Vec<NodeReply>,
 }
@@ -64,6 +65,8 @@ struct StatusSample {
 #[derive(Debug, Serialize)]
 struct StatusDocument<'a> {
     schema: &'static str,
+    /// When the responses were received: RFC 3339, UTC.
+    time: String,
     admin: String,
     role: &'a str,
     state: &'a str,
@@ -72,6 +75,10 @@ struct StatusDocument<'a> {
     masters: Option<Vec<ClusterMasterStatus<'a>>>,
     /// Why the standby that was asked cannot be promoted without loss; `null` if it can, and for a leader.
     not_promotable: Option<&'a str>,
+    /// The last error of etcd, while it does not respond; `null` otherwise, and without high availability.
+    etcd_error: Option<&'a str>,
+    /// Number of keys with which the standby that was asked would lead; `null` for a leader.
+    keys_of_copy: Option<u64>,
     used_bytes: u64,
     capacity_bytes: u64,
     keys: u64,
@@ -174,7 +181,9 @@ impl Args {
     async fn sample(&self, env: &RealEnv, master: &MasterTarget, admin: &AdminClient) -> Result<StatusSample, Failure> {
         let status = MasterStatus::read(env, admin).await.map_err(|error| master.admin_failure(&error))?;
         let nodes = nodes::query(&self.nodes, self.master.timeout, &master.credentials).await?;
-        Ok(StatusSample { status, nodes })
+        let now = jiff::Timestamp::now();
+        let time = now.round(jiff::Unit::Millisecond).unwrap_or(now);
+        Ok(StatusSample { time, status, nodes })
     }
 
     fn print(
@@ -196,7 +205,7 @@ impl Args {
 /// Minimum time between --watch reports.
 const WATCH_MIN: Duration = Duration::from_millis(100);
 
-/// [`Exit::No`] for a master that is not serving, [`Exit::Unreachable`] for a node that returned no figures, which is reported on stderr.
+/// [`Exit::No`] for a master that neither serves nor could take over, [`Exit::Unreachable`] for a node that returned no figures, which is reported on stderr.
 fn exit_of(sample: &StatusSample) -> Exit {
     let failed = sample.nodes.iter().filter_map(|node| Some((&node.at, node.transport.as_ref().err()?)));
     let mut exit = Exit::Done;
@@ -205,21 +214,25 @@ fn exit_of(sample: &StatusSample) -> Exit {
         output::say(format!("node {node}: {}; next: {next}", escaped(&error.to_string())));
         exit = Exit::Unreachable;
     }
-    if sample.status.health.service_ready { exit } else { Exit::No }
+    let is_ready_standby = sample.status.ha.as_ref().is_some_and(|ha| ha.promotable && ha.etcd_error.is_none());
+    if sample.status.health.service_ready || is_ready_standby { exit } else { Exit::No }
 }
 
 fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&StatusSample>) -> StatusDocument<'a> {
-    let StatusSample { status, nodes } = now;
+    let StatusSample { status, nodes, .. } = now;
     let before = before.map(|before| &before.status);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     StatusDocument {
         schema: "mcctl.status/1",
+        time: now.time.to_string(),
         admin: admin.at().to_string(),
         role: &status.health.role,
         state: &status.health.ha_state,
         ready: status.health.service_ready,
         masters: status.ha.as_ref().map(masters::of),
         not_promotable: status.ha.as_ref().and_then(|ha| ha.not_promotable.as_deref()),
+        etcd_error: status.ha.as_ref().and_then(|ha| ha.etcd_error.as_deref()),
+        keys_of_copy: status.ha.as_ref().filter(|ha| !ha.serving).map(|ha| ha.objects),
         used_bytes: status.metric("master_allocated_bytes"),
         capacity_bytes: status.metric("master_total_capacity_bytes"),
         keys: status.metric("master_key_count"),
@@ -249,6 +262,14 @@ enum StatusCaveat {
     HeartbeatsMissed { segment: String, age: Duration, missed: u64 },
     #[error("node {0} is unreachable")]
     NodeUnreachable(String),
+    #[error(
+        "{0}: the leader serves while its standbys in sync respond, and no failover is possible until etcd responds"
+    )]
+    LeaderWithoutEtcd(String),
+    #[error("{0}: this standby cannot be promoted until etcd responds")]
+    StandbyWithoutEtcd(String),
+    #[error("no standby is in sync: a failover now loses keys")]
+    NoStandbyInSync,
     #[error("this standby cannot be promoted without loss: {0}")]
     NotPromotable(String),
     #[error("node {node} read damaged objects from {segment}: checksum mismatches: {count}")]
@@ -280,6 +301,16 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
             caveats.push(StatusCaveat::HeartbeatsMissed { segment, age, missed });
         }
     }
+    if let Some(error) = status.etcd_error.map(escaped) {
+        caveats.push(match status.keys_of_copy {
+            None => StatusCaveat::LeaderWithoutEtcd(error),
+            Some(_) => StatusCaveat::StandbyWithoutEtcd(error),
+        });
+    }
+    if status.keys_of_copy.is_none() && status.masters.as_deref().is_some_and(|all| !masters::has_standby_in_sync(all))
+    {
+        caveats.push(StatusCaveat::NoStandbyInSync);
+    }
     caveats.extend(status.not_promotable.map(|why| StatusCaveat::NotPromotable(escaped(why))));
     let failed = status.nodes.iter().filter(|node| node.has_failed());
     caveats.extend(failed.map(|node| StatusCaveat::NodeUnreachable(node.at().to_owned())));
@@ -306,8 +337,11 @@ fn heartbeat(status: &StatusDocument<'_>, segment: &SegmentStatusEntry<'_>) -> O
 /// Renders the report. `is_http` means that the nodes use an HTTP metadata service.
 fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     let plural = counted;
+    if let Some(standby) = standby_report(status) {
+        return standby;
+    }
     let mut text = format!("master    {} {} {}\n", status.admin, status.role, status.state);
-    text.push_str(&masters::render(status.masters.as_deref(), status.role == "leader"));
+    text.push_str(&masters::render(status.masters.as_deref(), &status.admin, status.role == "leader"));
     if status.segments.is_empty() {
         text.push_str("segments  none\n");
     } else {
@@ -354,6 +388,25 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     text + &format!("status    {ready}, {}\n", plural(status.clients, "client"))
 }
 
+/// The report on a standby of a cluster; `None` for another master. A standby has no nodes, and its memory and rates are the leader's.
+fn standby_report(status: &StatusDocument<'_>) -> Option<String> {
+    let keys = status.keys_of_copy?;
+    let masters = status.masters.as_deref()?;
+    let mut text = masters::render(Some(masters), &status.admin, false);
+    text.push_str(&nodes::render(&status.nodes));
+    for caveat in caveats(status) {
+        text.push_str(&output::labelled("caveat", &caveat.to_string()));
+    }
+    let of = masters::leader(masters).map_or_else(|| "no leader".to_owned(), escaped);
+    let state = match (status.not_promotable, status.etcd_error) {
+        (None, None) => format!("in sync, could take over with {}", counted(keys, "key")),
+        (None, Some(_)) => format!("in sync with {}, could not take over without etcd", counted(keys, "key")),
+        (Some(_), _) => format!("could not take over without loss, {}", counted(keys, "key")),
+    };
+    text.push_str(&output::labelled("status", &format!("standby of {of}, {state}")));
+    Some(text)
+}
+
 /// A share above 0 in percent, never as 0.0 %.
 fn shown_share(share: f64) -> String {
     if share < 0.001 { "under 0.1 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
@@ -379,7 +432,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
             ByteSize(segment.allocator_used_bytes).to_string(),
             percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes)
                 .map_or("-".to_owned(), |share| share.trim_end_matches(" %").to_owned()),
-            if is_only_name { "in metadata".to_owned() } else { escaped(segment.te_endpoint) },
+            if is_only_name { "(metadata service)".to_owned() } else { escaped(segment.te_endpoint) },
             escaped(segment.protocol),
             escaped(segment.status),
             heartbeat,
@@ -391,6 +444,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::admin::types::{HaStandbyReport, HaStatusReport};
     use crate::engine::store::transport_stats::{PeerStats, TransportStats};
 
     fn segment(name: &str, client: &str) -> SegmentDetail {
@@ -411,12 +465,15 @@ mod tests {
     fn status(segments: &[SegmentDetail]) -> StatusDocument<'_> {
         StatusDocument {
             schema: "mcctl.status/1",
+            time: "2026-11-29T12:00:00.25Z".to_owned(),
             admin: "127.0.0.1:9003".to_owned(),
             role: "leader",
             state: "serving",
             ready: true,
             masters: None,
             not_promotable: None,
+            etcd_error: None,
+            keys_of_copy: None,
             used_bytes: 4 << 30,
             capacity_bytes: 16 << 30,
             keys: 1,
@@ -439,6 +496,52 @@ mod tests {
         let segments = [segment("node-1:12345", "a"), segment("node-2:12345", "b"), segment("node-3:12345", "c")];
         let status = status(&segments);
         insta::assert_snapshot!(format!("{}\nHTTP metadata:\n{}", render(&status, false), render(&status, true)));
+    }
+
+    #[test]
+    fn a_standby_reads_as_a_standby() {
+        let report = |not_promotable: Option<&str>| HaStatusReport {
+            role: "standby".to_owned(),
+            leader: Some("10.0.0.1:50051".to_owned()),
+            in_sync: not_promotable.is_none(),
+            not_promotable: not_promotable.map(str::to_owned),
+            ..HaStatusReport::default()
+        };
+        let lagging = Some("not in sync: the leader has not added this copy to the sync record");
+        let texts = [(None, None), (lagging, None), (None, Some("no response from etcd"))].map(|(why, etcd_error)| {
+            let report = report(why);
+            let document = StatusDocument {
+                role: "standby",
+                state: "standby",
+                ready: false,
+                masters: Some(masters::of(&report)),
+                not_promotable: why,
+                etcd_error,
+                keys_of_copy: Some(944),
+                ..status(&[])
+            };
+            render(&document, false)
+        });
+        insta::assert_snapshot!(texts.join("\n"));
+    }
+
+    #[test]
+    fn a_leader_without_etcd_or_standbys_has_caveats() {
+        let leader = |in_sync| HaStatusReport {
+            serving: true,
+            leader: Some("a:1".to_owned()),
+            standbys: vec![HaStandbyReport { connected: true, in_sync, ..HaStandbyReport::default() }],
+            ..HaStatusReport::default()
+        };
+        let segments = [segment("node-1:12345", "a")];
+        let found = |in_sync, etcd_error| {
+            let report = leader(in_sync);
+            let masters = Some(masters::of(&report));
+            caveats(&StatusDocument { masters, etcd_error, ..status(&segments) })
+        };
+        assert_eq!(found(true, None), []);
+        assert_eq!(found(false, None), [StatusCaveat::NoStandbyInSync]);
+        assert_eq!(found(true, Some("late")), [StatusCaveat::LeaderWithoutEtcd("late".to_owned())]);
     }
 
     #[test]

@@ -184,18 +184,6 @@ impl Args {
              metadata  {}\n\
              node      {} contributes {}, REST http://{}\n\
              check     put {}, read back over {}, compared and removed in {:.1} ms\n\
-             \n\
-             # environment for a client: Python, SGLang or another store node\n\
-             {}\n\
-             # SGLang with this store as its L3 cache\n\
-             python -m sglang.launch_server --model-path MODEL \\\n  {}\n\
-             \n\
-             {}\n\
-             # try it in another shell\n\
-             {program} store put greeting --value hello{link}{protocol}\n\
-             {program} store get greeting{link}{protocol}\n\
-             {program} store ls --long{link}\n\
-             {program} status{link}\n\
              \n",
             addresses.master,
             addresses.admin,
@@ -206,17 +194,14 @@ impl Args {
             ByteSize(checked.bytes),
             addresses.protocol.to_uppercase(),
             checked.total_ms,
-            paste::shell(&environment),
-            paste::flag_lines(),
-            paste::client_text(),
-            program = program(),
-            link = paste::connect_flags(&addresses),
-            protocol = if addresses.protocol == "rdma" { " --protocol rdma" } else { "" },
         );
         output::data(text)?;
-        if let Some(sim) = &store.sim {
-            output::data(sim.text(&program()))?;
-        }
+        let program = program();
+        output::data(match &store.sim {
+            Some(sim) => sim.text(&program),
+            None => paste::sglang_text(&environment),
+        })?;
+        output::data(paste::try_text(&program, &addresses))?;
         output::line(if self.once {
             "ready; the round trip succeeded, stopping the store"
         } else {

@@ -73,35 +73,46 @@ pub fn dynamic_flags() -> [String; 4] {
     ]
 }
 
-/// How SGLang uses mcctl's client instead of Mooncake's wheel.
-pub fn client_text() -> String {
-    let words: Vec<String> = dynamic_flags().iter().map(|word| quoted(word)).collect();
+/// The commands that start SGLang with this store.
+pub fn sglang_text(environment: &[(&'static str, String)]) -> String {
     format!(
-        "# the same with mcctl's client instead of the Mooncake wheel: {}\n\
-         python -m {} -- -m sglang.launch_server --model-path MODEL \\\n  {}\n\
-         # or as a dynamic backend, with these flags instead of --hicache-storage-backend mooncake:\n\
-         # {}\n",
-        python_client::INSTALL,
-        python_client::LAUNCHER,
-        flag_lines(),
-        words.join(" ")
+        "# SGLang with this store as its L3 cache; mcctl serve store and other engines read the same variables\n{}\
+         python -m sglang.launch_server --model-path MODEL {}\n\n",
+        shell(environment),
+        flag_lines()
     )
 }
 
-/// The flags, each with its value on its own line.
-pub fn flag_lines() -> String {
-    let mut text = String::new();
-    for word in SGLANG_FLAGS {
-        let before = match (text.is_empty(), word.starts_with("--")) {
-            (true, _) => "",
-            (_, true) => " \\\n  ",
-            (_, false) => " ",
-        };
-        text.push_str(before);
-        text.push_str(word);
-    }
-    text
+/// Commands that use the store, for another shell.
+pub fn try_text(program: &str, addresses: &StoreAddresses) -> String {
+    let link = connect_flags(addresses);
+    let protocol = if addresses.protocol == "rdma" { " --protocol rdma" } else { "" };
+    format!(
+        "# in another shell\n\
+         {program} store put greeting --value hello{link}{protocol}\n\
+         {program} store get greeting{link}{protocol}\n\
+         {program} status{link}\n\n"
+    )
 }
+
+/// The flags on lines of at most [`LINE_MAX`] characters, which the shell joins.
+fn flag_lines() -> String {
+    let mut lines = vec![String::new()];
+    for flag in SGLANG_FLAGS.chunk_by(|_, next| !next.starts_with("--")) {
+        let flag = flag.join(" ");
+        match lines.last_mut() {
+            Some(line) if line.len() + flag.len() < LINE_MAX => {
+                line.push_str(if line.is_empty() { "" } else { " " });
+                line.push_str(&flag);
+            }
+            _ => lines.push(flag),
+        }
+    }
+    format!("\\\n  {}", lines.join(" \\\n  "))
+}
+
+/// Maximum length of a line of flags, so that it fits a terminal of 80 columns.
+const LINE_MAX: usize = 74;
 
 /// The environment as shell commands.
 pub fn shell(environment: &[(&'static str, String)]) -> String {
@@ -157,6 +168,14 @@ mod tests {
         assert_eq!(connect_flags(&addresses(50051, 9003)), "");
         assert_eq!(connect_flags(&addresses(50052, 9003)), " --master 127.0.0.1:50052");
         assert_eq!(connect_flags(&addresses(50051, 9004)), " --master 127.0.0.1:50051 --admin 127.0.0.1:9004");
+    }
+
+    #[test]
+    fn flags_are_on_lines_that_fit_a_terminal() {
+        let text = flag_lines();
+        assert!(text.lines().all(|line| line.len() < 80), "{text}");
+        let words: Vec<&str> = text.split_whitespace().filter(|word| *word != "\\").collect();
+        assert_eq!(words, SGLANG_FLAGS);
     }
 
     #[test]

@@ -69,8 +69,8 @@ impl LocalSim {
     /// The simulator for the text report.
     pub fn text(&self, program: &str) -> String {
         format!(
-            "# a SIMULATED SGLang server on this store: L1 {DEVICE_TOKENS} tokens, L2 twice that size, L3 in this store\n{}\n\n\
-             # generate conversations that exceed L1 and L2; the report shows which tier serves each turn\n{}\n\n",
+            "# a SIMULATED SGLang server at {}: L1 {DEVICE_TOKENS} tokens, L2 twice that size, L3 in this store\n\
+             # conversations that exceed L1 and L2; the report shows which tier serves each turn\n{}\n\n",
             self.url(),
             self.bench(program)
         )

@@ -1,5 +1,6 @@
 //! Points in time as plain numbers, so that pure code can run with a simulated clock.
 
+use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
@@ -41,3 +42,36 @@ impl Sub<Duration> for Mono {
 /// Wall-clock time in milliseconds since 1970, the unit of Mooncake's timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unix(pub i64);
+
+/// A duration for messages, rounded: `250 ms`, `1.0 s`, `33 s`, `5 min`. A whole number of seconds has no decimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundedDuration(pub Duration);
+
+impl fmt::Display for RoundedDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = self.0.as_millis().saturating_add(50) / 100;
+        let seconds = self.0.as_millis().saturating_add(500) / 1000;
+        match self.0.as_millis() {
+            ms if ms < 950 => write!(f, "{ms} ms"),
+            ms if ms.is_multiple_of(1000) && seconds < 120 => write!(f, "{seconds} s"),
+            _ if tenths < 100 => write!(f, "{}.{} s", tenths / 10, tenths % 10),
+            _ if seconds < 120 => write!(f, "{seconds} s"),
+            _ => write!(f, "{} min", (seconds + 30) / 60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_rounded_to_two_or_three_digits() {
+        let shown = |ms| RoundedDuration(Duration::from_millis(ms)).to_string();
+        let all = [0, 949, 950, 1_000, 1049, 9_949, 9_950, 33_499, 119_499, 119_500, 270_000].map(shown);
+        assert_eq!(
+            all,
+            ["0 ms", "949 ms", "1.0 s", "1 s", "1.0 s", "9.9 s", "10 s", "33 s", "119 s", "2 min", "5 min"]
+        );
+    }
+}

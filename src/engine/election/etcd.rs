@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::election::backend::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::etcd::{
     EtcdClient, EtcdCompare, EtcdError, EtcdKeyValue, EtcdOp, EtcdTxn, EtcdTxnResult, EtcdWatch,
@@ -89,7 +90,8 @@ impl ElectionBackend for EtcdElection {
     async fn grant_lease(&self, ttl: Duration) -> Result<i64, ElectionError> {
         let (lease, granted) = self.client.grant_lease(ttl).await.map_err(unavailable)?;
         if granted > ttl {
-            tracing::warn!(?granted, ?ttl, "etcd granted a longer TTL, so a failover takes longer");
+            let (granted, ttl) = (RoundedDuration(granted), RoundedDuration(ttl));
+            tracing::warn!("etcd granted a lease of {granted} instead of {ttl}, so a failover takes longer");
         }
         Ok(lease)
     }

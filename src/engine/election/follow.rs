@@ -92,8 +92,8 @@ impl<E: Env> LeaderFollower<E> {
             differs
         });
         match leader {
-            Some(at) if changed => tracing::info!(leader = %at, "another master leads"),
-            None if changed => tracing::info!("no master leads"),
+            Some(at) if changed => tracing::info!("master {at} leads"),
+            None if changed => tracing::warn!("no master leads; calls wait until one is elected"),
             _ => {}
         }
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{HostPort, Mono, Unix};
 
 pub use address_filter::AddressFilter;
@@ -141,7 +142,7 @@ pub fn processors() -> usize {
 
 /// The time limit was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no response within {0:?}")]
+#[error("no response within {}", RoundedDuration(*.0))]
 pub struct Elapsed(pub Duration);
 
 /// The time to show in a report or a file. It is never used to measure.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::etcd::error::EtcdError;
 use crate::engine::etcd::gateway::{EtcdGateway, Repeatable};
 use crate::engine::etcd::json::{
@@ -76,7 +77,11 @@ impl EtcdClient {
         let lease: LeaseJson = self.gateway.send("lease/grant", &body, Repeatable::No).await?;
         let granted = Duration::from_secs(lease.ttl.revision());
         if granted < ttl {
-            return Err(EtcdError::Unexpected(format!("a lease of {granted:?} instead of {ttl:?}")));
+            return Err(EtcdError::Unexpected(format!(
+                "a lease of {} instead of {}",
+                RoundedDuration(granted),
+                RoundedDuration(ttl)
+            )));
         }
         Ok((lease.id.0, granted))
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::engine::base::time::RoundedDuration;
+
 /// gRPC codes with which etcd refuses a request before it changes anything: invalid argument, not found, already exists, permission
 /// denied, failed precondition, out of range, unimplemented and unauthenticated. After any other code, the request may have been processed.
 const REFUSALS: [u32; 8] = [3, 5, 6, 7, 9, 11, 12, 16];
@@ -16,7 +18,7 @@ pub enum EtcdError {
     #[error("no response from etcd: {0}")]
     Unanswered(String),
     /// No response came within this time. The request may have been processed.
-    #[error("no response from etcd within {0:?}")]
+    #[error("no response from etcd within {}", RoundedDuration(*.0))]
     Timeout(Duration),
     /// etcd refused the request. Nothing was changed.
     #[error("etcd refused the request: {message} (code {code})")]

@@ -1,6 +1,5 @@
 //! Requests to the gateway: their deadlines, the choice of the server, and the login.
 
-use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +17,7 @@ use crate::engine::etcd::options::{EtcdEndpoint, EtcdOptions, EtcdUser};
 use crate::engine::etcd::rotation::ServerRotation;
 use crate::engine::http::client::{ClientTls, builder};
 use crate::engine::http::fetch::root_cause;
+use crate::engine::http::tls_mistake::{TlsMistake, causes};
 
 /// Maximum size of a response, in bytes.
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
@@ -212,7 +212,7 @@ fn scheme_hint(server: &EtcdEndpoint, error: &reqwest::Error) -> String {
     if server.tls && error.is_connect() && has_no_tls(error) {
         return format!("; if {at} does not use TLS, write http://{at}");
     }
-    if !server.tls && is_incomplete(error) {
+    if !server.tls && (is_incomplete(error) || TlsMistake::of_client(error) == Some(TlsMistake::ServerNeedsTls)) {
         return format!("; if {at} uses TLS, write https://{at}");
     }
     String::new()
@@ -230,14 +230,6 @@ fn has_no_tls(error: &reqwest::Error) -> bool {
 /// Whether the peer closed the connection before it sent a response.
 fn is_incomplete(error: &reqwest::Error) -> bool {
     causes(error).filter_map(|cause| cause.downcast_ref::<hyper::Error>()).any(hyper::Error::is_incomplete_message)
-}
-
-/// The causes of an error, with those inside of I/O errors.
-fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(error.source(), |&cause| match cause.downcast_ref().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner),
-        None => cause.source(),
-    })
 }
 
 /// Time for a connection to one of `servers` servers. After attempts to connect to all of them, the same time is left for the response.

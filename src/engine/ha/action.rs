@@ -14,7 +14,7 @@ pub enum HaAction {
     /// Renew this lease: `LeaseRenewed`.
     RenewLease(i64),
     /// Revoke this lease, and so delete the key if it belongs to it. No result.
-    RevokeLease(i64),
+    RevokeLease(i64, RevokeReason),
     /// Read both keys: `Observed`.
     Observe,
     /// Perform this transaction: `Elected`.
@@ -45,6 +45,19 @@ pub enum HaAction {
     ReportHandOver(HandOverProblem),
     /// Follow again with the copy that is ready to serve, or is being made ready.
     Resume,
+}
+
+/// Why a lease is revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RevokeReason {
+    /// The leader's process has ended.
+    LeaderEnded,
+    /// The lease is that of an earlier process of this master.
+    EarlierProcess,
+    /// This standby has kept the key for a leader that does not respond.
+    KeptKey,
+    /// The lease is this master's, which takes a new ID or does not lead.
+    Own,
 }
 
 /// Why a standby discards its copy.

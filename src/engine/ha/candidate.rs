@@ -1,7 +1,7 @@
 //! A standby's candidacy: when it makes its copy ready, stands for election, or keeps the key for its leader.
 
 use crate::engine::base::Mono;
-use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage};
+use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage, RevokeReason};
 use crate::engine::ha::config::NotInSyncPolicy;
 use crate::engine::ha::followership::CandidateStep;
 use crate::engine::ha::leadership::Leader;
@@ -182,7 +182,7 @@ impl HaCore {
             && follower.recreating.is_none_or(|at| now.since(at) >= REQUEST_TIMEOUT)
         {
             follower.recreating = Some(now);
-            self.actions.push(HaAction::RevokeLease(key.lease));
+            self.actions.push(HaAction::RevokeLease(key.lease, RevokeReason::KeptKey));
             self.lease = OwnLease::default();
             self.keep_lease(now);
         }

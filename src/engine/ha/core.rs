@@ -4,7 +4,7 @@ use std::time::Duration;
 use std::vec::Drain;
 
 use crate::engine::base::Mono;
-use crate::engine::ha::action::{HaAction, HaMessage};
+use crate::engine::ha::action::{HaAction, HaMessage, RevokeReason};
 use crate::engine::ha::config::HaConfig;
 use crate::engine::ha::event::HaEvent;
 use crate::engine::ha::followership::Follower;
@@ -210,7 +210,7 @@ impl HaCore {
         self.role = RoleState::Standby(Follower::default());
         // The key may still belong to the lease, with the former ID in the sync record.
         if let Some(lease) = std::mem::take(&mut self.lease).id {
-            self.actions.push(HaAction::RevokeLease(lease));
+            self.actions.push(HaAction::RevokeLease(lease, RevokeReason::Own));
         }
         if self.seen.is_some() {
             self.compare_followed_records(now, Mono::ZERO);

@@ -1,7 +1,7 @@
 //! A standby: whose changes it follows, what it acknowledges, and what it has promised.
 
 use crate::engine::base::Mono;
-use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage};
+use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage, RevokeReason};
 use crate::engine::ha::config::AckMode;
 use crate::engine::ha::followership::CandidateStep;
 use crate::engine::ha::member::MemberId;
@@ -51,7 +51,7 @@ impl HaCore {
         }
         // A key that this standby keeps for the leader is deleted once it is not bound to it any more.
         if Some(key.lease) != self.lease.id {
-            self.actions.push(HaAction::RevokeLease(key.lease));
+            self.actions.push(HaAction::RevokeLease(key.lease, RevokeReason::LeaderEnded));
         }
         if let RoleState::Standby(follower) = &mut self.role {
             follower.promised_until = Mono::ZERO;
@@ -169,7 +169,7 @@ impl HaCore {
             return self.compare_election(now);
         }
         if let Some(lease) = std::mem::take(&mut self.lease).id {
-            self.actions.push(HaAction::RevokeLease(lease));
+            self.actions.push(HaAction::RevokeLease(lease, RevokeReason::Own));
         }
         self.keep_lease(now);
     }
@@ -231,7 +231,7 @@ impl HaCore {
         {
             // That process has ended: two cannot use one data directory.
             follower.recreating = Some(now);
-            self.actions.push(HaAction::RevokeLease(key.lease));
+            self.actions.push(HaAction::RevokeLease(key.lease, RevokeReason::EarlierProcess));
         }
     }
 }

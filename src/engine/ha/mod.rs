@@ -48,11 +48,12 @@ mod state;
 mod sync_record;
 mod timers;
 
-pub use action::{DiscardReason, HaAction, HaMessage, HandOverProblem, StandbyAck, StopReason};
+pub use action::{DiscardReason, HaAction, HaMessage, HandOverProblem, RevokeReason, StandbyAck, StopReason};
 pub use config::{AckMode, HaConfig, NotInSyncPolicy};
 pub use event::HaEvent;
 pub use limits::{ResponseGate, ResponseLimits};
 pub use member::{HistoryId, MemberId, MemberInfo, ParseMemberIdError};
+pub use queries::OutageLimit;
 pub use record::{ElectionTxn, HandOverTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
 pub use replica_set::{Replica, ReplicaPhase};
 pub use state::{HaCore, HaRole, HaStatus};

@@ -9,6 +9,17 @@ use crate::engine::ha::record::SyncRecord;
 use crate::engine::ha::replica_set::Replica;
 use crate::engine::ha::state::{HaCore, HaRole, HaStatus, RoleState};
 
+/// How long a leader can prove that it leads while etcd does not respond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutageLimit {
+    /// As long as its standbys in sync respond: without etcd, no other master is elected.
+    WhileStandbysRespond,
+    /// For this time, if its standbys in sync respond. Later, a master that is not in sync may be promoted.
+    WithStandbys(Duration),
+    /// For this time: it has no standby, and its lease ends.
+    Lease(Duration),
+}
+
 /// A master that is in sync is elected in less time than this.
 const WITHOUT_LEADER: Duration = Duration::from_secs(3);
 
@@ -78,6 +89,23 @@ impl HaCore {
         let lease = if holds_key { self.lease.confirmed + self.config.lease_ttl } else { Mono::ZERO };
         let promises = leader.replicas.promised_until().unwrap_or(Mono::ZERO).min(self.promises_count_until());
         lease.max(promises) - self.config.margin
+    }
+
+    /// The standbys in the sync record that this leader has written last.
+    pub fn listed_standbys(&self) -> &[MemberId] {
+        if let RoleState::Leader(leader) = &self.role { &leader.listed } else { &[] }
+    }
+
+    /// How long this leader can serve if etcd no longer responds; `None` if it does not lead.
+    pub fn outage_limit(&self, now: Mono) -> Option<OutageLimit> {
+        let RoleState::Leader(leader) = &self.role else { return None };
+        let until = self.promises_count_until();
+        let lease = (self.lease.confirmed + self.config.lease_ttl - self.config.margin).since(now);
+        Some(match leader.has_required() {
+            false => OutageLimit::Lease(lease),
+            true if until == Mono(u64::MAX) => OutageLimit::WhileStandbysRespond,
+            true => OutageLimit::WithStandbys((until - self.config.margin).since(now).max(lease)),
+        })
     }
 
     /// The last change whose freed memory may be used again: all required standbys have it. `appended` is the last

@@ -231,7 +231,10 @@ fn a_key_of_this_master_is_given_back_if_it_does_not_lead() {
     let list = SyncRecord { in_sync: vec![], ..SyncRecord::alone(&member(1), 9) };
     let mut master = started(HaConfig::default(), Some(list), key("host-1:1", 1));
     let actions = master.take_actions();
-    assert!(actions.contains(&HaAction::RevokeLease(1)) && actions.contains(&HaAction::GrantLease), "{actions:?}");
+    assert!(
+        actions.contains(&HaAction::RevokeLease(1, RevokeReason::Own)) && actions.contains(&HaAction::GrantLease),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -429,7 +432,7 @@ fn a_standby_that_keeps_the_key_for_a_leader_deletes_it_as_soon_as_the_process_h
     let seen = Observation { revision: 6, leader: key("host-2:1", 1), sync: Some((list, 6)) };
     master.handle(at(5_010), HaEvent::Observed { sent: at(5_000), seen });
     master.take_actions();
-    let delete = HaAction::RevokeLease(1);
+    let delete = HaAction::RevokeLease(1, RevokeReason::KeptKey);
     master.handle(at(5_100), HaEvent::Timeout);
     assert!(!master.take_actions().contains(&delete), "it has promised to wait");
     master.handle(at(5_200), HaEvent::StreamClosed { process_gone: true });

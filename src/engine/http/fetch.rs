@@ -9,8 +9,10 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::Method;
 
 use crate::engine::base::text::one_line;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::http::client::{ClientTls, builder};
 use crate::engine::http::credentials::HttpCredentials;
+use crate::engine::http::tls_mistake::TlsMistake;
 
 /// Sends HTTP requests. Cheap to clone; clones share the connections. Does not use a proxy or follow redirects.
 #[derive(Clone)]
@@ -59,8 +61,11 @@ pub enum FetchError {
     /// The connection failed or broke.
     #[error("{0}")]
     Unreachable(String),
+    /// Client and server differ in their settings for TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsMistake),
     /// The response was not received completely within the time limit.
-    #[error("no complete response within {0:?}")]
+    #[error("no complete response within {}", RoundedDuration(*.0))]
     Timeout(Duration),
     /// The response exceeds the size limit.
     #[error("the response is longer than {0} bytes")]
@@ -216,7 +221,11 @@ fn failed(error: reqwest::Error, limit: Duration) -> FetchError {
     if error.is_builder() {
         return FetchError::Unusable(root_cause(&error.without_url()));
     }
-    FetchError::Unreachable(root_cause(&error.without_url()))
+    let error = error.without_url();
+    match TlsMistake::of_client(&error) {
+        Some(mistake) => FetchError::Tls(mistake),
+        None => FetchError::Unreachable(root_cause(&error)),
+    }
 }
 
 /// Returns the innermost cause, for example `Connection refused (os error 111)`.

@@ -18,6 +18,7 @@ pub mod samples;
 mod server;
 mod stall_limit;
 pub mod tls;
+pub mod tls_mistake;
 
 pub use access::{AccessPolicy, AccessRules, HttpAccess, OTHER_ROUTE, RouteClass, SecretToken};
 pub use body::{PageSource, PieceSource, ResponseBody};
@@ -29,6 +30,7 @@ pub use query::{decode, escape, param};
 pub use requests::Requests;
 pub use samples::Samples;
 pub use server::{HttpServer, start, start_with};
+pub use tls_mistake::TlsMistake;
 
 use std::future::Future;
 use std::io;

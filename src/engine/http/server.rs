@@ -27,6 +27,7 @@ use crate::engine::http::access::{Caller, HttpAccess};
 use crate::engine::http::body::{self, BodyError};
 use crate::engine::http::connection_slot::{ConnectionSlot, ConnectionSlots};
 use crate::engine::http::stall_limit::StallLimitedStream;
+use crate::engine::http::tls_mistake::TlsMistake;
 use crate::engine::http::{BindError, Handler, HttpLimits, HttpRequest, Response, StatusCode, answer};
 
 /// A running server. Dropping it stops the server; [`HttpServer::stop`] also waits until the server has stopped.
@@ -184,7 +185,13 @@ async fn connection<E: Env, H: Handler>(
             let has_certificate = stream.get_ref().1.peer_certificates().is_some();
             serve(server, stream, HttpPeer::new(peer, has_certificate), stopped, slot).await;
         }
-        Ok(Err(error)) => server.note_refusal(&peer, &error, "TLS handshake failed"),
+        Ok(Err(error)) => match TlsMistake::of_server(&error) {
+            Some(mistake) => {
+                let reason = format!("{mistake}; {}", mistake.remedy());
+                server.note_refusal(&peer, &reason, "TLS handshake failed");
+            }
+            None => server.note_refusal(&peer, &error, "TLS handshake failed"),
+        },
         Err(late) => server.note_refusal(&peer, &late, "TLS handshake failed"),
     }
 }
@@ -282,7 +289,7 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         };
         let decision = self.access.rules().policy.decide(self.handler.route_class(method, path), caller);
         let (status, text) = decision.refusal()?;
-        self.note_refusal(&peer.at, &format_args!("{decision:?}"), "HTTP request refused");
+        self.note_refusal(&peer.at, &text, "HTTP request refused");
         let mut response = answer(status, TEXT, text);
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"mcctl\""));

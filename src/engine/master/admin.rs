@@ -23,7 +23,8 @@ use crate::engine::master::announcer::Announcer;
 use crate::engine::master::data_metrics::data_exposition;
 use crate::engine::master::ha_report::{ha_exposition, ha_status};
 use crate::engine::master::metrics::{SegmentUsage, exposition, heartbeat_exposition};
-use crate::engine::master::summary::{PERIOD, SummaryBaselines};
+use crate::engine::master::metrics_line::{LINE_INTERVAL, metrics_line};
+use crate::engine::master::summary::SummaryBaselines;
 use crate::engine::master::view::{AdminView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name};
 use crate::engine::rpc::CommitWait;
 
@@ -76,11 +77,15 @@ impl<E: Env> AdminApi<E> {
         server::start(self.env.clone(), at, access, self.clone()).await
     }
 
-    /// Passes the summary line to `report` every ten seconds, as long as the future is polled.
+    /// Passes a line about the last ten seconds to `report`, every ten seconds, as long as the future is polled.
     pub async fn report(&self, mut report: impl FnMut(&str) + Send) {
+        let (mut then, (mut before, _)) = (self.env.now(), self.view.metrics());
         loop {
-            self.env.sleep(PERIOD).await;
-            report(&self.summary());
+            self.env.sleep(LINE_INTERVAL).await;
+            let (at, (counters, gauges)) = (self.env.now(), self.view.metrics());
+            let seconds = at.since(then).as_secs_f64();
+            report(&metrics_line(self.view.ha().as_ref(), &gauges, &before, &counters, seconds));
+            (then, before) = (at, counters);
         }
     }
 
@@ -202,7 +207,7 @@ impl<E: Env> AdminService for AdminApi<E> {
         let (counters, gauges) = self.view.metrics();
         let now = self.env.now();
         let mut baselines = self.baselines.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = baselines.line(now, &self.view.service(), &counters, &gauges);
+        let line = baselines.line(now, &self.view.service(), self.view.ha().as_ref(), &counters, &gauges);
         baselines.keep(now, &counters);
         line
     }

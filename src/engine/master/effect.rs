@@ -28,9 +28,16 @@ pub enum StateEffect {
         /// True if no other segment has this name. If the client expired as well, the metadata service should drop the records that it
         /// stores under the name.
         last_of_name: bool,
+        /// Number of replicas in the segment. They are lost.
+        replicas: u32,
     },
     /// A client expired because it sent no ping within its time to live. The `Unmounted` effects for its segments come first.
-    ClientExpired { client: ClientId },
+    ClientExpired {
+        client: ClientId,
+        /// The name of one of its segments. A client without segments does not expire.
+        name: Option<TextBuf>,
+        segments: usize,
+    },
     /// Ends of writes over other connections than those of their starts, which their client had started again
     /// ([`restarted_writes`](crate::engine::master::restarted_writes)).
     SuspiciousEnd {

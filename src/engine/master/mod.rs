@@ -12,6 +12,7 @@ pub mod call;
 pub mod config;
 pub mod effect;
 pub mod metrics;
+mod metrics_line;
 pub mod planted;
 pub mod record;
 pub mod refusal;

@@ -297,6 +297,7 @@ impl MasterState {
             client: departed.client,
             reason,
             last_of_name: departed.last_of_name,
+            replicas: departed.replicas,
         });
     }
 
@@ -304,11 +305,13 @@ impl MasterState {
     pub(super) fn expire(&mut self, client: ClientId, out: &mut Effects) {
         let Some(ClientRecord { segments, .. }) = self.clients.remove(client) else { return };
         self.record(&MasterRecord::ClientExpired { client });
+        let first = segments.first().and_then(|slot| self.segments.get(*slot));
+        let (name, count) = (first.map(|mounted| mounted.segment.name.clone()), segments.len());
         for slot in segments {
             self.segments.condemn(slot);
             self.condemned.push_back(slot);
         }
-        out.list.push(StateEffect::ClientExpired { client });
+        out.list.push(StateEffect::ClientExpired { client, name, segments: count });
     }
 }
 

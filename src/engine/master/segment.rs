@@ -242,7 +242,7 @@ impl SegmentTable {
         if self.slots[slot.index()].replicas == 0 {
             self.spare.push(slot);
         }
-        Some(RetiredSegment { segment, client, last_of_name: left == 0 })
+        Some(RetiredSegment { segment, client, last_of_name: left == 0, replicas: self.slots[slot.index()].replicas })
     }
 
     /// Counts a replica of a new object: its bytes as used, and its reference to the slot. The slot must exist.
@@ -391,4 +391,6 @@ pub(super) struct RetiredSegment {
     pub segment: Segment,
     pub client: ClientId,
     pub last_of_name: bool,
+    /// Number of replicas in it.
+    pub replicas: u32,
 }

@@ -1,15 +1,14 @@
-//! The one-line summary that the master logs every ten seconds and returns on `/metrics/summary`.
+//! The one-line summary of `/metrics/summary`.
 //!
-//! The format matches 0.3.13 (`fixtures/http/summary.txt`), because log scrapers parse the line. As long as the line is logged regularly,
-//! its rates cover roughly the last ten seconds, no matter how often the summary is requested in between. Upstream's rates cover the time
-//! since the last request from any client.
+//! The format matches 0.3.13 (`fixtures/http/summary.txt`), because scrapers parse the line. Its rates cover the last 5 to 15 seconds if it is
+//! requested at least that often. Upstream's rates cover the time since the last request from any client.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 use crate::engine::master::metrics::{BatchCount, CallCount, MasterCounters, MasterGauges};
-use crate::engine::master::view::ServiceView;
+use crate::engine::master::view::{HaView, ServiceView};
 
 /// Two earlier snapshots of the counters, from which the rates are computed.
 #[derive(Debug)]
@@ -37,7 +36,16 @@ impl SummaryBaselines {
     }
 
     /// Renders the summary line at `now`.
-    pub fn line(&self, now: Mono, service: &ServiceView, counters: &MasterCounters, gauges: &MasterGauges) -> String {
+    ///
+    /// `ha` is the master's part in its cluster. A standby has no state of its own: the keys are those of its copy.
+    pub fn line(
+        &self,
+        now: Mono,
+        service: &ServiceView,
+        ha: Option<&HaView>,
+        counters: &MasterCounters,
+        gauges: &MasterGauges,
+    ) -> String {
         let (then, before) = self.base(now);
         let rates = CounterRates { seconds: now.since(*then).as_secs_f64(), before, now: counters };
         let mut line = String::with_capacity(2 << 10);
@@ -58,7 +66,9 @@ impl SummaryBaselines {
         let _ = write!(
             line,
             " | NVMe-oF SSD: 0 B / 0 B | SSD Storage: 0 B / 0 B | Keys: {} (soft-pinned: {}) | Clients: {}",
-            gauges.keys, gauges.soft_pinned_keys, gauges.clients,
+            ha.filter(|ha| !ha.serving).map_or(gauges.keys, |standby| standby.objects),
+            gauges.soft_pinned_keys,
+            gauges.clients,
         );
         rates.calls(&mut line);
         rates.batches(&mut line);
@@ -83,6 +93,12 @@ impl SummaryBaselines {
             SummaryBytes(gauges.discarded_staging_bytes),
         );
         line.push_str(NOT_BUILT);
+        let (last, applied) = ha.map_or((0, 0), |ha| (ha.last, ha.acked));
+        let lag = last.saturating_sub(applied);
+        let _ = write!(
+            line,
+            ", ha={{HA Metrics Summary: last_seq={last}, applied_seq={applied}, lag={lag}, {HA_NOT_BUILT}"
+        );
         if let Some(leader) = &service.leader {
             let _ = write!(line, ", leader={}, view_version={}", leader.address, leader.view_version);
         }
@@ -195,14 +211,14 @@ impl fmt::Display for SummaryBytes {
     }
 }
 
-/// Interval between two summary lines, and between two snapshots.
-pub const PERIOD: Duration = Duration::from_secs(10);
+/// Interval between two snapshots.
+const PERIOD: Duration = Duration::from_secs(10);
 
 /// The parts for features that are not implemented, as printed by a master that does not use them.
 const NOT_BUILT: &str = " | Promotion: in_flight=0, admitted=0, completed=0, failed=0, cancelled=0, expired=0, bytes=0 B, \
-    rejected(freq/wm/cap)=0/0/0 | Snapshots: Success=0, Fail=0}, ha={HA Metrics Summary: last_seq=0, applied_seq=0, lag=0, \
-    pending=0, mutation_queue=0, batch_commits=0, sync_commits=0, skipped=0, checksum_fail=0, etcd_fail=0, watch_disconn=0, \
-    state=0}";
+    rejected(freq/wm/cap)=0/0/0 | Snapshots: Success=0, Fail=0}";
+const HA_NOT_BUILT: &str = "pending=0, mutation_queue=0, batch_commits=0, sync_commits=0, skipped=0, checksum_fail=0, etcd_fail=0, \
+    watch_disconn=0, state=0}";
 
 #[cfg(test)]
 mod tests {
@@ -231,7 +247,7 @@ mod tests {
             clients: 2,
             ..MasterGauges::default()
         };
-        assert_eq!(baselines.line(Mono::from_ms(110_000), &serving(), &counters, &gauges), captured);
+        assert_eq!(baselines.line(Mono::from_ms(110_000), &serving(), None, &counters, &gauges), captured);
     }
 
     #[test]
@@ -242,7 +258,7 @@ mod tests {
             counters.ping.requests += 5;
             let now = Mono::from_ms(second * 1000);
             baselines.keep(now, &counters);
-            let line = baselines.line(now, &serving(), &counters, &MasterGauges::default());
+            let line = baselines.line(now, &serving(), None, &counters, &MasterGauges::default());
             assert!(line.contains("Ping=5.00/5.00"), "{second}: {line}");
         }
     }
@@ -256,6 +272,7 @@ mod tests {
         let line = SummaryBaselines::starting(Mono::ZERO).line(
             Mono::ZERO,
             &service,
+            None,
             &MasterCounters::default(),
             &MasterGauges::default(),
         );

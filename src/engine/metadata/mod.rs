@@ -28,7 +28,9 @@ pub use crate::engine::http::HttpCredentials;
 
 use std::time::Duration;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::etcd::EtcdError;
+use crate::engine::http::TlsMistake;
 
 /// Why a call to the metadata service failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +51,7 @@ pub enum MetadataError {
         source: reqwest::Error,
     },
     /// The service could not be reached, or the connection broke.
-    #[error("cannot reach the metadata service {url} for key {key}")]
+    #[error("cannot reach the metadata service {url} for key {key}{}", tls_hint(source))]
     Unreachable {
         url: String,
         /// The key of the record.
@@ -59,7 +61,7 @@ pub enum MetadataError {
         source: reqwest::Error,
     },
     /// The response was not complete within the timeout.
-    #[error("no response from the metadata service {url} for key {key} within {limit:?}")]
+    #[error("no response from the metadata service {url} for key {key} within {}", RoundedDuration(*limit))]
     Timeout {
         url: String,
         /// The key of the record.
@@ -120,3 +122,8 @@ pub const METADATA_DIRECTORY: &str = "metadata";
 
 /// Maximum size of a record in bytes. A descriptor with 10,000 RDMA buffers on 16 devices takes about 5 MiB.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
+
+/// The mistake in the use of TLS behind an error, and what to do. Empty if the error has another cause.
+fn tls_hint(error: &reqwest::Error) -> String {
+    TlsMistake::of_client(error).map_or_else(String::new, |mistake| format!(": {mistake}; {}", mistake.remedy()))
+}

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::client_connection::{CallGuard, ClientConnection, ConnectionError, RpcAnswer};
@@ -63,13 +64,13 @@ pub enum CallError {
     #[error("cannot connect to {address}: {source}")]
     Connect { address: HostPort, source: Arc<io::Error> },
     /// The connection was not established in time; the call was not sent.
-    #[error("cannot connect to {address} within {limit:?}")]
+    #[error("cannot connect to {address} within {}", RoundedDuration(*limit))]
     ConnectTimeout { address: HostPort, limit: Duration },
     /// No server leads; the call was not sent.
-    #[error("no master leads; waited {limit:?}")]
+    #[error("no master leads; waited {}", RoundedDuration(*limit))]
     NoLeader { limit: Duration },
     /// No response in time; whether the call was executed is unknown.
-    #[error("no response from {address} to {} within {limit:?}", method.name())]
+    #[error("no response from {address} to {} within {}", method.name(), RoundedDuration(*limit))]
     Timeout { address: HostPort, method: Method, limit: Duration },
     /// The connection broke; whether the call was executed is unknown.
     #[error("connection to {address} lost during {}: {why}", method.name())]

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tracing::Level;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Net, deadline};
 use crate::engine::rpc::log;
@@ -230,7 +231,7 @@ async fn forward<E: Env>(env: &E, mut stream: <E::Net as Net>::Stream, input: &[
 }
 
 fn report_unfinished(peer: &str, bytes: usize, waited: Duration) {
-    tracing::warn!(%peer, bytes, ?waited, "connection closed: the rest of a request did not arrive in time");
+    tracing::warn!(%peer, bytes, waited = %RoundedDuration(waited), "connection closed: the rest of a request did not arrive in time");
 }
 
 /// Reads until `input` contains `whole` bytes, in a buffer of exactly that size. Returns false if the peer is too slow.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{ByteSize, ClientId, HostPort, Mono};
 use crate::engine::env::{Env, deadline};
 use crate::engine::metadata::MetadataUri;
@@ -171,7 +172,7 @@ async fn start_engine<E: Env>(
         match TransferEngine::start(config.clone(), env.clone()).await {
             Err(TransferError::Metadata(error)) if error.is_retryable() && env.now() < wait_until => {
                 if !warned {
-                    tracing::warn!(%error, ?max_wait, "the metadata service is not responding yet; retrying");
+                    tracing::warn!(%error, max_wait = %RoundedDuration(max_wait), "the metadata service is not responding yet; retrying");
                     warned = true;
                 }
                 if let Either::Left(_) =
@@ -208,7 +209,7 @@ async fn find_master<E: Env>(
         match result {
             Err(error) if error.is_transient() && env.now() < wait_until => {
                 if !warned {
-                    tracing::warn!(%error, ?max_wait, "the master is not responding yet; retrying");
+                    tracing::warn!(%error, max_wait = %RoundedDuration(max_wait), "the master is not responding yet; retrying");
                     warned = true;
                 }
                 env.sleep(RETRY.min(wait_until.since(env.now()))).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{ErrorCode, ObjectKey};
 use crate::engine::rpc::CallError;
 use crate::engine::transfer::TransferError;
@@ -60,7 +61,7 @@ pub enum StoreError {
         source: TransferError,
     },
     /// The bytes were read too late: in the meantime, the master may have reused their memory for another object.
-    #[error("reading object {key} took longer than its lease of {lease:?}")]
+    #[error("reading object {key} took longer than its lease of {}", RoundedDuration(*lease))]
     LeaseExpired { key: ObjectKey, lease: Duration },
     /// The connection to the master was lost during a read, the node ended transfers, or the object was rewritten: in the meantime, a master
     /// may have assigned the memory to another object.

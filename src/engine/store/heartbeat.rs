@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use crate::engine::base::ByteSize;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::env::Env;
 use crate::engine::store::StoreError;
 use crate::engine::store::client::refused;
@@ -24,6 +26,7 @@ pub(in crate::engine::store) fn start<E: Env>(segments: Arc<SegmentManager<E>>) 
 async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
     let env = segments.client().inner.env.clone();
     let mut was_healthy = None;
+    let mut answered_at = env.now();
     loop {
         let beat = beat(&segments).await;
         let healthy = beat.is_ok();
@@ -32,11 +35,21 @@ async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
             // The response to a new client's first heartbeat is always "remount".
             Ok(true) if was_healthy.is_none() => tracing::debug!("the master has registered this node"),
             Ok(true) => {
-                tracing::info!(bytes = segments.bytes(), "segments remounted: the master had no record of them")
+                let (size, silent) = (ByteSize(segments.bytes()), RoundedDuration(env.now().since(answered_at)));
+                tracing::warn!(
+                    "the master had removed this node: all its objects are lost, and its segments ({size}) are mounted again. The last \
+                     heartbeat was {silent} ago"
+                );
             }
             Ok(false) if was_healthy == Some(false) => tracing::info!("the master is responding again"),
-            Err(error) if was_healthy != Some(false) => tracing::warn!(%error, "heartbeat failed; retrying"),
+            Err(error) if was_healthy != Some(false) => tracing::warn!(
+                %error,
+                "heartbeat failed; trying again every second. The master removes a node and its objects after --client-ttl, 10 s by default"
+            ),
             _ => {}
+        }
+        if healthy {
+            answered_at = env.now();
         }
         was_healthy = Some(healthy);
         env.sleep(INTERVAL).await;

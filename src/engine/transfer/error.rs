@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::metadata::MetadataError;
 use crate::engine::sys::OutOfRange;
 use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
@@ -146,7 +147,7 @@ pub enum TransferError {
     #[error("segment {segment} ended the transfers that were submitted before")]
     Ended { segment: String },
     /// A step exceeded its limit.
-    #[error("timed out after {limit:?} while {step}: {peer}")]
+    #[error("timed out after {} while {step}: {peer}", RoundedDuration(*limit))]
     Timeout {
         peer: String,
         /// The step that timed out.
@@ -157,7 +158,7 @@ pub enum TransferError {
     #[error("{waiting} batches are already waiting for {peer} (limit: MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER)")]
     Busy { peer: String, waiting: usize },
     /// The peer failed recently and has not responded since.
-    #[error("segment {segment} is down; next probe in {again:?}; first error: {first_error}")]
+    #[error("segment {segment} is down; next probe in {}; first error: {first_error}", RoundedDuration(*again))]
     Down {
         segment: String,
         /// Time until the next probe.
@@ -166,7 +167,7 @@ pub enum TransferError {
         first_error: String,
     },
     /// Requests of peers have not ended although their connections are closed.
-    #[error("{connections} closed data connections still access this process's memory after {limit:?}")]
+    #[error("{connections} closed data connections still access this process's memory after {}", RoundedDuration(*limit))]
     StillInUse { connections: usize, limit: Duration },
     #[error("the transfer engine has been shut down")]
     Stopped,

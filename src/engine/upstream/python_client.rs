@@ -1,7 +1,7 @@
 //! How SGLang and other Python programs load mcctl's client, the package `mcctl-mooncake-client`. `tests/python` tests the Python side.
 
-/// The command that installs the client.
-pub const INSTALL: &str = "pip install mcctl-mooncake-client";
+/// The commands that install the client, in a clone of mcctl.
+pub const INSTALL: &str = "packaging/client-wheel && pip install target/packages/mcctl_mooncake_client-*.whl";
 
 /// The module that starts a program in which `mooncake.store` is mcctl's client.
 pub const LAUNCHER: &str = "mcctl_mooncake.run";

@@ -1,12 +1,10 @@
 //! Conversion of arguments and results.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use mcctl_store::engine::base::{ErrorCode, Mono, ObjectKey};
+use mcctl_store::engine::base::{ErrorCode, ObjectKey};
 use mcctl_store::engine::env::{Env, RealEnv};
-use mcctl_store::engine::store::StoreError;
+use mcctl_store::engine::store::{OperationFailures, StoreError};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -123,28 +121,23 @@ pub fn flat<T>(result: Result<Result<T, StoreError>, SessionError>) -> Result<T,
     }
 }
 
-/// The code of upstream's client for this error. The error is logged without its key, unless it only says that an object does not exist or
-/// already exists. If the master cannot be reached, the log contains a warning per second: a client without segments sends no heartbeat, so
-/// nothing else reports it.
+/// The code of upstream's client for this error. A caller sees only the code, and an engine may not show even that, so the cause is logged,
+/// without the key. Not logged as a warning: that an object does not exist or exists already, and a transfer, which the client logs itself.
 pub fn error_code(error: &StoreError) -> i32 {
+    static FAILURES: OperationFailures = OperationFailures::new();
     let code = error.code();
-    match code {
-        ErrorCode::OBJECT_NOT_FOUND | ErrorCode::OBJECT_ALREADY_EXISTS => {}
-        _ if matches!(error, StoreError::Call(_)) && may_warn(RealEnv::new().now()) => {
-            tracing::warn!(code = code.0, "an operation failed: {}", with_causes(error));
-        }
-        _ => tracing::debug!(code = code.0, "an operation failed: {}", with_causes(&error.without_key())),
+    let is_usual = matches!(code, ErrorCode::OBJECT_NOT_FOUND | ErrorCode::OBJECT_ALREADY_EXISTS);
+    if is_usual {
+        return code.0;
+    }
+    let cause = || with_causes(&error.without_key());
+    let is_logged = matches!(error, StoreError::Transfer { .. });
+    match FAILURES.due(RealEnv::new().now(), code).filter(|_| !is_logged) {
+        Some(0) => tracing::warn!(code = code.0, "an operation failed: {}", cause()),
+        Some(omitted) => tracing::warn!(code = code.0, omitted, "operations failed, the last one: {}", cause()),
+        None => tracing::debug!(code = code.0, "an operation failed: {}", cause()),
     }
     code.0
-}
-
-/// Limits warnings to one per second.
-fn may_warn(now: Mono) -> bool {
-    // The time of the last one in ns, or 0.
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let last = LAST.load(Ordering::Relaxed);
-    (last == 0 || now.since(Mono(last)) >= Duration::from_secs(1))
-        && LAST.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// Returns the text of an error and of its causes.

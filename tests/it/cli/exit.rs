@@ -1,4 +1,4 @@
-//! Exit codes and error messages. README documents the codes.
+//! Exit codes and error messages. `docs/commands.md` documents the codes.
 
 use std::io::Read;
 use std::process::Stdio;

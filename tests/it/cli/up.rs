@@ -29,14 +29,16 @@ fn up_checks_the_store_and_prints_client_settings() {
         "export MOONCAKE_TE_META_DATA_SERVER=http://127.0.0.1:",
         "export MOONCAKE_PROTOCOL=tcp\n",
         "export MOONCAKE_GLOBAL_SEGMENT_SIZE=0\n",
-        "  --enable-hierarchical-cache \\\n",
-        "  --hicache-storage-backend mooncake \\\n",
-        "python -m mcctl_mooncake.run -- -m sglang.launch_server --model-path MODEL \\\n  --enable-hierarchical-cache \\\n",
-        "\n# --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{\"backend_name\":\"mcctl\",",
-        " store ls --long --master 127.0.0.1:",
+        "  --enable-hierarchical-cache --hicache-ratio 2",
+        " --hicache-storage-backend mooncake",
+        " store get greeting --master 127.0.0.1:",
         "\nready",
     ] {
         assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    let with_sim = mcctl(&up(&["--once", "--with-sim", "--sim-port=0"]));
+    for text in [text, with_sim.succeeds()] {
+        assert!(text.lines().count() <= 25, "{text}");
     }
     assert_eq!(run.stderr, "", "no notes");
 }

@@ -15,6 +15,7 @@ use crate::commands::settings::Settings;
 use crate::commands::transport::TransportChoice;
 use crate::commands::{master_target, node_failure, shared_memory};
 use crate::engine::base::HostPort;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::env::{Env, RealEnv, deadline, timed};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::client_metrics::ClientMetrics;
@@ -86,7 +87,7 @@ pub(super) async fn plan_in_time(settings: Settings) -> Result<ServicePlan, Fail
         match planned {
             Err(failure) if failure.exit == Exit::Unreachable && waited < max_wait => {
                 if !warned {
-                    tracing::warn!(found = failure.found, ?max_wait, "{}; retrying", failure.what);
+                    tracing::warn!(found = failure.found, max_wait = %RoundedDuration(max_wait), "{}; retrying", failure.what);
                     warned = true;
                 }
                 let pause = RETRY.min(max_wait - waited);

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::engine::base::HostPort;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::doctor::cluster::facts::DialResult;
 use crate::engine::doctor::{Fact, Unavailable};
 use crate::engine::env::{Env, deadline};
@@ -35,7 +36,7 @@ pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult
             },
         },
         Err(TransferError::Timeout { step: TransferStep::Connect, limit, .. }) => {
-            DialResult::Unreachable(format!("no connection within {limit:?}"))
+            DialResult::Unreachable(format!("no connection within {}", RoundedDuration(limit)))
         }
         Err(TransferError::Timeout { limit, .. }) => DialResult::Hung(limit),
         // Engines older than 0.3.12 treat the probe as broken JSON and close the connection cleanly.

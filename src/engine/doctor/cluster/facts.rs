@@ -161,6 +161,18 @@ pub struct NodeFacts {
     pub records: Option<MetadataRecords>,
 }
 
+impl NodeFacts {
+    /// The endpoint `at` with the names of the node's segments, as `mcctl status` shows them, if they differ.
+    pub fn shown_at(&self, at: &str) -> String {
+        match self.names.as_slice() {
+            [] => at.to_owned(),
+            names if names.iter().all(|name| name == at) => at.to_owned(),
+            [name] => format!("segment {name} at {at}"),
+            [name, more @ ..] => format!("segment {name} and {} more at {at}", more.len()),
+        }
+    }
+}
+
 /// The result of probing a handshake port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DialResult {

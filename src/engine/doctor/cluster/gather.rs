@@ -8,6 +8,7 @@ use futures_util::stream;
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::types::HaStatusReport;
 use crate::engine::base::text::escaped;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::doctor::cluster::facts::{
     AdminFacts, ClusterFacts, DialResult, LeaderRecord, ListedSegment, MetadataFacts, MetadataRecords, NodeFacts,
@@ -157,9 +158,11 @@ async fn ready<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>, limit: Durati
             Err(why) => RpcState::Unresolved(why.into()),
         },
         Err(CallError::ConnectTimeout { limit, .. }) => {
-            RpcState::Unconnected(format!("no connection within {limit:?}"))
+            RpcState::Unconnected(format!("no connection within {}", RoundedDuration(limit)))
         }
-        Err(CallError::Timeout { limit, .. }) => RpcState::Silent(format!("no response within {limit:?}")),
+        Err(CallError::Timeout { limit, .. }) => {
+            RpcState::Silent(format!("no response within {}", RoundedDuration(limit)))
+        }
         Err(CallError::Closed { why, .. }) if !matches!(why, ConnectionError::Frame(_)) => {
             RpcState::Closed(format!("connection {why}"))
         }

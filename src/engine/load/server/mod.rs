@@ -17,6 +17,7 @@ use std::time::Duration;
 use hyper::header::HeaderMap;
 use serde_json::Value;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::env::Env;
 use crate::engine::http::{FetchError, FetchResponse, Fetcher, Samples};
 
@@ -50,7 +51,7 @@ pub enum ServerCallError {
         response: String,
     },
     /// The operation did not complete within the time limit.
-    #[error("{url}: not completed after {within:?}: {response}")]
+    #[error("{url}: not completed after {}: {response}", RoundedDuration(*within))]
     NotInTime {
         url: String,
         within: Duration,

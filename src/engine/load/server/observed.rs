@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::engine::base::Mono;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::load::measure::expected::Expectation;
 use crate::engine::load::measure::reuse::ReuseRow;
 use crate::engine::load::measure::{Tally, TokenTotals};
@@ -162,7 +163,7 @@ pub enum ObservationCaveat {
     TooManyPages,
     #[error("{objects} objects were still in the store {:.1} s after it was first cleared", .after.as_secs_f64())]
     StoreNotEmpty { objects: u64, after: Duration },
-    #[error("the server was still writing back to L2 or L3 after {0:?}")]
+    #[error("the server was still writing back to L2 or L3 after {}", RoundedDuration(*.0))]
     StillWriting(Duration),
 }
 

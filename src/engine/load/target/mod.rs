@@ -16,6 +16,7 @@ use hyper::header::HeaderMap;
 use serde_json::{Map, Value};
 
 use crate::engine::base::HostPort;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::env::Env;
 use crate::engine::load::ModelAnswer;
 use crate::engine::load::answer::{AnswerReader, Dialect, TokenArrival};
@@ -178,7 +179,9 @@ impl ExchangeOutcome {
             | ExchangeOutcome::NoStream(message)
             | ExchangeOutcome::Bug(message) => message.clone(),
             ExchangeOutcome::Status { message, .. } => message.clone(),
-            ExchangeOutcome::TimedOut(limit) => format!("no data or an incomplete response after {limit:?}"),
+            ExchangeOutcome::TimedOut(limit) => {
+                format!("no data or an incomplete response after {}", RoundedDuration(*limit))
+            }
             ExchangeOutcome::Ok | ExchangeOutcome::CutOff | ExchangeOutcome::NoTokens => String::new(),
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::base::Unix;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::env::Env;
 use crate::engine::journal::{
     DataDir, DiskErrorPolicy, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport, SyncMode, WrittenBy,
@@ -241,12 +242,12 @@ pub(super) fn log_restored(report: &RestoreSummary) {
         segments = restored.segments,
         clients = restored.clients,
         log_changes = changes,
-        ?took,
+        took = %RoundedDuration(*took),
         "state restored: objects are readable when their owners have sent a heartbeat"
     );
     if !hold.is_zero() {
         tracing::warn!(
-            ?hold,
+            hold = %RoundedDuration(*hold),
             "the boot ID differs from that of the last master (the host restarted, or this is another host), so the last changes may be \
              missing: unfinished writes were discarded, and restored segments accept no new objects for this time"
         );

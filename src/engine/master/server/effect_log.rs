@@ -1,6 +1,9 @@
 //! The log lines for effects.
 
+use std::fmt;
+
 use crate::engine::base::text::escaped;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::master::effect::{StateEffect, UnmountReason};
 use crate::engine::wire::TextBuf;
 
@@ -12,41 +15,46 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
         StateEffect::Mounted { segment, name, client, bytes, held_for } if held_for.is_zero() => {
             tracing::info!(%segment, name = %shown(name), %client, %peer, bytes, "segment mounted");
         }
-        StateEffect::Mounted { segment, name, client, bytes, held_for } => tracing::info!(
-            %segment,
-            name = %shown(name),
-            %client,
-            %peer,
-            bytes,
-            ?held_for,
-            "segment mounted again; it accepts new objects after this time, when no transfer to its earlier objects is left"
-        ),
-        StateEffect::Unmounted { segment, name, client, reason, .. } => {
-            let name = shown(name);
+        StateEffect::Mounted { segment, name, client, bytes, held_for } => {
+            let time = RoundedDuration(*held_for);
+            tracing::info!(
+                %segment,
+                name = %shown(name),
+                %client,
+                %peer,
+                bytes,
+                "segment mounted again: it accepts new objects in {time}, when no transfer to its earlier objects is left"
+            );
+        }
+        StateEffect::Unmounted { segment, name, client, reason, replicas, .. } => {
+            let (name, lost) = (shown(name), LostReplicas(*replicas));
             match reason {
-                UnmountReason::Requested => tracing::info!(%segment, %name, %client, %peer, "segment unmounted"),
+                UnmountReason::Requested => {
+                    tracing::info!(%segment, %client, %peer, "node {name} unmounted its segment, which had {lost}");
+                }
                 UnmountReason::GraceElapsed => {
-                    tracing::info!(%segment, %name, %client, "segment unmounted: grace period ended")
+                    tracing::info!(%segment, %client, "segment of node {name} unmounted after its grace period, with {lost}");
                 }
                 UnmountReason::ClientExpired => {
-                    tracing::warn!(%segment, %name, %client, "segment lost: its client expired")
+                    tracing::warn!(%segment, %client, "segment of node {name} lost, with {lost}: its client expired");
                 }
-                UnmountReason::Unconfirmed => {
-                    tracing::warn!(%segment, %name, %client, "restored segment lost: its client did not confirm it")
-                }
+                UnmountReason::Unconfirmed => tracing::warn!(
+                    %segment,
+                    %client,
+                    "restored segment of node {name} lost, with {lost}: its client has not called since this master started"
+                ),
                 UnmountReason::Superseded { by } => tracing::warn!(
                     %segment,
-                    %name,
                     %client,
                     new_client = %by,
                     %peer,
-                    "segment replaced by a new mount, its objects are lost: its process restarted, or two processes have the \
-                     same name"
+                    "segment of node {name} replaced, with {lost}: its process restarted, or two processes have the same name"
                 ),
             }
         }
-        StateEffect::ClientExpired { client } => {
-            tracing::warn!(%client, "client expired: no ping within its time to live")
+        StateEffect::ClientExpired { client, name, segments } => {
+            let name = name.as_ref().map_or_else(|| "without segments".to_owned(), shown);
+            tracing::warn!(%client, segments, "node {name} expired: it sent no heartbeat for --client-ttl");
         }
         StateEffect::SuspiciousEnd { client, total } => tracing::warn!(
             %client,
@@ -55,6 +63,19 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
              object may have wrong bytes"
         ),
         StateEffect::Evicted { objects, bytes } => tracing::info!(objects, bytes, "evicted"),
+    }
+}
+
+/// The replicas that a segment had when it was removed.
+struct LostReplicas(u32);
+
+impl fmt::Display for LostReplicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => write!(f, "no replicas"),
+            1 => write!(f, "1 replica"),
+            n => write!(f, "{n} replicas"),
+        }
     }
 }
 
@@ -98,10 +119,16 @@ mod tests {
     fn a_superseded_segment_is_a_warning_with_the_new_clients_address() {
         let reason = UnmountReason::Superseded { by: NEW };
         let name = TextBuf::from("node:1");
-        let effect =
-            StateEffect::Unmounted { segment: SegmentId(1, 1), name, client: OLD, reason, last_of_name: false };
+        let effect = StateEffect::Unmounted {
+            segment: SegmentId(1, 1),
+            name,
+            client: OLD,
+            reason,
+            last_of_name: false,
+            replicas: 812,
+        };
         let line = logged(&effect, Some("10.0.0.9:4711"));
-        for part in [" WARN ", "node:1", &OLD.to_string(), &NEW.to_string(), "10.0.0.9:4711"] {
+        for part in [" WARN ", "node:1", "812", &OLD.to_string(), &NEW.to_string(), "10.0.0.9:4711"] {
             assert!(line.contains(part), "{part}: {line}");
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::env::{Env, ThreadWork};
 use crate::engine::journal::{JournalError, SnapshotTrailer, SnapshotWriter};
 use crate::engine::master::server::data::CHUNK_KIND;
@@ -199,7 +200,8 @@ where
                 set(&counts.snapshot_us, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
                 set(&counts.snapshot_objects, summary.objects);
                 counts.snapshots.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(objects = summary.objects, bytes = run.mark.bytes, ?took, "snapshot written");
+                let (objects, took) = (summary.objects, RoundedDuration(took));
+                tracing::info!(bytes = run.mark.bytes, "snapshot written: {objects} objects in {took}");
                 *self.log.last_snapshot() = run.mark;
             }
             Err(error) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::engine::base::Mono;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::env::Env;
 use crate::engine::master::server::ha::CLIENT_CALL_MAX;
 use crate::engine::master::server::handle::MasterHandle;
@@ -42,7 +43,8 @@ impl FenceObserver {
                 self.fenced_since = None;
                 let (fenced, leads) = (now.since(since), shared.may_tick());
                 if leads {
-                    tracing::info!(?fenced, "this master can prove again that it leads: responses are sent");
+                    let time = RoundedDuration(fenced);
+                    tracing::info!("this master can prove again that it leads: responses are sent, after {time}");
                     shared.with_guarded(|guarded, _, _| {
                         guarded.state.extend_client_deadlines(fenced + CLIENT_CALL_MAX);
                     });
@@ -106,11 +108,15 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
             (pause, guard.stalls.take_report())
         };
         if let Some(StallReport { stalled, extension }) = report {
-            tracing::warn!(
-                ?stalled,
-                client_ttl_extension = ?extension,
-                "the master stalled (suspended, or short of processor time); client deadlines were extended"
-            );
+            let (stalled, extension) = (RoundedDuration(stalled), RoundedDuration(extension));
+            let cause = "suspended, or short of processor time";
+            match extension.0.is_zero() {
+                // A standby has no clients.
+                true => tracing::warn!("this process did not run for {stalled} ({cause})"),
+                false => tracing::warn!(
+                    "this process did not run for {stalled} ({cause}): clients have {extension} more before they expire"
+                ),
+            }
         }
         tokio::select! {
             biased;

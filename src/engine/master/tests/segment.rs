@@ -69,13 +69,12 @@ fn a_client_expires_after_its_ttl_with_all_its_segments() {
     assert_eq!((m.get("k"), m.start(A, "new", 10).err()), (Err(NOT_FOUND), Some(NO_SPACE)));
     assert_eq!((m.state.gauges().keys, m.state.gauges().capacity_bytes, m.state.gauges().clients), (0, 0, 0));
     let effects = m.effects();
-    assert!(effects.contains(&StateEffect::ClientExpired { client: A }));
-    assert!(
-        effects.iter().any(|e| matches!(
-            e,
-            StateEffect::Unmounted { reason: UnmountReason::ClientExpired, last_of_name: true, .. }
-        ))
-    );
+    let expired = StateEffect::ClientExpired { client: A, name: Some("a:1".into()), segments: 1 };
+    assert!(effects.contains(&expired), "{effects:?}");
+    assert!(effects.iter().any(|e| matches!(
+        e,
+        StateEffect::Unmounted { reason: UnmountReason::ClientExpired, last_of_name: true, replicas: 1, .. }
+    )));
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     assert_eq!(ping(&mut m, A), ClientStatus::OK);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
 use crate::engine::transfer::rdma::batch::{Batch, WorkError, WorkRequest};
 use crate::engine::transfer::rdma::endpoint::Endpoint;
@@ -494,10 +495,10 @@ impl RdmaBatch {
             let alive = shared.is_alive(nic, &end.endpoint, &self.view, &*self.peer.control, left);
             match alive {
                 Ok(()) if still < if end.endpoint.has_moved() { STILL_MAX } else { STILL_NEW } => {
-                    tracing::info!(device = %nic.name, peer = path, ?still, "no progress, but the peer responds");
+                    tracing::info!(device = %nic.name, peer = path, still = %RoundedDuration(still), "no progress, but the peer responds");
                 }
                 Ok(()) => {
-                    tracing::warn!(device = %nic.name, peer = path, ?still, "no progress; endpoint retired");
+                    tracing::warn!(device = %nic.name, peer = path, still = %RoundedDuration(still), "no progress; endpoint retired");
                     end.endpoint.retire(nic, &WorkError::Silent(still));
                 }
                 Err(error) => {

@@ -186,8 +186,8 @@ pub fn endpoints(facts: &ClusterFacts) -> CheckStatus {
         let recorded = node.records.as_ref().and_then(|records| records.rpc_meta.as_ref().ok()).cloned().flatten();
         let called = recorded.map_or_else(|| node.endpoint.clone(), |at| format!("{}:{}", at.host, at.port));
         match unreachable_host(&called) {
-            Some(why) => bad.push((called, why)),
-            None if HostPort::split(&called).is_err() => odd.push(called),
+            Some(why) => bad.push((node.shown_at(&called), why)),
+            None if HostPort::split(&called).is_err() => odd.push(node.shown_at(&called)),
             None => {}
         }
     }

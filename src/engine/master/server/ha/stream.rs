@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::ha::HaMessage;
 use crate::engine::ha::frame::{Frame, FrameKind, StreamFrameError, put_frame, take_frame};
 use crate::engine::ha::message::StreamMessageError;
@@ -40,9 +41,9 @@ pub(super) enum StreamError {
     Io(#[from] std::io::Error),
     #[error("the connection was closed")]
     Closed,
-    #[error("nothing was received for {0:?}")]
+    #[error("nothing was received for {}", RoundedDuration(*.0))]
     Silent(std::time::Duration),
-    #[error("the peer accepted no data for {0:?}")]
+    #[error("the peer accepted no data for {}", RoundedDuration(*.0))]
     NotAccepted(std::time::Duration),
     #[error(transparent)]
     Frame(#[from] StreamFrameError),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::base::Mono;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
 use crate::engine::ha::message::{ClientPings, StateDigest};
@@ -74,7 +75,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if let Some(why) = self.core.not_promoted(self.context.env.boottime())
             && self.repeated_messages.is_due(now, "", &why)
         {
-            tracing::warn!(why, "no master leads, and this standby is not promoted");
+            tracing::warn!("no master leads, and this standby is not promoted: {why}");
         }
     }
 
@@ -85,7 +86,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let has_standby = self.core.standbys().any(|(_, standby)| standby.is_connected && standby.is_in_sync());
         if self.core.role() == HaRole::Leader && has_standby && now >= self.leave_disk_at {
             self.leave_disk_at = now + STALL_RETRY;
-            tracing::warn!(?stalled, "the disk of the log has stalled: this leader hands over to a standby");
+            let stalled = RoundedDuration(stalled);
+            tracing::warn!(
+                "the disk of the data directory has not responded for {stalled}: this leader hands over to a standby"
+            );
             self.update(HaEvent::StepDown { is_ending: false });
         }
     }

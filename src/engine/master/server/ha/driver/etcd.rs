@@ -6,9 +6,8 @@ use crate::engine::base::Mono;
 use crate::engine::base::text::escaped;
 use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
 use crate::engine::env::Env;
-use crate::engine::ha::{ElectionTxn, HaEvent, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use crate::engine::ha::{ElectionTxn, HaEvent, HandOverTxn, Observation, RevokeReason, SyncTxn, TxnOutcome};
 use crate::engine::master::server::ha::driver::context::HaContext;
-use crate::engine::master::server::ha::driver::etcd_errors::EtcdEvent;
 use crate::engine::master::server::ha::driver::event::DriverEvent;
 use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
 use crate::engine::master::server::ha::leader::gate::GatePhase;
@@ -48,8 +47,18 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    pub(super) fn revoke_lease(&mut self, lease: i64) {
-        tracing::info!("revoking the lease of a leader that has exited or cannot be reached");
+    pub(super) fn revoke_lease(&mut self, lease: i64, reason: RevokeReason) {
+        let leader = self.core.observed_leader().unwrap_or_default();
+        match reason {
+            RevokeReason::LeaderEnded => tracing::info!(
+                "leader {leader} has closed its connections and refuses new ones: its lease is revoked, so that a standby is elected"
+            ),
+            RevokeReason::KeptKey => tracing::info!(
+                "leader {leader} does not respond: the key that this standby has kept for it is deleted, so that a standby is elected"
+            ),
+            RevokeReason::EarlierProcess => tracing::info!("the lease of an earlier process of this master is revoked"),
+            RevokeReason::Own => tracing::debug!(lease, "this master gives its lease back"),
+        }
         self.request(async move |backend, _| {
             let _ = backend.revoke_lease(lease).await;
             DriverEvent::RecordsChanged
@@ -85,11 +94,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     pub(super) fn end_sync_write(&mut self, txn: SyncTxn, outcome: TxnOutcome) {
-        if let TxnOutcome::Done(_) = outcome {
-            let in_sync: Vec<String> = txn.sync.in_sync.iter().map(ToString::to_string).collect();
-            tracing::info!(?in_sync, alone_since = txn.sync.alone_since, "sync record written");
-        }
+        let before = matches!(outcome, TxnOutcome::Done(_)).then(|| self.listed_standbys());
         self.update(HaEvent::SyncWritten { txn, outcome });
+        if let Some(before) = before {
+            self.report_sync_record(&before);
+        }
     }
 
     pub(super) fn delete_key(&mut self, txn: HandOverTxn) {
@@ -115,7 +124,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     pub(super) fn end_observation(&mut self, sent: Mono, seen: Result<Observation, ElectionError>) {
         let foreign = seen.as_ref().ok().and_then(|seen| self.foreign_value(seen));
         let event = self.etcd_errors.observed(seen.as_ref().err().or(foreign.as_ref()));
-        event.inspect(EtcdEvent::log);
+        self.report_etcd(event);
         if let Ok(seen) = seen {
             self.update(HaEvent::Observed { sent, seen });
         }
@@ -137,7 +146,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// not any more.
     pub(super) fn report_request(&mut self, error: Option<&ElectionError>) {
         let event = self.etcd_errors.requested(error);
-        event.inspect(EtcdEvent::log);
+        self.report_etcd(event);
     }
 }
 

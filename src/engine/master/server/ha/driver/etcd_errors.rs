@@ -58,18 +58,6 @@ impl EtcdErrors {
     }
 }
 
-impl EtcdEvent {
-    /// Logs the event, with a level that depends on it.
-    pub fn log(&self) {
-        match self {
-            EtcdEvent::NoResponse(error) => tracing::warn!(%error, "no response from etcd"),
-            EtcdEvent::RespondsAgain => tracing::info!("etcd responds again"),
-            EtcdEvent::InvalidRecord { key, why } => tracing::error!("the record {key} in etcd is invalid: {why}"),
-            EtcdEvent::ValidAgain => tracing::info!("the records in etcd are valid again"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -127,7 +127,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// The leader's snapshot must replace the copy. The new copy must not be taken for the one in the sync record, so it has a new
     /// ID. Until it is complete, the copy is kept under its own: no other copy may have what it has.
     fn begin_replacement(&mut self) {
-        tracing::info!("this copy has another history than the leader's, or is too old: a snapshot replaces it");
+        tracing::info!("this copy differs from the leader's history or is too old: a snapshot replaces it");
         self.replacement = Some(MemberId(self.context.env.rng()));
         self.wait_to_connect();
     }
@@ -171,7 +171,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let Some(followed) = &mut self.followed else { return };
         let leader = followed.leader.id;
         let Opening { stream, welcome, applied } = opening;
-        tracing::info!(leader = %followed.leader.rpc, start = ?welcome.start, change = applied, "following the leader");
+        let rpc = &followed.leader.rpc;
+        match welcome.start {
+            StreamStart::Changes => {
+                tracing::info!(change = applied, "following leader {rpc} from this copy's last change")
+            }
+            _ => tracing::info!("following leader {rpc}, which sends a snapshot"),
+        }
         self.attempts += 1;
         let stream = LeaderStream::new(self.attempts, stream, &welcome);
         followed.step = FollowStep::Streaming(Box::new(stream));
@@ -198,7 +204,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return self.update(HaEvent::StreamClosed { process_gone: false });
         }
         if is_copy_damaged {
-            tracing::error!(%error, "the copy of the state cannot be used any more");
+            tracing::error!(%error, "this standby's copy of the state is damaged: it is discarded");
             self.retry(problem);
             return self.update(HaEvent::CopyDamaged);
         }

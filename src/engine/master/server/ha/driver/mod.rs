@@ -14,6 +14,7 @@ mod following;
 mod frames;
 mod perform;
 pub(in crate::engine::master::server::ha) mod promotion;
+mod redundancy;
 mod repeats;
 mod run;
 mod snapshots;
@@ -37,6 +38,7 @@ use crate::engine::master::server::ha::disk::FoundCopy;
 use crate::engine::master::server::ha::driver::context::HaContext;
 use crate::engine::master::server::ha::driver::etcd_errors::EtcdErrors;
 use crate::engine::master::server::ha::driver::event::DriverEvent;
+use crate::engine::master::server::ha::driver::redundancy::KnownStandby;
 use crate::engine::master::server::ha::driver::repeats::RepeatedMessages;
 use crate::engine::master::server::ha::leader::standby_streams::StandbyStreams;
 use crate::engine::master::server::ha::standby::copy::StandbyCopy;
@@ -79,9 +81,9 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     progress: (Arc<AtomicU64>, u64),
     /// The callers of the hand-over in progress.
     hand_over_requests: Vec<oneshot::Sender<Result<(), HandOverProblem>>>,
-    /// The streams to this leader's standbys, and their RPC addresses.
+    /// The streams to this leader's standbys, and their addresses.
     standbys: StandbyStreams<ReadHalf<StreamOf<E>>>,
-    addresses: BTreeMap<MemberId, String>,
+    known: BTreeMap<MemberId, KnownStandby>,
     /// A read of the records is in progress, and whether another one must follow.
     observing: Option<bool>,
     next_tick: Mono,
@@ -95,6 +97,8 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     /// The leader's last change, from its last ping.
     leader_last: u64,
     etcd_errors: EtcdErrors,
+    /// etcd has not responded since this time.
+    etcd_silent_since: Option<Mono>,
     /// Messages that would be logged again and again.
     repeated_messages: RepeatedMessages,
     /// This master leads, or is about to, without having been in sync: number of the former leader's announced changes
@@ -149,7 +153,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             progress: Default::default(),
             hand_over_requests: Vec::new(),
             standbys: StandbyStreams::default(),
-            addresses: BTreeMap::new(),
+            known: BTreeMap::new(),
             observing: None,
             next_tick: Mono::ZERO,
             leave_disk_at: Mono::ZERO,
@@ -158,6 +162,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             digests: 0,
             leader_last: 0,
             etcd_errors: EtcdErrors::default(),
+            etcd_silent_since: None,
             repeated_messages: RepeatedMessages::default(),
             may_lack: None,
             dropped_objects: 0,

@@ -20,7 +20,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         match action {
             HaAction::GrantLease => self.grant_lease(),
             HaAction::RenewLease(lease) => self.renew_lease(lease),
-            HaAction::RevokeLease(lease) => self.revoke_lease(lease),
+            HaAction::RevokeLease(lease, reason) => self.revoke_lease(lease, reason),
             HaAction::Observe => self.observe(),
             HaAction::Elect(txn) => self.elect(txn),
             HaAction::WriteSync(txn) => self.write_sync(txn),
@@ -29,14 +29,21 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             HaAction::Send(to, message) => self.send(to, message),
             HaAction::Prepare { lossy } => self.prepare(lossy),
             HaAction::Discard(why) => {
-                tracing::warn!(
-                    %why,
-                    "this master discards its copy of the state, and gets another one from the leader"
-                );
+                let objects = self.copy.objects();
+                match objects {
+                    0 => tracing::info!(%why, "this standby starts again with an empty copy"),
+                    _ => tracing::warn!(
+                        %why,
+                        "this standby discards its copy of {objects} objects. Until it has a new one from the leader, it cannot take over"
+                    ),
+                }
                 self.discard(GatePhase::Closed);
             }
             HaAction::StopServing(StopReason::Superseded) => {
-                tracing::warn!("another master was elected: this one stops serving and discards its state");
+                let leader = self.core.observed_leader().unwrap_or_else(|| "another master".to_owned());
+                tracing::warn!(
+                    "{leader} was elected: this master stops serving, discards its state and becomes a standby"
+                );
                 self.demotions += 1;
                 self.discard(GatePhase::Closed);
             }
@@ -100,7 +107,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
 
     fn forward(&mut self, successor: MemberId) {
         let address = self.core.leader_address();
-        tracing::info!(%successor, ?address, "handed over: the successor leads");
+        let shown = address.as_ref().map_or_else(|| format!("the standby with ID {successor}"), ToString::to_string);
+        tracing::info!("handed over: {shown} leads now");
         self.end_hand_over(Ok(()));
         match address {
             Some(address) => {
@@ -139,7 +147,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.copy_next = None;
         self.replacement = None;
         self.standbys.clear();
-        self.addresses.clear();
+        self.known.clear();
         self.followed = None;
         let id = MemberId(self.context.env.rng());
         self.events.push_back(HaEvent::Reset { id });

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
 use crate::engine::ha::{HaEvent, HistoryId, MemberId};
@@ -79,8 +80,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let now = self.context.env.now();
         let ready = match result {
             Ok((state, PreparationReport { restored, dropped })) => {
-                let took = now.since(began);
-                tracing::info!(objects = restored.objects, dropped, ?took, "the copy is ready to serve");
+                let (objects, took) = (restored.objects, RoundedDuration(now.since(began)));
+                tracing::info!(dropped, "the copy is ready to serve: {objects} objects, prepared in {took}");
                 self.copy.keep_ready(now, state, history, dropped);
                 true
             }
@@ -177,7 +178,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.context.drop_elsewhere(before);
         self.promotions += 1;
         self.standbys.clear();
-        self.addresses.clear();
+        self.known.clear();
         hub.gate.set_phase(GatePhase::Open);
         hub.tail.notify();
         self.context.shared.wake.notify_one();
@@ -186,10 +187,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             tracing::warn!(
                 dropped_objects = dropped,
                 changes_known_to_be_missing = known,
-                "this master may lack changes, so it has dropped all objects: their memory may belong to others. Segments and clients are kept"
+                "this master was not in sync with the former leader, so it has dropped all objects. Segments and clients are kept"
             );
         }
-        tracing::info!(view, keys, change = applied, "this master leads and serves clients");
+        tracing::info!(view, change = applied, "this master leads and serves clients, with {keys} keys");
         self.store_note();
     }
 

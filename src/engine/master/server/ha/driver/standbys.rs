@@ -9,6 +9,7 @@ use crate::engine::ha::{HaEvent, HaMessage, HistoryId, MemberId};
 use crate::engine::master::digest::DIGEST_VERSION;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::server::ha::driver::event::{Acceptance, AnsweredStandby, DriverEvent, OpenedSource};
+use crate::engine::master::server::ha::driver::redundancy::KnownStandby;
 use crate::engine::master::server::ha::handshake::{ContinuedSettings, HandshakeError, Hello, StreamStart, Welcome};
 use crate::engine::master::server::ha::leader::replication::{ChangeSender, StreamSource};
 use crate::engine::master::server::ha::leader::snapshot_stream::SnapshotStream;
@@ -35,7 +36,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         };
         if let Some(why) = self.refusal(hello) {
             if self.is_message_due(peer, &why) {
-                tracing::info!(%peer, %standby, why, "a standby was refused");
+                let address = hello.rpc.clone().unwrap_or_else(|| format!("at {peer}"));
+                tracing::warn!(id = %standby, "standby {address} is refused: {why}");
             }
             welcome.start = StreamStart::Refused(why);
             return Acceptance { welcome, opened: None };
@@ -93,11 +95,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if let Some(different) = hello.settings.and_then(|settings| own.difference(&settings))
             && self.is_message_due(&peer, &different)
         {
+            let address = hello.rpc.clone().unwrap_or_else(|| format!("at {peer}"));
             tracing::warn!(
-                %peer,
-                %standby,
+                id = %standby,
                 different,
-                "a standby has other settings, which apply after a failover; use the same for all masters"
+                "standby {address} has other settings, which apply after a failover; use the same for all masters"
             );
         }
         let Some(OpenedSource { source, term }) = acceptance.opened else { return };
@@ -105,11 +107,17 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if self.context.hub.gate.term() != term {
             return;
         }
-        tracing::info!(%peer, %standby, start = ?welcome.start, change = hello.applied, "a standby follows");
         self.drop_old_addresses();
-        self.addresses.extend(hello.rpc.map(|rpc| (standby, rpc)));
+        self.known.insert(standby, KnownStandby { rpc: hello.rpc, peer });
+        let address = self.standby_address(standby);
+        match welcome.start {
+            StreamStart::Changes => {
+                tracing::info!(id = %standby, change = hello.applied, "standby {address} follows from its last change");
+            }
+            _ => tracing::info!(id = %standby, "standby {address} follows: it receives a snapshot"),
+        }
         let (reader, writer) = split(stream);
-        let (number, messages) = self.standbys.open(standby, peer, reader, hello.digest == DIGEST_VERSION);
+        let (number, messages) = self.standbys.open(standby, reader, hello.digest == DIGEST_VERSION);
         let sender = ChangeSender {
             env: self.context.env.clone(),
             hub: self.context.hub.clone(),
@@ -159,14 +167,20 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
 
     fn end_standby(&mut self, stream: u64, error: &StreamError) {
         let Some(ended) = self.standbys.close(stream) else { return };
-        let (standby, peer) = (ended.standby, &ended.peer);
-        tracing::info!(%peer, %standby, %error, "the stream to a standby ended");
+        let standby = ended.standby;
+        let address = self.standby_address(standby);
+        if self.core.listed_standbys().contains(&standby) {
+            let consequence = self.redundancy(Some(standby));
+            tracing::warn!(id = %standby, %error, "standby {address} has disconnected: {consequence}");
+        } else {
+            tracing::info!(id = %standby, %error, "standby {address} has disconnected");
+        }
         self.events.push_back(HaEvent::StandbyDisconnected { id: standby });
     }
 
     /// Drops the addresses of masters that are not standbys of this leader any more.
     fn drop_old_addresses(&mut self) {
         let listed: Vec<MemberId> = self.core.standbys().map(|(member, _)| member).collect();
-        self.addresses.retain(|member, _| listed.contains(member));
+        self.known.retain(|member, _| listed.contains(member));
     }
 }

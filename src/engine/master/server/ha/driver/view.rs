@@ -55,7 +55,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     fn standby_views(&self) -> Vec<HaStandbyView> {
         let standbys = self.core.standbys().map(|(member, replica)| HaStandbyView {
             member,
-            rpc: self.addresses.get(&member).cloned(),
+            rpc: self.known.get(&member).and_then(|known| known.rpc.clone()),
             required: replica.is_required(),
             in_sync: replica.is_in_sync(),
             connected: replica.is_connected,

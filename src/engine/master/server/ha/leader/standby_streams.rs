@@ -33,7 +33,6 @@ pub(in crate::engine::master::server::ha) struct StandbyStream<R> {
     /// The number of the stream.
     pub number: u64,
     pub standby: MemberId,
-    pub peer: String,
     messages: mpsc::Sender<StreamMessage>,
     frames: FrameReader<R>,
     /// The standby computes digests like this release.
@@ -66,13 +65,7 @@ impl<R> Default for StandbyStreams<R> {
 impl<R> StandbyStreams<R> {
     /// Opens a stream to this standby. An earlier stream to it ends. `has_same_digest`: it computes digests like this release. Returns the number of the stream, and the messages
     /// to send.
-    pub fn open(
-        &mut self,
-        standby: MemberId,
-        peer: String,
-        reader: R,
-        has_same_digest: bool,
-    ) -> (u64, mpsc::Receiver<StreamMessage>)
+    pub fn open(&mut self, standby: MemberId, reader: R, has_same_digest: bool) -> (u64, mpsc::Receiver<StreamMessage>)
     where
         R: AsyncRead + Unpin,
     {
@@ -82,7 +75,7 @@ impl<R> StandbyStreams<R> {
         let frames = FrameReader::new(reader);
         let number = self.opened;
         let (task, idle) = (None, Duration::ZERO);
-        self.streams.push(StandbyStream { number, standby, peer, messages, frames, has_same_digest, task, idle });
+        self.streams.push(StandbyStream { number, standby, messages, frames, has_same_digest, task, idle });
         (number, to_send)
     }
 
@@ -177,7 +170,7 @@ mod tests {
     }
 
     fn open(streams: &mut StandbyStreams<tokio::io::Empty>) -> (u64, mpsc::Receiver<StreamMessage>) {
-        streams.open(MEMBER, String::new(), tokio::io::empty(), true)
+        streams.open(MEMBER, tokio::io::empty(), true)
     }
 
     #[test]
@@ -213,7 +206,7 @@ mod tests {
     async fn all_streams_are_read_in_turn() {
         let mut streams = StandbyStreams::default();
         for standby in 1..=3 {
-            streams.open(MemberId(standby), String::new(), tokio::io::empty(), standby != 2);
+            streams.open(MemberId(standby), tokio::io::empty(), standby != 2);
         }
         let mut numbers = Vec::new();
         for _ in 0..6 {

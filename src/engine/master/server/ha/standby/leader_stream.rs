@@ -49,7 +49,7 @@ impl<S> FollowedLeader<S> {
     pub fn report(&mut self, problem: String) {
         if problem != self.last_problem {
             let leader = &self.leader.rpc;
-            tracing::warn!(%leader, problem, "this standby is not connected to the leader; trying again");
+            tracing::warn!("not connected to leader {leader}: {problem}; trying again");
             self.last_problem = problem;
         }
     }
