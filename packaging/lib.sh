@@ -54,14 +54,23 @@ with_build_flags() {
   CARGO_INCREMENTAL=0 RUSTFLAGS="$remap" "$@"
 }
 
+# States on stderr what is built and how long it takes. cargo then shows its progress.
+announce_build() {
+  case $PROFILE in
+    dev) echo "building $1 with the profile dev: about 5 minutes on two cores. Its program is slow, and not for production" >&2 ;;
+    *) echo "building $1 with the profile $PROFILE: up to 25 minutes on two cores. For a try-out, MCCTL_PACKAGE_PROFILE=dev takes 5" >&2 ;;
+  esac
+}
+
 # Builds the program for a target (x86_64 or aarch64) and the glibc above. Prints the path of the program, with its symbols.
 build_program() {
   local arch=$1 target=$1-unknown-linux-gnu tools
   tools=$(python_tools)
   rustup target list --installed 2>/dev/null | grep -qx "$target" || rustup target add "$target" >&2 ||
     die "no Rust standard library for $target" "next: rustup target add $target"
+  announce_build mcctl
   with_build_flags env PATH="$tools:$PATH" \
-    cargo zigbuild --quiet --locked --profile "$PROFILE" --bin mcctl --target "$target.$GLIBC" >&2
+    cargo zigbuild --locked --profile "$PROFILE" --bin mcctl --target "$target.$GLIBC" >&2
   [ -x "$(program_path "$arch")" ] || die "cargo wrote no program to $(program_path "$arch")" "next: cargo zigbuild --profile $PROFILE --bin mcctl"
   # A debug build contains them.
   if [ "$PROFILE" != dev ]; then packaging/planted "$(program_path "$arch")" >&2; fi

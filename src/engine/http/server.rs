@@ -220,6 +220,7 @@ async fn serve<E: Env, H: Handler>(
     slot: Arc<ConnectionSlot>,
 ) {
     let limits = server.limits;
+    let (shared, from) = (server.clone(), peer.clone());
     let service = service_fn(move |request| {
         let (server, slot, peer) = (server.clone(), slot.clone(), peer.clone());
         async move {
@@ -239,7 +240,13 @@ async fn serve<E: Env, H: Handler>(
     );
     // An error affects only this connection, and nothing could be reported to the client.
     tokio::select! {
-        _ = connection.as_mut() => return,
+        ended = connection.as_mut() => {
+            // The first byte of a TLS handshake is not a character of an HTTP method.
+            if ended.is_err_and(|error| error.is_parse() && error.to_string().contains("HTTP method")) {
+                shared.note_refusal(&from.at, &TlsMistake::ClientUsesTls, "request not readable");
+            }
+            return;
+        }
         () = stop_requested(&mut stopped) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
@@ -301,7 +308,7 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
     fn note_refusal(&self, peer: &str, reason: &dyn Display, what: &'static str) {
         let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if refused.is_power_of_two() {
-            tracing::warn!(peer, %reason, refused, "{what}");
+            tracing::warn!(peer, refused, "{what}: {reason}");
         }
     }
 

@@ -17,6 +17,9 @@ pub enum TlsMistake {
     /// The client used plain HTTP at this server's TLS port.
     #[error("the client used plain HTTP, and this port needs HTTPS")]
     ClientIsPlain,
+    /// The client sent bytes that are not HTTP to this server's plain HTTP port.
+    #[error("the client used HTTPS, and this port speaks plain HTTP")]
+    ClientUsesTls,
     /// The server's certificate is not signed by a CA that the client trusts.
     #[error("the server's certificate is not signed by a trusted CA")]
     UnknownServerCa,
@@ -105,6 +108,7 @@ impl TlsMistake {
             TlsMistake::NeedsClientCertificate => {
                 "pass a certificate that the server accepts with --client-cert and --client-key"
             }
+            TlsMistake::ClientUsesTls => "use http:// in the client, or start this process with --tls-cert",
             TlsMistake::ClientIsPlain => "use https:// and the CA of this server in the client",
             TlsMistake::ServerDistrusted => "give the client the CA that signed --tls-cert",
             TlsMistake::NoClientCertificate | TlsMistake::ClientCertificate => {

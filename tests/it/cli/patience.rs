@@ -99,7 +99,7 @@ fn a_silent_metadata_service_is_3_after_the_timeout() {
     let at = format!("--master=127.0.0.1:{rpc}");
     let run = timed(&["store", "put", "k", "--value=x", "--timeout=1s", &at, &metadata], 1);
     let error = run.fails(3);
-    assert!(error.contains("metadata service http://127.0.0.1:") && error.contains(" within 1s"), "{error}");
+    assert!(error.contains("metadata service http://127.0.0.1:") && error.contains(" within 1 s"), "{error}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn with_http_metadata_status_does_not_show_the_port_of_a_node_name() {
     node.line_with("REST API started on port ");
     let run = mcctl(&["status", "--interval=0", &format!("--admin=127.0.0.1:{admin}")]);
     assert_eq!(run.succeeds().matches("127.0.0.1:7777").count(), 1, "{run:?}");
-    assert!(run.stdout.contains("in metadata"), "{run:?}");
+    assert!(run.stdout.contains("(metadata service)"), "{run:?}");
 }
 
 #[test]
