@@ -40,7 +40,7 @@ pub enum ExistingData<'a> {
 pub struct DataDirOptions<'a> {
     /// The cluster that the directory must belong to.
     pub cluster_id: &'a str,
-    /// The kernel's boot ID. Data that was never synced may be missing if it differs from that of the last process.
+    /// The kernel's boot ID. If it differs from that of the last process, data that was never synced may be missing.
     pub boot_id: Uuid,
     /// The UUID of the directory, if it is new.
     pub new_uuid: Uuid,
@@ -135,7 +135,7 @@ impl DataDir {
         self.set_aside.as_deref()
     }
 
-    /// Delivers the newest valid snapshot and the log behind it. Changes nothing on the disk.
+    /// Delivers the newest valid snapshot and the log after it. Changes nothing on the disk.
     ///
     /// # Errors
     /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error. After an
@@ -170,7 +170,7 @@ impl DataDir {
         (count == FILE_HEADER_BYTES).then(|| writer_of(&header))
     }
 
-    /// Begins a log behind what was recovered, which becomes durable. A torn tail is ignored from now on.
+    /// Begins a log that continues what was recovered, and makes that durable. A torn tail is ignored from now on.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -206,7 +206,7 @@ impl DataDir {
         Ok(writer)
     }
 
-    /// Makes a log file of an earlier process durable.
+    /// Writes the unproved frames of an earlier process again, and syncs their log file.
     fn make_durable(&self, number: u64, unproved: Option<UnprovedRange>) -> Result<(), JournalError> {
         let name = names::log_name(number);
         let error = |operation, offset: Option<u64>| JournalError::storage(operation, &name, offset);
@@ -281,7 +281,7 @@ impl DataDir {
         }
     }
 
-    /// Completes a snapshot in a directory without a log. [`DataDir::recover`] and [`DataDir::start_log`] continue behind it.
+    /// Completes a snapshot in a directory without a log. [`DataDir::recover`] and [`DataDir::start_log`] continue after it.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -293,7 +293,7 @@ impl DataDir {
         snapshot.finish(summary)
     }
 
-    /// Empties the directory and opens it again, with this UUID. Call it when nothing uses this value or its log any more.
+    /// Empties the directory and opens it again, with this UUID. Call it when this value and its log are no longer used.
     ///
     /// # Errors
     /// The disk reports an error.

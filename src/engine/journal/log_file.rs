@@ -41,12 +41,12 @@ impl LogFile {
         Ok(LogFile { name, number, seed, file, offset, size: header.size, first: None })
     }
 
-    /// Number of bytes that still fit.
+    /// Number of free bytes in the file.
     pub(super) fn room(&self) -> u64 {
         self.size - self.offset
     }
 
-    /// Writes complete frames behind the last one. `bytes` are those of `run`.
+    /// Writes complete frames after the last one. `bytes` are those of `run`.
     ///
     /// # Errors
     /// The disk reports an error.
