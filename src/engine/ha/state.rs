@@ -12,7 +12,7 @@ use crate::engine::ha::record::Observation;
 
 /// A request to etcd without a result is repeated after this time.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause after a request to etcd that failed. It may have failed at once, because nothing listens there.
+/// Pause after a request to etcd that failed. It may have failed at once, because its port is closed.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Decides for one master. [`handle`](HaCore::handle) changes it; the other methods only read it.

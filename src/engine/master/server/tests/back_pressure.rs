@@ -67,7 +67,7 @@ fn found(disk: &SimulatedStorage) -> u64 {
         .keys
 }
 
-/// What waits for the admission of a put.
+/// The future that waits for the admission of a put.
 fn admission<E: Env>(shared: &MasterShared<E>) -> AdmissionWait<'_> {
     let mut wait = shared.admission(Method::PutStart);
     assert_eq!(poll(&mut wait), Poll::Pending);
@@ -162,7 +162,7 @@ fn a_full_disk_ends_the_master_when_a_change_waits_for_room() {
     assert_eq!(found(&disk), count);
 }
 
-/// The time passes without a stall of the process.
+/// Advances the time without a stall of the process.
 fn advance(shared: &MasterShared<CrashEnv>, clock: &RunClock, ms: u64) {
     let now = shared.env.now();
     shared.lock(now).0.stalls.expect_by(now + Duration::from_millis(ms));

@@ -56,7 +56,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         Acceptance { welcome, opened }
     }
 
-    /// Why a standby cannot follow; `None` if it can.
+    /// The reason for which a standby cannot follow; `None` if it can.
     fn refusal(&self, hello: &Hello) -> Option<String> {
         let settings = &self.context.settings;
         let own = settings.format.number();
@@ -85,7 +85,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         StreamSource::Snapshot(parts)
     }
 
-    /// A standby has received the answer. Opens its stream, if it gets one.
+    /// Opens the stream to a standby that has received the answer, if the answer permits one.
     pub(super) fn open_standby(&mut self, answered: AnsweredStandby<super::StreamOf<E>>) {
         let AnsweredStandby { peer, hello, acceptance, stream } = answered;
         let standby = hello.standby;
@@ -164,7 +164,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.events.push_back(HaEvent::StandbyDisconnected { id: standby });
     }
 
-    /// Drops the addresses of masters that are not standbys of this leader any more.
+    /// Drops the addresses of masters that are no longer standbys of this leader.
     fn drop_old_addresses(&mut self) {
         let listed: Vec<MemberId> = self.core.standbys().map(|(member, _)| member).collect();
         self.addresses.retain(|member, _| listed.contains(member));

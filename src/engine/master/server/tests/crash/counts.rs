@@ -1,4 +1,4 @@
-//! How often things happened in all runs, to show that the runs reach them.
+//! Counters of the events in all runs, to prove that the runs reach them.
 
 use std::collections::BTreeMap;
 use std::fmt;

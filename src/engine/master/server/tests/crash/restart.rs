@@ -69,7 +69,7 @@ impl World {
         };
         let mut process = Process::new(&shared, &log);
         self.serve(&mut process);
-        // What belongs to the process changes nothing on the disk when it is dropped, because the process is dead.
+        // The process is dead, so dropping its parts changes nothing on the disk.
         self.crash(Some(&mut process));
     }
 

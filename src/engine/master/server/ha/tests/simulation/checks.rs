@@ -1,4 +1,4 @@
-//! The checks: what must be true at each event, after a fault, and at the end of a run.
+//! The checks at each event, after a fault, and at the end of a run.
 
 use super::client::Client;
 use super::memory::segment_of;

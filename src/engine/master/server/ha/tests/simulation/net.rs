@@ -47,7 +47,7 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Drops what has not arrived.
+    /// Drops the packets that have not arrived.
     fn lose(&mut self) {
         self.packets.clear();
         self.scheduled = 0;
