@@ -123,9 +123,9 @@ pub fn flat<T>(result: Result<Result<T, StoreError>, SessionError>) -> Result<T,
     }
 }
 
-/// The code of upstream's client for this error. The error is logged without its key, unless it only says that an object does not exist or
-/// already exists. If the master cannot be reached, the log contains a warning per second: a client without segments sends no heartbeat, so
-/// nothing else reports it.
+/// The code of upstream's client for this error. The error is logged without its key, unless its only cause is that an object does not
+/// exist or already exists. If the master cannot be reached, the log contains a warning per second: a client without segments sends no
+/// heartbeat, so nothing else reports it.
 pub fn error_code(error: &StoreError) -> i32 {
     let code = error.code();
     match code {
