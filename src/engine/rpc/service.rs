@@ -15,11 +15,11 @@ pub type AdmissionWait<'a> = Pin<Box<dyn Future<Output = Admitted> + Send + 'a>>
 /// What follows the wait for a request that was not processed at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// Process it.
+    /// Process the request now.
     Proceed,
     /// Forward it, and all later bytes of its connection, to this address.
     Forward(HostPort),
-    /// Close its connection.
+    /// Close the connection without a response.
     Close,
 }
 
