@@ -42,7 +42,7 @@ impl MetadataRestoreReport {
             tracing::warn!(
                 %error,
                 sequence,
-                "a snapshot of the metadata records is damaged; an older one and the log contain what it contained"
+                "a snapshot of the metadata records is damaged; an older one and the log contain the same changes"
             );
         }
         if let Some(torn) = &self.recovery.torn {
