@@ -122,8 +122,8 @@ impl HaCore {
 
     fn limits(&self) -> ResponseLimits {
         let RoleState::Leader(leader) = &self.role else {
-            // A former leader's term ends a little later. Until then it must not send a response to a change, whichever of
-            // the two limits a thread reads first.
+            // A former leader's term ends a little later. Until then it must not send a response to a change, in whichever
+            // order a thread reads the two limits.
             return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0), replicated: Some(0) };
         };
         let fence = (!leader.has_released()).then(|| self.fence());

@@ -34,7 +34,7 @@ pub enum FrameKind {
     /// The digest of a part of the state after the change with this number
     /// ([`StateDigest`](super::message::StateDigest)).
     Digest = 5,
-    /// When clients last sent a ping ([`ClientPings`](super::message::ClientPings)).
+    /// The times of the clients' last pings ([`ClientPings`](super::message::ClientPings)).
     Clients = 6,
 }
 

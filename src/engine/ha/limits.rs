@@ -2,7 +2,7 @@
 
 use crate::engine::base::Mono;
 
-/// Which responses may be sent.
+/// The limits up to which responses may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLimits {
     /// Responses may be sent before this time. `None`: this master processes no more requests, because it hands over.

@@ -35,7 +35,7 @@ pub struct Replica {
     /// It does not stand for election before this time, on the leader's clock.
     pub promised_until: Mono,
     pub is_connected: bool,
-    /// Its process is about to end. It still acknowledges for a moment.
+    /// Its process is about to end. Acknowledgements may still arrive from it.
     pub is_leaving: bool,
 }
 
@@ -291,7 +291,7 @@ mod tests {
         set.leave(ID);
         assert_eq!(set.wanted().count(), 0);
         set.list(&[]);
-        // Its process goes on for a moment.
+        // Its process continues for a moment.
         set.ack(Mono::ZERO, ID, 6, 6, true);
         set.require_from(6);
         assert!(set.wanted().count() == 0 && set.acked(9) == 9, "nothing waits for it");

@@ -24,7 +24,7 @@ const GENERATIONS: usize = 2;
 /// Number of bytes that one write copies.
 const COPY_BYTES: usize = 256 << 10;
 
-/// What to do with data that is in the directory when it is opened.
+/// The treatment of data that is in the directory when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingData<'a> {
     /// Keep it. [`DataDir::recover`] reads it.
@@ -35,7 +35,7 @@ pub enum ExistingData<'a> {
     Discard,
 }
 
-/// How to open a data directory.
+/// The options for opening a data directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DataDirOptions<'a> {
     /// The cluster that the directory must belong to.
@@ -137,9 +137,8 @@ impl DataDir {
 
     /// Delivers the newest valid snapshot and the log after it. Changes nothing on the disk.
     ///
-    /// # Errors
-    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error. After an
-    /// error, what was delivered is not the state.
+    /// # Errors Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
+    /// After an error, the delivered items are not the complete state.
     pub fn recover<E: From<JournalError>>(
         &self,
         visit: impl FnMut(RecoveredItem<'_>) -> Result<(), E>,
@@ -234,7 +233,7 @@ impl DataDir {
         SnapshotWriter::create(self.storage.clone(), &header)
     }
 
-    /// Completes a snapshot, and removes what is older than the previous one. Waits for the disk.
+    /// Completes a snapshot, and removes all files older than the previous one. Waits for the disk.
     ///
     /// The log up to the snapshot becomes durable first, so that the previous snapshot and the log can replace this one. An error while older
     /// files are removed is only logged.

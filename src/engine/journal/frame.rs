@@ -20,7 +20,7 @@ const UNSYNCED_AT: usize = 24;
 pub(super) struct Frame<'a> {
     pub sequence: u64,
     pub at: Unix,
-    /// How many frames before this one were not known to be durable when it was written. `u32::MAX`: this many or more.
+    /// Number of frames before this one that were not known to be durable when it was written. `u32::MAX`: this many or more.
     pub unsynced: u32,
     pub payload: &'a [u8],
 }

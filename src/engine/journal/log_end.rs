@@ -22,7 +22,7 @@ pub(super) struct LogEnd {
     /// Number of frames that were delivered.
     pub frames: u64,
     pub torn: Option<TornTail>,
-    /// Where the next frame would be: the number of a file, and an offset in it.
+    /// The position of the next frame: the number of a file, and an offset in it.
     pub position: (u64, u64),
     /// The files of the log, in order.
     pub files: Vec<KnownLogFile>,

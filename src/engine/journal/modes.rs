@@ -31,7 +31,7 @@ pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Options that create a file which only this user can use. [`restrict`] does what they cannot.
+/// Options that create a file that only this user can use. [`restrict`] sets the modes that they cannot set.
 pub(super) fn create_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).mode(FILE_MODE);

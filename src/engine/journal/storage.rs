@@ -118,7 +118,7 @@ pub trait JournalFile: Send + Sync {
     /// Makes everything that was written before this call durable, with the file's size.
     ///
     /// # Errors
-    /// The disk reports an error. What was written may then be lost, even if a later call succeeds.
+    /// The disk reports an error. Written bytes may then be lost, even if a later call succeeds.
     fn sync(&self) -> io::Result<()>;
 }
 

@@ -245,7 +245,7 @@ impl CrashRun<'_> {
         }
     }
 
-    /// Compares what was recovered with what was appended, of which the first `promised` entries must be present.
+    /// Compares the recovered entries with the appended ones, of which the first `promised` must be present.
     fn check(&self, found: &RecoveredEntries, promised: u64) -> Result<(), BrokenPromise> {
         let recovered = &found.entries;
         if let Some(sequence) = found.gap {

@@ -128,7 +128,7 @@ fn a_log_has_room_while_its_files_and_its_buffer_have() {
     for _ in 0..5 {
         log.append_admitted(&[1; 66], Unix(1)).unwrap();
     }
-    assert!(log.is_overfull(), "what is admitted is never refused");
+    assert!(log.is_overfull(), "an admitted change is never refused");
     assert_eq!(log.flush(11).unwrap(), 11);
     assert!(log.has_room() && log.unflushed_bytes() == 0);
 }

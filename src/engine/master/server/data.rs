@@ -171,8 +171,8 @@ pub(super) fn restore<E: Env>(
     Ok(RestoredMaster { state, writer, found, report })
 }
 
-/// How long restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose start is
-/// missing may still write to memory that is free according to the records, and readers may have leases on removed objects.
+/// Time for which restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose
+/// start is missing may still write to memory that is free according to the records, and readers may have leases on removed objects.
 fn hold(policy: &StorePolicy, standby: &StandbyState) -> Duration {
     policy.put_release_after.max(policy.lease_ttl).max(standby.earlier_lease())
 }
@@ -220,7 +220,7 @@ fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<(R
 
 fn report_damage(recovery: &RecoveryReport) {
     for (sequence, error) in &recovery.damaged_snapshots {
-        tracing::warn!(%error, sequence, "a snapshot is damaged; an older one and the log contain what it contained");
+        tracing::warn!(%error, sequence, "a snapshot is damaged; an older one and the log contain the same changes");
     }
     if let Some(torn) = &recovery.torn {
         tracing::warn!(
@@ -232,7 +232,7 @@ fn report_damage(recovery: &RecoveryReport) {
     }
 }
 
-/// Logs what was restored.
+/// Logs the result of restoring the state.
 pub(super) fn log_restored(report: &RestoreSummary) {
     let RestoreSummary { restored, changes, hold, took } = report;
     tracing::info!(

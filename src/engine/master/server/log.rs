@@ -41,7 +41,7 @@ pub(super) struct MasterLog {
     /// The requests that wait for room.
     pub room: LogRoom,
     requests: Mutex<LogRequests>,
-    /// The log thread was asked to create the next file.
+    /// Whether the next file was requested from the log thread.
     is_next_requested: AtomicBool,
     /// Wakes the log thread.
     log_wake: Condvar,

@@ -33,7 +33,7 @@ use crate::engine::wire::{DecodeError, Method};
 /// at the same time.
 const EVENTS_KEPT: usize = 16 << 10;
 
-/// How long to sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
+/// Sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
 /// instead is worse: the scheduler may then resume the thread much later, perhaps while it has the state locked for its next slice.
 pub(super) const YIELD_PAUSE: Duration = Duration::from_micros(20);
 
@@ -44,7 +44,7 @@ const LONG_LOCK: Duration = Duration::from_micros(500);
 const CPU_MARK_INTERVAL: Duration = Duration::from_micros(250);
 
 thread_local! {
-    /// When the thread's processor time was last read, and the value read.
+    /// The time of the last reading of the thread's processor time, and its value.
     static CPU_MARK: Cell<Option<(Mono, Duration)>> = const { Cell::new(None) };
 }
 

@@ -16,8 +16,8 @@ pub struct SharedMemorySettings {
     pub enabled: bool,
     /// Directory of the sockets. `None` means sockets without a file, which connect only processes in the same network namespace.
     ///
-    /// An engine creates its socket in this directory. It also looks for other engines' sockets here, and ignores the directories that they
-    /// announce: containers may have mounted the volume at different paths.
+    /// An engine creates its socket in this directory. It also searches this directory for other engines' sockets, and ignores the
+    /// directories that they announce: containers may have mounted the volume at different paths.
     pub directory: Option<PathBuf>,
 }
 

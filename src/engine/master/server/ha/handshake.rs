@@ -95,7 +95,7 @@ pub(super) struct Welcome {
     pub digest: u8,
 }
 
-/// How the standby catches up.
+/// The method by which the standby catches up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StreamStart {

@@ -83,7 +83,7 @@ struct MemoryElection {
 }
 
 impl MemoryElection {
-    /// When a lease of `ttl` ends that is granted or renewed at `now`, in microseconds.
+    /// The end of a lease of `ttl` that is granted or renewed at `now`, in microseconds.
     fn lease_end(&self, now: u64, ttl: Duration) -> u64 {
         let ttl = if self.are_leases_long.load(Ordering::Relaxed) { Duration::from_secs(600) } else { ttl };
         now + u64::try_from(ttl.as_micros()).unwrap()

@@ -101,7 +101,7 @@ pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
     },
 }
 
-/// How a standby catches up, and the source of its frames if it gets some now.
+/// The answer to a standby: how it catches up, and the source of its frames if it is to receive some.
 pub(in crate::engine::master::server::ha) struct Acceptance {
     pub welcome: Welcome,
     pub opened: Option<OpenedSource>,

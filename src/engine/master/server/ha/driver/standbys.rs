@@ -50,7 +50,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return Acceptance { welcome, opened };
         }
         welcome.start = StreamStart::Snapshot;
-        // A copy that is replaced gets a new ID first.
+        // A copy that will be replaced receives a new ID first.
         let is_replaced = hello.history.is_some() || hello.applied > 0;
         let opened = (!is_replaced).then(|| OpenedSource { source: self.begin_snapshot(term), term });
         Acceptance { welcome, opened }

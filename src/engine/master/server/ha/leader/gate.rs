@@ -281,7 +281,7 @@ mod tests {
         Receipt { term, last, ..Receipt::default() }
     }
 
-    /// What `commit` returns at once: `None` if it waits.
+    /// The result of `commit` without a wait: `None` if it waits.
     fn commit(gate: &HaGate, receipt: Receipt) -> Option<bool> {
         use futures_util::FutureExt;
         gate.commit(receipt, &RealEnv::new()).map_or(Some(true), FutureExt::now_or_never)

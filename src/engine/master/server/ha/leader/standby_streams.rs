@@ -86,7 +86,7 @@ impl<R> StandbyStreams<R> {
         (number, to_send)
     }
 
-    /// Whether all standbys compute digests like this release. All get the same ones.
+    /// Whether all standbys compute digests like this release. All standbys receive the same digests.
     pub fn compare_digests(&self) -> bool {
         self.streams.iter().all(|stream| stream.has_same_digest)
     }

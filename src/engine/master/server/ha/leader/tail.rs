@@ -122,7 +122,7 @@ impl ChangeTail {
     /// Removes everything, and invalidates all cursors. The next change is number `first`.
     pub(in crate::engine::master::server::ha) fn restart(&self, first: u64) {
         let mut inner = self.lock();
-        // A cursor may be at the segment that would have come next.
+        // A cursor may be at the segment that would have been the next one.
         let segments = inner.segments.len() as u64 + 1;
         inner.removed += segments;
         inner.segments.clear();

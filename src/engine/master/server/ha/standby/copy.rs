@@ -33,7 +33,7 @@ pub(in crate::engine::master::server::ha) struct StandbyCopy {
     pub is_uncertain: bool,
     /// The last change that it contains.
     pub applied: u64,
-    /// When each client last called the leader.
+    /// Time of each client's last call to the leader.
     calls: BTreeMap<ClientId, Mono>,
 }
 
@@ -124,7 +124,7 @@ impl StandbyCopy {
         self.history = Some(history);
     }
 
-    /// Discards everything. Returns what was discarded, because dropping it may take long.
+    /// Discards the copy. Returns its contents, because dropping them may take long.
     pub fn discard(&mut self) -> impl Send + use<> {
         self.cancel_store();
         let empty = StandbyCopy { generation: self.generation + 1, ..StandbyCopy::new(self.policy.clone()) };

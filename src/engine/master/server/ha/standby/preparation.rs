@@ -31,7 +31,7 @@ pub(in crate::engine::master::server::ha) struct Preparation {
 pub(in crate::engine::master::server::ha) struct PreparedCopy {
     /// The number of the copy.
     pub generation: u64,
-    /// When the preparation began.
+    /// Time at which the preparation began.
     pub began: Mono,
     /// Its ID, which is a new one if its objects were dropped.
     pub id: MemberId,

@@ -274,7 +274,7 @@ async fn a_copy_may_lack_changes_after_a_loss_of_power() {
     standby.run(&election).await;
     // A copy is in sync when it has received all changes. It may apply them a little later.
     let after = wait(standby.master(), "a standby in sync", |view| view.in_sync && view.objects == 45).await;
-    assert_ne!(after.member, before.member, "the record must not confuse it with the complete copy");
+    assert_ne!(after.member, before.member, "the record must not list it as the complete copy");
     // The last copy is not promoted without the operator's permission (`NotInSyncPolicy::Wait`), but it is kept.
     standby.ends(Crash::Kill).await;
     leader.puts(45..46).await;

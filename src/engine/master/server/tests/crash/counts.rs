@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::engine::journal::{Crash, StorageOperation};
 
-/// Counters, by what they count.
+/// Counters by the name of the event.
 #[derive(Clone, Debug, Default)]
 pub struct StepCounts {
     events: BTreeMap<&'static str, u64>,

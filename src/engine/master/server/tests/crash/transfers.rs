@@ -7,7 +7,7 @@ use crate::engine::base::SegmentId;
 use crate::engine::master::StateEffect;
 
 impl World {
-    /// Handles the unmounted segments, and counts what the state has done.
+    /// Handles the unmounted segments, and counts the effects of the state.
     pub(super) fn handle_effects(&mut self, process: &mut Process<'_>) {
         for effect in std::mem::take(&mut self.trace.effects) {
             match effect {

@@ -93,7 +93,7 @@ pub struct World {
     /// The change that the last call has made, or 0.
     pub made: u64,
     pub promised: PromisedChanges,
-    /// How the running process uses the directory, and its longest lease.
+    /// The options of the running process for the directory, and its longest lease.
     pub options: DataOptions,
     pub lease: u64,
     /// The log thread runs once in this many steps.

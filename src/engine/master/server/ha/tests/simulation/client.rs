@@ -26,7 +26,7 @@ pub struct Client {
     pub is_mounted: bool,
     pub must_register: bool,
     pub last_ping: u64,
-    /// When the last mount, registration or ping with a response was sent.
+    /// Send time of the last mount, registration or ping with a response.
     last_answered: u64,
     /// Its process does not run before this time.
     pub stopped_until: u64,
@@ -67,7 +67,7 @@ pub struct Write {
 
 /// A client that sends no pings for longer may expire.
 pub const CLIENT_SILENCE: u64 = 5_000_000;
-/// How long a client waits for a response, in microseconds.
+/// Time for which a client waits for a response, in microseconds.
 const CALL_TIMEOUT: u64 = 2_000_000;
 const PING_EVERY: u64 = 1_000_000;
 /// A reader uses an address for less time than its lease.
@@ -366,7 +366,7 @@ impl World {
         self.after(wait, Event::Write { client: nth, call, until });
     }
 
-    /// A writer's bytes arrive, unless its process was stopped for too long or the memory is gone.
+    /// A writer's bytes arrive, unless its process was stopped for too long, or the memory is lost.
     pub(super) fn write(&mut self, nth: usize, call: u64, until: u64) {
         let client = &mut self.clients[nth];
         if client.stopped_until > self.now {

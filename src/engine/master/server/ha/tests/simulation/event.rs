@@ -164,7 +164,7 @@ pub enum Event {
         is_ending: bool,
         result: Result<(), HandOverProblem>,
     },
-    /// A process that was asked to end does so.
+    /// A process that has received a request to end does so.
     EndProcess {
         node: usize,
         incarnation: u64,

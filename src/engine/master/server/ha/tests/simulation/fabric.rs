@@ -15,7 +15,7 @@ use crate::engine::base::rng::Rng;
 /// Time, timers, connections and requests. Times are in microseconds.
 pub struct Fabric {
     now: AtomicU64,
-    /// How long the clock of each host has stood still.
+    /// Time for which the clock of each host has stood still.
     stood_still: Vec<AtomicU64>,
     state: Mutex<FabricState>,
 }

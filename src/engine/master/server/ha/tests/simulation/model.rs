@@ -49,7 +49,7 @@ struct KeyModel {
 /// A write whose client has received the addresses of its replicas.
 struct BegunWrite {
     at: Vec<u64>,
-    /// When its client received them.
+    /// Time at which its client received them.
     since: u64,
 }
 

@@ -7,7 +7,7 @@ use super::net::{Connection, RPC_PORT};
 use super::world::World;
 use crate::engine::ha::TxnOutcome;
 
-/// When a request to etcd ends without a response, in microseconds.
+/// Time after which a request to etcd ends without a response, in microseconds.
 const ETCD_LIMIT: u64 = 1_000_000;
 
 impl World {

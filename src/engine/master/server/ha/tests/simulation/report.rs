@@ -89,7 +89,7 @@ impl Plan {
 /// A rule that the cluster has broken.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Violation {
-    /// The key was acknowledged and is gone.
+    /// The put of the key was acknowledged, and the key is missing.
     #[error("the acknowledged key {key} is lost")]
     Lost { key: String },
     /// A read within its lease found other bytes than those of a write of this key, from number `oldest` on.

@@ -61,7 +61,8 @@ pub struct World {
     pub(super) planned_stage: Option<HaStage>,
     /// Time at which the last copy that may be elected was lost.
     pub(super) operator_waits_since: Option<u64>,
-    /// The last complete copy may be lost: its process was asked to end, or it was replaced by one that its leader had not listed yet.
+    /// The last complete copy may be lost: its process has received a request to end, or it was replaced by one that its leader had
+    /// not listed yet.
     pub(super) is_copy_lost: bool,
     /// Time of the last crash of a node.
     pub(super) crashed_at: u64,
@@ -99,7 +100,7 @@ impl Ord for ScheduledEvent {
     }
 }
 
-/// After the last fault, and the hold after a lossy promotion, a run goes on for this time.
+/// After the last fault, and the hold after a lossy promotion, a run continues for this time.
 pub(super) const RECOVERY: u64 = 40_000_000;
 /// After a lossy promotion, segments accept no new objects for this time.
 const LOSSY_HOLD: u64 = 30_000_000;
@@ -409,7 +410,7 @@ impl World {
         }
     }
 
-    /// etcd loses data. What it contains then is the next backup.
+    /// etcd loses data. Its contents after that are the next backup.
     pub(super) fn restore_etcd(&mut self) {
         let backup = std::mem::replace(&mut self.etcd_backup, self.etcd.clone());
         self.etcd.restore(&backup, self.now + 2_000_000);
