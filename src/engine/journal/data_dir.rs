@@ -137,7 +137,8 @@ impl DataDir {
 
     /// Delivers the newest valid snapshot and the log after it. Changes nothing on the disk.
     ///
-    /// # Errors Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
+    /// # Errors
+    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
     /// After an error, the delivered items are not the complete state.
     pub fn recover<E: From<JournalError>>(
         &self,

@@ -70,7 +70,8 @@ pub(super) struct RecoverySource<'a> {
 impl RecoverySource<'_> {
     /// Delivers the newest valid snapshot and the log after it.
     ///
-    /// # Errors Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
+    /// # Errors
+    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
     /// After an error, the delivered items are not the complete state.
     pub(super) fn recover<E: From<JournalError>>(
         &self,
