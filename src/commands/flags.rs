@@ -178,7 +178,7 @@ impl FlagSpec {
         }
     }
 
-    /// The default, parsed.
+    /// Returns the value of the flag's default.
     pub fn default_value(&self) -> FlagValue {
         self.kind.parse(self.default).expect("a test checks that every default parses")
     }

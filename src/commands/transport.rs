@@ -29,7 +29,7 @@ pub struct TransportChoice {
 }
 
 impl TransportChoice {
-    /// TCP, the default.
+    /// Returns TCP with default options.
     pub fn tcp() -> TransportChoice {
         TransportChoice { protocol: TransferProtocol::Tcp, options: TransportOptions::default() }
     }

@@ -130,7 +130,7 @@ fn ignored_tests() -> Vec<String> {
     names
 }
 
-/// libtest passes if a filter selects no test, and does not report which ignored tests nobody runs.
+/// libtest passes if a filter selects no test, and does not report which ignored tests never run.
 #[test]
 fn every_ignored_test_is_run_by_one_step_or_has_a_reason() {
     let steps = text(".ci/steps.sh");

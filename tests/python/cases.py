@@ -38,7 +38,7 @@ def arguments(signature):
 
 
 class Context:
-    """What a case needs: a client, fresh keys, registered memory, and torch if it is installed."""
+    """The resources of a case: a client, fresh keys, registered memory, and torch if it is installed."""
 
     def __init__(self, module, store, ready, master, torch):
         self.module, self.store, self.ready, self.master, self.torch = module, store, ready, master, torch
@@ -266,7 +266,7 @@ def replaced(position, value):
 
 
 def changes(name):
-    """[(case, change)] for a method: what its arguments' names and types suggest."""
+    """[(case, change)] for a method, derived from its arguments' names and types."""
     args = arguments(STORE[name][0]) if STORE[name] else []
     found = []
     for i, (arg, kind, _) in enumerate(args):

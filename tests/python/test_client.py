@@ -42,7 +42,7 @@ def value(size):
 
 
 class Proxy:
-    """Forwards connections to `target`, and delays what comes back by `delay` seconds."""
+    """Forwards connections to `target`, and delays the responses by `delay` seconds."""
 
     def __init__(self, target):
         host, port = target.rsplit(":", 1)
@@ -366,7 +366,7 @@ class Client(unittest.TestCase):
         command = [sys.executable, "-c", textwrap.dedent(script)]
         # Without the interruption, the child does not end.
         env = dict(os.environ, PYTHONPATH=PACKAGES, MCCTL_SETUP_WAIT_SECONDS="86400")
-        # The signal may be ignored here, for example in a job in the background, and a child inherits that.
+        # This process may ignore the signal, for example as a background job, and a child inherits this setting.
         default = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
         child = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, preexec_fn=default)
         try:
@@ -421,7 +421,7 @@ class Client(unittest.TestCase):
                 self.assertEqual(reader.get("k"), bytes(1 << 20))
                 owner.kill()
                 owner.wait()
-                # The child has the sockets of the killed process, so they show nothing.
+                # The child has the sockets of the killed process, so they do not show that it has ended.
                 self.assertEqual(reader.get("k"), b"")
             finally:
                 os.kill(int(child), 9)

@@ -52,7 +52,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         let signal = tokio::select! {
             signal = signals.next() => signal,
             failure = assembly.work() => {
-                // Nothing can be stored any more, so the result of stopping adds nothing.
+                // Changes can no longer be stored, so the result of stopping adds nothing.
                 let _ = assembly.stop().await;
                 return Err(failure);
             }

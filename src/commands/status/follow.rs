@@ -29,7 +29,7 @@ impl Args {
                     other => return other,
                 },
                 () = leader.changed(&master.at) => {
-                    output::say(format!("the master at {} does not lead any more", master.at));
+                    output::say(format!("the master at {} no longer leads", master.at));
                 }
             }
             let mut said = String::new();

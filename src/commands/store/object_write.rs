@@ -21,7 +21,7 @@ const NEW_FILE_MODE: u32 = 0o666;
 /// Mode for a temporary file that will replace an existing file. Other users cannot read it until it has the old file's owner and mode.
 const UNFINISHED_MODE: u32 = 0o600;
 
-/// Writes one object.
+/// Writes one object to a file or to stdout. Another thread can request that it stop.
 #[derive(Debug)]
 pub(super) struct ObjectWrite {
     destination: Destination,

@@ -30,7 +30,7 @@ const COLOURS: [&str; 6] = ["#0b62c4", "#d1660a", "#1a8a5a", "#a03fa8", "#7a6a00
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// Quantity and unit.
+    /// The quantity and its unit, as text for the axis.
     pub label: String,
     pub log: bool,
     /// Whether the axis includes zero.

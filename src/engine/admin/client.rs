@@ -22,7 +22,7 @@ const KEYS_PER_QUERY: usize = 64;
 /// Maximum total length of the escaped keys in a query, in bytes.
 const KEY_BYTES_PER_QUERY: usize = 4 << 10;
 
-/// Maximum duration of a hand-over. It goes on for as long as the standby comes closer to serving.
+/// Maximum duration of a hand-over. It continues as long as the standby makes progress.
 const STEP_DOWN_MAX: Duration = Duration::from_secs(600);
 
 /// A client for a master's admin HTTP endpoint. Cheap to clone; clones share the connections.

@@ -44,7 +44,7 @@ impl MasterHealth {
 /// The body of [`routes::HA_STATUS`](super::routes::HA_STATUS) with `?format=json`: a master's part in its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HaStatusReport {
-    /// [`HaStatusReport::SCHEMA`].
+    /// Name and version of this format: [`HaStatusReport::SCHEMA`].
     pub schema: String,
     /// `leader`, `standby`, `candidate`, `handing_over` or `resetting`.
     pub role: String,
@@ -69,9 +69,9 @@ pub struct HaStatusReport {
     pub objects: u64,
     /// Whether this standby can be promoted without loss.
     pub promotable: bool,
-    /// Why not.
+    /// The reason for which it cannot be promoted without loss.
     pub not_promotable: Option<String>,
-    /// The leader's standbys.
+    /// The leader's standbys that are connected or required.
     pub standbys: Vec<HaStandbyReport>,
     /// Number of digests of the leader's state that agreed with this standby's copy.
     pub digests_compared: u64,
@@ -109,7 +109,7 @@ pub struct HaStandbyReport {
 pub struct SteppedDown {
     /// Whether a standby has taken over.
     pub success: bool,
-    /// Why not.
+    /// The reason for which no standby has taken over.
     pub error_message: Option<String>,
 }
 

@@ -1,11 +1,11 @@
-//! What an election needs of a coordination service.
+//! The interface of an election to a coordination service.
 
 use std::future::Future;
 use std::time::Duration;
 
 use crate::engine::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
 
-/// A request failed, and changed nothing that matters.
+/// The error of a request that had no effect on the election.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElectionError {
     /// The service cannot be used.
@@ -24,7 +24,7 @@ pub trait ElectionBackend: Clone + Send + Sync + 'static {
     fn observe(&self) -> impl Future<Output = Result<Observation, ElectionError>> + Send;
     /// Grants a lease. Returns its id.
     fn grant_lease(&self, ttl: Duration) -> impl Future<Output = Result<i64, ElectionError>> + Send;
-    /// Renews a lease. Returns false if it does not exist any more.
+    /// Renews a lease. Returns false if it no longer exists.
     fn renew_lease(&self, lease: i64) -> impl Future<Output = Result<bool, ElectionError>> + Send;
     /// Revokes a lease, which deletes the key that belongs to it.
     fn revoke_lease(&self, lease: i64) -> impl Future<Output = Result<(), ElectionError>> + Send;

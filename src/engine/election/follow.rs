@@ -51,7 +51,7 @@ struct LeaderFollower<E: Env> {
 }
 
 impl<E: Env> LeaderFollower<E> {
-    /// Follows the key from behind `revision`.
+    /// Follows the key from the revision after `revision` on.
     async fn run(&self, mut revision: u64) {
         loop {
             if let Err(error) = self.watch(revision + 1).await {

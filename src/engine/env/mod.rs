@@ -25,7 +25,7 @@ pub use socket_file::SocketFileListener;
 
 /// Provides sockets, time and randomness. Cheap to clone.
 pub trait Env: Clone + Send + Sync + 'static {
-    /// This environment's network.
+    /// The type of this environment's network.
     type Net: Net;
     /// Returns this environment's network.
     fn net(&self) -> &Self::Net;

@@ -86,7 +86,7 @@ impl EtcdClient {
         Ok((lease.id.0, granted))
     }
 
-    /// Renews a lease. Returns false if it does not exist any more.
+    /// Renews a lease. Returns false if it no longer exists.
     ///
     /// # Errors
     /// See [`EtcdError`].

@@ -7,7 +7,7 @@ use crate::engine::etcd::options::EtcdEndpoint;
 /// The servers, and a position in their list: the server that answered last.
 pub(super) struct ServerRotation {
     servers: Vec<EtcdEndpoint>,
-    /// Grows by one for each server that is left behind.
+    /// Grows by one each time the next server becomes the first.
     position: AtomicUsize,
 }
 
@@ -17,7 +17,7 @@ impl ServerRotation {
         ServerRotation { servers, position: AtomicUsize::new(0) }
     }
 
-    /// Number of servers.
+    /// Number of servers, at least one.
     pub fn len(&self) -> usize {
         self.servers.len()
     }

@@ -27,9 +27,9 @@ pub enum HaAction {
     Follow(Option<MemberInfo>),
     /// Send a message over the stream to this member.
     Send(MemberId, HaMessage),
-    /// Make the copy ready to serve, without answering: `Prepared`. If `lossy`, acknowledged changes may be missing, so the copy
-    /// keeps its segments and clients, and drops all objects: their memory may belong to other objects. It then gets a
-    /// new ID. A copy that is ready may have to be made ready again, with `lossy`.
+    /// Make the copy ready to serve, but do not answer requests yet: `Prepared`. If `lossy`, acknowledged changes may be
+    /// missing, so the copy keeps its segments and clients, and drops all objects: their memory may belong to other objects. It
+    /// then gets a new ID. A copy that is ready may have to be made ready again, with `lossy`.
     Prepare { lossy: bool },
     /// Discard the copy that was made ready, and take a new ID: `Reset`.
     Discard(DiscardReason),
@@ -37,7 +37,7 @@ pub enum HaAction {
     Serve { view: u64 },
     /// Stop answering, discard the state, and take a new ID: `Reset`.
     StopServing(StopReason),
-    /// Hold requests that change something back (`true`), and then report `ChangesHeld`, or let them proceed.
+    /// `true`: hold back requests that change something, and then report `ChangesHeld`. `false`: let them proceed.
     HoldChanges(bool),
     /// Forward all requests to this leader, which has taken over.
     Forward(MemberId),
@@ -47,7 +47,7 @@ pub enum HaAction {
     Resume,
 }
 
-/// Why a lease is revoked.
+/// The reason for which a lease is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RevokeReason {
     /// The leader's process has ended.
@@ -60,7 +60,7 @@ pub enum RevokeReason {
     Own,
 }
 
-/// Why a standby discards its copy.
+/// The reason for which a standby discards its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiscardReason {
     #[error("the copy is damaged")]
@@ -73,7 +73,7 @@ pub enum DiscardReason {
     SameId,
 }
 
-/// Why a leader stops.
+/// The reason for which a leader stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// Another master was elected.
@@ -89,11 +89,11 @@ pub struct StandbyAck {
     pub echo: Option<u64>,
     /// At this time, on the leader's clock, or later, it found the leader's key in etcd.
     pub key_seen: Option<u64>,
-    /// It makes its copy ready to serve, and comes closer to it.
+    /// It makes its copy ready to serve, and has made progress with it.
     pub is_preparing: bool,
 }
 
-/// Why a hand-over was not completed.
+/// The reason for which a hand-over was not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandOverProblem {
     #[error("this master does not lead")]
@@ -124,7 +124,7 @@ pub enum HaMessage {
     TakeOver { last: u64 },
     /// Standby: ready to serve.
     Ready,
-    /// Leader: does not answer any more; the key is deleted.
+    /// Leader: no longer answers requests; the key is deleted.
     Released,
     /// Leader: keeps leading; the hand-over is cancelled.
     Cancel,

@@ -64,7 +64,7 @@ impl HaCore {
         } else if is_electable && !is_bound && !self.is_record_awaited(now) {
             self.prepare(now, !self.is_complete() || is_planted(HaMistake::CompleteCopyDropped));
         } else if let NotInSyncPolicy::PromoteAfter(pause) = self.not_in_sync_policy()
-            // A standby that is cut off from etcd does not know whether a master leads.
+            // A standby that is cut off from etcd cannot determine whether a master leads.
             && (self.seen_at.since(since) >= pause || self.is_last_copy_gone())
             && !is_led
         {
@@ -72,8 +72,8 @@ impl HaCore {
         }
     }
 
-    /// Stands for election with a copy that is ready. If the leader ended before a hand-over was completed, or the records are
-    /// gone, the copy may lack changes by now.
+    /// Stands for election with a copy that is ready. If the leader ended before a hand-over was completed, or the records
+    /// were deleted, the copy may lack changes by now.
     fn stand(&mut self, now: Mono, lossy: bool) {
         if self.is_record_awaited(now) {
             return;
@@ -81,14 +81,14 @@ impl HaCore {
         if lossy || self.is_complete() { self.elect(now, lossy) } else { self.prepare(now, true) }
     }
 
-    /// Whether a leader may be alive whose records etcd has lost, and which creates them again.
+    /// Whether a leader may be alive that will create its records again after etcd has lost them.
     fn is_record_awaited(&self, now: Mono) -> bool {
         let RoleState::Standby(follower) = &self.role else { return false };
         let is_absence_short = follower.absent_since.is_some_and(|since| now.since(since) < NO_RECORD_PAUSE);
         self.sync_record().is_none() && is_absence_short && !is_planted(HaMistake::KeyOverwritten)
     }
 
-    /// Another master was elected, so this one follows it. A copy without its objects is of no use for that.
+    /// Follows another master that was elected. A copy without its objects cannot be used for that.
     fn give_up(&mut self) {
         let RoleState::Standby(follower) = &self.role else { return };
         match follower.step {
@@ -99,8 +99,8 @@ impl HaCore {
         }
     }
 
-    /// Goes on following with the copy that was to be made ready, if it has its objects. Connects to the leader again, which does not
-    /// wait for a standby whose hand-over it has cancelled until then.
+    /// Continues to follow with the copy that was to be made ready, if it has its objects. Connects to the leader again: until then,
+    /// the leader does not wait for a standby whose hand-over it has cancelled.
     pub(super) fn resume(&mut self) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         if !follower.step.is_lossy() {
@@ -125,7 +125,7 @@ impl HaCore {
         }
     }
 
-    /// The copy is ready to serve, or cannot be used.
+    /// Handles the result of making the copy ready: it can serve, or cannot be used.
     pub(super) fn note_preparation(&mut self, ready: bool, id: MemberId) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let CandidateStep::Preparing { lossy, expected_sync } = follower.step else { return };
@@ -157,7 +157,7 @@ impl HaCore {
         self.actions.push(HaAction::Elect(ElectionTxn { address, lease, expected_sync, sync }));
     }
 
-    /// Creates the expired key of a leader that is alive, but cut off from etcd.
+    /// Creates the expired key of a leader that is alive but cut off from etcd.
     fn recreate(&mut self, now: Mono, absent_since: Mono) {
         let Some(lease) = self.lease.id else { return };
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
@@ -172,7 +172,7 @@ impl HaCore {
         self.actions.push(HaAction::Elect(ElectionTxn { address, lease, expected_sync: *revision, sync }));
     }
 
-    /// Deletes the key that this standby has kept for a leader that is gone. If the leader has bound the key to its own
+    /// Deletes the key that this standby has kept for a leader that has ended. If the leader has bound the key to its own
     /// lease meanwhile, the key stays.
     fn delete_kept_key(&mut self, now: Mono) {
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
@@ -188,7 +188,7 @@ impl HaCore {
         }
     }
 
-    /// The transaction ended with which this standby stands for election, or keeps the key for its leader.
+    /// Handles the result of the transaction with which this standby stands for election, or keeps the key for its leader.
     pub(super) fn note_candidacy(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         if txn.sync.leader == self.me.id && matches!(follower.step, CandidateStep::Electing { .. }) {
@@ -197,7 +197,7 @@ impl HaCore {
                     follower.candidate_list.clone_from(&txn.sync.in_sync);
                     self.become_leader(now, *view, txn.lease);
                 }
-                // An earlier attempt whose result is unknown may have succeeded, so what etcd contains decides.
+                // An earlier attempt whose result is unknown may have succeeded, so the contents of etcd decide.
                 TxnOutcome::Refused | TxnOutcome::Unknown => self.request_observation(now),
             }
             return;

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// When the response to a change is sent.
+/// The condition for sending the response to a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AckMode {
-    /// When all required standbys have the change.
+    /// All required standbys have the change.
     #[default]
     Sync,
-    /// Without waiting for a standby, unless the change hands out or frees memory.
+    /// None: it does not wait for a standby, unless the change hands out or frees memory.
     Async,
 }
 
-/// What a standby does that is not in sync, while no master leads.
+/// The policy of a standby that is not in sync while no master leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotInSyncPolicy {
@@ -46,7 +46,7 @@ pub struct HaConfig {
     pub renew_every: Duration,
     /// A fence is this much earlier than the time up to which the proof holds. Covers the difference of clock rates.
     pub margin: Duration,
-    /// How long a standby does not stand for election after it received a ping.
+    /// Time after a ping in which the standby that received it does not stand for election.
     pub promise: Duration,
     /// Time between two pings to a standby.
     pub ping_every: Duration,
@@ -72,7 +72,7 @@ impl Default for HaConfig {
 }
 
 impl HaConfig {
-    /// How long leases may last that a leader without authority has granted after another one was elected. A new leader
+    /// Maximum time after the election of another master in which a former leader may still grant leases. A new leader
     /// adds this to the leases that it assumes.
     pub fn stale_answers(&self) -> Duration {
         self.lease_ttl.max(self.promise)

@@ -1,4 +1,4 @@
-//! The core handles an event, does what is due, publishes which responses may be sent, and returns its actions.
+//! The core handles an event, performs the work that is due, publishes which responses may be sent, and returns its actions.
 
 use std::time::Duration;
 use std::vec::Drain;
@@ -18,7 +18,7 @@ use crate::engine::ha::state::{HaCore, OwnLease, REQUEST_TIMEOUT, RoleState};
 const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
 impl HaCore {
-    /// A master that has just started, with an empty copy.
+    /// Creates the core of a master that has just started, with an empty copy.
     pub fn new(config: HaConfig, me: MemberInfo) -> HaCore {
         HaCore {
             config,
@@ -33,7 +33,7 @@ impl HaCore {
         }
     }
 
-    /// A master that has just started with the copy that it had before, whose last change is number `last`. An earlier
+    /// Creates the core of a master that has just started with its earlier copy, whose last change is number `last`. An earlier
     /// process may have promised not to stand for election. `is_original`: the copy was written by a master without a cluster,
     /// so no other copy has later changes.
     pub fn with_copy(config: HaConfig, me: MemberInfo, now: Mono, last: u64, is_original: bool) -> HaCore {
@@ -77,7 +77,7 @@ impl HaCore {
 
     fn apply_rare(&mut self, now: Mono, event: HaEvent) {
         match event {
-            // What is due after a timeout is done by `settle`. `apply` handles the other two.
+            // `settle` performs the work that is due after a timeout. `apply` handles the other two.
             HaEvent::Timeout | HaEvent::ChangesReceived { .. } | HaEvent::Applied { .. } => {}
             HaEvent::ListensOn { port } => self.me.replication.port = port,
             HaEvent::LeaseGranted { sent, lease } => self.note_lease(now, sent, lease),
@@ -106,7 +106,7 @@ impl HaCore {
         }
     }
 
-    /// Does what is due.
+    /// Performs all work that is due at this time.
     fn settle(&mut self, now: Mono) {
         self.settled_at = Some(now);
         self.keep_lease(now);
@@ -122,8 +122,8 @@ impl HaCore {
 
     fn limits(&self) -> ResponseLimits {
         let RoleState::Leader(leader) = &self.role else {
-            // A former leader's term ends a little later. Until then it must not send a response to a change, whichever of
-            // the two limits a thread reads first.
+            // A former leader's term ends a little later. Until then it must not send a response to a change, in whichever
+            // order a thread reads the two limits.
             return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0), replicated: Some(0) };
         };
         let fence = (!leader.has_released()).then(|| self.fence());
@@ -131,8 +131,8 @@ impl HaCore {
         ResponseLimits { fence, acked: replicated.filter(|_| leader.waits_for_standby()), replicated }
     }
 
-    /// The limits are published that make responses wait for the standbys that have begun to join. What may have been
-    /// answered before decides when these are in sync.
+    /// Called after the limits that make responses wait for the joining standbys were published. A joining standby is
+    /// in sync once it has all changes that may have been answered before.
     fn require_joining(&mut self, now: Mono, gate: &impl ResponseGate) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         if leader.replicas.has_new_joining() {
@@ -174,7 +174,7 @@ impl HaCore {
                 self.lease.confirmed = self.lease.confirmed.max(at);
             }
             Some(false) => {
-                // The key went with the lease.
+                // The key was deleted with the lease.
                 self.lease = OwnLease::default();
                 self.request_observation(now);
             }
@@ -184,7 +184,7 @@ impl HaCore {
 
     fn note_records(&mut self, now: Mono, sent: Mono, seen: Observation) {
         // A read that overlapped the last one may be older. One that began after it is newer, even with a lower revision:
-        // etcd has lost its data, or has got it from a backup.
+        // etcd has lost its data, or was restored from a backup.
         if self.seen.as_ref().is_some_and(|before| before.revision > seen.revision) && sent <= self.seen_at {
             return;
         }

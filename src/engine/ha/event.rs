@@ -8,15 +8,15 @@ use crate::engine::ha::record::{ElectionTxn, Observation, SyncTxn, TxnOutcome};
 /// Something that happened at a master. The result of each request to etcd is an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HaEvent {
-    /// The time that [`next_timeout`](super::HaCore::next_timeout) has returned is reached.
+    /// The time that [`next_timeout`](super::HaCore::next_timeout) returned has come.
     Timeout,
     /// The port for standbys is open.
     ListensOn { port: u16 },
     /// The result of [`GrantLease`](super::HaAction::GrantLease), which was sent at `sent`. `None`: etcd did not grant
     /// a lease.
     LeaseGranted { sent: Mono, lease: Option<i64> },
-    /// The result of [`RenewLease`](super::HaAction::RenewLease), which was sent at `sent`. `Some(false)`: the lease
-    /// does not exist any more. `None`: no response came.
+    /// The result of [`RenewLease`](super::HaAction::RenewLease), which was sent at `sent`. `Some(false)`: the lease no
+    /// longer exists. `None`: no response was received.
     LeaseRenewed { sent: Mono, lease: i64, renewed: Option<bool> },
     /// The result of [`Observe`](super::HaAction::Observe), which was sent at `sent`.
     Observed { sent: Mono, seen: Observation },
@@ -29,7 +29,7 @@ pub enum HaEvent {
     KeyDeleted { outcome: TxnOutcome },
     /// The state was discarded. This master now has an empty copy with this ID.
     Reset { id: MemberId },
-    /// A message came over the stream to `from`.
+    /// A message from `from` was received over its stream.
     Received { from: MemberId, message: HaMessage },
 
     /// Standby: the stream from this leader opened. `is_replacing`: it is for a new copy with another ID, and this copy is kept until
@@ -43,12 +43,12 @@ pub enum HaEvent {
     /// Standby: all changes of the leader up to `last` were received, and will be applied before anything else happens.
     /// They are acknowledged.
     ChangesReceived { last: u64 },
-    /// Standby: the copy contains all changes of the leader up to `last`. They are acknowledged, unless they were
-    /// before.
+    /// Standby: the copy contains all changes of the leader up to `last`. They are acknowledged, unless they already
+    /// were.
     Applied { last: u64 },
     /// Standby: the copy is damaged.
     CopyDamaged,
-    /// Standby: the copy has come closer to being ready to serve.
+    /// Standby: making the copy ready to serve has made progress.
     Preparing,
     /// Standby: the copy is ready to serve, or cannot be used: the result of [`Prepare`](super::HaAction::Prepare). It has this
     /// ID, which is a new one if its objects were dropped.
@@ -63,7 +63,7 @@ pub enum HaEvent {
     /// Leader: hand over to a standby in sync, if there is one. `is_ending`: this process is about to end. Ends with the action
     /// [`Forward`](super::HaAction::Forward) or [`ReportHandOver`](super::HaAction::ReportHandOver).
     StepDown { is_ending: bool },
-    /// Leader: no request changes anything any more, and the last change is number `last`: the result of
+    /// Leader: changes are held, and the last change is number `last`: the result of
     /// [`HoldChanges`](super::HaAction::HoldChanges).
     ChangesHeld { last: u64 },
 }

@@ -1,4 +1,4 @@
-//! A standby: whose changes it follows, what it acknowledges, and what it has promised.
+//! A standby: its leader, its acknowledgements and its promise.
 
 use crate::engine::base::Mono;
 use crate::engine::ha::action::{DiscardReason, HaAction, HaMessage, RevokeReason};
@@ -16,13 +16,13 @@ impl HaCore {
             follower.is_original = false;
             follower.take_over = None;
             follower.acknowledged = 0;
-            // The stamps of another leader are times on another clock.
+            // The stamps of another leader come from another clock.
             follower.echo = None;
             follower.key_seen_there = None;
         }
     }
 
-    /// A snapshot has replaced the copy. What it contains is acknowledged once it is stored.
+    /// Handles the replacement of the copy by a snapshot. The changes in it are acknowledged once it is stored.
     pub(super) fn replace_copy(&mut self, id: MemberId) {
         if let RoleState::Standby(follower) = &mut self.role {
             self.me.id = id;
@@ -42,14 +42,14 @@ impl HaCore {
         self.request_observation(now);
     }
 
-    /// The leader's process has ended. Without this standby's acknowledgements, it could not have acknowledged a
-    /// change, even if it were alive.
+    /// Handles the end of the leader's process. Without this standby's acknowledgements, the leader could not have
+    /// acknowledged a change, even if it were alive.
     fn revoke_ended_leader(&mut self, leader: MemberId) {
         let Some(key) = self.seen.as_ref().and_then(|seen| seen.leader.as_ref()) else { return };
         if !self.sync_record().is_some_and(|sync| sync.leader == leader && sync.rpc == key.address) {
             return;
         }
-        // A key that this standby keeps for the leader is deleted once it is not bound to it any more.
+        // A key that this standby keeps for the leader is deleted once the standby is no longer bound to the leader.
         if Some(key.lease) != self.lease.id {
             self.actions.push(HaAction::RevokeLease(key.lease, RevokeReason::LeaderEnded));
         }
@@ -58,7 +58,7 @@ impl HaCore {
         }
     }
 
-    /// All changes up to `last` are applied before anything else happens.
+    /// Acknowledges all changes up to `last`, which are applied before anything else happens.
     pub(super) fn acknowledge(&mut self, now: Mono, last: u64) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let Some(leader) = follower.stream else { return };
@@ -67,14 +67,14 @@ impl HaCore {
         self.actions.push(HaAction::Send(leader, ack));
     }
 
-    /// The copy has come closer to being ready to serve.
+    /// Records progress in making the copy ready to serve.
     pub(super) fn note_progress(&mut self, now: Mono) {
         if let RoleState::Standby(follower) = &mut self.role {
             follower.progress_at = now;
         }
     }
 
-    /// The copy contains all changes up to `last`.
+    /// Records that the copy contains all changes up to `last`.
     pub(super) fn note_applied(&mut self, now: Mono, last: u64) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         follower.applied = last;
@@ -87,7 +87,7 @@ impl HaCore {
         }
     }
 
-    /// Tells the leader that this process is about to end.
+    /// Notifies the leader that this process is about to end.
     pub(super) fn leave(&mut self) {
         let RoleState::Standby(follower) = &self.role else { return };
         let Some(leader) = follower.stream else { return };
@@ -123,13 +123,13 @@ impl HaCore {
             }
             HaMessage::TakeOver { last } => follower.take_over = Some(last),
             HaMessage::Released => {
-                // The leader does not answer any more.
+                // The leader no longer answers requests.
                 follower.promised_until = Mono::ZERO;
                 self.request_observation(now);
             }
             HaMessage::Cancel => {
                 follower.take_over = None;
-                // The transaction may succeed. What etcd contains decides.
+                // The transaction may still succeed. The contents of etcd decide.
                 if !matches!(follower.step, CandidateStep::Electing { .. }) {
                     self.resume();
                 }
@@ -138,7 +138,7 @@ impl HaCore {
         }
     }
 
-    /// The records were read; the request was sent at `sent`.
+    /// Handles the records that were read with a request sent at `sent`.
     pub(super) fn compare_followed_records(&mut self, now: Mono, sent: Mono) {
         self.choose_leader(sent);
         self.note_absence(now);
@@ -160,8 +160,8 @@ impl HaCore {
         key.is_some_and(|key| key.address == self.me.rpc.to_string() && Some(key.lease) == self.lease.id)
     }
 
-    /// This master was elected after it had stopped waiting for the result. It leads if its copy is ready, and otherwise gives the
-    /// key back.
+    /// Handles an election of this master whose result it no longer waited for. It leads if its copy is ready, and otherwise
+    /// deletes the key.
     fn settle_own_key(&mut self, now: Mono) {
         let RoleState::Standby(follower) = &self.role else { return };
         let is_ready = matches!(follower.step, CandidateStep::Prepared { .. });
@@ -174,7 +174,7 @@ impl HaCore {
         self.keep_lease(now);
     }
 
-    /// Follows the leader in the records, or none.
+    /// Follows the leader that the records name, if they name one.
     fn choose_leader(&mut self, sent: Mono) {
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
         let is_consistent =
@@ -195,7 +195,7 @@ impl HaCore {
         }
     }
 
-    /// Notes since when no master leads, and since when another one leads with this copy's ID.
+    /// Records the times from which on no master has led, and another one has led with this copy's ID.
     fn note_absence(&mut self, now: Mono) {
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
         // Each creation of the key changes the sync record. So while the record is the same, the key did not exist.
@@ -209,8 +209,8 @@ impl HaCore {
         follower.same_id_since = has_same_id.then(|| follower.same_id_since.unwrap_or(now));
     }
 
-    /// Whether a master leads that does not know the sync record, so that this copy, which is in it, does not have
-    /// everything any more.
+    /// Whether a master leads that does not support the sync record, so that this copy, which is in it, may lack
+    /// changes.
     fn is_leader_unknown(&self) -> bool {
         let key = self.seen.as_ref().and_then(|seen| seen.leader.as_ref());
         let (Some(key), Some(sync)) = (key, self.sync_record()) else { return false };

@@ -19,7 +19,7 @@ pub const FRAME_HEADER_BYTES: usize = 28;
 /// Maximum size of a payload, in bytes. A change of the state is smaller.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// What a payload contains.
+/// The type of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -34,7 +34,7 @@ pub enum FrameKind {
     /// The digest of a part of the state after the change with this number
     /// ([`StateDigest`](super::message::StateDigest)).
     Digest = 5,
-    /// When clients last sent a ping ([`ClientPings`](super::message::ClientPings)).
+    /// The times of the clients' last pings ([`ClientPings`](super::message::ClientPings)).
     Clients = 6,
 }
 
@@ -45,7 +45,7 @@ impl FrameKind {
     }
 }
 
-/// A complete frame.
+/// A frame that was received completely, without its checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub kind: FrameKind,
@@ -54,7 +54,7 @@ pub struct Frame {
     pub payload: Bytes,
 }
 
-/// The bytes are not a frame. The stream must be closed, because what follows cannot be trusted.
+/// The bytes are not a frame. The stream must be closed, because the start of the next frame is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFrameError {
     #[error("unknown frame type {0}: does the peer run a newer release?")]

@@ -21,7 +21,7 @@ pub(super) const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(1500);
 pub(super) const RELEASED_TIMEOUT: Duration = Duration::from_millis(2500);
 
 impl HaCore {
-    /// Begins to hand over to a standby in sync, if there is one.
+    /// Begins a hand-over to a standby in sync, if there is one.
     pub(super) fn step_down(&mut self, now: Mono, is_ending: bool) {
         let RoleState::Leader(leader) = &mut self.role else {
             return self.actions.push(HaAction::ReportHandOver(HandOverProblem::NotLeading));
@@ -37,7 +37,7 @@ impl HaCore {
         self.actions.push(HaAction::HoldChanges(true));
     }
 
-    /// No request changes anything any more. The last change is `last`.
+    /// Handles the report that changes are held. The last change is `last`.
     pub(super) fn ask_to_take_over(&mut self, now: Mono, last: u64) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         leader.appended = leader.appended.max(last);
@@ -48,8 +48,8 @@ impl HaCore {
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::TakeOver { last }));
     }
 
-    /// The standby `from` is ready to serve. If this answers an earlier hand-over, its copy may lack changes, so all must be
-    /// acknowledged.
+    /// Handles the report that the standby `from` is ready to serve. The report may belong to an earlier hand-over, and the
+    /// copy may then lack changes, so all must be acknowledged.
     pub(super) fn note_ready(&mut self, now: Mono, from: MemberId) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let acked = leader.replicas.get(from).map_or(0, |replica| replica.acked);
@@ -81,7 +81,7 @@ impl HaCore {
         self.request_deletion();
     }
 
-    /// The record states that the hand-over was completed, so a copy that it lists lacks nothing.
+    /// The record states that the hand-over was completed, so each copy that it lists has all changes.
     fn request_deletion(&mut self) {
         let RoleState::Leader(leader) = &self.role else { return };
         let sync = SyncRecord { handed_over: true, ..self.record(leader, leader.listed.clone()) };
@@ -105,7 +105,7 @@ impl HaCore {
         }
     }
 
-    /// The records were read while this master hands over. The view was `before`.
+    /// Handles the records that were read during a hand-over. The view was `before`.
     pub(super) fn compare_hand_over(&mut self, now: Mono, before: u64) {
         let is_recorded = self.sync_record().is_some_and(|sync| sync.handed_over);
         let RoleState::Leader(leader) = &mut self.role else { return };
@@ -116,7 +116,7 @@ impl HaCore {
                 self.request_deletion();
             }
             HandOverStep::Released if leader.view > before => {
-                // The successor did not create the key, and this master has.
+                // This master has created the key, and not the successor.
                 self.cancel_hand_over(now, HandOverProblem::KeyCreatedAgain);
             }
             HandOverStep::Releasing if leader.is_key_gone && (is_recorded || leader.ack == AckMode::Sync) => {
@@ -133,19 +133,19 @@ impl HaCore {
         }
     }
 
-    /// The key is deleted, so the standby may create its own.
+    /// Handles the deletion of the key, after which the standby may create its own.
     fn release(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = leader.hand_over.as_mut() else { return };
         hand_over.step = HandOverStep::Released;
         hand_over.since = now;
-        // The message ends its promise.
+        // This message ends the promise of the standby.
         leader.replicas.end_promise(hand_over.to);
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::Released));
     }
 
-    /// Ends a hand-over whose standby is gone, or makes no progress. That of a process that is about to end is not cancelled: changes
-    /// stay held, and a standby that has everything can still be elected.
+    /// Ends a hand-over whose standby is disconnected, or makes no progress. That of a process that is about to end is not cancelled:
+    /// changes stay held, and a standby that has everything can still be elected.
     pub(super) fn advance_hand_over(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = &mut leader.hand_over else { return };
@@ -172,11 +172,12 @@ impl HaCore {
         self.delete_key(now);
     }
 
-    /// This master keeps leading. The standby's copy may be ready to serve. It follows again when it has connected again.
+    /// Cancels the hand-over: this master keeps leading. The standby, whose copy may be ready to serve, follows again
+    /// after it has connected again.
     pub(super) fn cancel_hand_over(&mut self, now: Mono, problem: HandOverProblem) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(HandOver { to, .. }) = leader.hand_over.take() else { return };
-        // It stays in the sync record, because it has everything, until a response waits for it for too long.
+        // It stays in the sync record, because it has all changes, until a response has waited for it for too long.
         self.actions.push(HaAction::Send(to, HaMessage::Cancel));
         self.actions.push(HaAction::HoldChanges(false));
         self.actions.push(HaAction::ReportHandOver(problem));

@@ -26,7 +26,7 @@ impl HaCore {
     pub(super) fn settle_leader(&mut self, now: Mono) {
         self.ping_standbys(now);
         let RoleState::Leader(leader) = &mut self.role else { return };
-        // The copy of a standby that takes over no longer changes. A call that was admitted before may add a change.
+        // The copy of a standby that takes over no longer changes. An earlier call that was admitted may still add a change.
         let successor = leader.hand_over.map(|hand_over| hand_over.to);
         leader.replicas.expire(now, self.config.standby_timeout, leader.appended, successor);
         if leader.writing.is_none() && !leader.must_write {
@@ -50,11 +50,11 @@ impl HaCore {
         self.actions.extend(connected.map(|(id, _)| HaAction::Send(id, ping)));
     }
 
-    /// A standby acknowledges changes.
+    /// Handles the acknowledgement of changes by a standby.
     pub(super) fn note_ack(&mut self, now: Mono, from: MemberId, ack: StandbyAck) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         leader.key_seen = leader.key_seen.max(Mono(ack.key_seen.unwrap_or(0)).min(now));
-        // No record without it is on its way.
+        // No write of a record without it is in progress.
         let is_listed = leader.writing.is_none() && !leader.must_write && leader.listed.contains(&from);
         let before = leader.replicas.get(from).map_or(0, |replica| replica.acked);
         leader.replicas.ack(now, from, ack.applied.min(leader.appended), leader.appended, is_listed);
@@ -62,7 +62,7 @@ impl HaCore {
         if let Some(hand_over) = &mut leader.hand_over {
             let is_progress = match hand_over.step {
                 HandOverStep::Preparing => hand_over.to == from && (ack.is_preparing || has_more),
-                // The others in the record get the last change.
+                // The other standbys in the record receive the last change.
                 HandOverStep::Ready => has_more,
                 _ => false,
             };
@@ -104,7 +104,7 @@ impl HaCore {
         }
     }
 
-    /// Another master leads.
+    /// Stops leading, because another master was elected.
     pub(super) fn give_way(&mut self, successor: Option<MemberId>) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         match (&mut leader.hand_over, successor) {

@@ -14,7 +14,7 @@ pub(super) struct Leader {
     pub ack: AckMode,
     /// Mod revision of the sync record. The next write compares it.
     pub sync_revision: u64,
-    /// When this revision was learned. A read that was sent later and finds a lower one is right: etcd has lost its
+    /// Time at which this revision was received. If a read that was sent later finds a lower one, etcd has lost its
     /// data.
     pub written_at: Mono,
     /// The lease of the leader's key. It may be that of a standby, which has created the key again. 0: none.
@@ -25,16 +25,16 @@ pub(super) struct Leader {
     /// The standbys in the sync record.
     pub listed: Vec<MemberId>,
     pub alone_since: Option<u64>,
-    /// The result of a write is unknown. Another write must succeed before a standby may be left out.
+    /// The result of a write is unknown. Another write must succeed before a standby may be removed.
     pub must_write: bool,
     /// The last change of the state.
     pub appended: u64,
-    /// When the core last handled an event.
+    /// Time of the last event that the core handled.
     pub ran_at: Mono,
     /// The write of the sync record whose result is awaited.
     pub writing: Option<SyncWrite>,
     pub electing: Option<Mono>,
-    /// When a request to etcd that failed at once may be repeated.
+    /// Earliest time for the repetition of a request to etcd that failed at once.
     pub retry_at: Mono,
     pub next_ping: Mono,
     pub hand_over: Option<HandOver>,
@@ -100,7 +100,7 @@ impl Leader {
         self.replicas.wanted().eq(self.listed.iter().copied())
     }
 
-    /// Whether it answers nothing any more.
+    /// Whether it no longer answers requests.
     pub fn has_released(&self) -> bool {
         let step = self.hand_over.map(|hand_over| hand_over.step);
         matches!(step, Some(HandOverStep::Releasing | HandOverStep::Released | HandOverStep::Done))
@@ -121,27 +121,27 @@ pub(super) struct HandOver {
     pub to: MemberId,
     /// The last change before the hand-over. 0 until changes are held.
     pub last: u64,
-    /// When the step began, or the standby last made progress.
+    /// Time at which the step began, or the standby last made progress.
     pub since: Mono,
     pub step: HandOverStep,
-    /// The process is about to end, so the hand-over is never cancelled: changes stay held, and a standby that is late still
-    /// has everything.
+    /// The process is about to end, so the hand-over is never cancelled: changes stay held, so a standby that is late still
+    /// has all of them.
     pub is_final: bool,
 }
 
-/// How far a hand-over has come.
+/// The stage of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandOverStep {
     /// Changes are being held.
     Holding,
     /// The standby makes its copy ready.
     Preparing,
-    /// It is ready. The other standbys in the sync record, which may be elected instead, get the last change.
+    /// It is ready. The other standbys in the sync record, which may be elected instead, receive the last change.
     Ready,
-    /// No request is answered any more, and the key is being deleted.
+    /// Requests are no longer answered, and the key is being deleted.
     Releasing,
     /// The key is deleted.
     Released,
-    /// The successor leads.
+    /// The successor was elected. Connections are forwarded to it.
     Done,
 }

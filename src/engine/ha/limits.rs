@@ -1,12 +1,12 @@
-//! What the core decides about responses, and how it makes that visible.
+//! The limits for responses that the core publishes.
 
 use crate::engine::base::Mono;
 
-/// Which responses may be sent.
+/// The limits up to which responses may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLimits {
     /// Responses may be sent before this time. `None`: this master processes no more requests, because it hands over.
-    /// The time that was published before holds for the responses that still wait.
+    /// The time that was published before still applies to waiting responses.
     pub fence: Option<Mono>,
     /// Responses to changes up to this one may be sent. `None`: they wait for no standby.
     pub acked: Option<u64>,
@@ -23,8 +23,8 @@ pub trait ResponseGate {
     /// Makes the limits visible to all threads that send responses.
     fn publish(&self, limits: ResponseLimits);
 
-    /// The last change that a thread may have answered without looking at the limits that were published last. A thread
-    /// appends a change before it looks at the limits. So this must be read in an order with the appends, for example
-    /// under the lock that they use.
+    /// The last change that a thread may have answered without reading the limits that were published last. A thread
+    /// appends a change before it reads the limits. So this value must be read in a defined order with the appends, for
+    /// example under their lock.
     fn appended_before_publish(&self) -> u64;
 }

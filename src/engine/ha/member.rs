@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::engine::base::HostPort;
 
 /// Names one copy of the state. A master takes a new random ID when it discards its copy, and when it starts, unless
-/// its data directory contains everything that it has acknowledged. So an ID in the sync record stands for a copy that
-/// still exists or never will again.
+/// its data directory contains everything that it has acknowledged. So an ID in the sync record never refers to a copy
+/// with other contents: that copy still exists, or no copy has the ID.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct MemberId(pub u64);
@@ -62,7 +62,7 @@ impl TryFrom<String> for MemberId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryId(pub u64);
 
-/// A master and its addresses, as other masters see them.
+/// The ID of a master's copy, and the addresses at which others reach the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberInfo {
     pub id: MemberId,

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use crate::engine::base::{ClientId, Unix};
 use crate::engine::ha::action::{HaMessage, StandbyAck};
 
-/// A payload is not what its frame says. The stream must be closed.
+/// A payload does not match the type of its frame. The stream must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed replication message: truncated, too long, or of an unknown type")]
 pub struct StreamMessageError;
@@ -124,7 +124,7 @@ impl<'a> Changes<'a> {
         Ok(Changes { written, encoded })
     }
 
-    /// Iterates over the changes, first one first.
+    /// Iterates over the changes, in the order of their numbers.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         let mut left = self.encoded;
         std::iter::from_fn(move || change(&mut left).ok())
@@ -163,7 +163,7 @@ impl SnapshotEnd {
     }
 }
 
-/// Digests of a part of the state. The object slots take turns, because a digest of all objects would take too long.
+/// Digests of a part of the state. Each covers other object slots, because a digest of all objects would take too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateDigest {
     /// The first object slot, and the number of slots.

@@ -1,7 +1,7 @@
-//! High availability: which master of a cluster leads, which standbys have everything that it acknowledged, and until
+//! High availability: which master of a cluster leads, which standbys have all changes that it acknowledged, and until
 //! when it may answer.
 //!
-//! [`HaCore`] has the rules. It has no socket and no clock. Its caller passes it [`HaEvent`]s and performs the
+//! [`HaCore`] has the rules. It has neither sockets nor a clock. Its caller passes it [`HaEvent`]s and performs the
 //! [`HaAction`]s that it returns. Two records decide who leads:
 //!
 //! * The key `mooncake-store/<cluster>/master_view` ([`LeaderKey`]), which upstream's clients read. It is created,
@@ -13,7 +13,7 @@
 //! A leader answers only before its *fence*: no other master can have been elected before that time. There are two
 //! proofs. Its lease: the key cannot expire earlier than one TTL after the last renewal was *sent*. The promises of all
 //! standbys in sync: only they can be elected, and each has promised not to stand for election for a while after it
-//! received a ping. The second proof keeps the leader answering while etcd is away. Both are measured from the time of
+//! received a ping. With the second proof, the leader can answer while etcd is unreachable. Both are measured from the time of
 //! sending, on a clock that counts suspended time.
 //!
 //! In sync mode, a response waits until every required standby has acknowledged its changes. A standby becomes required
@@ -21,8 +21,8 @@
 //! everything that was acknowledged.
 //!
 //! The fast path revokes the lease of a leader whose stream was closed and whose port refuses connections. A firewall
-//! that rejects connections looks the same. Then the leader is alive and may still answer reads, until it finds its key
-//! deleted; it cannot acknowledge changes, because they wait for the standby that has revoked the lease.
+//! that rejects connections has the same effect. The leader is then alive, and may answer reads until it finds its key
+//! deleted. It cannot acknowledge changes, because they wait for the standby that has revoked the lease.
 
 mod action;
 mod candidate;

@@ -1,4 +1,4 @@
-//! Mistakes that tests plant in a master of a cluster, to show that the simulation detects them.
+//! Mistakes that tests plant in a master of a cluster, to prove that the simulation detects them.
 
 /// A mistake in the election, in the acknowledgement of changes, or in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum HaMistake {
     NotAddedAgain,
     /// A leader does not create its expired key again.
     KeyNotCreatedAgain,
-    /// The memory of a write that was displaced is free at once.
+    /// The memory of a displaced write is freed at once.
     QuarantineSkipped,
     /// A client completes the write of another one.
     WriterNotCompared,
@@ -50,13 +50,13 @@ pub fn plant(mistake: Option<HaMistake>) {
     PLANTED.set(mistake);
 }
 
-/// Whether `mistake` is planted.
+/// Whether this thread has planted `mistake`.
 #[cfg(test)]
 pub fn is_planted(mistake: HaMistake) -> bool {
     PLANTED.get() == Some(mistake)
 }
 
-/// A program contains no planted mistakes: they are compiled for the unit tests only.
+/// Always false: planted mistakes are compiled for the unit tests only.
 #[cfg(not(test))]
 pub const fn is_planted(_: HaMistake) -> bool {
     false

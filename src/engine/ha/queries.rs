@@ -1,4 +1,4 @@
-//! What can be read from the core.
+//! The values that can be read from the core.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::engine::ha::record::SyncRecord;
 use crate::engine::ha::replica_set::Replica;
 use crate::engine::ha::state::{HaCore, HaRole, HaStatus, RoleState};
 
-/// How long a leader can prove that it leads while etcd does not respond.
+/// The time for which a leader can prove that it leads while etcd does not respond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutageLimit {
     /// As long as its standbys in sync respond: without etcd, no other master is elected.
@@ -20,7 +20,7 @@ pub enum OutageLimit {
     Lease(Duration),
 }
 
-/// A master that is in sync is elected in less time than this.
+/// Maximum time for the election of a master that is in sync.
 const WITHOUT_LEADER: Duration = Duration::from_secs(3);
 
 impl HaCore {
@@ -29,7 +29,7 @@ impl HaCore {
         &self.me
     }
 
-    /// What this master does at the moment.
+    /// The current role of this master.
     pub fn role(&self) -> HaRole {
         match &self.role {
             RoleState::Standby(follower) if follower.is_candidate() => HaRole::Candidate,
@@ -40,7 +40,7 @@ impl HaCore {
         }
     }
 
-    /// What is shown of this master.
+    /// The state of this master for reports and metrics.
     pub fn status(&self) -> HaStatus {
         let in_sync = self.sync_record().is_some_and(|record| record.includes(self.me.id));
         let RoleState::Leader(leader) = &self.role else {
@@ -114,7 +114,7 @@ impl HaCore {
         if let RoleState::Leader(leader) = &self.role { leader.replicas.acked(appended) } else { 0 }
     }
 
-    /// Why this standby cannot be promoted without loss; `None` if it can.
+    /// The reason for which this standby cannot be promoted without loss; `None` if it can.
     pub fn not_promotable(&self) -> Option<String> {
         let Some(seen) = &self.seen else { return Some("the coordination service was not reached yet".to_owned()) };
         if let Some(key) = seen.leader.as_ref().filter(|key| key.is_foreign()) {
@@ -146,7 +146,7 @@ impl HaCore {
         Some(format!("{why}; {then} (--when-not-in-sync)"))
     }
 
-    /// Why this standby is not promoted, although no master has led for some seconds.
+    /// The reason for which this standby is not promoted, although no master has led for some seconds.
     pub fn not_promoted(&self, now: Mono) -> Option<String> {
         let RoleState::Standby(follower) = &self.role else { return None };
         follower.absent_since.filter(|since| now.since(*since) >= WITHOUT_LEADER)?;
@@ -167,15 +167,15 @@ impl HaCore {
         self.sync_record().is_none_or(|sync| sync.includes(self.me.id))
     }
 
-    /// Whether this standby's copy certainly contains everything that was acknowledged. Without a record, only a copy lacks nothing
-    /// that is empty or that has been in no cluster.
+    /// Whether this standby's copy certainly contains everything that was acknowledged. Without a record, only a copy that is
+    /// empty, or has been in no cluster, is certainly complete.
     pub(super) fn is_complete(&self) -> bool {
         let RoleState::Standby(follower) = &self.role else { return false };
         self.sync_record()
             .map_or(follower.applied == 0 || follower.is_original, |sync| sync.is_complete(self.me.id, self.config.ack))
     }
 
-    /// What this master does while it is not in sync: the later promotion of its own policy and the leader's.
+    /// The policy of this master while it is not in sync: the later promotion of its own policy and the leader's.
     pub(super) fn not_in_sync_policy(&self) -> NotInSyncPolicy {
         let own = self.config.not_in_sync;
         let leader = self.sync_record().and_then(|sync| sync.when_not_in_sync);

@@ -1,4 +1,4 @@
-//! What the masters store in etcd, and the transactions that change it.
+//! The records of the masters in etcd, and the transactions that change them.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ impl LeaderKey {
     /// known, but not ready.
     pub const WARMING: &str = "__mooncake_service_warming__:";
 
-    /// Whether a master leads that this key names.
+    /// Whether the key names a master that leads.
     pub fn names_a_master(&self) -> bool {
         !self.address.starts_with(LeaderKey::WARMING) && self.address.parse::<HostPort>().is_ok()
     }
@@ -33,7 +33,7 @@ impl LeaderKey {
     }
 }
 
-/// Which masters have everything that was acknowledged, or can be elected at least.
+/// The masters that can be elected. With `--ha-ack sync`, each has all changes that were acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncRecord {
     /// Version of this format: [`SyncRecord::FORMAT`].
@@ -49,10 +49,10 @@ pub struct SyncRecord {
     /// The last change before the leader began to answer without a standby.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_since: Option<u64>,
-    /// The policy of the leader, which counts on it for its fence. `None`: written by a release that does not have it.
+    /// The leader's policy, on which its fence relies. `None`: written by a release that does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_not_in_sync: Option<NotInSyncPolicy>,
-    /// When the leader sends responses. `None`: written by a release that does not have it.
+    /// The condition on which the leader sends responses. `None`: written by a release that does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack: Option<AckMode>,
     /// The leader has handed over: it no longer answers, and all listed copies have its last change.
@@ -157,6 +157,6 @@ pub enum TxnOutcome {
     Done(u64),
     /// Not written: a comparison failed, or the request was not processed.
     Refused,
-    /// No response came. It may have been written, or may still be.
+    /// No response was received. The write may have been performed, or may still be.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! The standbys of a leader: what each has acknowledged, and for which ones responses wait.
+//! The standbys of a leader: their acknowledgements, and which ones responses wait for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use crate::engine::base::Mono;
 use crate::engine::ha::member::MemberId;
 use crate::engine::ha::planted::{HaMistake, is_planted};
 
-/// A standby that has not acknowledged at most this many changes can become required.
+/// Maximum number of changes that a standby may lack when it becomes required.
 const LAG_MAX: u64 = 4096;
 
-/// How far a standby has come.
+/// The relation of a standby to the sync record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaPhase {
-    /// It catches up. Responses do not wait for it.
+    /// It is still catching up. Responses do not wait for it.
     Following,
-    /// Responses wait for it. It will be listed once it has everything up to this change, which is not known at first:
+    /// Responses wait for it. It will be listed once it has all changes up to this one, which is not known at first:
     /// see [`ReplicaSet::require_from`].
     Joining { from: Option<u64> },
     /// It is listed in the sync record.
@@ -24,18 +24,18 @@ pub enum ReplicaPhase {
     Leaving,
 }
 
-/// A standby, as its leader sees it.
+/// The leader's record of a standby.
 #[derive(Clone, Copy, Debug)]
 pub struct Replica {
     pub phase: ReplicaPhase,
     /// The last change that it has acknowledged.
     pub acked: u64,
-    /// When it last sent an acknowledgement that shows progress, or had nothing to acknowledge.
+    /// Time at which it last sent an acknowledgement that shows progress, or had nothing to acknowledge.
     pub progress_at: Mono,
     /// It does not stand for election before this time, on the leader's clock.
     pub promised_until: Mono,
     pub is_connected: bool,
-    /// Its process is about to end. It still acknowledges for a moment.
+    /// Its process is about to end. Acknowledgements may still arrive from it.
     pub is_leaving: bool,
 }
 
@@ -132,7 +132,7 @@ impl ReplicaSet {
         }
     }
 
-    /// A standby acknowledges nothing any more.
+    /// Records that a standby will send no more acknowledgements.
     pub fn leave(&mut self, id: MemberId) {
         let Some(replica) = self.members.get_mut(&id) else { return };
         replica.is_leaving = true;
@@ -141,9 +141,9 @@ impl ReplicaSet {
         }
     }
 
-    /// Marks the required standbys that have not acknowledged for `timeout`, although they lack changes: `appended` is the
-    /// leader's last one. A standby that has everything stays in the sync record, so that it can be elected, unless it is disconnected
-    /// and another one in sync is connected. So does `successor`, which takes over.
+    /// Marks the required standbys that have not acknowledged for `timeout`, although they lack changes: `appended` is the leader's
+    /// last one. A standby that has all changes stays in the sync record, so that it can be elected, unless it is disconnected and
+    /// another one in sync is connected. So does `successor`, which takes over.
     pub fn expire(&mut self, now: Mono, timeout: Duration, appended: u64, successor: Option<MemberId>) {
         let is_any_connected = self.members.values().any(|replica| replica.is_connected && replica.is_in_sync());
         for (id, replica) in &mut self.members {
@@ -157,7 +157,7 @@ impl ReplicaSet {
         }
     }
 
-    /// The leader did not run for `gap`, and could not receive acknowledgements.
+    /// Extends the time limits by `gap`, in which the leader did not run and could not receive acknowledgements.
     pub fn postpone(&mut self, gap: Duration) {
         self.members.values_mut().for_each(|replica| replica.progress_at = replica.progress_at + gap);
     }
@@ -174,7 +174,7 @@ impl ReplicaSet {
         self.members.retain(|_, replica| replica.is_connected || replica.is_required());
     }
 
-    /// When the required standby that has made no progress for longest has last made some.
+    /// The time of the last progress of the required standby that has made none for longest.
     pub fn least_progress(&self) -> Option<Mono> {
         let is_watched = |replica: &&Replica| replica.is_required() && replica.phase != ReplicaPhase::Leaving;
         self.members.values().filter(is_watched).map(|replica| replica.progress_at).min()
@@ -201,7 +201,7 @@ impl ReplicaSet {
         self.release_unlisted(ids);
     }
 
-    /// Requires a standby that is listed, but that this leader does not know.
+    /// Requires a standby that the sync record lists, also if this set does not contain it yet.
     pub fn require(&mut self, now: Mono, id: MemberId) {
         let unknown = Replica {
             phase: ReplicaPhase::InSync,
@@ -231,7 +231,7 @@ impl ReplicaSet {
         required.map(|replica| replica.promised_until).min()
     }
 
-    /// The connected standby in sync that has acknowledged most.
+    /// The connected standby in sync that has acknowledged the most changes.
     pub fn best(&self) -> Option<MemberId> {
         let ready = |replica: &Replica| replica.is_connected && replica.phase == ReplicaPhase::InSync;
         let members = self.members.iter().filter(|(_, replica)| ready(replica));
@@ -256,7 +256,7 @@ mod tests {
     const ID: MemberId = MemberId(2);
 
     #[test]
-    fn a_standby_that_is_late_stays_while_it_lacks_nothing_and_returns_if_it_acknowledges() {
+    fn a_late_standby_leaves_only_if_it_lacks_changes_and_can_return() {
         let (mut set, timeout) = (in_sync(), Duration::from_secs(1));
         let late = Mono::ZERO + timeout;
         set.expire(late, timeout, 5, None);
@@ -291,7 +291,7 @@ mod tests {
         set.leave(ID);
         assert_eq!(set.wanted().count(), 0);
         set.list(&[]);
-        // Its process goes on for a moment.
+        // Its process continues for a moment.
         set.ack(Mono::ZERO, ID, 6, 6, true);
         set.require_from(6);
         assert!(set.wanted().count() == 0 && set.acked(9) == 9, "nothing waits for it");

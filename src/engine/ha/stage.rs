@@ -4,7 +4,7 @@ use crate::engine::ha::followership::CandidateStep;
 use crate::engine::ha::leadership::HandOverStep;
 use crate::engine::ha::state::{HaCore, RoleState};
 
-/// What a master is doing for a promotion or a hand-over.
+/// The stage of a master in a promotion or a hand-over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HaStage {
     /// A standby that does not stand for election.
@@ -24,7 +24,7 @@ pub enum HaStage {
     WritingSyncRecord,
     /// A leader whose key has expired.
     KeyExpired,
-    /// A leader that waits until no request changes anything any more.
+    /// A leader that waits until changes are held.
     HoldingChanges,
     /// A leader that waits until its successor is ready.
     WaitingForSuccessor,

@@ -1,4 +1,4 @@
-//! The state of a master's core: the role, the lease, and what was last read from etcd.
+//! The state of a master's core: the role, the lease, and the records that were last read from etcd.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::engine::ha::record::Observation;
 
 /// A request to etcd without a result is repeated after this time.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause after a request to etcd that failed. It may have failed at once, because nothing listens there.
+/// Pause after a request to etcd that failed. It may have failed at once, because its port is closed.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Decides for one master. [`handle`](HaCore::handle) changes it; the other methods only read it.
+/// Decides the actions of one master. [`handle`](HaCore::handle) changes it; the other methods only read it.
 #[derive(Debug)]
 pub struct HaCore {
     pub(super) config: HaConfig,
     pub(super) me: MemberInfo,
     pub(super) role: RoleState,
     pub(super) seen: Option<Observation>,
-    /// When it was received.
+    /// Time at which the response was received.
     pub(super) seen_at: Mono,
     pub(super) lease: OwnLease,
     /// The actions of the event that is being handled.
@@ -73,13 +73,13 @@ impl HaRole {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OwnLease {
     pub id: Option<i64>,
-    /// When the request was sent that was answered last.
+    /// Send time of the request that was answered last.
     pub confirmed: Mono,
     pub requested: Option<Mono>,
     pub next: Mono,
 }
 
-/// What is shown of a master.
+/// The state of a master for reports and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HaStatus {
     pub role: HaRole,

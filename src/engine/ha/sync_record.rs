@@ -26,7 +26,7 @@ impl HaCore {
     pub(super) fn write_sync_record(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &self.role else { return };
         let is_writing = leader.writing.is_some_and(|write| now.since(write.sent) < REQUEST_TIMEOUT);
-        // A standby has created the key again. If it leaves the record, its promises do not count any more.
+        // A standby has created the key again. If it is removed from the record, its promises no longer count.
         let lease = self.live_lease(now).filter(|id| leader.key_lease != 0 && leader.key_lease != *id);
         let is_needed = leader.must_write || !leader.lists_wanted() || lease.is_some();
         if is_writing || !is_needed || now < leader.retry_at || leader.is_key_gone || leader.has_released() {
@@ -45,7 +45,7 @@ impl HaCore {
         }
     }
 
-    /// This master's lease, if it has certainly not expired.
+    /// Returns this master's lease, if it has certainly not expired.
     fn live_lease(&self, now: Mono) -> Option<i64> {
         self.lease.id.filter(|_| now < self.lease.confirmed + self.config.lease_ttl - self.config.margin)
     }
@@ -80,7 +80,7 @@ impl HaCore {
         }
     }
 
-    /// The key expired, or its lease was revoked. No other master was elected, because the sync record is unchanged.
+    /// Handles a key that has expired, or whose lease was revoked. No other master was elected, because the sync record is unchanged.
     pub(super) fn create_key_again(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &self.role else { return };
         let Some(lease) = self.lease.id else { return };
@@ -110,7 +110,7 @@ impl HaCore {
         }
     }
 
-    /// The transaction ended with which this leader has created its key again.
+    /// Handles the result of the transaction with which this leader creates its key again.
     pub(super) fn note_recreation(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         leader.electing = None;
@@ -133,7 +133,7 @@ impl HaCore {
         self.request_observation(now);
     }
 
-    /// The records were read; the request was sent at `sent`.
+    /// Handles the records that were read with a request sent at `sent`.
     pub(super) fn compare_own_records(&mut self, now: Mono, sent: Mono) {
         let me = self.me.id;
         let address = self.me.rpc.to_string();

@@ -1,4 +1,4 @@
-//! One master's decisions, without others. The simulation of whole clusters is in
+//! The decisions of one master, without other masters. The simulation of whole clusters is in
 //! `master/server/ha/tests/simulation`.
 
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Master {
         std::mem::take(&mut self.actions)
     }
 
-    /// The transactions with which it has stood for election since the last call. Other actions are dropped.
+    /// Takes the transactions with which it has stood for election since the last call. Other actions are dropped.
     fn take_elections(&mut self) -> Vec<ElectionTxn> {
         let txn = |action| if let HaAction::Elect(txn) = action { Some(txn) } else { None };
         self.take_actions().into_iter().filter_map(txn).collect()
@@ -159,7 +159,7 @@ fn a_copy_that_may_lack_changes_drops_its_objects() {
 }
 
 #[test]
-fn without_a_record_only_a_copy_lacks_nothing_that_was_in_no_cluster() {
+fn without_a_record_only_a_copy_from_no_cluster_is_complete() {
     for (last, is_original, lossy) in [(9, false, true), (9, true, false), (0, false, false)] {
         let core = HaCore::with_copy(HaConfig::default(), member(1), at(0), last, is_original);
         let mut master = Master { core, actions: Vec::new() };
@@ -171,7 +171,7 @@ fn without_a_record_only_a_copy_lacks_nothing_that_was_in_no_cluster() {
 }
 
 #[test]
-fn a_copy_that_is_ready_drops_its_objects_if_the_hand_over_was_not_completed() {
+fn a_ready_copy_drops_its_objects_if_the_hand_over_was_not_completed() {
     let sync = SyncRecord { in_sync: vec![MemberId(1)], ack: Some(AckMode::Async), ..SyncRecord::alone(&member(2), 9) };
     for handed_over in [true, false] {
         let mut master = started(HaConfig::default(), Some(sync.clone()), key("host-2:1", 2));
@@ -262,7 +262,7 @@ fn a_hand_over_lasts_as_long_as_the_standby_makes_progress() {
 }
 
 #[test]
-fn a_standby_joins_although_a_write_was_overtaken_by_the_creation_of_the_key() {
+fn a_standby_joins_although_the_creation_of_the_key_overtook_a_write() {
     let mut master = restarted(HaConfig::default());
     master.win(5);
     master.handle(at(430), HaEvent::StandbyConnected { id: MemberId(2), applied: 0 });
@@ -280,7 +280,7 @@ fn a_standby_joins_although_a_write_was_overtaken_by_the_creation_of_the_key() {
 }
 
 #[test]
-fn a_process_that_ends_hands_over_to_another_standby_if_the_first_one_is_gone() {
+fn an_ending_process_hands_over_to_another_standby_if_the_first_ends() {
     let mut master = with_standbys(AckMode::Sync);
     master.handle(at(450), HaEvent::StepDown { is_ending: true });
     master.handle(at(460), HaEvent::ChangesHeld { last: 7 });
@@ -369,7 +369,7 @@ fn a_master_that_is_not_in_sync_waits_or_is_promoted_after_a_time() {
 }
 
 #[test]
-fn a_copy_is_discarded_once_a_master_leads_that_does_not_know_the_sync_record() {
+fn a_copy_is_discarded_if_the_leader_does_not_support_the_sync_record() {
     let mut sync = SyncRecord::alone(&member(2), 9);
     sync.in_sync = vec![MemberId(1)];
     let discards = |leader: Option<LeaderKey>| {
@@ -418,11 +418,11 @@ fn a_leader_keeps_its_state_while_the_key_has_a_foreign_value() {
         HaEvent::Observed { sent: at(590), seen: Observation { revision: 6, leader: key("hello world", 0), sync } },
     );
     assert_eq!(master.core.role(), HaRole::Leader);
-    assert!(master.core.fence() <= at(600), "the key does not belong to its lease any more");
+    assert!(master.core.fence() <= at(600), "the key no longer belongs to its lease");
 }
 
 #[test]
-fn a_standby_that_keeps_the_key_for_a_leader_deletes_it_as_soon_as_the_process_has_ended() {
+fn a_standby_deletes_the_key_that_it_keeps_when_its_leader_has_ended() {
     let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
     let mut master = started(HaConfig::default(), Some(list.clone()), key("host-2:1", 2));
     master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
@@ -520,7 +520,7 @@ fn a_leader_with_wait_is_not_replaced_by_a_copy_that_is_not_in_sync() {
 }
 
 #[test]
-fn a_key_that_was_created_for_another_leader_elects_nobody() {
+fn a_key_that_was_created_for_another_leader_elects_no_master() {
     let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
     let mut master = started(HaConfig::default(), Some(list.clone()), None);
     master.handle(at(410), HaEvent::Prepared { ready: true, id: MemberId(1) });

@@ -1,4 +1,4 @@
-//! The timers of a master: the times at which it has something to do although nothing happens.
+//! The timers of a master: the times at which it must act without another event.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) const NO_RECORD_PAUSE: Duration = Duration::from_secs(3);
 /// process has that ID.
 pub(super) const SAME_ID_MAX: Duration = Duration::from_secs(5);
 
-/// What a master waits for. The promotion of a copy that is not in sync has no timer: it follows a read of etcd.
+/// The events that a master waits for. The promotion of a copy that is not in sync has no timer: it follows a read of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HaTimer {
     /// The next renewal of the lease.
@@ -58,8 +58,8 @@ impl HaCore {
         self.next_timer().map_or(Mono(u64::MAX), |(_, at)| at)
     }
 
-    /// The timer that is due next, and its time. Timers that were due before have been handled: what they would do
-    /// waits for an event.
+    /// The timer that is due next, and its time. Timers that were due before have been handled: their work waits for an
+    /// event.
     pub fn next_timer(&self) -> Option<(HaTimer, Mono)> {
         let mut next = None;
         self.visit_timers(&mut |timer, at| {

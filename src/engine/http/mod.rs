@@ -63,7 +63,7 @@ impl HttpRequest {
     }
 }
 
-/// A handler's response.
+/// The response of a [`Handler`], complete or streamed.
 pub type Response = hyper::Response<ResponseBody>;
 
 /// Handles requests. Many run concurrently; a waiting request does not delay others.

@@ -24,7 +24,7 @@ const GENERATIONS: usize = 2;
 /// Number of bytes that one write copies.
 const COPY_BYTES: usize = 256 << 10;
 
-/// What to do with data that is in the directory when it is opened.
+/// The treatment of data that is in the directory when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingData<'a> {
     /// Keep it. [`DataDir::recover`] reads it.
@@ -35,12 +35,12 @@ pub enum ExistingData<'a> {
     Discard,
 }
 
-/// How to open a data directory.
+/// The options for opening a data directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DataDirOptions<'a> {
     /// The cluster that the directory must belong to.
     pub cluster_id: &'a str,
-    /// The kernel's boot ID. Data that was never synced may be missing if it differs from that of the last process.
+    /// The kernel's boot ID. If it differs from that of the last process, data that was never synced may be missing.
     pub boot_id: Uuid,
     /// The UUID of the directory, if it is new.
     pub new_uuid: Uuid,
@@ -135,11 +135,11 @@ impl DataDir {
         self.set_aside.as_deref()
     }
 
-    /// Delivers the newest valid snapshot and the log behind it. Changes nothing on the disk.
+    /// Delivers the newest valid snapshot and the log after it. Changes nothing on the disk.
     ///
     /// # Errors
-    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error. After an
-    /// error, what was delivered is not the state.
+    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
+    /// After an error, the delivered items are not the complete state.
     pub fn recover<E: From<JournalError>>(
         &self,
         visit: impl FnMut(RecoveredItem<'_>) -> Result<(), E>,
@@ -170,7 +170,7 @@ impl DataDir {
         (count == FILE_HEADER_BYTES).then(|| writer_of(&header))
     }
 
-    /// Begins a log behind what was recovered, which becomes durable. A torn tail is ignored from now on.
+    /// Begins a log that continues what was recovered, and makes that durable. A torn tail is ignored from now on.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -206,7 +206,7 @@ impl DataDir {
         Ok(writer)
     }
 
-    /// Makes a log file of an earlier process durable.
+    /// Writes the unproved frames of an earlier process again, and syncs their log file.
     fn make_durable(&self, number: u64, unproved: Option<UnprovedRange>) -> Result<(), JournalError> {
         let name = names::log_name(number);
         let error = |operation, offset: Option<u64>| JournalError::storage(operation, &name, offset);
@@ -234,7 +234,7 @@ impl DataDir {
         SnapshotWriter::create(self.storage.clone(), &header)
     }
 
-    /// Completes a snapshot, and removes what is older than the previous one. Waits for the disk.
+    /// Completes a snapshot, and removes all files older than the previous one. Waits for the disk.
     ///
     /// The log up to the snapshot becomes durable first, so that the previous snapshot and the log can replace this one. An error while older
     /// files are removed is only logged.
@@ -281,7 +281,7 @@ impl DataDir {
         }
     }
 
-    /// Completes a snapshot in a directory without a log. [`DataDir::recover`] and [`DataDir::start_log`] continue behind it.
+    /// Completes a snapshot in a directory without a log. [`DataDir::recover`] and [`DataDir::start_log`] continue after it.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -293,7 +293,7 @@ impl DataDir {
         snapshot.finish(summary)
     }
 
-    /// Empties the directory and opens it again, with this UUID. Call it when nothing uses this value or its log any more.
+    /// Empties the directory and opens it again, with this UUID. Call it when this value and its log are no longer used.
     ///
     /// # Errors
     /// The disk reports an error.

@@ -21,7 +21,8 @@ const ZERO_BYTES: usize = 1 << 20;
 /// A directory on a file system.
 pub struct DiskStorage {
     root: PathBuf,
-    /// The locked file, and the directory, which is locked as well if the file system can do that: the file may be removed by hand.
+    /// The locked file, and the directory. An operator may remove the file, so the directory is locked as well if the file system
+    /// can do that.
     lock: Mutex<Option<(File, Option<File>)>>,
 }
 
@@ -80,7 +81,7 @@ impl JournalStorage for DiskStorage {
             let entry = entry?;
             // A symbolic link to a file counts as a file.
             if entry.file_name() != names::LOCK && fs::metadata(entry.path()).is_ok_and(|found| found.is_file()) {
-                // Names that are not UTF-8 are not the journal's.
+                // The journal writes only names in UTF-8.
                 names.extend(OsString::into_string(entry.file_name()));
             }
         }

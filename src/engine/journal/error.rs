@@ -1,4 +1,4 @@
-//! Why a data directory cannot be used: the disk reports an error, or the directory's contents are wrong.
+//! The errors of a data directory: the disk reports an error, or the directory's contents are wrong.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ pub enum JournalError {
     /// The directory belongs to another cluster.
     #[error("{directory} belongs to cluster '{found}', not to '{expected}'")]
     OtherCluster { directory: String, found: String, expected: String },
-    /// A process that could not write to the directory any more has marked its contents as incomplete.
+    /// A process that could no longer write to the directory has marked its contents as incomplete.
     #[error("{directory} is invalid: its last process continued without it after a disk error")]
     Invalidated { directory: String },
     /// A newer or unknown program wrote the file.
@@ -51,7 +51,7 @@ impl JournalError {
     }
 }
 
-/// What is wrong with a file.
+/// The kind of damage that a file has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Corruption {
     /// The file's header is short, has another magic number, or its checksum is wrong.

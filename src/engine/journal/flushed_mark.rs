@@ -1,7 +1,8 @@
 //! The mark of the last change that the kernel has accepted. It protects the end of the log while the kernel runs.
 //!
-//! At the end of the log, a write that a kill has interrupted looks like damage. The mark tells them apart: it is written after the frames
-//! and before a change counts as stored. So a log that ends before its mark has lost frames, and one that ends at or behind it has not.
+//! At the end of the log, a write that a kill has interrupted looks like damage. The mark distinguishes the two: it is written after the
+//! frames and before a change counts as stored. So a log that ends before its mark has lost frames, and one that ends at or after it has
+//! not.
 //!
 //! The mark is not synced. After a restart of the host, it may be older or newer than the log on the disk, so it counts only while the boot ID
 //! is the same. It has two slots, which are written in turn: if a kill interrupts a write, the other slot has the mark before it.
@@ -33,7 +34,8 @@ pub(super) struct FlushedMark {
 }
 
 impl FlushedMark {
-    /// Creates the file, without a mark. A mark of an earlier process is lost, so the log must state what that process has stored.
+    /// Creates the file, without a mark. A mark of an earlier process is lost, so the header of the log must state which changes
+    /// that process has stored.
     ///
     /// # Errors
     /// The file cannot be created.

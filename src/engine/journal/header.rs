@@ -1,4 +1,4 @@
-//! The header of log files and snapshots: what the file is, who wrote it, and to which directory it belongs.
+//! The header of log files and snapshots: the type of the file, the program that wrote it, and the directory that it belongs to.
 
 use crc32c::crc32c;
 
@@ -17,7 +17,7 @@ pub(super) const FILE_HEADER_BYTES: usize = 512;
 const WRITER_BYTES_MAX: usize = 64;
 const CRC_AT: usize = FILE_HEADER_BYTES - 4;
 
-/// What a file contains.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     Log,
@@ -50,7 +50,7 @@ pub(super) struct FileHeader {
     pub previous: u64,
     /// Log files: frames up to this one were durable when the file was created. 0 in snapshots.
     pub durable: u64,
-    /// Log files: this is the first file of a process, and `durable` is the last frame before it. Frames behind `durable` in earlier files
+    /// Log files: this is the first file of a process, and `durable` is the last frame before it. Frames after `durable` in earlier files
     /// are not part of the log. `false` in snapshots.
     pub starts_log: bool,
     /// Log files: the size with which the file was created. 0 in snapshots.

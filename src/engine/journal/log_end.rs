@@ -1,4 +1,4 @@
-//! What is known about the log after it was read: its end, its files, and which frames are durable.
+//! The result of reading the log: its end, its files, and which frames are durable.
 
 use crate::engine::journal::error::{Corruption, JournalError};
 use crate::engine::journal::frame::Frame;
@@ -10,23 +10,23 @@ use crate::engine::journal::log_file::KnownLogFile;
 pub struct TornTail {
     pub file: String,
     pub offset: u64,
-    /// Number of bytes up to the last one that is not zero, in this file and those behind it.
+    /// Number of bytes up to the last one that is not zero, in this file and the files after it.
     pub bytes: u64,
 }
 
-/// What was read, and what must be done before the log continues.
+/// The result of reading the log, and the work that is left before the log continues.
 #[derive(Clone, Debug)]
 pub(super) struct LogEnd {
-    /// The sequence number up to which the state is known.
+    /// The sequence number up to which the state was recovered.
     pub last: u64,
     /// Number of frames that were delivered.
     pub frames: u64,
     pub torn: Option<TornTail>,
-    /// Where the next frame would be: the number of a file, and an offset in it.
+    /// The position of the next frame: the number of a file, and an offset in it.
     pub position: (u64, u64),
     /// The files of the log, in order.
     pub files: Vec<KnownLogFile>,
-    /// The numbers of files that are not part of the log: an earlier process had no use for them.
+    /// The numbers of files that are not part of the log, because an earlier process did not use them.
     pub foreign: Vec<u64>,
     /// The last frame was written since the kernel started, or there is none.
     pub same_boot: bool,

@@ -15,7 +15,7 @@ pub(super) struct LogFile {
     /// The first value of the frames' checksums.
     pub seed: u32,
     pub file: Arc<dyn JournalFile>,
-    /// Where the next frame begins.
+    /// Offset of the next frame.
     pub offset: u64,
     pub size: u64,
     /// The sequence number of the first frame, once it is written.
@@ -41,12 +41,12 @@ impl LogFile {
         Ok(LogFile { name, number, seed, file, offset, size: header.size, first: None })
     }
 
-    /// Number of bytes that still fit.
+    /// Number of free bytes in the file.
     pub(super) fn room(&self) -> u64 {
         self.size - self.offset
     }
 
-    /// Writes complete frames behind the last one. `bytes` are those of `run`.
+    /// Writes complete frames after the last one. `bytes` are those of `run`.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -67,7 +67,7 @@ pub(super) struct KnownLogFile {
     pub first: Option<u64>,
 }
 
-/// How many of `files`, which are in order, contain only frames up to `sequence`. The last file is never counted, because frames may be
+/// Number of `files`, which are in order, that contain only frames up to `sequence`. The last file is never counted, because frames may be
 /// added to it.
 pub(super) fn files_up_to(files: &[KnownLogFile], sequence: u64) -> usize {
     files.iter().rposition(|file| file.first.is_some_and(|first| first <= sequence + 1)).unwrap_or(0)

@@ -8,7 +8,7 @@ use crate::engine::journal::flushed_mark::FlushedMark;
 use crate::engine::journal::log_file::{KnownLogFile, LogFile};
 use crate::engine::journal::storage::JournalFile;
 
-/// The files, and what the next write begins with.
+/// The files, and the frames with which the next write begins.
 pub(super) struct LogFiles {
     pub current: LogFile,
     /// Created ahead of need by [`LogWriter::prepare_next`](super::LogWriter::prepare_next).
@@ -23,7 +23,7 @@ pub(super) struct LogFiles {
 }
 
 impl LogFiles {
-    /// The log continues in `current`, behind the `older` files.
+    /// The log continues in `current`, after the `older` files.
     pub(super) fn new(current: LogFile, older: &[KnownLogFile], mark: FlushedMark) -> LogFiles {
         let older = older.iter().copied().collect();
         LogFiles { current, next: None, unsynced: Vec::new(), older, pending: Vec::new(), mark }

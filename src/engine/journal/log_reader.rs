@@ -1,4 +1,4 @@
-//! Reads the log after a start, and decides what a damaged frame means.
+//! Reads the log after a start, and decides whether a damaged frame is the end of the log or corruption.
 //!
 //! A frame that is damaged or missing is the end of the log if no valid frame follows: the process or the kernel died while it was being
 //! written. It is also the end if only frames follow that were written without knowing whether this one is durable, and the kernel that
@@ -174,10 +174,10 @@ impl<'a> LogReader<'a> {
         Ok(end)
     }
 
-    /// The index of the last file whose first frame is not behind `needed`. The files before it need not be read.
+    /// The index of the last file whose first frame is not after `needed`. The files before it need not be read.
     ///
     /// # Errors
-    /// `Corrupt`: the log begins behind `needed`. The disk reports an error.
+    /// `Corrupt`: the log begins after `needed`. The disk reports an error.
     pub(super) fn first_needed_file(&self, needed: u64) -> Result<usize, JournalError> {
         for index in (0..self.files.len()).rev() {
             if self.first_sequence(index)?.is_some_and(|first| first <= needed) {
@@ -193,7 +193,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// The sequence number of the first frame in a file. `None`: the file has no valid frame at its begin.
+    /// The sequence number of the first frame in a file. `None`: the file does not begin with a valid frame.
     fn first_sequence(&self, index: usize) -> Result<Option<u64>, JournalError> {
         let (number, Some(header)) = &self.files[index] else { return Ok(None) };
         let name = names::log_name(*number);
@@ -234,7 +234,7 @@ impl<'a> LogReader<'a> {
         Ok(Some(LoadedLogFile { name, seed: header.seed(), header, bytes }))
     }
 
-    /// Looks for valid frames behind a position without one. Returns where reading continues, if only frames that are not needed are
+    /// Looks for valid frames after a position without one. Returns where reading continues, if only frames that are not needed are
     /// damaged. `None`: the log ends.
     ///
     /// # Errors
@@ -281,13 +281,13 @@ impl<'a> LogReader<'a> {
         Ok(None)
     }
 
-    /// The last frame of the log that is in a file, if frames behind it are ignored.
+    /// The last frame of the log that is in a file, if later frames are ignored.
     fn limit(&self, index: usize) -> Option<u64> {
         let header = self.files.get(index + 1)?.1.as_ref()?;
         header.starts_log.then_some(header.durable)
     }
 
-    /// Describes what is behind a position at which the log ends.
+    /// Describes the bytes after the position at which the log ends.
     fn torn_tail(&self, at: &LogPosition) -> Result<TornTail, JournalError> {
         let mut bytes = frame::used_bytes(&at.file.bytes[at.offset..]) as u64;
         for index in at.index + 1..self.files.len() {

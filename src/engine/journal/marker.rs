@@ -12,7 +12,7 @@ use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperat
 const VALID: &[u8; 8] = b"valid  \n";
 const INVALID: &[u8; 8] = b"invalid\n";
 
-/// The open file.
+/// The open marker. Its contents can be replaced, also on a full disk.
 pub(super) struct ValidityMarker(Arc<dyn JournalFile>);
 
 impl ValidityMarker {

@@ -31,7 +31,7 @@ pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Options that create a file which only this user can use. [`restrict`] does what they cannot.
+/// Options that create a file that only this user can use. [`restrict`] sets the modes that they cannot set.
 pub(super) fn create_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).mode(FILE_MODE);
@@ -79,7 +79,7 @@ fn report_kept(root: &Path, found: &Metadata, why: &KeptMode) {
     }
 }
 
-/// Why a directory keeps its mode.
+/// The reason for which a directory keeps its mode.
 #[derive(Debug, thiserror::Error)]
 enum KeptMode {
     #[error("the directory belongs to another user")]
@@ -103,7 +103,7 @@ fn tighten_directory(root: &Path, found: &Metadata) -> Result<(), KeptMode> {
     Ok(())
 }
 
-/// Whether all that is in a directory belongs to a data directory. `/tmp` or `/var/lib` must keep their modes, if one of them is given by
+/// Whether all that is in a directory belongs to a data directory. `/tmp` or `/var/lib` must keep its mode if an operator specifies it by
 /// mistake.
 fn contains_only_data(root: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(root)? {
@@ -122,7 +122,7 @@ fn contains_only_data(root: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What the root of a file system contains.
+/// The directory for lost files in the root of a file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
 fn is_empty(directory: &Path) -> bool {

@@ -6,14 +6,14 @@ pub(super) const IDENTITY: &str = "identity.json";
 pub(super) const VALIDITY: &str = "validity";
 /// The file that the operating system's lock is on.
 pub(super) const LOCK: &str = "lock";
-/// The file with what the directory's user notes about it.
+/// The file with the note of the directory's user.
 pub(super) const NOTE: &str = "note";
 /// The file with the last change that the kernel has accepted.
 pub(super) const FLUSHED: &str = "flushed";
-/// The end of the name of a file that is not complete.
+/// The suffix of the name of a file that is not complete.
 pub(super) const TEMPORARY: &str = ".tmp";
-/// The begin of the name of the marker of a directory that is being emptied. The rest names the subdirectory that receives the files.
-/// Without a rest, the files are removed.
+/// The prefix of the name of the marker of a directory that is being emptied. The rest names the subdirectory that receives the files.
+/// Without it, the files are removed.
 pub(super) const EMPTYING: &str = "emptying-to-";
 
 const LOG: &str = "log-";

@@ -1,4 +1,4 @@
-//! A small file in a data directory with what its user notes about it. It is replaced as a whole.
+//! A small file in a data directory, whose contents its user defines. It is replaced as a whole.
 
 use crc32c::crc32c;
 

@@ -1,22 +1,23 @@
-//! What a process promises about its data directory: when changes are durable, and what follows a disk error.
+//! The options of a data directory: when changes become durable, and the reaction to a disk error.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// When the log is synced. In every mode, a change is in the kernel before its response leaves, so a crash of the process loses none.
+/// The time of the syncs of the log. In every mode, a change is in the kernel before its response leaves, so a crash of the process
+/// loses none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
     /// Before each response. A power loss loses no change.
     Always,
     /// At this interval. A power loss loses about that much of the newest changes.
     Interval(Duration),
-    /// When the kernel decides, and with each snapshot.
+    /// At times that the kernel chooses, and with each snapshot.
     Never,
 }
 
 impl SyncMode {
-    /// The interval without a value.
+    /// The interval of `interval` without a value.
     pub const INTERVAL: Duration = Duration::from_millis(50);
     /// The longest interval that is accepted.
     pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
@@ -69,7 +70,7 @@ impl fmt::Display for SyncMode {
     }
 }
 
-/// What follows an error of the disk that makes the log unusable.
+/// The reaction to a disk error that makes the log unusable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskErrorPolicy {
     /// The process refuses further changes and stops.

@@ -1,4 +1,4 @@
-//! Mistakes that tests plant in the journal, to show that the crash tests detect them.
+//! Mistakes that tests plant in the journal, to prove that the crash tests detect them.
 //!
 //! The tests of the master plant them, too, and use this crate without its tests. So a debug build contains them, and a release build does
 //! not: `packaging/lib.sh` checks each program that is packaged.
@@ -29,13 +29,13 @@ pub fn plant(mistake: Option<JournalMistake>) {
     PLANTED.set(mistake);
 }
 
-/// Whether `mistake` is planted.
+/// Whether this thread has planted `mistake`.
 #[cfg(any(test, debug_assertions))]
 pub(super) fn is_planted(mistake: JournalMistake) -> bool {
     PLANTED.get() == Some(mistake)
 }
 
-/// A release build contains no planted mistakes.
+/// Always false: a release build contains no planted mistakes.
 #[cfg(not(any(test, debug_assertions)))]
 pub(super) const fn is_planted(_: JournalMistake) -> bool {
     false

@@ -1,4 +1,4 @@
-//! Recovery: the newest valid snapshot, and the log behind it.
+//! Recovery: the newest valid snapshot, and the log after it.
 
 use crate::engine::base::Unix;
 use crate::engine::journal::emptying::list;
@@ -11,7 +11,7 @@ use crate::engine::journal::snapshot_reader::{SnapshotPart, SnapshotReader};
 use crate::engine::journal::storage::JournalStorage;
 use crate::engine::journal::uuid::Uuid;
 
-/// A part of the recovered data. A snapshot, if there is one, comes first: its begin, its chunks and its end.
+/// A part of the recovered data. A snapshot, if there is one, is delivered first: its beginning, its chunks and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveredItem<'a> {
     /// A snapshot of the state after frame `sequence`, begun at `written`. `file` is its name, for error messages.
@@ -33,11 +33,11 @@ pub struct RecoveredSnapshot {
     pub summary: SnapshotTrailer,
 }
 
-/// What was recovered, and what could not be.
+/// The result of a recovery.
 #[derive(Clone, Debug)]
 pub struct RecoveryReport {
     pub snapshot: Option<RecoveredSnapshot>,
-    /// Newer snapshots that are damaged, newest first, with the reason. The log contains what they contained.
+    /// Newer snapshots that are damaged, newest first, with the reason. The log contains the same changes.
     pub damaged_snapshots: Vec<(u64, JournalError)>,
     /// The number of log payloads that were delivered.
     pub records: u64,
@@ -68,11 +68,11 @@ pub(super) struct RecoverySource<'a> {
 }
 
 impl RecoverySource<'_> {
-    /// Delivers the newest valid snapshot and the log behind it.
+    /// Delivers the newest valid snapshot and the log after it.
     ///
     /// # Errors
-    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error. After an
-    /// error, what was delivered is not the state.
+    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
+    /// After an error, the delivered items are not the complete state.
     pub(super) fn recover<E: From<JournalError>>(
         &self,
         mut visit: impl FnMut(RecoveredItem<'_>) -> Result<(), E>,

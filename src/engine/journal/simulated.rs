@@ -1,4 +1,4 @@
-//! A simulated disk, for tests: it loses or keeps what was not synced, stops at any operation, and returns errors.
+//! A simulated disk, for tests: it loses or keeps unsynced data, stops at any operation, and returns errors.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use crate::engine::journal::uuid::Uuid;
 /// Maximum time for which syncs are held, so that the threads of a failed test end.
 const SYNC_HELD_MAX: Duration = Duration::from_secs(120);
 
-/// How a simulated process ends.
+/// The end of a simulated process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The process dies. Everything that it wrote stays.

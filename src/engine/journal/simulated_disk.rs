@@ -1,4 +1,4 @@
-//! The state of a simulated disk: what a process sees, and what survives a power loss.
+//! The state of a simulated disk: the contents that a process sees, and those that survive a power loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,7 +19,7 @@ pub struct DiskFault {
     pub is_permanent: bool,
 }
 
-/// Whether the process stops at an operation.
+/// The effect of the stop setting on an operation: the process continues, or stops at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopState {
     Running,
@@ -105,7 +105,7 @@ impl SimulatedDisk {
         process == self.process
     }
 
-    /// Counts an operation on `file`. Returns the error that is due.
+    /// Counts an operation on `file`. Returns the error that the operation must return.
     pub(super) fn begin(&mut self, operation: StorageOperation, file: &str) -> io::Result<StopState> {
         *self.operations.entry(operation).or_default() += 1;
         self.count += 1;
@@ -117,7 +117,7 @@ impl SimulatedDisk {
         Ok(StopState::Stopping)
     }
 
-    /// Returns the error that is due for this operation.
+    /// Returns the error that this operation must return, if one was injected.
     pub(super) fn fail(&mut self, operation: StorageOperation) -> io::Result<()> {
         let Some(fault) = self.fault.as_mut().filter(|fault| fault.operation == operation) else { return Ok(()) };
         if fault.after > 0 {

@@ -1,4 +1,4 @@
-//! A file on a simulated disk: what processes see, and what survives a power loss.
+//! A file on a simulated disk: the bytes that processes see, and those that survive a power loss.
 
 use std::collections::BTreeMap;
 
@@ -50,8 +50,8 @@ impl SimulatedInode {
         self.writes.clear();
     }
 
-    /// Chooses what of the unsynced writes is durable: for each sector one of its versions, or parts of two. The file has its old size or
-    /// its new one.
+    /// Chooses which parts of the unsynced writes are durable: for each sector one of its versions, or parts of two. The file has its old
+    /// size or its new one.
     pub(super) fn lose_power(&mut self, rng: &mut Rng) {
         let writes = std::mem::take(&mut self.writes);
         let mut result = self.durable.clone();
@@ -100,7 +100,7 @@ fn overwrite(bytes: &mut Vec<u8>, offset: usize, new: &[u8]) {
     bytes[offset..end].copy_from_slice(new);
 }
 
-/// The bytes of a sector. Those behind the end of the file are zeros.
+/// The bytes of a sector. Those after the end of the file are zeros.
 fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
     let begin = (sector * SECTOR).min(bytes.len());
     let end = (begin + SECTOR).min(bytes.len());

@@ -1,4 +1,4 @@
-//! Snapshots: the file of one, and how it is written.
+//! The file of a snapshot, and its writer.
 //!
 //! A snapshot is a header, chunks and a trailer. A chunk is a checksum, the length of the payload, a kind and the payload. The trailer is
 //! a chunk of its own kind with the number of chunks, the number of items and the caller's digest of the state. The checksum covers the
@@ -28,7 +28,7 @@ const SYNC_EVERY_BYTES: u64 = 8 << 20;
 /// Number of bytes that are collected for one write.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What the caller knows about the contents of a snapshot.
+/// The caller's summary of the contents of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotTrailer {
     /// The number of items in all chunks, counted by the caller.

@@ -13,7 +13,7 @@ use crate::engine::journal::snapshot::{
 use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
 use crate::engine::journal::uuid::Uuid;
 
-/// What follows in a snapshot.
+/// The next part of a snapshot.
 pub(super) enum SnapshotPart {
     /// A chunk of this kind.
     Chunk(u8),
@@ -21,7 +21,7 @@ pub(super) enum SnapshotPart {
     End(SnapshotTrailer),
 }
 
-/// Reads a snapshot from its begin to its trailer.
+/// Reads a snapshot from its beginning to its trailer.
 pub(super) struct SnapshotReader {
     name: String,
     file: Arc<dyn JournalFile>,
@@ -53,7 +53,7 @@ impl SnapshotReader {
         Ok(SnapshotReader { name, file, header, size, offset, chunks: 0 })
     }
 
-    /// When the snapshot was begun.
+    /// The time at which the snapshot was begun.
     pub(super) fn written(&self) -> Unix {
         self.header.written
     }

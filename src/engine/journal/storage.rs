@@ -1,10 +1,10 @@
-//! The disk as the journal uses it: one directory with files, behind traits, so that a crash model can replace it.
+//! The traits through which the journal uses a disk: one directory with files. A crash model can replace them.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What the journal does with a disk.
+/// The operations of the journal on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StorageOperation {
     Lock,
@@ -118,7 +118,7 @@ pub trait JournalFile: Send + Sync {
     /// Makes everything that was written before this call durable, with the file's size.
     ///
     /// # Errors
-    /// The disk reports an error. What was written may then be lost, even if a later call succeeds.
+    /// The disk reports an error. Written bytes may then be lost, even if a later call succeeds.
     fn sync(&self) -> io::Result<()>;
 }
 

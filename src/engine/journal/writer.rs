@@ -1,4 +1,4 @@
-//! The log as the running process writes it.
+//! The log of the running process.
 //!
 //! Three kinds of threads use a [`LogWriter`]. A thread that changes the state calls [`LogWriter::append`], which copies the payload to a
 //! buffer and never waits for a disk. Before it sends its response, it calls [`LogWriter::flush`], which passes to the kernel everything that
@@ -28,7 +28,7 @@ pub const LOG_FILE_BYTES: std::ops::RangeInclusive<u64> = 1024..=1 << 30;
 /// A buffer with more room than this is freed after it is written.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// Sizes of a log.
+/// The size limits of a log's files and buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// Size of a log file in bytes, within [`LOG_FILE_BYTES`].
@@ -74,7 +74,7 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Begins a log behind the frame `last`, which is durable. `older` are the log files of earlier processes, in order.
+    /// Begins a log after the frame `last`, which is durable. `older` are the log files of earlier processes, in order.
     ///
     /// # Errors
     /// The first file cannot be created.
@@ -116,7 +116,7 @@ impl LogWriter {
         self.append_within(payload, at, self.config.buffer_bytes)
     }
 
-    /// Like [`append`](LogWriter::append), without a limit of the buffer. The caller makes few changes while the log has no room
+    /// Like [`append`](LogWriter::append), but without a limit on the buffer. The caller makes few changes while the log has no room
     /// ([`has_room`](LogWriter::has_room)).
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl LogWriter {
         Ok(self.flushed())
     }
 
-    /// Moves all appended frames behind those in `pending`.
+    /// Appends all frames in the buffer to those in `pending`.
     fn take_appended(&self, pending: &mut Vec<u8>) {
         let mut append = lock(&self.append);
         if pending.is_empty() {
@@ -277,7 +277,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Publishes what the files have room for.
+    /// Publishes the number of bytes that fit into the files.
     fn note_files(&self, files: &LogFiles) {
         self.room.store(files.room(), Ordering::Release);
         self.needs_next.store(files.needs_next(), Ordering::Relaxed);

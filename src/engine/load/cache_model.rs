@@ -203,7 +203,7 @@ impl CacheModel {
         });
     }
 
-    /// Models clearing L3.
+    /// Models the effect of clearing L3 between passes.
     pub fn clear_storage(&mut self) {
         self.pages.retain(|_, place| {
             place.stored = false;

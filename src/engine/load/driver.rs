@@ -64,7 +64,7 @@ pub enum Pace {
 /// Order in which ready conversations are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadyOrder {
-    /// Longest-ready conversation first.
+    /// The conversation that has been ready for longest is served first.
     Fifo,
     Random,
 }

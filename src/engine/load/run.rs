@@ -149,7 +149,7 @@ fn gap(gaps: &mut LatencyHistogram, last: Duration, next: TokenArrival) {
 
 /// Reads are batched at or above this rate, in reads per second.
 const BATCH_FROM: f64 = 4_000.0;
-/// Interval between batches.
+/// Interval between two batches of reads.
 const BATCH_EVERY: Duration = Duration::from_millis(1);
 /// Interval at which batching is reconsidered.
 const BATCH_DECISION: Duration = Duration::from_millis(20);

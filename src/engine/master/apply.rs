@@ -125,7 +125,7 @@ impl StandbyState {
         self.digest().wrapping_add(self.unkept)
     }
 
-    /// The store's policy.
+    /// Returns the policy of the store.
     pub fn policy(&self) -> &StorePolicy {
         &self.state.policy
     }

@@ -105,7 +105,7 @@ impl ClientTable {
         self.by_id.get(&id).map(|client| client.deadline + self.lost)
     }
 
-    /// Up to `limit` clients behind `cursor`, in the order of their deadlines.
+    /// Up to `limit` clients after `cursor`, in the order of their deadlines.
     pub fn deadlines_behind(
         &self,
         cursor: Option<(Mono, ClientId)>,

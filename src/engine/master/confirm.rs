@@ -1,4 +1,4 @@
-//! Restored segments: after a restart, the master does not know which clients still hold the memory that its records describe.
+//! Restored segments: after a restart, the master cannot determine which clients still hold the memory that its records describe.
 //!
 //! Until a segment's client confirms it, its objects cannot be read and it accepts no new objects. The objects are kept, so a put of such a
 //! key is refused. A segment that is not confirmed within a client's time to live is dropped with its objects. A call confirms as follows:
@@ -7,7 +7,7 @@
 //!   that the process is the same. It also still holds each of these segments:
 //!     * A client whose `UnmountSegment` fails because the master is away keeps the segment mounted and its memory registered. This is true
 //!       of upstream (`Client::UnmountSegment` in `mooncake-store/src/client_service.cpp`) and of `store::segment_manager`.
-//!     * A client whose `UnmountSegment` succeeded does not have the segment any more, and neither do the records: the response to this
+//!     * A client whose `UnmountSegment` succeeded no longer has the segment, and neither do the records: the response to this
 //!       call waits, in every mode, until the record is durable ([`ClosedChange::needs_sync`]).
 //!     * A node of this project stops its pings before it unmounts at its end. Upstream's client stops them afterwards (`Client::~Client`),
 //!       so the last pings of a client that closes while the master restarts may confirm segments. The memory is registered until the

@@ -68,7 +68,7 @@ pub(super) fn ha_exposition(ha: &HaView) -> String {
         u64::from(ha.backend_error.is_some()),
     );
     out.counter("mcctl_ha_digests_total", "Digests of the leader that agreed with this standby's copy", ha.digests);
-    out.counter("mcctl_ha_promotions_total", "Times that this process began to lead", ha.promotions);
+    out.counter("mcctl_ha_promotions_total", "Number of times that this process has become the leader", ha.promotions);
     out.counter(
         "mcctl_ha_dropped_objects_total",
         "Objects that this process dropped at promotions, because its copy may have lacked changes",

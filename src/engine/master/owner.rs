@@ -52,7 +52,7 @@ impl OwnerTable {
         }
     }
 
-    /// Number of writers.
+    /// Number of writers in the table.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.by_id.len()

@@ -33,7 +33,7 @@ impl MasterState {
         self.record(&record);
     }
 
-    /// Continues without records, because they cannot be stored any more. Memory that waits for its change becomes available.
+    /// Continues without records, because they can no longer be stored. Memory that waits for its change becomes available.
     pub fn stop_recording(&mut self) {
         self.records = None;
         self.walk = None;

@@ -135,7 +135,7 @@ impl MasterState {
         }
     }
 
-    /// The store's policy.
+    /// Returns the policy of the store.
     pub fn policy(&self) -> &StorePolicy {
         &self.policy
     }

@@ -139,7 +139,7 @@ pub struct HaView {
     pub objects: u64,
     /// Why this standby cannot be promoted without loss.
     pub not_promotable: Option<String>,
-    /// The leader's standbys.
+    /// The leader's standbys that are connected or required.
     pub standbys: Vec<HaStandbyView>,
     /// Number of digests of the leader that agreed with this standby's copy.
     pub digests: u64,
@@ -150,7 +150,7 @@ pub struct HaView {
     pub may_lack: Option<u64>,
     /// Number of objects that this process has dropped at promotions, because changes may have been missing.
     pub dropped_objects: u64,
-    /// Number of times that this process began to lead, or stopped because another master was elected.
+    /// Number of times that this process has become the leader, and that it has stopped because another master was elected.
     pub promotions: u64,
     pub demotions: u64,
 }
@@ -200,7 +200,7 @@ pub struct LeaderView {
 pub enum RunState {
     Starting,
     Standby,
-    /// Competing for leadership.
+    /// The master stands for election.
     Candidate,
     /// Loading the persisted state.
     Recovering,
@@ -250,7 +250,7 @@ pub struct SegmentView<'a> {
     pub bytes: u64,
     /// Sum of the requested sizes of the objects in this segment. Upstream counts requested sizes, too.
     pub used_bytes: u64,
-    /// Transfer engine endpoint.
+    /// Transfer engine endpoint of the segment's owner.
     pub endpoint: &'a str,
     /// `tcp` or `rdma`.
     pub protocol: &'a str,
@@ -269,7 +269,7 @@ pub struct ReplicaView {
     pub address: u64,
     /// `tcp` or `rdma`.
     pub protocol: String,
-    /// Transfer engine endpoint.
+    /// Transfer engine endpoint of the replica's owner.
     pub endpoint: String,
 }
 

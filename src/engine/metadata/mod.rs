@@ -79,7 +79,7 @@ pub enum MetadataError {
         /// The start of the response body.
         text: String,
     },
-    /// etcd failed.
+    /// A request to etcd as the metadata service failed.
     #[error("the metadata service {url} failed for key {key}")]
     Etcd {
         url: String,

@@ -118,7 +118,7 @@ impl MetadataTable {
         self.perform(planned)
     }
 
-    /// Decides on a [`MetadataTable::put`]. Changes no record, but an owner that writes the same value again is not expired any more.
+    /// Decides on a [`MetadataTable::put`]. Changes no record, but an owner that writes the same value again no longer counts as expired.
     pub fn plan_put<'a>(&mut self, key: &'a [u8], value: &'a [u8]) -> PlannedWrite<'a> {
         let Some(record) = self.records.get_mut(key) else { return self.plan_write(key, value, false) };
         let is_same = record.value == value;

@@ -116,7 +116,7 @@ impl<E: Env> MetadataService<E> {
         }
     }
 
-    /// Makes all changes durable and writes a last snapshot. For use before the process ends, when no server runs any more. Does nothing
+    /// Makes all changes durable and writes a last snapshot. For use before the process ends, when servers no longer run. Does nothing
     /// without a data directory.
     ///
     /// # Errors

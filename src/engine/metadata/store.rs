@@ -31,7 +31,7 @@ impl RecordStore {
         RecordStore { table: Mutex::default(), journal: None }
     }
 
-    /// Reads the records in `dir`, and begins a log behind them.
+    /// Reads the records in `dir`, and begins a log after them.
     ///
     /// # Errors
     /// The directory is damaged or of an unknown version, or the disk reports an error.
@@ -159,7 +159,7 @@ impl RecordStore {
         self.journal.as_ref()
     }
 
-    /// Copies all records.
+    /// Copies all records, to compare them with those of another table.
     #[cfg(test)]
     pub(super) fn image(&self) -> TableImage {
         self.table().image()

@@ -5,7 +5,7 @@ use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::need::need;
 use crate::engine::plan::sizing_input::SizingInput;
 
-/// A host's memory.
+/// The memory of a host that is available to a deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCapacity {
     /// Available regular (non-hugepage) memory, in bytes.

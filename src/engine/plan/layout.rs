@@ -2,7 +2,7 @@
 
 use crate::engine::plan::SizingError;
 
-/// A server's parallelism.
+/// The parallelism of an SGLang server: its ranks, and their distribution over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParallelLayout {
     tp: u64,

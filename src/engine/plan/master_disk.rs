@@ -11,7 +11,7 @@ pub const KEYS_PER_GIB: u64 = 1_000_000;
 pub const SNAPSHOT_KEY_BYTES: u64 = 106;
 /// Bytes that the records of a key's put take in the log.
 pub const LOG_KEY_BYTES: u64 = 114;
-/// Number of snapshots that are kept, each with the log behind it.
+/// Number of snapshots that are kept, each with the log after it.
 pub const GENERATIONS: u64 = 2;
 /// Bytes of the log without regard to the number of keys: 128 MiB between two snapshots, for each of the two that are kept; the file that is
 /// written, and the next one, which is allocated ahead.

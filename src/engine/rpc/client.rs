@@ -30,7 +30,7 @@ const FORMER_LEADER_MAX: Duration = Duration::from_millis(250);
 /// Pause before a call to the same leader is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A client's timeouts.
+/// Time limits of a client for connecting, and for each call.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     pub connect: Duration,

@@ -53,7 +53,7 @@ impl ServerAddress {
     }
 }
 
-/// Waits for an address that meets `condition`. If nothing follows the leader any more, waits for ever.
+/// Waits for an address that meets `condition`. If the leader is no longer followed, waits forever.
 async fn awaited(leader: &watch::Receiver<Option<HostPort>>, condition: impl Fn(&HostPort) -> bool) -> HostPort {
     let mut leader = leader.clone();
     let found = leader.wait_for(|now| now.as_ref().is_some_and(&condition)).await.ok().and_then(|now| now.clone());

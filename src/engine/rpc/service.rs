@@ -12,14 +12,14 @@ pub type CommitWait<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 /// A wait until a request can be processed.
 pub type AdmissionWait<'a> = Pin<Box<dyn Future<Output = Admitted> + Send + 'a>>;
 
-/// What follows the wait for a request that was not processed at once.
+/// The result of the wait of a request that was not processed at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// Process it.
+    /// Process the request now.
     Proceed,
     /// Forward it, and all later bytes of its connection, to this address.
     Forward(HostPort),
-    /// Close its connection.
+    /// Close the connection without a response.
     Close,
 }
 

@@ -32,7 +32,7 @@ impl PromHistogram {
         PromHistogram { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
-    /// Records `value` once.
+    /// Adds one observation of `value`.
     pub fn record(&mut self, value: f64) {
         self.record_times(value, 1);
     }

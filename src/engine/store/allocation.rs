@@ -25,8 +25,8 @@ pub enum WriteMethod {
 /// Memory that the master has allocated for objects. No other write of this client has their keys meanwhile.
 #[derive(Debug)]
 pub struct Allocation {
-    /// The id of this write, which completes or revokes it. The master knows an unfinished object by its key and this id. Each request has
-    /// a new one, so that a late request of one write has no effect on another write of the same key.
+    /// The id of this write, which completes or revokes it. The master identifies an unfinished object by its key and this id. Each
+    /// request has a new one, so that a late request of one write has no effect on another write of the same key.
     pub writer: ClientId,
     /// When the request was sent, on the clock that counts while the host is suspended.
     pub(in crate::engine::store) started: Mono,

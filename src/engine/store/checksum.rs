@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_in_any_order_have_the_checksum_of_the_object_if_they_cover_it_once() {
+    fn parts_that_cover_an_object_once_have_its_checksum_in_any_order() {
         let of = |parts: &[ObjectPart]| {
             let mut checksums = PartChecksums::default();
             parts.iter().for_each(|part| checksums.append(PartChecksums::of(std::slice::from_ref(part))));

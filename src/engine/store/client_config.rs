@@ -61,7 +61,7 @@ pub enum OnCorruption {
     /// Removes the object if it is its only replica, at most ten per minute.
     #[default]
     Withdraw,
-    /// Only reports it.
+    /// Reports the replica, and leaves the object unchanged.
     Report,
 }
 

@@ -49,7 +49,7 @@ pub(in crate::engine::store) struct DamageReport {
 /// The damaged replicas of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDamage {
-    /// The node's endpoint.
+    /// Transfer engine endpoint of the node.
     pub node: String,
     /// Number of damaged replicas found.
     pub mismatches: u64,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_reported_once_and_a_host_is_suspect_while_ten_were_found_within_a_minute() {
+    fn a_replica_is_reported_once_and_ten_per_minute_make_a_host_suspect() {
         let found = DamageLog::default();
         let add = |seconds, number| found.add(at(seconds), "10.0.0.1:7000", &key(number), Some(number));
         for number in 0..9 {

@@ -48,7 +48,7 @@ struct BatchWrite<'a> {
     state: Mutex<Vec<WrittenObject>>,
 }
 
-/// How far an object has been written.
+/// The progress of writing an object.
 struct WrittenObject {
     /// Number of replicas whose transfers have not ended.
     left: usize,

@@ -61,7 +61,7 @@ pub(in crate::engine::store) struct SegmentManager<E: Env> {
     stopped: AtomicBool,
 }
 
-/// The mounted segments.
+/// The mounted segments, and their registration at the master.
 #[derive(Default)]
 struct SegmentList {
     all: Vec<ManagedSegment>,
@@ -346,8 +346,8 @@ impl<E: Env> SegmentManager<E> {
 
     /// Remounts all segments on a master that has no record of this client.
     ///
-    /// Unless this is the registration that follows the first mount, the memory may contain objects that the master does not know any more,
-    /// and will contain new ones. Transfers in progress belong to the former, and are ended first.
+    /// Unless this is the registration that follows the first mount, the memory may contain objects of which the master no longer has
+    /// records, and will contain new ones. Transfers in progress belong to the former, and are ended first.
     ///
     /// # Errors
     /// The master does not respond, another engine uses this node's name, or transfers have not ended.

@@ -31,7 +31,7 @@ pub struct ObjectVerification {
 /// A replica that was verified.
 #[derive(Clone, Debug)]
 pub struct ReplicaVerification {
-    /// The node's endpoint.
+    /// Transfer engine endpoint of the node.
     pub endpoint: String,
     /// Address of the replica in the node's memory.
     pub address: u64,
@@ -54,8 +54,8 @@ pub enum ReplicaState {
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Verifies the first of the objects with these `keys`, as many as `pace` allows, and returns their results: at least one, unless there
-    /// are no keys. Waits before, if `pace` limits the rate. Also compares checksums if they are switched off for this client.
+    /// Verifies the first of the objects with these `keys`, as many as `pace` allows, and returns their results: at least one, unless
+    /// `keys` is empty. Waits before, if `pace` limits the rate. Also compares checksums if they are switched off for this client.
     ///
     /// The result of an object is an error if it does not exist, its put has not finished, or it has no replica in memory. It is
     /// [`StoreError::LookupLost`] if the object was rewritten or moved each time that it was read.

@@ -36,7 +36,7 @@ struct Holders {
     next: u64,
 }
 
-/// Who has a key.
+/// The write that has a key: a call, or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holder {
     /// The number of the [`HeldKeys`]. After the end of a session, its key may belong to another write.

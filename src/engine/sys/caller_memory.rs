@@ -162,7 +162,7 @@ mod tests {
                 let accepted = caller_memory(page as u64, 100, usage).is_ok();
                 assert_eq!(accepted, allowed.contains(&usage), "{protection} {usage:?}");
             }
-            // SAFETY: the mapping from above, to which nothing refers any more.
+            // SAFETY: the mapping from above, which is no longer used.
             unsafe { libc::munmap(page, page_size()) };
         }
     }
@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(unsafe { libc::mprotect(start.byte_add(page), page, protection) }, 0);
             assert_eq!([is_accepted(0, 3), is_accepted(0, 1), is_accepted(2, 1)], [false, true, true], "{protection}");
         }
-        // SAFETY: the mapping from above, to which nothing refers any more.
+        // SAFETY: the mapping from above, which is no longer used.
         unsafe { libc::munmap(start, 3 * page) };
     }
 }

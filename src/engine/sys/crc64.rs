@@ -23,7 +23,7 @@ impl Crc64 {
         Crc64(Digest::new(ALGORITHM))
     }
 
-    /// Continues with `bytes`.
+    /// Adds the next bytes of the sequence.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -41,7 +41,7 @@ impl Crc64 {
         self.0.update(bytes);
     }
 
-    /// Returns the checksum.
+    /// Returns the checksum of all bytes so far.
     pub fn finish(&self) -> u64 {
         self.0.finalize()
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::engine::sys::verbs::{DeviceAttributes, PortAttributes, RdmaDevice, VerbsError, VerbsUnavailable, devices};
 
-/// Data from libibverbs.
+/// The data of all devices that only libibverbs provides, or the reason for their absence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerbsReport {
     /// Why no data is available.

@@ -10,7 +10,7 @@ use crate::engine::transfer::shared_memory::SharedMemorySettings;
 use crate::engine::transfer::transports::{TransferProtocol, TransportSettings};
 use crate::engine::transfer::variables::VariableReader;
 
-/// Transfer engine configuration.
+/// The configuration with which a transfer engine is started.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
     /// The segment's name. With `P2PHANDSHAKE`, peers also use the host in the name to reach this engine, and the port

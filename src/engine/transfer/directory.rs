@@ -92,7 +92,7 @@ impl OwnSegment {
     }
 }
 
-/// An engine's [`SegmentDirectory`].
+/// The [`SegmentDirectory`] of an engine, which reads descriptors from the metadata service or from peers.
 pub(super) struct SegmentResolver<E> {
     shared: Arc<ResolverState<E>>,
 }

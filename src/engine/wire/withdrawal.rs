@@ -1,7 +1,7 @@
 //! A request of mcctl's client to its master: remove an object because its only replica is damaged.
 //!
 //! It is sent as `BatchReplicaClear` with a segment name that no segment has, so Mooncake's own master clears nothing. The replica's ID and the
-//! checksum say which object is meant: if it was rewritten in the meantime, it stays.
+//! checksum identify the object: if it was rewritten in the meantime, it stays.
 
 use std::fmt;
 

@@ -246,7 +246,7 @@ class BufferPool:
         try:
             self.close()
         except Exception:
-            # Leases that are deleted together with the pool are still to be released: their memory is not kept.
+            # Leases that are deleted together with the pool have not been released: their memory is not kept.
             self._closed = True
 
 

@@ -42,7 +42,7 @@ class _ByteEnumeration(_Enumeration):
 
 
 class ObjectDataType(_ByteEnumeration):
-    """What an object contains. The master counts objects and bytes by this type."""
+    """The type of an object's contents. The master counts objects and bytes by this type."""
 
     UNKNOWN = 0
     KVCACHE = 1
@@ -57,7 +57,7 @@ class ObjectDataType(_ByteEnumeration):
 
 
 class SoftPinAction(_ByteEnumeration):
-    """What a put does to the soft pin of an object. A soft pin protects an object from eviction while others can be
+    """The effect of a put on the soft pin of an object. A soft pin protects an object from eviction while others can be
     evicted.
     """
 
@@ -67,7 +67,7 @@ class SoftPinAction(_ByteEnumeration):
 
 
 class TaskType(_Enumeration):
-    """What a task does."""
+    """The type of a task."""
 
     REPLICA_COPY = 0
     REPLICA_MOVE = 1

@@ -56,7 +56,7 @@ class Axis(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What the header of a stored tensor describes. `local` is the shape of the stored elements."""
+    """The description in the header of a stored tensor. `local` is the shape of the stored elements."""
 
     dtype: int
     shape: tuple

@@ -67,7 +67,7 @@ class TensorParallelism:
 
 
 class ReadTarget(_Record):
-    """Which part of a tensor a read returns.
+    """The part of a tensor that a read returns.
 
     mode: "as_stored" (the object as it is), "shard" (the shard of `parallelism`) or "full" (the tensor of all
     shards), in any case. parallelism: a TensorParallelism or None.

@@ -54,7 +54,7 @@ class Region:
 
     def __init__(self, store, size, alignment):
         self.size = size
-        # Allocated memory starts at a page.
+        # Allocated memory starts at a page boundary.
         self.memory = _allocate(store, size + (alignment if alignment > mmap.PAGESIZE else 0))
         self.address = self.memory.start + -self.memory.start % alignment
         if store.register_buffer(self.address, size) != 0:

@@ -58,7 +58,7 @@ def environment(base):
         )
     env = dict(base)
     entries = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry != SITE]
-    # An empty value is the same as none. An empty entry is the current directory, so it is kept only if it was listed.
+    # An empty value has the same effect as an unset variable. An empty entry is the current directory, so it is kept only if it was listed.
     env["PYTHONPATH"] = os.pathsep.join([SITE] + ([] if entries == [""] else entries))
     # SGLang would create a transfer engine of the wheel to share it with its store client. mcctl's client has its own.
     env.setdefault("SGLANG_HICACHE_MOONCAKE_REUSE_TE", "false")
@@ -150,7 +150,7 @@ def interpreter_of(program):
 
 
 def check(command):
-    """Prints what a child process resolves the modules to. Returns the exit code."""
+    """Prints the files that a child process loads for the modules. Returns the exit code."""
     options = launcher_options()
     interpreter = sys.executable
     if command and not is_for_python(command[0]):
@@ -192,7 +192,7 @@ def execute(command):
         program = find_program(command[0])
         arguments = command
     env = environment(os.environ)
-    # Python ignores these signals, and a program inherits that.
+    # Python ignores these signals, and a program inherits this setting.
     for name in ("SIGPIPE", "SIGXFSZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

@@ -197,7 +197,7 @@ class ShardedReads:
         return target
 
     def _read(self, key, target, address=0, size=0):
-        """Reads what `target` describes, into new memory, or into `size` bytes at `address`."""
+        """Reads the tensor that `target` describes, into new memory, or into `size` bytes at `address`."""
 
         def stored(name, data=None):
             if address:

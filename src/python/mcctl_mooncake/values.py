@@ -33,7 +33,7 @@ class ReplicateConfig(_native.ReplicateConfig):
 
 
 class Descriptor:
-    """Where the bytes of a replica are: `size` bytes at `buffer_address` of the segment `transport_endpoint`."""
+    """The location of a replica in memory: `size` bytes at `buffer_address` of the segment `transport_endpoint`."""
 
     __slots__ = ("size", "buffer_address", "transport_endpoint")
 

@@ -13,7 +13,7 @@ from .codec import decode, object_at, prepare
 from .parallelism import TP, Axis, shard_range, tp_key
 
 # Tensors of at most STAGED_BYTES are copied into registered memory, in groups of at most GROUP_BYTES, and each group is
-# stored with one batch call. Larger tensors are stored one by one from where they are.
+# stored with one batch call. Larger tensors are stored one by one, without a copy.
 STAGED_BYTES = 4 << 20
 GROUP_BYTES = 16 << 20
 _DEFAULT = object()

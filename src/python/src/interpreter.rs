@@ -1,4 +1,4 @@
-//! Work without the interpreter's lock, and what threads do while the interpreter exits.
+//! Work without the interpreter's lock, and the threads while the interpreter exits.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use mcctl_store::engine::env::{Env, deadline};
 use pyo3::{PyResult, Python};
 
-/// How long a thread waits for the end of the process while the interpreter exits. It waits no longer, because a function that runs at exit
-/// may join the thread.
+/// Maximum time for which a thread waits for the end of the process while the interpreter exits. It is limited because a function that runs
+/// at exit may join the thread.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
 
-/// How often a long wait runs the handlers of signals.
+/// Time between two runs of the signal handlers during a long wait.
 const SIGNAL_CHECK: Duration = Duration::from_millis(200);
 
 /// The thread in which the interpreter exits, once it does.

@@ -22,11 +22,11 @@ use crate::replicate_config::{NativeReplicateConfig, options};
 use crate::session::{Session, SessionError, Worker};
 use crate::store::MooncakeDistributedStore;
 
-/// An allocation is written to for at most this long after the request for it. The master assigns its memory to other objects when its
-/// release timeout for unfinished puts has ended, which is 600 s by default. A session that is not ended by then blocks its key no longer.
+/// Maximum time after the request for an allocation in which it is written to. The master assigns its memory to other objects when its
+/// release timeout for unfinished puts has ended, which is 600 s by default. A session that is not ended by then no longer blocks its key.
 const SESSION_MAX: Duration = Duration::from_secs(300);
 
-/// The open write sessions. They share one connection to the master, because an allocation holds only until that is lost.
+/// The open write sessions. They share one connection to the master, because an allocation is valid only until that connection is lost.
 ///
 /// The state is not locked during calls of the network, so that a node that does not respond delays only the calls that use it.
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct OpenPut {
     checksums: PartChecksums,
     /// The first error. The object is then revoked instead of completed.
     error: Option<StoreError>,
-    /// Each call that writes to the object has a clone.
+    /// Held by each call that writes to the object.
     writes: Arc<()>,
 }
 

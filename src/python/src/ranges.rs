@@ -30,7 +30,7 @@ pub struct ReadSessions {
 }
 
 impl ReadSessions {
-    /// Ends all sessions, which have nothing to release.
+    /// Ends all sessions. They hold no resources.
     pub fn clear(&mut self) {
         self.open.clear();
     }

@@ -1,4 +1,4 @@
-//! Where an object's replicas are.
+//! The locations of an object's replicas.
 
 use mcctl_store::engine::store::StoreError;
 use mcctl_store::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation};

@@ -41,7 +41,7 @@ pub struct Session {
     background: Option<Runtime>,
 }
 
-/// What is stopped when the client is closed.
+/// The parts of a session that are stopped when the client is closed.
 pub struct RunningNode {
     pub node: Node<RealEnv>,
     pub http: Option<HttpServer>,
@@ -79,7 +79,7 @@ impl Drop for WorkerLease<'_> {
     }
 }
 
-/// Why an operation could not begin.
+/// The errors with which an operation cannot begin.
 #[derive(Clone, Debug)]
 pub enum SessionError {
     Store(StoreError),

@@ -61,7 +61,7 @@ impl MooncakeDistributedStore {
         end(py, before);
         Ok(match started {
             Ok(session) => {
-                // Another thread may have called this method, too.
+                // Another thread may have called this method at the same time.
                 end(py, self.replace(Some(session)));
                 0
             }
@@ -74,7 +74,7 @@ impl MooncakeDistributedStore {
     }
 }
 
-/// Why the client was not started.
+/// The errors with which a client is not started.
 #[derive(Debug)]
 enum SetupError {
     /// An argument is not valid.

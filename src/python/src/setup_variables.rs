@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mcctl_store::engine::transfer::VariableReader;
 
-/// Longest number of seconds in a variable.
+/// Maximum number of seconds in a variable.
 const SECONDS_MAX: u64 = 86_400;
 /// The default of the master's `--put_start_release_timeout_sec`, in seconds.
 const RELEASE_SECONDS: u64 = 600;
@@ -12,7 +12,7 @@ const RELEASE_SECONDS: u64 = 600;
 /// The settings in the environment.
 #[derive(Debug, PartialEq)]
 pub struct SetupVariables {
-    /// How long to wait for etcd, the metadata service and the master. Upstream's client tries for about 90 s.
+    /// Maximum time to wait for etcd, the metadata service and the master. Upstream's client tries for about 90 s.
     pub wait: Duration,
     /// Time limit for the transfers of a call.
     pub transfer_limit: Duration,

@@ -26,7 +26,8 @@ type CreatedTask = ((u64, u64), i32);
 
 #[pymethods]
 impl MooncakeDistributedStore {
-    /// Asks the master to copy an object to the segments `targets`. Returns the task's ID and 0, or (0, 0) and a negative code.
+    /// Creates a task that copies an object to the segments `targets`. Returns the task's ID and 0, or (0, 0) and
+    /// a negative code.
     #[pyo3(signature = (key, targets))]
     fn create_copy_task(&self, py: Python<'_>, key: Key, targets: Vec<String>) -> CreatedTask {
         let Some(session) = self.session() else { return ((0, 0), NOT_SET_UP) };
@@ -40,7 +41,8 @@ impl MooncakeDistributedStore {
         }))
     }
 
-    /// Asks the master to move an object from the segment `source` to `target`. Returns the task's ID and 0, or (0, 0) and a negative code.
+    /// Creates a task that moves an object from the segment `source` to `target`. Returns the task's ID and 0, or (0, 0) and a
+    /// negative code.
     #[pyo3(signature = (key, source, target))]
     fn create_move_task(&self, py: Python<'_>, key: Key, source: String, target: String) -> CreatedTask {
         let Some(session) = self.session() else { return ((0, 0), NOT_SET_UP) };

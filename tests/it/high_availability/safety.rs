@@ -57,7 +57,7 @@ async fn a_copy_that_was_not_in_sync_returns_no_bytes_of_other_objects() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs etcd: .ci/run etcd"]
-async fn a_copy_that_is_promoted_without_a_record_returns_no_bytes_of_other_objects() {
+async fn a_copy_promoted_without_a_record_returns_no_bytes_of_other_objects() {
     let cluster = with_a_stale_standby("wait").await;
     cluster.standby.wait("the end of the leader's lease", |status| status["leader"].is_null());
     assert_eq!(cluster.standby.status()["promotable"], false);

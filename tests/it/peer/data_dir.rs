@@ -5,7 +5,7 @@ use super::process::{PATIENCE, wait_until};
 
 const MIB: usize = 1 << 20;
 
-/// The master is killed, and later stopped with SIGTERM. After each restart, all objects are there, and puts continue. No node mounts again.
+/// The master is killed, and later stopped with SIGTERM. After each restart, all objects exist, and puts continue. No node mounts again.
 fn the_master_keeps_its_objects(node: Make, how: Metadata) {
     let flags = ["--data-dir=data", "--client_ttl=5"];
     let mut cluster = Cluster::with_flags(Make::Ours, node, how, 2, 128 << 20, &flags);

@@ -120,7 +120,7 @@ fn an_unfinished_request_ends_its_connection_after_30_seconds() {
 }
 
 #[test]
-fn a_request_that_arrives_byte_by_byte_ends_its_connection_after_30_seconds() {
+fn a_request_sent_byte_by_byte_ends_its_connection_after_30_seconds() {
     let mut sim = simulation(11);
     sim.client("client", async {
         let env = SimEnv::new(4);

@@ -32,7 +32,7 @@ async fn a_late_end_of_a_put_does_not_complete_a_later_put_of_the_same_client() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_put_of_a_key_that_another_write_has_begun_fails_until_that_write_ends() {
+async fn a_put_fails_until_another_write_of_its_key_has_ended() {
     let master = master(0).await;
     let (one, other) = (node(master.rpc_port(), 32).await, node(master.rpc_port(), 32).await);
     let config = ReplicateConfig::default();

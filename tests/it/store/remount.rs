@@ -354,7 +354,7 @@ async fn a_read_fails_if_the_master_is_gone_at_its_end() {
     first.stop().await.unwrap();
     until("the client notices it", async || client.client().exists(&key("k")).await.is_err()).await;
     request.answer(b"late");
-    let error = in_time("the read", get).await.unwrap().expect_err("the lookup does not hold any more");
+    let error = in_time("the read", get).await.unwrap().expect_err("the lookup is no longer valid");
     assert!(error.is_transient(), "{error}");
 }
 

@@ -71,7 +71,7 @@ pub struct Intent {
 /// The data directory with which a master will be started.
 #[derive(Clone, Debug)]
 pub struct PlannedData {
-    /// Absolute path.
+    /// Absolute path of the directory.
     pub path: String,
     /// The flag or variable that specifies the path.
     pub origin: String,

@@ -49,7 +49,7 @@ pub struct PeerFacts {
 pub struct PeerProbe {
     /// The segment name, as specified by the user.
     pub segment: String,
-    /// The peer's descriptor.
+    /// The segment descriptor of the peer, or the reason for which it could not be read.
     pub found: Fact<SegmentDescriptor>,
     /// The results of all paths to it; empty if it has no RDMA devices.
     pub probes: PathProbes,

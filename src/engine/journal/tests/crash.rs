@@ -1,4 +1,4 @@
-//! Random use of a data directory, with crashes at random operations, against a list of what was promised.
+//! Random use of a data directory with crashes at random operations, compared with a list of promised changes.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub(super) enum BrokenPromise {
     NoPosition(JournalError),
 }
 
-/// Why a process ends.
+/// The end of a process.
 enum End {
     Error,
     Broken(BrokenPromise),
@@ -62,7 +62,7 @@ impl From<BrokenPromise> for End {
     }
 }
 
-/// How often something happened in all runs.
+/// Counters of events in all runs.
 #[derive(Default, Debug)]
 pub(super) struct CrashCounts {
     pub stops: BTreeMap<StorageOperation, u64>,
@@ -77,7 +77,7 @@ pub(super) struct CrashCounts {
     pub damaged_refused: u64,
 }
 
-/// A directory, and what its processes have promised.
+/// A directory, and the changes that its processes have promised to keep.
 pub(super) struct CrashRun<'a> {
     rng: Rng,
     storage: SimulatedStorage,
@@ -110,7 +110,7 @@ impl CrashRun<'_> {
         self.rng.below(one_in) == 0
     }
 
-    /// One process, until it stops, fails or is killed.
+    /// Runs one process until it stops, fails or is killed.
     fn life(&mut self) -> Result<(), BrokenPromise> {
         match self.work() {
             Ok(()) | Err(End::Error) => Ok(()),
@@ -245,7 +245,7 @@ impl CrashRun<'_> {
         }
     }
 
-    /// Compares what was recovered with what was appended, of which the first `promised` entries must be present.
+    /// Compares the recovered entries with the appended ones, of which the first `promised` must be present.
     fn check(&self, found: &RecoveredEntries, promised: u64) -> Result<(), BrokenPromise> {
         let recovered = &found.entries;
         if let Some(sequence) = found.gap {

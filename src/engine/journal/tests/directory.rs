@@ -1,4 +1,4 @@
-//! Who may use a data directory, and how it is emptied.
+//! The use of a data directory by one process of one cluster, and its emptying.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a simulated disk keeps, loses and returns.
+//! The contents that a simulated disk keeps, loses and returns.
 
 use std::io;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ fn a_process_stops_at_the_given_operation() {
 }
 
 #[test]
-fn faults_are_returned_once_or_for_ever() {
+fn faults_are_returned_once_or_forever() {
     let (storage, file) = open(4);
     let fault = DiskFault { operation: StorageOperation::Write, after: 1, errno: 28, is_permanent: false };
     let errno = |result: io::Result<()>| result.err().and_then(|error| error.raw_os_error());

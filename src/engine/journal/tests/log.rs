@@ -128,7 +128,7 @@ fn a_log_has_room_while_its_files_and_its_buffer_have() {
     for _ in 0..5 {
         log.append_admitted(&[1; 66], Unix(1)).unwrap();
     }
-    assert!(log.is_overfull(), "what is admitted is never refused");
+    assert!(log.is_overfull(), "an admitted change is never refused");
     assert_eq!(log.flush(11).unwrap(), 11);
     assert!(log.has_room() && log.unflushed_bytes() == 0);
 }
@@ -148,7 +148,7 @@ fn a_payload_that_does_not_fit_into_a_file_is_refused() {
 }
 
 #[test]
-fn a_full_disk_is_noticed_before_the_file_is_needed() {
+fn a_full_disk_is_detected_before_the_file_is_needed() {
     let (storage, _dir, log) = new(SMALL);
     append(&log, FRAMES_PER_FILE);
     log.flush(16).unwrap();
@@ -188,7 +188,7 @@ fn after_a_failed_write_or_sync_the_log_is_unusable() {
 }
 
 #[test]
-fn the_log_is_trimmed_behind_the_previous_snapshot() {
+fn the_log_is_trimmed_up_to_the_previous_snapshot() {
     let (storage, dir, log) = new(SMALL);
     let mut expected = append(&log, 3 * FRAMES_PER_FILE);
     log.sync(48).unwrap();

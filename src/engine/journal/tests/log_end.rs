@@ -1,4 +1,4 @@
-//! The end of the log: what a kill leaves, and what is damage.
+//! The end of the log: the effect of a kill, and damage.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ fn a_zeroed_or_flipped_end_is_damage_under_the_same_kernel() {
 }
 
 #[test]
-fn the_end_is_not_required_after_a_restart_of_the_host_or_without_the_mark() {
+fn the_end_is_not_required_after_a_host_restart_or_without_the_mark() {
     let zero = |frames: &mut [u8]| frames.fill(0);
     let storage = filled(Crash::Kill);
     let whole = storage.contents(&log_name(2)).unwrap();
@@ -117,7 +117,7 @@ fn a_kill_at_any_operation_leaves_a_directory_that_starts() {
         let (_dir, log, found) = start(&storage, SMALL);
         assert!(found.len() as u64 >= flushed, "seed {seed}, stop {stop}: {} of {flushed}", found.len());
         assert_eq!(found, entries(found.len() as u64), "seed {seed}, stop {stop}");
-        // The mark of the process before does not refuse the end that this one has ignored.
+        // The mark of the process before does not require the end that this one has ignored.
         append(&log, 2);
         log.flush(found.len() as u64 + 2).unwrap();
         let again = recover(&open(&storage.crash(Crash::Kill)).unwrap()).unwrap().entries;

@@ -3,7 +3,7 @@
 use crate::engine::journal::tests::crash::{CrashCounts, run};
 use crate::engine::journal::{JournalMistake, plant};
 
-/// The first seed with which the crash test fails.
+/// Returns the first seed with which the crash test fails.
 fn seed_that_detects(mistake: Option<JournalMistake>) -> Option<u64> {
     plant(mistake);
     let seed = (0..200).find(|seed| match run(*seed, 8, &mut CrashCounts::default()) {

@@ -21,7 +21,7 @@ use crate::engine::journal::{
 /// Files of 2 KiB, so that a few frames fill one.
 const SMALL: LogConfig = LogConfig { file_bytes: 2048, buffer_bytes: 64 << 10 };
 
-/// What the tests append: a payload and its time.
+/// An entry that the tests append: a payload and its time.
 type Entry = (Vec<u8>, Unix);
 
 pub(super) fn options(boot_id: Uuid) -> DataDirOptions<'static> {
@@ -62,7 +62,7 @@ fn recover(dir: &DataDir) -> Result<RecoveredEntries, JournalError> {
     Ok(RecoveredEntries { entries, gap, report })
 }
 
-/// Opens a directory, and begins a log behind what it contains.
+/// Opens a directory, and begins a log after the frames that it contains.
 fn start(storage: &SimulatedStorage, config: LogConfig) -> (DataDir, LogWriter, Vec<Entry>) {
     let mut dir = open(storage).unwrap();
     let recovered = recover(&dir).unwrap();

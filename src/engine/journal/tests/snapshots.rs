@@ -1,4 +1,4 @@
-//! Snapshots: their files, and what is kept of them.
+//! Snapshots: their files, and which ones are kept.
 
 use crate::engine::base::Unix;
 use crate::engine::journal::tests::{SMALL, append, open, recover, snapshot, start};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::engine::journal::error::JournalError;
 use crate::engine::journal::writer::LogWriter;
 
-/// The part of a file that is kept free for changes that are being made when [`LogWriter::has_room`] becomes false: one in this many.
+/// Divisor of a file's size. The result is kept free for changes that are being made when [`LogWriter::has_room`] becomes false.
 const RESERVE_PER_FILE: u64 = 16;
 
 impl LogWriter {
@@ -23,7 +23,8 @@ impl LogWriter {
         buffered <= self.config.buffer_bytes / 2 && buffered as u64 + reserve <= self.room.load(Ordering::Acquire)
     }
 
-    /// Whether the buffer contains more than it should ever contain, so that a caller which appends much must wait for the disk itself.
+    /// Whether the buffer contains more than it should ever contain, so that a caller that appends many changes must itself wait for
+    /// the disk.
     pub fn is_overfull(&self) -> bool {
         self.unflushed_bytes() > self.config.buffer_bytes
     }

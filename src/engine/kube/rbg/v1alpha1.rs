@@ -99,7 +99,7 @@ pub struct Coordination {
     pub strategy: Option<CoordinationStrategy>,
 }
 
-/// How far the progress of roles may diverge.
+/// The limits on the difference in progress between roles.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CoordinationStrategy {

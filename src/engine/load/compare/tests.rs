@@ -145,7 +145,7 @@ fn plans_with_few_blocks_show_large_differences_and_no_false_ones() {
 }
 
 #[test]
-fn a_late_generator_widens_ttft_and_e2e_intervals_and_hides_no_larger_difference() {
+fn a_late_generator_widens_ttft_and_e2e_and_hides_no_larger_difference() {
     let late = |factor: f64| {
         let mut passes = measured(factor, 1);
         for pass in &mut passes {

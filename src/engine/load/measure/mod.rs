@@ -96,7 +96,7 @@ pub struct TurnStats {
 pub struct Tally {
     /// Rows by turn; the first turn is at index 0. The last row covers all turns from [`ROWS_MAX`] on.
     pub turns: Vec<TurnStats>,
-    /// All successful requests.
+    /// The sum of all rows: all successful requests.
     pub all: TurnStats,
     /// TTFT from the last byte of the request: time spent in the server and the network.
     pub ttft_from_send: LatencyHistogram,

@@ -23,7 +23,7 @@ impl Default for ReuseHistogram {
 pub struct ReuseRow {
     /// Lower bound (inclusive): number of prompt and output tokens that the server processed between two uses.
     pub from: u64,
-    /// Upper bound (exclusive).
+    /// Upper bound (exclusive), in the same unit.
     pub below: u64,
     pub expected: u64,
     pub device: u64,

@@ -34,11 +34,11 @@ const LEVEL: f64 = 0.95;
 #[serde(rename_all = "snake_case")]
 pub enum PromptSource {
     Computed,
-    /// L1, device memory.
+    /// L1: the memory of the device.
     Device,
-    /// L2, host memory.
+    /// L2: the memory of the host.
     Host,
-    /// L3, the store.
+    /// L3: the distributed store.
     Storage,
     /// Cached, but the server reports no tier.
     CachedSomewhere,

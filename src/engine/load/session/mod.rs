@@ -107,7 +107,7 @@ pub trait Observer {
 /// Steps that extend a schedule.
 #[derive(Clone, Debug)]
 pub struct MoreSteps {
-    /// Progress message.
+    /// Message about these steps for the progress display.
     pub note: String,
     /// Steps, each with the index of its endpoint.
     pub steps: Vec<(usize, SessionStep)>,

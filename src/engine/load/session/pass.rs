@@ -28,7 +28,7 @@ pub struct Figure {
     pub turn: Turn,
     /// Whether the request succeeded. If not, the times are meaningless.
     pub well: bool,
-    /// TTFT (scheduled).
+    /// TTFT, from the scheduled send time.
     pub ttft: Duration,
     /// E2E latency, from the scheduled send time.
     pub e2e: Duration,

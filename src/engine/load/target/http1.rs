@@ -61,7 +61,7 @@ pub(super) fn is_stream(kind: &[u8]) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     Head(ResponseHead),
-    /// Body bytes.
+    /// The next bytes of the body.
     Data(&'a [u8]),
     /// The response is complete. Any further bytes do not belong to it.
     End,

@@ -77,7 +77,7 @@ pub(super) enum MasterRecord<'a> {
     SegmentRetired { slot: SegmentSlot },
     /// The client has registered its segments (`ok`), or must do so again. The client exists from then on.
     ClientMarked { client: ClientId, ok: bool },
-    /// The client was removed. Its segments cannot be read any more and will be retired.
+    /// The client was removed. Its segments can no longer be read, and will be retired.
     ClientExpired { client: ClientId },
     /// A write of a new object started.
     ObjectStarted(ObjectContent<'a>),

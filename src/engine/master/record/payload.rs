@@ -18,7 +18,7 @@ impl PayloadWriter {
         PayloadWriter { format, bytes: Vec::new(), last_client: None }
     }
 
-    /// Appends a record.
+    /// Appends a record, and the data format before the first one.
     #[inline]
     pub fn add(&mut self, record: &MasterRecord<'_>) {
         if self.bytes.is_empty() {

@@ -166,7 +166,7 @@ fn unknown_formats_records_and_flags_are_refused_with_their_position() {
     assert_eq!(first_error(&[3]), error(0, RecordProblem::UnknownFormat(3)));
     let mut bytes = payload(&[MasterRecord::SegmentRetired { slot: SegmentSlot(5) }]);
     bytes.push(0);
-    assert_eq!(first_error(&bytes), error(3, RecordProblem::UnknownTag(0)), "bytes behind the last record");
+    assert_eq!(first_error(&bytes), error(3, RecordProblem::UnknownTag(0)), "bytes after the last record");
     let mut bytes = payload(&[MasterRecord::ObjectCompleted { slot: ObjectSlot(5), checksum: None }]);
     bytes[2] = 1;
     assert_eq!(first_error(&bytes), error(2, RecordProblem::UnknownFlags(1)));

@@ -1,4 +1,4 @@
-//! Which requests are processed now: in a cluster, the gate decides, and the log of a slow disk delays those that change something.
+//! The admission of requests: in a cluster, the gate decides, and the log of a slow disk delays requests that change something.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,19 +31,19 @@ impl<E: Env> MasterShared<E> {
         self.current_log().is_none_or(|log| log.permits_tick())
     }
 
-    /// For how long requests have waited for room in the log since the last call.
+    /// Time for which requests have waited for room in the log since the last call.
     pub(super) fn take_log_wait(&self) -> Duration {
         self.current_log().map_or(Duration::ZERO, |log| log.room.take_waited())
     }
 
-    /// See [`RpcService::admits`](crate::engine::rpc::RpcService::admits).
+    /// Whether a request can be processed now: [`RpcService::admits`](crate::engine::rpc::RpcService::admits).
     #[inline]
     pub(super) fn admits_request(&self, method: Method) -> bool {
         let is_open = self.ha.as_ref().is_none_or(|ha| ha.gate.admits(method));
         is_open && (is_read(method) || self.log_has_room())
     }
 
-    /// See [`RpcService::admission`](crate::engine::rpc::RpcService::admission).
+    /// Waits until a request can be processed: [`RpcService::admission`](crate::engine::rpc::RpcService::admission).
     pub(super) fn request_admission(&self, method: Method) -> AdmissionWait<'_> {
         Box::pin(async move {
             loop {

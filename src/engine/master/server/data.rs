@@ -1,4 +1,4 @@
-//! The start from a data directory: reads the newest snapshot and the log behind it, and begins a new log.
+//! The start from a data directory: reads the newest snapshot and the log after it, and begins a new log.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::engine::master::{ApplyError, RecordBuffer, RestoreError, RestoreRepor
 /// The kind of a snapshot's chunks. There is only one.
 pub(super) const CHUNK_KIND: u8 = 1;
 
-/// A data directory that the master uses, and how.
+/// A data directory that the master uses, and its options.
 pub struct MasterData {
     pub dir: DataDir,
     pub options: DataOptions,
 }
 
-/// How a master uses its data directory.
+/// The options of a master for its data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataOptions {
     pub sync: SyncMode,
@@ -51,7 +51,7 @@ impl Default for DataOptions {
     }
 }
 
-/// Why a master cannot start from its data directory.
+/// The errors with which a master cannot start from its data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum MasterDataError {
     #[error(transparent)]
@@ -85,13 +85,13 @@ pub(super) struct ReadCopy {
     pub standby: StandbyState,
     pub writer: LogWriter,
     pub found: FoundData,
-    /// The last change.
+    /// The number of the last change that the copy contains.
     pub last: u64,
     /// The kernel has not restarted since the last change was written, so none is missing.
     pub same_boot: bool,
 }
 
-/// What a data directory contained.
+/// The contents of a data directory, for logs and for the size of the next snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FoundData {
     /// The number of the last change that the newest snapshot contains.
@@ -102,7 +102,7 @@ pub(super) struct FoundData {
     pub log_bytes: u64,
 }
 
-/// Reads a copy of the state, and begins a new log behind it.
+/// Reads a copy of the state, and begins a new log after it.
 ///
 /// # Errors
 /// The directory is damaged or of an unknown version, or the disk reports an error.
@@ -125,15 +125,15 @@ fn found(recovery: &RecoveryReport, snapshot_bytes: u64, data: &MasterData) -> F
     FoundData { snapshot, snapshot_bytes, log_bytes: recovery.log_files() as u64 * data.options.log.file_bytes }
 }
 
-/// What was restored.
+/// The result of restoring a master's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreSummary {
     pub restored: RestoreReport,
     /// Number of changes read from the log.
     pub changes: u64,
-    /// How long restored segments accept no new objects.
+    /// Time for which restored segments accept no new objects.
     pub hold: Duration,
-    /// How long reading took.
+    /// Duration of reading the data.
     pub took: Duration,
 }
 
@@ -150,7 +150,7 @@ pub(super) fn restore<E: Env>(
     let mut standby = StandbyState::new(policy.clone());
     let (recovery, snapshot_bytes) = read(&data.dir, &mut standby, env)?;
     report_damage(&recovery);
-    // A master without a cluster continues this state in its own way.
+    // The note describes a copy of a cluster's history, which this master does not continue.
     data.dir.remove_note()?;
     let writer = data.dir.start_log(&recovery, data.options.log)?;
     let hold = if recovery.same_boot || standby.is_complete() { Duration::ZERO } else { hold(&policy, &standby) };
@@ -172,8 +172,8 @@ pub(super) fn restore<E: Env>(
     Ok(RestoredMaster { state, writer, found, report })
 }
 
-/// How long restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose start is
-/// missing may still write to memory that is free according to the records, and readers may have leases on removed objects.
+/// Time for which restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose
+/// start is missing may still write to memory that is free according to the records, and readers may have leases on removed objects.
 fn hold(policy: &StorePolicy, standby: &StandbyState) -> Duration {
     policy.put_release_after.max(policy.lease_ttl).max(standby.earlier_lease())
 }
@@ -221,7 +221,7 @@ fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<(R
 
 fn report_damage(recovery: &RecoveryReport) {
     for (sequence, error) in &recovery.damaged_snapshots {
-        tracing::warn!(%error, sequence, "a snapshot is damaged; an older one and the log contain what it contained");
+        tracing::warn!(%error, sequence, "a snapshot is damaged; an older one and the log contain the same changes");
     }
     if let Some(torn) = &recovery.torn {
         tracing::warn!(
@@ -233,7 +233,7 @@ fn report_damage(recovery: &RecoveryReport) {
     }
 }
 
-/// Logs what was restored.
+/// Logs the result of restoring the state.
 pub(super) fn log_restored(report: &RestoreSummary) {
     let RestoreSummary { restored, changes, hold, took } = report;
     tracing::info!(

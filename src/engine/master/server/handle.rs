@@ -38,7 +38,7 @@ impl<E> Clone for MasterHandle<E> {
 }
 
 impl<E: Env> MasterHandle<E> {
-    /// Subscribes to unmounted segments and expired clients, for components that store related records elsewhere.
+    /// Subscribes to unmounted segments and expired clients, for components that store related records.
     pub fn unmount_events(&self) -> broadcast::Receiver<StateEffect> {
         self.shared.unmount_events.subscribe()
     }

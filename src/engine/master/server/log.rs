@@ -29,19 +29,19 @@ use crate::engine::master::state::MasterState;
 use crate::engine::master::view::DataView;
 use crate::engine::rpc::{CommitWait, Receipt};
 
-/// The log, and what the threads that use it share.
+/// The log, and the values that its threads share.
 pub(super) struct MasterLog {
     pub dir: DataDir,
     pub writer: LogWriter,
     pub options: DataOptions,
-    /// Set by the first error of the disk. No response is sent until the progress is not `Working` any more.
+    /// Set by the first error of the disk. From then on, no response is sent until the progress leaves `Working`.
     failed: AtomicBool,
     /// The master continues without the log.
     memory_only: AtomicBool,
     /// The requests that wait for room.
     pub room: LogRoom,
     requests: Mutex<LogRequests>,
-    /// The log thread was asked to create the next file.
+    /// Whether the next file was requested from the log thread.
     is_next_requested: AtomicBool,
     /// Wakes the log thread.
     log_wake: Condvar,
@@ -68,7 +68,7 @@ pub(super) struct LogCounts {
     pub snapshot_objects: AtomicU64,
 }
 
-/// What the background threads are asked to do.
+/// The requests to the background threads.
 #[derive(Debug, Default)]
 struct LogRequests {
     /// A response waits until the progress shows that this change is durable.
@@ -83,7 +83,7 @@ struct LogRequests {
     stopping: bool,
 }
 
-/// What has been stored.
+/// The changes that are stored.
 #[derive(Clone, Debug)]
 pub(super) struct LogProgress {
     flushed: u64,
@@ -100,7 +100,7 @@ pub(super) enum LogOutcome {
     Failed(JournalError),
 }
 
-/// What the log thread does next.
+/// The next task of the log thread.
 #[derive(Debug)]
 pub(super) enum LogWork {
     /// Sync up to this change, because responses wait for it.
@@ -138,7 +138,7 @@ impl MasterLog {
     }
 
     /// Appends the change that the state has made since it was locked, if there is one. For use before the state is
-    /// unlocked. Returns what a response that reports the change waits for.
+    /// unlocked. Returns the receipt that a response reporting the change waits for.
     #[inline]
     pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) -> Receipt {
         let closed = state.close_change(|change| {
@@ -191,9 +191,9 @@ impl MasterLog {
 
     /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
     ///
-    /// A response may also show what other calls have changed, so it waits until their changes are in the kernel. It
-    /// waits for a sync only if the changes in its `receipt` need one. The future that is returned passes the changes
-    /// to the kernel. If it is dropped, they stay in the buffer.
+    /// A response may also show changes of other calls, so it waits until these are in the kernel. It waits for a sync
+    /// only if the changes in its `receipt` need one. The future that is returned passes the changes to the kernel. If
+    /// it is dropped, they stay in the buffer.
     pub fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
         let (last, sync) = self.unstored(receipt)?;
         Some(Box::pin(self.store(last, sync)))
@@ -235,7 +235,7 @@ impl MasterLog {
         if self.options.sync == SyncMode::Always { last } else { 0 }
     }
 
-    /// Ends the use of the log. Responses that wait for it are not delayed any more.
+    /// Ends the use of the log. Responses no longer wait for it.
     pub fn close(&self) {
         self.publish_outcome(LogOutcome::MemoryOnly);
         self.stop_threads();
@@ -275,7 +275,7 @@ impl MasterLog {
         }
         self.log_wake.notify_one();
         let is_stored = |progress: &LogProgress| match progress.outcome {
-            // Changes after an error are not in the log, so the progress says nothing about them.
+            // Changes after an error are not in the log, so the progress does not include them.
             LogOutcome::Working => !self.has_failed() && progress.flushed >= last && progress.durable >= sync,
             LogOutcome::MemoryOnly | LogOutcome::Failed(_) => true,
         };
@@ -283,7 +283,7 @@ impl MasterLog {
         stored.is_ok_and(|progress| !matches!(progress.outcome, LogOutcome::Failed(_)))
     }
 
-    /// Has the log thread create the next file if it will be needed soon. The thread otherwise notices this at its next period.
+    /// Requests the next file from the log thread if it will be needed soon. Without a request, the thread checks this at its next period.
     fn request_next_file(&self) {
         if self.writer.needs_next() {
             if !self.is_next_requested.swap(true, Ordering::Relaxed) {
@@ -295,13 +295,13 @@ impl MasterLog {
         }
     }
 
-    /// Has the log thread make room for changes.
+    /// Requests room for changes from the log thread.
     pub fn request_room(&self) {
         self.requests().room = true;
         self.log_wake.notify_one();
     }
 
-    /// What has been stored, and its changes. They include that the log has room again.
+    /// Receives which changes are stored. An update is also sent when the log has room again.
     pub fn subscribe(&self) -> watch::Receiver<LogProgress> {
         self.progress.subscribe()
     }
@@ -375,7 +375,7 @@ impl MasterLog {
         self.snapshot_wake.notify_one();
     }
 
-    /// Tells the waiting responses what is stored.
+    /// Reports to the waiting responses which changes are stored.
     pub fn publish_progress(&self) {
         let (flushed, durable) = (self.writer.flushed(), self.writer.durable());
         self.progress.send_modify(|progress| (progress.flushed, progress.durable) = (flushed, durable));

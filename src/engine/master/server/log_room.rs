@@ -1,14 +1,14 @@
-//! What waits while the disk of the log is slow: requests that change something, and the ticker.
+//! The waits for a slow disk of the log: requests that change something, and the ticker.
 //!
-//! [`LogWriter::has_room`](crate::engine::journal::LogWriter::has_room) decides. Requests wait before they are processed, so nothing of them
-//! is lost. The log thread makes room for them, and reports it with the log's progress.
+//! [`LogWriter::has_room`](crate::engine::journal::LogWriter::has_room) decides. Requests wait before they are processed, so no change is
+//! lost. The log thread makes room for them, and reports it with the log's progress.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::engine::base::Mono;
 
-/// No time.
+/// The value of a time in [`LogRoom`] that is not set.
 const NEVER: u64 = u64::MAX;
 
 /// The waits for the log, in nanoseconds of the monotonic clock.
@@ -16,11 +16,11 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct LogRoom {
     /// Number of requests that wait for room.
     waiting: AtomicUsize,
-    /// Since when requests have waited for room, or [`NEVER`]. Only the log thread resets it.
+    /// Time from which on requests have waited for room, or [`NEVER`]. Only the log thread resets it.
     since: AtomicU64,
-    /// For how long requests have waited, without those that wait now and what was taken.
+    /// Time for which requests have waited, without the present wait and the time that was already taken.
     waited: AtomicU64,
-    /// When the log thread began what it does with the disk, or [`NEVER`].
+    /// Time at which the log thread began its present operation of the disk, or [`NEVER`].
     busy_since: AtomicU64,
     /// An operation of the disk that lasts longer than this counts as a stall.
     stall_timeout: Duration,
@@ -53,7 +53,7 @@ impl LogRoom {
         RoomWait(&self.waiting)
     }
 
-    /// A request has found no room.
+    /// Records that a request has found no room.
     pub fn note_wait(&self, now: Mono) {
         let _ = self.since.compare_exchange(NEVER, now.0, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -73,7 +73,7 @@ impl LogRoom {
         self.since.load(Ordering::Acquire) != NEVER
     }
 
-    /// For how long requests have waited since the last call.
+    /// Takes the time for which requests have waited since the last call.
     pub fn take_waited(&self) -> Duration {
         Duration::from_nanos(self.waited.swap(0, Ordering::AcqRel))
     }
@@ -93,7 +93,7 @@ impl LogRoom {
         self.busy_since.store(NEVER, Ordering::Release);
     }
 
-    /// For how long the disk has not completed what the log thread does, if this is a stall.
+    /// Time for which the present operation of the log thread has lasted, if this is a stall.
     pub fn stalled_for(&self, now: Mono) -> Option<Duration> {
         let since = self.busy_since.load(Ordering::Acquire);
         let busy = Duration::from_nanos(now.0.saturating_sub(since));

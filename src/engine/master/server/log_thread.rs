@@ -1,4 +1,5 @@
-//! The thread that waits for the disk: it syncs the log, creates the next log file ahead of need, and decides what follows an error.
+//! The thread that waits for the disk: it syncs the log, creates the next log file ahead of need, and decides whether the master
+//! continues after an error.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -21,10 +22,10 @@ const NEXT_FILE_RETRY: Duration = Duration::from_secs(1);
 pub(super) struct LogThread<S, L> {
     shared: S,
     log: L,
-    /// The state knows that the changes up to this one are durable.
+    /// The state has received that the changes up to this one are durable.
     reported: u64,
     last_sync: Mono,
-    /// When the next log file may be created, after an error.
+    /// Earliest time for the next attempt to create a log file, after an error.
     retry_at: Mono,
 }
 
@@ -57,7 +58,7 @@ where
         LogThread { shared, log, reported: 0, last_sync, retry_at: Mono::ZERO }
     }
 
-    /// Does this work. Returns false if it was the last: the master stops, or the log is unusable.
+    /// Performs this task. Returns false if it was the last: the master stops, or the log is unusable.
     pub(super) fn run(&mut self, work: LogWork) -> bool {
         self.log.room.begin_work(self.shared.env.now());
         let done = match work {
@@ -97,13 +98,13 @@ where
         Ok(())
     }
 
-    /// Tells the state what is durable, so that freed memory becomes available.
+    /// Reports to the state which changes are durable, so that freed memory becomes available.
     fn report_durable(&mut self) {
         let durable = self.log.writer.durable();
         if durable > self.reported {
             self.reported = durable;
             if self.shared.ha.is_some() {
-                // The standbys must have the changes as well: the driver tells the state.
+                // The standbys must have the changes as well, so the driver reports this to the state.
                 return;
             }
             self.shared.with_guarded(|guarded, _, _| guarded.state.durable(durable));
@@ -146,7 +147,7 @@ where
     }
 }
 
-/// Decides what follows an error of the disk.
+/// Decides whether the master stops or continues without the log after an error of the disk.
 fn handle_disk_error<E: Env>(shared: &MasterShared<E>, log: &MasterLog, error: JournalError) {
     let stop = |error: JournalError| {
         log.publish_outcome(LogOutcome::Failed(error.clone()));

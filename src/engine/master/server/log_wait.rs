@@ -1,4 +1,4 @@
-//! How requests and the ticker wait for room in the log.
+//! The waits of requests and of the ticker for room in the log.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl MasterLog {
         }
     }
 
-    /// For how long the disk has stalled, while changes wait for it. `None`: it works, or nothing waits.
+    /// Time for which the disk has stalled while changes wait for it. `None`: it has not stalled, or nothing waits.
     pub fn stalled_for(&self, now: Mono) -> Option<Duration> {
         let stalled = self.room.stalled_for(now)?;
         let is_awaited = self.room.has_waiting() || self.has_waiting_responses();

@@ -42,7 +42,7 @@ pub use data::{DataOptions, MasterData, MasterDataError};
 pub use ha::{HaSecret, HaSettings};
 pub use handle::{MasterHandle, WORKER_STUCK_AFTER};
 
-/// Why a master could not start.
+/// The errors with which a master cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum MasterError {
     /// The RPC server could not start.
@@ -83,7 +83,7 @@ impl MasterServer<RealEnv> {
     }
 }
 
-/// How long a standby that leaves waits before its process ends.
+/// Time for which a standby that leaves waits before its process ends.
 const LEAVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The start of a master on this host.
@@ -240,14 +240,14 @@ impl<E: Env> MasterServer<E> {
     }
 
     /// Prepares the end of the process. A leader hands over to a standby in sync, for as long as that one makes progress. From then on, it
-    /// answers nothing that changes something. A standby tells its leader that it leaves.
+    /// answers no request that changes something. A standby notifies its leader that it leaves.
     ///
     /// # Errors
     /// There was nothing to hand over, or no master has taken over.
     pub async fn leave_cluster(&self) -> Result<(), HandOverProblem> {
         let Some(ha) = &self.handle.shared.ha else { return Err(HandOverProblem::NotLeading) };
         if ha.leave().await {
-            // The message is on its way when this has passed.
+            // The message has been sent when this time has passed.
             self.handle.shared.env.sleep(LEAVE_PAUSE).await;
             return Err(HandOverProblem::NotLeading);
         }

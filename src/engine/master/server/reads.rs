@@ -1,4 +1,4 @@
-//! The methods that change nothing: they are processed while changes wait.
+//! The methods that change nothing. They are processed while changes wait.
 
 use crate::engine::wire::Method;
 

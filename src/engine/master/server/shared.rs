@@ -1,4 +1,4 @@
-//! The lock around the state, and what happens at each acquisition: the clock, the measurement of the time, the log, and the effects.
+//! The lock around the state, and the steps at each acquisition: the clock, the measurement of the time, the log, and the effects.
 //!
 //! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds` measures this), and the ticker lets
 //! waiting callers proceed between its slices.
@@ -33,7 +33,7 @@ use crate::engine::wire::{DecodeError, Method};
 /// at the same time.
 const EVENTS_KEPT: usize = 16 << 10;
 
-/// How long to sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
+/// Sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
 /// instead is worse: the scheduler may then resume the thread much later, perhaps while it has the state locked for its next slice.
 pub(super) const YIELD_PAUSE: Duration = Duration::from_micros(20);
 
@@ -44,11 +44,11 @@ const LONG_LOCK: Duration = Duration::from_micros(500);
 const CPU_MARK_INTERVAL: Duration = Duration::from_micros(250);
 
 thread_local! {
-    /// When the thread's processor time was last read, and the value read.
+    /// The time of the last reading of the thread's processor time, and its value.
     static CPU_MARK: Cell<Option<(Mono, Duration)>> = const { Cell::new(None) };
 }
 
-/// The state behind its lock, and what callers and the ticker share.
+/// The state behind its lock, and the values that callers and the ticker share.
 pub(super) struct MasterShared<E> {
     pub guarded: Mutex<GuardedState>,
     /// Number of callers waiting for the lock.
@@ -59,14 +59,14 @@ pub(super) struct MasterShared<E> {
     pub env: E,
     /// The log of the state's changes. `None`: the state is only in memory.
     pub log: Option<Arc<MasterLog>>,
-    /// The part of a cluster's master that all threads share.
+    /// The hub of a master in a cluster.
     pub ha: Option<Arc<HaHub>>,
 }
 
-/// What the lock protects.
+/// The values that the lock protects.
 pub(super) struct GuardedState {
     pub state: MasterState,
-    /// When the ticker will run next.
+    /// Time at which the ticker will run next.
     pub planned: Mono,
     /// Detects stalls, and keeps the state's time, which never goes backward.
     pub stalls: StallDetector,
@@ -79,7 +79,7 @@ pub(super) struct GuardedState {
 }
 
 impl<E: Env> MasterShared<E> {
-    /// Puts `state` behind its lock. If there is a `log`, it continues what the state contains.
+    /// Puts `state` behind its lock. A `log` continues after the changes that the state contains.
     pub fn new(state: MasterState, log: Option<Arc<MasterLog>>, ha: Option<Arc<HaHub>>, env: E) -> MasterShared<E> {
         MasterShared {
             guarded: Mutex::new(GuardedState {
@@ -141,8 +141,8 @@ impl<E: Env> MasterShared<E> {
         self.ha.as_ref().is_some_and(|ha| ha.gate.is_fenced(self.env.boottime()))
     }
 
-    /// Runs `work` as a call from `peer`, which may lock the state several times. Also returns what the response to the
-    /// call waits for. See [`RpcService::commit`].
+    /// Runs `work` as a call from `peer`, which may lock the state several times. Also returns the receipt that the
+    /// response to the call waits for. See [`RpcService::commit`].
     pub fn call<R>(
         &self,
         peer: Option<&str>,
@@ -159,7 +159,7 @@ impl<E: Env> MasterShared<E> {
         self.with_receipt(None, work).0
     }
 
-    /// Locks the state and runs `work`. Also returns what a response that reports its result waits for.
+    /// Locks the state and runs `work`. Also returns the receipt that a response reporting its result waits for.
     fn with_receipt<R>(
         &self,
         peer: Option<&str>,
@@ -187,8 +187,8 @@ impl<E: Env> MasterShared<E> {
         (result, receipt)
     }
 
-    /// Appends the change that the state has made since it was locked, if there is one. Returns what a response from
-    /// this state waits for.
+    /// Appends the change that the state has made since it was locked, if there is one. Returns the receipt that a
+    /// response from this state waits for.
     #[inline]
     fn close_change(&self, guarded: &mut GuardedState) -> Receipt {
         let now = || self.env.unix();
@@ -271,7 +271,7 @@ pub(super) struct LockedAccess<'a, E> {
     shared: &'a MasterShared<E>,
     /// The caller's address, if the call came over a connection.
     peer: Option<&'a str>,
-    /// What the response to the call waits for: the merged receipts of all lock acquisitions so far.
+    /// The receipt that the response to the call waits for, merged from all lock acquisitions so far.
     receipt: Receipt,
 }
 

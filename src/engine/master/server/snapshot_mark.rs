@@ -1,4 +1,4 @@
-//! The last snapshot of a master, from which it follows when the next one is due.
+//! The last snapshot of a master, which determines when the next one is due.
 
 use crate::engine::base::Mono;
 use crate::engine::master::server::data::FoundData;
@@ -12,7 +12,7 @@ pub(super) const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
 pub(super) struct SnapshotMark {
     /// The last change that it contains.
     pub sequence: u64,
-    /// When it was attempted. `None`: the next one is due at once.
+    /// Time of the attempt. `None`: the next one is due at once.
     pub at: Option<Mono>,
     /// Size of the log before it, in bytes ([`MasterLog::log_bytes`](super::log::MasterLog::log_bytes)).
     pub log_bytes: u64,

@@ -38,13 +38,13 @@ pub(super) trait SnapshotSource {
     /// `None`: it was cancelled.
     fn slots(&self, slots: u32, may_wait: bool) -> Option<SnapshotStep>;
 
-    /// Ends the snapshot.
+    /// Ends the snapshot in progress, whether or not it is complete, so that another one can begin.
     fn cancel(&self);
 }
 
 /// The result of beginning a snapshot.
 pub(super) enum SnapshotBegin {
-    /// Not possible now.
+    /// No snapshot can begin now. The thread tries again later.
     NotNow,
     /// Begin again, to get the result.
     NotYet,
@@ -169,7 +169,7 @@ where
         MasterSnapshots { source, log, slots: SLOTS_PER_SLICE, is_final: false }
     }
 
-    /// Whether it is time for a snapshot, and one can be written.
+    /// Whether a snapshot is due and can be written.
     pub(super) fn is_due(&self) -> bool {
         let last = *self.log.last_snapshot();
         let since = last.at.map_or(Duration::MAX, |at| self.source.env().now().since(at));

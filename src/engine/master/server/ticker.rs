@@ -13,9 +13,9 @@ use crate::engine::master::server::handle::MasterHandle;
 use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
 use crate::engine::master::stall::StallReport;
 
-/// Time between two looks at the fence of a leader that cannot prove that it leads, or at a log without room.
+/// Time between two checks of the fence of a leader that cannot prove that it leads, or of a log without room.
 const FENCED_PAUSE: Duration = Duration::from_millis(50);
-/// A client may have given up a call that waited for longer than this. Shorter waits end no call.
+/// A client may have aborted a call that waited for longer than this. Shorter waits end no call.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 
 /// Notices when a leader cannot prove that it leads, and when it can again.
@@ -29,7 +29,8 @@ impl FenceObserver {
         self.fenced_since.is_some()
     }
 
-    /// Whether background work may run. While responses waited, clients could not see that their calls were received. So they get more time.
+    /// Whether background work may run. While responses waited, clients received no confirmation of their calls. So the limits of clients
+    /// are extended.
     fn may_tick<E: Env>(&mut self, shared: &MasterShared<E>) -> bool {
         let now = shared.env.now();
         match (self.fenced_since, shared.is_fenced()) {
@@ -56,8 +57,8 @@ impl FenceObserver {
     }
 }
 
-/// Whether the log permits background work. While requests waited for room in the log, clients could not see that their calls were received,
-/// and their pings may have waited behind a request. So they get more time.
+/// Whether the log permits background work. While requests waited for room in the log, clients received no confirmation of their calls, and
+/// their pings may have waited behind a request. So the limits of clients are extended.
 pub(super) fn log_permits_tick<E: Env>(shared: &MasterShared<E>) -> bool {
     if !shared.log_permits_tick() {
         return false;

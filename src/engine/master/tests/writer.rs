@@ -199,7 +199,7 @@ fn an_upsert_in_place_drops_the_checksum_when_it_starts() {
 }
 
 #[test]
-fn a_damaged_object_is_withdrawn_only_as_it_was_read_and_its_memory_rests_during_the_lease() {
+fn a_damaged_object_is_withdrawn_only_as_read_and_keeps_leased_memory() {
     let mut m = Master::of(MIB);
     let id = m.start(A, "k", 100).expect("room")[0].id;
     assert_eq!(m.end_with(A, "k", Some(77)), Ok(()));

@@ -66,7 +66,7 @@ struct SnapshotAttempt {
 }
 
 impl MetadataJournal {
-    /// Begins a log behind what `restored` was read from.
+    /// Begins a log after the records that `restored` was read from.
     ///
     /// # Errors
     /// The disk reports an error.

@@ -1,4 +1,4 @@
-//! Reads the records from a data directory: the newest snapshot, and the changes behind it.
+//! Reads the records from a data directory: the newest snapshot, and the changes after it.
 
 use bytes::Bytes;
 use crc32c::crc32c_append;
@@ -30,7 +30,7 @@ pub enum MetadataJournalError {
 /// What a metadata service was restored from.
 #[derive(Clone, Debug)]
 pub struct MetadataRestoreReport {
-    /// Number of records.
+    /// Number of records in the restored table.
     pub records: usize,
     pub recovery: RecoveryReport,
 }
@@ -42,7 +42,7 @@ impl MetadataRestoreReport {
             tracing::warn!(
                 %error,
                 sequence,
-                "a snapshot of the metadata records is damaged; an older one and the log contain what it contained"
+                "a snapshot of the metadata records is damaged; an older one and the log contain the same changes"
             );
         }
         if let Some(torn) = &self.recovery.torn {

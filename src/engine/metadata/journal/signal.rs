@@ -6,7 +6,7 @@ use std::time::Duration;
 /// What the worker has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WorkerRequests {
-    /// Something was appended.
+    /// Changes were appended to the log.
     pub changed: bool,
     pub stop: Option<WorkerStop>,
 }

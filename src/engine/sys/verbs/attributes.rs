@@ -13,7 +13,7 @@ pub struct ListedDevice {
     pub guid: u64,
 }
 
-/// Device attributes.
+/// The attributes of a device, from `ibv_query_device`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceAttributes {
     /// Firmware version, in the vendor's format.

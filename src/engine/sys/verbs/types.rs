@@ -15,7 +15,7 @@ pub struct AccessFlags {
     pub relaxed: bool,
 }
 
-/// Queue pair capabilities.
+/// The capabilities of a queue pair: maximum numbers and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCaps {
     /// Maximum number of outstanding work requests.

@@ -9,7 +9,8 @@ use crate::engine::transfer::transport::{DataPeer, OpCompletion, PendingOps};
 use crate::engine::transfer::types::{BatchRules, Deadline, Op};
 use crate::engine::wire::json::SegmentDescriptor;
 
-/// The peer while the generation of `link` is current. Operations that have not run by its end fail, also those that use the transport.
+/// The peer while the generation of `link` is current. Operations that have not run by the end of the generation fail, also those that
+/// use the transport.
 pub(super) struct BoundPeer {
     pub(super) peer: Arc<SharedMemoryPeer>,
     pub(super) link: Arc<MemoryLink>,

@@ -27,7 +27,7 @@ const BUFFER: u32 = 2;
 const WRITES: u32 = 3;
 const OUTCOMES: u32 = 4;
 
-/// What a client uses a connection for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkPurpose {
     /// To receive the node's regions, and to notice its end.
@@ -90,7 +90,7 @@ pub struct WriteMessage {
     /// Address in the node's process.
     pub remote: u64,
     pub length: u64,
-    /// Less than [`BUFFERS_MAX`].
+    /// Slot of the buffer, less than [`BUFFERS_MAX`].
     pub slot: u32,
     /// In bytes, from the start of the buffer.
     pub offset: u64,

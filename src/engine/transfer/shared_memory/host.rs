@@ -1,4 +1,4 @@
-//! Starts and stops the server for an engine, and what the engine announces about it.
+//! The host of an engine's server: starts and stops it, and returns its announcement.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -86,17 +86,17 @@ impl SharedMemoryHost {
         }
     }
 
-    /// What to announce in the segment descriptor.
+    /// Returns the announcement for the segment descriptor.
     pub fn descriptor(&self) -> Option<SharedMemoryDescriptor> {
         self.with_server(|server| server.descriptor().clone())
     }
 
-    /// Does what [`SharedMemoryServer::end_generation`] does, if the server runs.
+    /// Calls [`SharedMemoryServer::end_generation`], if the server runs.
     pub fn end_generation(&self) {
         self.with_server(SharedMemoryServer::end_generation);
     }
 
-    /// Does what [`SharedMemoryServer::end_inbound`] does, if the server runs. Returns the number of connections.
+    /// Calls [`SharedMemoryServer::end_inbound`], if the server runs. Returns the number of connections.
     pub fn end_inbound(&self) -> usize {
         self.with_server(SharedMemoryServer::end_inbound).unwrap_or(0)
     }
@@ -111,7 +111,7 @@ impl SharedMemoryHost {
         self.with_server(SharedMemoryServer::clients).unwrap_or(0)
     }
 
-    /// Stops the server for good: regions that are added later are not shared.
+    /// Stops the server permanently: regions that are added later are not shared.
     pub fn stop(&self) {
         *self.state() = HostState::Ended;
     }

@@ -19,7 +19,7 @@ const OPEN_LIMIT: Duration = Duration::from_millis(500);
 /// Maximum number of regions that are accepted.
 const REGIONS_MAX: u32 = 4096;
 
-/// Where a node's server is, and how it is recognized.
+/// The address of a node's server, and the data that identify the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerIdentity {
     pub(super) address: UnixSocketAddress,
@@ -85,7 +85,8 @@ impl MemoryLink {
         Ok(MemoryLink { socket, regions, counter, generation, is_clock_shared, opened: now })
     }
 
-    /// Whether what was read through this link so far is what the node had at these addresses. False if the node has ended.
+    /// Whether the bytes that were read through this link so far are those that the node had at these addresses. False if
+    /// the node has ended.
     pub(super) fn is_current(&self) -> bool {
         self.counter.current() == Some(self.generation)
     }

@@ -16,7 +16,7 @@ use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind};
 use crate::engine::transfer::{MonoClock, TransferError, TransferStep};
 use crate::engine::wire::json::{SegmentDescriptor, SharedMemoryDescriptor};
 
-/// A peer that announces shared memory. Whether it is on this host is found out when it is used.
+/// A peer that announces shared memory. The first use determines whether it is on this host.
 pub struct SharedMemoryPeer {
     /// The same process over the engine's transport.
     transport: Arc<dyn DataPeer>,
@@ -67,7 +67,7 @@ impl SharedMemoryPeer {
         let mut replaced = false;
         while let Ok(mut connection) = taken {
             taken = Err(NoConnection::Unavailable);
-            // The order matters: a process that is stopped in between arrives at an earlier deadline.
+            // The order matters: a process that is stopped between the two calculates an earlier deadline.
             let monotonic = clock::monotonic();
             let now = (self.clock)();
             let left = deadline.left(now);

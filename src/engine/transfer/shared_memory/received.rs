@@ -32,7 +32,7 @@ pub(super) struct ReceivedBuffers {
     budget: Arc<BufferBudget>,
 }
 
-/// A buffer as it is during one request.
+/// The state of a buffer during one request.
 pub(super) struct ReadableBuffer<'a> {
     source: &'a SharedSource,
     /// Whether all of its pages exist.

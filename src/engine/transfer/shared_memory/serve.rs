@@ -1,4 +1,4 @@
-//! What the thread of a connection does: sends the node's memory to the client, or copies from the client's buffers.
+//! The work of a connection's thread: it sends the node's memory to the client, or copies from the client's buffers.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ impl ServerState {
     }
 
     fn send_regions(&self, socket: &PacketSocket) -> io::Result<()> {
-        // Read before the list. If a region is removed in between, the list is outdated, and the number is, too.
+        // Read before the list. If a region is removed between the two, both the list and the number are outdated.
         let generation = self.generation.current();
         let memories: Vec<Arc<Memory>> = {
             let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);

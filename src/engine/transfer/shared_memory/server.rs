@@ -22,11 +22,11 @@ use crate::engine::wire::json::{SHARED_MEMORY_TOKEN_BYTES, SharedMemoryDescripto
 
 /// Maximum number of connections: a few from each process on the host.
 pub const CONNECTIONS_MAX: usize = 256;
-/// How long a client may take to send its first message, and to receive a message.
+/// Time limit for the first message of a client, and for sending a message to it.
 const CLIENT_LIMIT: Duration = Duration::from_secs(2);
 /// Stack size of a thread: enough for system calls and logging.
 const STACK_BYTES: usize = 128 << 10;
-/// Pause after a failed accept (when out of file descriptors, for example).
+/// Pause after a failed accept, for example because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
@@ -93,7 +93,7 @@ impl SharedMemoryServer {
         Ok(SharedMemoryServer { state })
     }
 
-    /// What to announce in the segment descriptor.
+    /// The announcement for the segment descriptor.
     pub fn descriptor(&self) -> &SharedMemoryDescriptor {
         &self.state.descriptor
     }

@@ -16,8 +16,8 @@ pub struct SharedMemorySettings {
     pub enabled: bool,
     /// Directory of the sockets. `None` means sockets without a file, which connect only processes in the same network namespace.
     ///
-    /// An engine creates its socket in this directory. It also looks for other engines' sockets here, and ignores the directories that they
-    /// announce: containers may have mounted the volume at different paths.
+    /// An engine creates its socket in this directory. It also searches this directory for other engines' sockets, and ignores the
+    /// directories that they announce: containers may have mounted the volume at different paths.
     pub directory: Option<PathBuf>,
 }
 
@@ -27,7 +27,7 @@ impl Default for SharedMemorySettings {
     }
 }
 
-/// Why an engine cannot create a socket in a directory.
+/// The errors with which an engine cannot create a socket in a directory.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketDirectoryError {
     /// The directory does not exist, or it is a file.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_found_in_the_own_directory() {
+    fn an_engine_uses_sockets_in_its_own_directory() {
         let settings = |directory: Option<&str>| SharedMemorySettings {
             directory: directory.map(PathBuf::from),
             ..SharedMemorySettings::default()

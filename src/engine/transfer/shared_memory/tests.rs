@@ -62,7 +62,7 @@ impl TestNode {
         UnixSocketAddress::parse(&self.server.descriptor().socket)
     }
 
-    /// What a node does before it mounts its memory again.
+    /// Performs the steps of a node before it mounts its memory again.
     fn end_inbound(&self) {
         self.server.end_generation();
         self.eras.end();
@@ -320,7 +320,7 @@ fn a_bound_peer_ends_with_the_generation_of_its_link() {
 }
 
 #[test]
-fn a_connection_accepted_while_transfers_end_does_not_serve_earlier_writes() {
+fn a_connection_accepted_as_transfers_end_does_not_serve_earlier_writes() {
     let node = TestNode::start();
     let earlier = RawClient::greet(&node).1;
     node.server.end_generation();
@@ -349,7 +349,7 @@ fn removed_memory_is_neither_read_nor_written() {
     node.server.end_inbound();
     client.advance(2);
     client.run(OpKind::Read, &buffer.whole(), remote).unwrap();
-    assert_eq!(client.over_transport(), 1, "it is not among the regions any more");
+    assert_eq!(client.over_transport(), 1, "it is no longer among the regions");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn added_memory_is_shared_after_a_reconnect() {
 }
 
 #[test]
-fn a_node_that_ends_is_noticed_and_its_memory_released() {
+fn the_end_of_a_node_is_detected_and_its_memory_released() {
     let node = TestNode::start();
     let client = TestClient::new(node.server.descriptor());
     let into = ordinary(10).whole();
@@ -378,7 +378,7 @@ fn a_node_that_ends_is_noticed_and_its_memory_released() {
     let remote = node.remote(0);
     let gone = node.server.descriptor().clone();
     drop(node);
-    // The mapping is still valid, but what it contains no longer counts.
+    // The mapping is still valid, but its contents are no longer used.
     assert_eq!(pending.wait().remove(0).result.unwrap_err().class, FaultClass::Ended);
     assert_eq!(into.to_vec(), [0; 10]);
     wait_until(|| client.peer.transport().is_none());

@@ -24,7 +24,7 @@ pub(super) struct WriteConnection {
     received: Vec<u8>,
 }
 
-/// Why a request has no outcomes.
+/// The reason for which a request has no outcomes.
 #[derive(Debug)]
 pub(super) enum WriteFault {
     /// The node has not received the request.

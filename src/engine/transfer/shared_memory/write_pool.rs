@@ -9,7 +9,7 @@ use crate::engine::transfer::shared_memory::write_connection::WriteConnection;
 
 /// Maximum number of connections. Further threads use the engine's transport.
 const CONNECTIONS_MAX: usize = 8;
-/// No connection is opened for this long after an attempt has failed, or after the node could not read a buffer.
+/// No connection is opened in this time after an attempt has failed, or after the node could not read a buffer.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// At most [`CONNECTIONS_MAX`] connections, each of which one thread uses at a time.
@@ -18,12 +18,12 @@ pub(super) struct WritePool {
     state: Mutex<PoolState>,
 }
 
-/// Why no connection can be used.
+/// The reason for which no connection can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoConnection {
     /// Too many are in use, or an attempt has failed recently.
     Unavailable,
-    /// The node's generation is another one.
+    /// The node's generation has changed.
     Ended,
 }
 
@@ -100,7 +100,7 @@ impl WritePool {
         state.busy = state.busy.saturating_sub(1);
     }
 
-    /// Stops using connections for a while.
+    /// Stops using connections for the pause after a failure.
     pub(super) fn pause(&self, now: Mono) {
         let mut state = self.state();
         state.again = now + RETRY_AFTER;

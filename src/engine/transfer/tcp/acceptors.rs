@@ -74,7 +74,7 @@ impl AcceptorPool {
     }
 
     /// Closes all connections. Their threads serve what the kernel has received, and end. Returns the number of connections, and the id
-    /// behind the last one.
+    /// after the last one.
     pub(super) fn close_all(&mut self) -> (usize, u64) {
         let ids: Vec<u64> = self.open.keys().copied().collect();
         ids.iter().for_each(|id| self.close(*id));

@@ -43,7 +43,7 @@ pub struct SharedMemoryDescriptor {
     pub token: [u8; SHARED_MEMORY_TOKEN_BYTES],
 }
 
-/// Length of [`SharedMemoryDescriptor::token`].
+/// Length of [`SharedMemoryDescriptor::token`] in bytes.
 pub const SHARED_MEMORY_TOKEN_BYTES: usize = 16;
 /// The field with the [`SharedMemoryDescriptor`]. Upstream ignores unknown fields.
 const SHARED_MEMORY: &str = "mcctl_shared_memory";

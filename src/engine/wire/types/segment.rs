@@ -54,7 +54,7 @@ wire_struct! {
         /// Offset of the first byte.
         pub base: u64,
         pub size: u64,
-        /// The storage endpoint.
+        /// Endpoint of the NVMe-oF storage.
         pub te_endpoint: TextBuf,
     }
 }

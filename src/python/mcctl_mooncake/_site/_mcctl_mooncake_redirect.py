@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 PACKAGE = "mcctl_mooncake"
 SOURCE = PACKAGE + ".store"
 TARGET = "mooncake.store"
-# The folder that contains the package mcctl_mooncake which the launcher belongs to.
+# The folder that contains the launcher's package, mcctl_mooncake.
 PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 

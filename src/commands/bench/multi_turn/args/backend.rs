@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use crate::commands::bench::multi_turn::args::api::Api;
 use crate::commands::error::Failure;
 
-/// SGLang's default port.
+/// The default port of an SGLang server.
 pub(super) const DEFAULT_PORT: u16 = 30_000;
 
 /// A backend, named as in `bench_serving` 0.5.23.

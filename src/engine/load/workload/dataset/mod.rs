@@ -31,7 +31,7 @@ pub use rows::{DatasetRow, RowLayout, RowReader};
 pub use shared_prefix::{PrefixGroups, SharedPrefix, bench_serving_shared_prefix, shared_prefix};
 pub use trace::BLOCK_TOKENS;
 
-/// Dataset file format.
+/// The format of a dataset file. Each has a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DatasetFormat {
     /// JSON array or JSONL. Conversations consist of messages with `from` and `value`.

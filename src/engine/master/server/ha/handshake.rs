@@ -1,4 +1,4 @@
-//! The beginning of a stream: both masters prove that they know the secret, and agree on how the standby catches up.
+//! The beginning of a stream: both masters prove that they have the secret, and agree on how the standby catches up.
 //!
 //! The leader sends a [`Challenge`], the standby a [`Hello`], and the leader a [`Welcome`]. Each is a length of four
 //! bytes (little-endian) and JSON. A proof is an HMAC-SHA256 with the secret over both nonces and the message.
@@ -27,7 +27,7 @@ const MESSAGE_BYTES_MAX: u32 = 4096;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Challenge {
     pub version: u32,
-    /// The leader's release.
+    /// Version of mcctl that the leader runs, for error messages.
     pub release: String,
     pub nonce: String,
 }
@@ -82,7 +82,7 @@ impl ContinuedSettings {
     }
 }
 
-/// The leader's answer.
+/// The last message, from the leader: how the standby catches up, or why it cannot follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Welcome {
     pub leader: MemberId,
@@ -95,19 +95,19 @@ pub(super) struct Welcome {
     pub digest: u8,
 }
 
-/// How the standby catches up.
+/// The method by which the standby catches up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StreamStart {
-    /// With the changes behind its last one.
+    /// It receives the changes after its last one.
     Changes,
-    /// With a snapshot.
+    /// It receives a snapshot, and the changes after it.
     Snapshot,
-    /// Not at all.
+    /// It cannot follow, for this reason.
     Refused(String),
 }
 
-/// A message with the proof that its sender knows the secret.
+/// A message with the proof that its sender has the secret.
 #[derive(Serialize, Deserialize)]
 struct Proven {
     /// A message in JSON. The proof refers to these bytes.
@@ -118,7 +118,7 @@ struct Proven {
     proof: Option<String>,
 }
 
-/// Why a handshake failed.
+/// The errors of a handshake.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error(transparent)]
@@ -147,7 +147,7 @@ impl HaSecret {
         HaSecret(None)
     }
 
-    /// Uses these bytes.
+    /// Creates a secret from these bytes, which must be the same on all masters.
     pub fn new(bytes: &[u8]) -> HaSecret {
         HaSecret(Some(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
     }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_secret_is_refused_and_both_sides_are_told() {
+    async fn another_secret_is_refused_and_both_sides_report_it() {
         let (none, one, two) = (HaSecret::none(), HaSecret::new(b"one"), HaSecret::new(b"two"));
         for (leader, standby) in [(&one, &two), (&one, &none), (&none, &one)] {
             let (heard, welcomed) = run(leader.clone(), standby.clone()).await;

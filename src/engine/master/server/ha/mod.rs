@@ -1,8 +1,8 @@
 //! A master of a cluster: it takes part in the election, streams its changes to standbys or follows a leader, and takes over.
 //!
-//! [`HaCore`](crate::engine::ha::HaCore) has the rules. The driver performs its actions on one thread, which also serves the streams. What the
-//! threads that serve clients need is in the [`HaHub`]: the gate, which limits what is processed and sent, the tail of the changes, and the
-//! data directory, if there is one.
+//! [`HaCore`](crate::engine::ha::HaCore) has the rules. The driver performs its actions on one thread, which also serves the streams. The
+//! threads that serve clients use the [`HaHub`]: the gate, which limits the requests that are processed and the responses that are sent,
+//! the tail of the changes, and the data directory, if there is one.
 
 mod disk;
 mod driver;
@@ -39,7 +39,7 @@ pub(super) use leader::gate::{HaGate, NOT_SERVING};
 /// Maximum number of requests of other threads that wait for the driver. Further callers wait.
 const COMMANDS_MAX: usize = 16;
 
-/// How a master takes part in a cluster.
+/// The options of a master in a cluster.
 #[derive(Clone, Debug)]
 pub struct HaSettings {
     pub config: HaConfig,
@@ -47,14 +47,14 @@ pub struct HaSettings {
     pub cluster: String,
     /// The host under which clients and other masters reach this one.
     pub host: String,
-    /// Where the port for standbys listens; port 0 selects a free one.
+    /// The address of the port for standbys; port 0 selects a free one.
     pub listen: HostPort,
     pub secret: HaSecret,
     /// The format of the records that a leader writes.
     pub format: DataFormat,
 }
 
-/// What all threads of a cluster's master share.
+/// The values that all threads of a cluster's master share.
 pub(in crate::engine::master::server) struct HaHub {
     pub gate: HaGate,
     pub tail: Arc<ChangeTail>,
@@ -64,7 +64,7 @@ pub(in crate::engine::master::server) struct HaHub {
     commands: mpsc::Sender<HaCommand>,
     /// The process is about to end, so it does not follow another leader.
     is_ending: AtomicBool,
-    /// What the core has become, for the simulation.
+    /// The state of the core after its last event, for the simulation.
     #[cfg(test)]
     probe: Mutex<tests::HaProbe>,
 }
@@ -95,7 +95,7 @@ impl HaHub {
         (hub, requests)
     }
 
-    /// What is shown of this master at `now`, on the clock that counts suspended time.
+    /// The view of this master at `now`, on the clock that counts suspended time.
     pub fn view(&self, now: Mono) -> HaView {
         let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
         HaView { serving: view.serving && self.gate.is_serving(now), ..view }
@@ -130,8 +130,8 @@ impl HaHub {
     }
 
     /// Appends the change that the state has made since it was locked, if there is one. For use before the state is
-    /// unlocked. `term` is that of the state, and `log` its log. Returns what a response from this state waits for,
-    /// even if nothing has changed.
+    /// unlocked. `term` is that of the state, and `log` its log. Returns the receipt that a response from this state
+    /// waits for, even if nothing has changed.
     #[inline]
     pub fn close_change(
         &self,

@@ -16,7 +16,7 @@ use crate::engine::master::apply::ApplyError;
 #[derive(Clone, Debug)]
 pub(super) enum StreamMessage {
     Control(HaMessage),
-    /// When clients last called, as the payload of a frame.
+    /// The times of the clients' last calls, as the payload of a frame.
     Clients(Arc<[u8]>),
 }
 
@@ -34,7 +34,7 @@ impl StreamMessage {
     }
 }
 
-/// Why a stream ended.
+/// The reasons for the end of a stream.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
     #[error("the connection ended: {0}")]
@@ -73,7 +73,7 @@ impl StreamError {
     pub fn has_peer_closed(&self) -> bool {
         match self {
             StreamError::Closed => true,
-            // Which one is reported depends on what was being sent at that moment.
+            // Which one is reported depends on the bytes that were being sent at that moment.
             StreamError::Io(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
             _ => false,
         }

@@ -29,7 +29,7 @@ const CLIENT: ClientId = ClientId(1, 1);
 /// Longer than a leader may answer without etcd.
 const CLIENT_TTL: Duration = Duration::from_secs(4);
 
-/// What a core has become after its last event.
+/// The state of a core after its last event.
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine::master::server::ha) struct HaProbe {
     pub member: MemberId,
@@ -44,7 +44,7 @@ pub(in crate::engine::master::server::ha) struct HaProbe {
 }
 
 impl HaHub {
-    /// Keeps what the core has become.
+    /// Stores the state of the core.
     pub(in crate::engine::master::server::ha) fn note_core(&self, core: &HaCore) {
         let mut probe = self.probe.lock().unwrap();
         if std::mem::replace(&mut probe.member, core.me().id) != core.me().id {
@@ -83,7 +83,7 @@ struct MemoryElection {
 }
 
 impl MemoryElection {
-    /// When a lease of `ttl` ends that is granted or renewed at `now`, in microseconds.
+    /// The end of a lease of `ttl` that is granted or renewed at `now`, in microseconds.
     fn lease_end(&self, now: u64, ttl: Duration) -> u64 {
         let ttl = if self.are_leases_long.load(Ordering::Relaxed) { Duration::from_secs(600) } else { ttl };
         now + u64::try_from(ttl.as_micros()).unwrap()
@@ -187,7 +187,7 @@ async fn start_at(
     MasterServer::start_in_cluster(config, settings, election.clone(), data, RealEnv::new()).await.unwrap()
 }
 
-/// Waits until a master looks like this.
+/// Waits until the view of a master meets the condition.
 async fn wait(master: &MasterServer<RealEnv>, what: &str, is_so: impl Fn(&HaView) -> bool) -> HaView {
     for _ in 0..1000 {
         let view = master.handle().ha().unwrap();
@@ -276,7 +276,7 @@ async fn a_standby_serves_all_keys_when_the_leader_ends() {
 }
 
 #[tokio::test]
-async fn a_change_waits_for_the_standby_and_not_for_ever() {
+async fn a_change_waits_for_the_standby_for_a_limited_time() {
     let election = MemoryElection::default();
     let (leader, standby) = pair(&election).await;
     let handle = leader.handle();

@@ -67,7 +67,7 @@ fn found(disk: &SimulatedStorage) -> u64 {
         .keys
 }
 
-/// What waits for the admission of a put.
+/// The future that waits for the admission of a put.
 fn admission<E: Env>(shared: &MasterShared<E>) -> AdmissionWait<'_> {
     let mut wait = shared.admission(Method::PutStart);
     assert_eq!(poll(&mut wait), Poll::Pending);
@@ -88,7 +88,7 @@ fn changes_wait_until_the_log_thread_has_made_room_and_reads_do_not() {
     for method in [Method::PutStart, Method::PutEnd, Method::Remove, Method::MountSegment, Method::RemoveAll] {
         assert!(!shared.admits(method));
     }
-    // What was processed before fits into the file, so the response of a read does not wait for the disk.
+    // The changes of earlier requests fit into the file, so the response of a read does not wait for the disk.
     log.writer.flush(log.writer.appended()).unwrap();
     assert!(!shared.admits(Method::PutStart));
     let (exists, receipt) = shared.call(None, |call| call.exist_key("k0".into(), T));
@@ -133,7 +133,7 @@ fn a_call_that_makes_many_changes_waits_for_the_disk_itself() {
     let sizes = vec![100; 2_000];
     let started = shared.call(None, |call| call.batch_put_start(NODE, keys, sizes, ReplicateConfig::default(), T)).0;
     assert!(started.iter().all(Result::is_ok));
-    // Two of three acquisitions of the lock are not followed by a look at the buffer.
+    // Two of three acquisitions of the lock are not followed by a check of the buffer.
     assert!(log.writer.unflushed_bytes() < FILE_BYTES as usize, "{}", log.writer.unflushed_bytes());
 }
 
@@ -162,7 +162,7 @@ fn a_full_disk_ends_the_master_when_a_change_waits_for_room() {
     assert_eq!(found(&disk), count);
 }
 
-/// The time passes without a stall of the process.
+/// Advances the time without a stall of the process.
 fn advance(shared: &MasterShared<CrashEnv>, clock: &RunClock, ms: u64) {
     let now = shared.env.now();
     shared.lock(now).0.stalls.expect_by(now + Duration::from_millis(ms));

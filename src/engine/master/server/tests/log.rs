@@ -73,7 +73,7 @@ fn a_sync_by_another_thread_ends_the_wait_of_a_response() {
     let mut thread = LogThread::new(&shared, &*log);
     let (mounted, mut wait) = call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE));
     assert_eq!((mounted, poll(&mut wait)), (Ok(()), Poll::Pending));
-    // As a snapshot does.
+    // A snapshot syncs the log in the same way.
     log.writer.sync(log.writer.appended()).unwrap();
     assert!(thread.run(log.next_work(Duration::ZERO)));
     assert_eq!(poll(&mut wait), Poll::Ready(true));
@@ -147,7 +147,7 @@ fn a_receipt_covers_all_lock_acquisitions_of_a_call() {
 }
 
 #[test]
-fn the_log_contains_no_change_behind_one_that_does_not_fit() {
+fn the_log_contains_no_change_after_one_that_does_not_fit() {
     let log = LogConfig { file_bytes: 1024, buffer_bytes: 250 };
     let (shared, log) = start(&SimulatedStorage::new(1), DataOptions { log, ..DataOptions::default() });
     let long = "x".repeat(300);

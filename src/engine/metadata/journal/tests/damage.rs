@@ -17,7 +17,7 @@ fn a_damaged_log_is_refused_with_file_and_offset() {
     fill(&store, 0..3).unwrap();
     let storage = storage.crash(Crash::Kill);
     let mut bytes = storage.contents("log-0000000001").unwrap();
-    // In the first frame, behind the file's header.
+    // In the first frame, after the file's header.
     bytes[512 + 50] ^= 1;
     storage.damage("log-0000000001", bytes);
     match refusal(&storage) {
@@ -48,7 +48,7 @@ fn a_damaged_newest_snapshot_is_replaced_by_the_older_one_and_the_log() {
     assert_eq!(report.recovery.damaged_snapshots.len(), 1);
 }
 
-/// The refusal of a directory whose log has this payload behind one of the service.
+/// The refusal of a directory whose log has this payload after one of the service.
 fn refusal_of(payload: &[u8]) -> MetadataJournalError {
     let storage = SimulatedStorage::new(3);
     let (store, _) = restored(&storage);

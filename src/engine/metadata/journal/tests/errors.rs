@@ -1,4 +1,4 @@
-//! What follows an error of the disk.
+//! The reactions of the service to an error of the disk.
 
 use crate::engine::journal::{
     Crash, DiskErrorPolicy, DiskFault, JournalError, SimulatedStorage, StorageOperation, SyncMode,

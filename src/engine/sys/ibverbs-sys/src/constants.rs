@@ -76,7 +76,7 @@ numbers! {
         IBV_MTU_2048 = 4,
         IBV_MTU_4096 = 5,
     }
-    /// Port states.
+    /// Values of the field `ibv_port_attr::state`.
     mod ibv_port_state {
         IBV_PORT_NOP = 0,
         IBV_PORT_DOWN = 1,
@@ -108,7 +108,7 @@ numbers! {
         IBV_EVENT_GID_CHANGE = 18,
         IBV_EVENT_WQ_FATAL = 19,
     }
-    /// Work completion statuses.
+    /// Values of the field `ibv_wc::status`.
     mod ibv_wc_status {
         IBV_WC_SUCCESS = 0,
         IBV_WC_LOC_LEN_ERR = 1,
@@ -146,7 +146,7 @@ numbers! {
         IBV_QPT_UC = 3,
         IBV_QPT_UD = 4,
     }
-    /// Queue pair states.
+    /// Values of the field `ibv_qp_attr::qp_state`.
     mod ibv_qp_state {
         IBV_QPS_RESET = 0,
         IBV_QPS_INIT = 1,
@@ -157,7 +157,7 @@ numbers! {
         IBV_QPS_ERR = 6,
         IBV_QPS_UNKNOWN = 7,
     }
-    /// Work request opcodes.
+    /// Values of the field `ibv_send_wr::opcode`.
     mod ibv_wr_opcode {
         IBV_WR_RDMA_WRITE = 0,
         IBV_WR_SEND = 2,
@@ -193,7 +193,7 @@ bits! {
         IBV_QP_CAP = 19,
         IBV_QP_DEST_QPN = 20,
     }
-    /// Work request flags.
+    /// Bits of the field `ibv_send_wr::send_flags`.
     struct ibv_send_flags {
         IBV_SEND_FENCE = 0,
         IBV_SEND_SIGNALED = 1,

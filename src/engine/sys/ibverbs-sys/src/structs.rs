@@ -93,7 +93,7 @@ pub struct ibv_context {
     pub num_comp_vectors: c_int,
 }
 
-/// Device attributes.
+/// The result of `ibv_query_device`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_device_attr {
@@ -145,7 +145,7 @@ pub struct _compat_ibv_port_attr {
     _opaque: [u8; 0],
 }
 
-/// Port attributes.
+/// The result of `ibv_query_port`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_port_attr {
@@ -283,7 +283,7 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// Queue pair attributes.
+/// The attributes of a queue pair, for `ibv_modify_qp` and `ibv_query_qp`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_qp_attr {

@@ -306,7 +306,7 @@ pub enum LinkAction {
 pub enum ReplyAction {
     /// Send this ready ACK and report the result ([`EndpointLink::on_ack_reply`] or [`EndpointLink::on_ack_failure`]).
     Ack(ConnectionMessage),
-    /// Call [`EndpointLink::next_action`] again.
+    /// No ACK is needed: call [`EndpointLink::next_action`] again.
     Ask,
 }
 

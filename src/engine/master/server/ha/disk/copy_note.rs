@@ -1,4 +1,4 @@
-//! What a master of a cluster notes in its data directory about the copy of the state in it.
+//! The note about the copy of the state that a master of a cluster stores in its data directory.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::engine::journal::{SyncMode, Uuid};
 /// The format of the note that this release reads and writes.
 const FORMAT: u32 = 1;
 
-/// Which copy the directory contains.
+/// The copy that the directory contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::engine::master::server) struct CopyNote {
     /// The format of the note.
@@ -17,24 +17,24 @@ pub(in crate::engine::master::server) struct CopyNote {
     pub member: MemberId,
     /// The history of its last changes; `None` if it is empty.
     pub history: Option<HistoryId>,
-    /// The history before, and its last change.
+    /// The history before that one, and its last change.
     pub parent: Option<(HistoryId, u64)>,
-    /// Since when the copy may acknowledge more than the disk has.
+    /// The place that has all changes that the copy has acknowledged.
     pub stored: CopyStored,
 }
 
-/// Where everything is that a copy has acknowledged.
+/// The place that has all changes that a copy has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::engine::master::server) enum CopyStored {
-    /// On the disk: a loss of power takes nothing.
+    /// The disk: a loss of power loses none of them.
     OnDisk,
-    /// In the kernel with this boot ID: a restart of the host may take the last changes, and leave no trace of them.
+    /// The kernel with this boot ID: a restart of the host may lose the last changes, and leave no trace of them.
     InKernel(u64, u64),
 }
 
 impl CopyStored {
-    /// Where the changes are that this kernel stores in this mode.
+    /// The place of the changes that this kernel stores in this mode.
     pub fn of(sync: SyncMode, boot: Uuid) -> CopyStored {
         match sync {
             SyncMode::Always => CopyStored::OnDisk,

@@ -29,7 +29,7 @@ pub(in crate::engine::master::server) struct HaDisk {
     newest: Mutex<DiskLog>,
     /// Locked while the directory is being emptied, from the end of its log on.
     emptying: Arc<tokio::sync::Mutex<()>>,
-    /// The disk has reported an error, so the directory is not used any more.
+    /// The disk has reported an error, so the directory is no longer used.
     has_failed: AtomicBool,
     /// The error that ends the process.
     failure: watch::Sender<Option<JournalError>>,
@@ -49,7 +49,7 @@ struct DiskLog {
     log: Arc<MasterLog>,
     /// The directory after it was emptied, until it has a log again.
     emptied: Option<DataDir>,
-    /// Reports nothing. Each thread has a receiver, so the channel is closed when the last one has ended.
+    /// Nothing is sent. Each thread has a receiver, so the channel is closed when the last one has ended.
     threads: watch::Sender<()>,
     /// The receiver for the threads to be started.
     to_start: Option<watch::Receiver<()>>,
@@ -64,7 +64,7 @@ pub(in crate::engine::master::server) struct FoundCopy {
     pub last: u64,
     /// The note, with the ID that the copy now has.
     pub note: CopyNote,
-    /// Its last changes may be missing.
+    /// Whether its last changes may be missing.
     pub is_uncertain: bool,
 }
 
@@ -164,7 +164,7 @@ impl HaDisk {
 
     /// The newest log, if its threads have not been started yet. A thread keeps the receiver until it ends.
     pub fn to_start(&self) -> Option<(Arc<MasterLog>, watch::Receiver<()>)> {
-        // It is locked while the directory is being emptied.
+        // `newest` is locked while the directory is being emptied.
         let mut newest = self.newest.try_lock().ok()?;
         newest.to_start.take().map(|running| (newest.log.clone(), running))
     }
@@ -201,7 +201,7 @@ impl HaDisk {
     }
 
     /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last change is number
-    /// `last`, and begins a log behind it. Waits for the disk. `slices` continues the snapshot. The log is not used if
+    /// `last`, and begins a log after it. Waits for the disk. `slices` continues the snapshot. The log is not used if
     /// the snapshot is cancelled, if the copy was discarded or another note was requested since (`number` is not the last
     /// one), or after an error of the disk in this process.
     ///
@@ -247,7 +247,7 @@ impl HaDisk {
         Ok(())
     }
 
-    /// Replaces the note of the copy, unless `number` is not the last one: then the copy was discarded, or a later note
+    /// Replaces the note of the copy, if `number` is the last one. Otherwise, the copy was discarded, or a later note
     /// replaces this one. Returns `Ok` also if the note was not stored.
     ///
     /// # Errors

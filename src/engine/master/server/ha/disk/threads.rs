@@ -16,7 +16,7 @@ use crate::engine::master::server::log::MasterLog;
 use crate::engine::master::server::log_thread::LogThread;
 use crate::engine::master::server::snapshots::{SnapshotBegin, SnapshotSource, SnapshotThread};
 
-/// The threads for the newest log, if it does not have them yet.
+/// Returns the threads for the newest log, if it does not have them yet.
 pub(in crate::engine::master::server::ha) fn log_threads<E: Env>(
     disk: &HaDisk,
     context: &HaContext<E>,
@@ -42,14 +42,14 @@ impl ThreadWork for RunningThread {
     }
 }
 
-/// Takes snapshots of what this master has at the moment, for the thread of a log.
+/// Takes snapshots of the current copy or state of this master, for the thread of a log.
 struct HaSnapshots<E: Env> {
     context: HaContext<E>,
     log: Arc<MasterLog>,
     subject: Mutex<SnapshotSubject>,
 }
 
-/// Of what the snapshot in progress is. Others may use the state for snapshots as well.
+/// The source of the snapshot in progress. Other threads may use the state for snapshots as well.
 enum SnapshotSubject {
     None,
     /// The driver begins a snapshot of the copy of a standby.
@@ -65,7 +65,7 @@ enum CopyBegin {
     /// This master has no copy that follows a leader.
     NoCopy,
     NotNow,
-    /// Of the copy with this number. It contains the changes up to `last`.
+    /// A snapshot of the copy with this number. It contains the changes up to `last`.
     Begun {
         generation: u64,
         last: u64,
@@ -102,7 +102,7 @@ impl<E: Env> HaSnapshots<E> {
         std::mem::replace(&mut *self.subject(), SnapshotSubject::None)
     }
 
-    /// Has the driver do short work on the copy.
+    /// Requests short work on the copy from the driver.
     fn ask<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut StandbyCopy) -> R + Send + 'static,

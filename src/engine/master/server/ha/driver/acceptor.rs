@@ -16,7 +16,7 @@ const HANDSHAKES_MAX: usize = 64;
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Accepts standbys.
+/// Accepts connections of standbys, and runs the leader's part of a handshake for each.
 pub(in crate::engine::master::server::ha) async fn accept_standbys<E: Env>(
     context: HaContext<E>,
     mut listener: <E::Net as Net>::Listener,

@@ -1,4 +1,4 @@
-//! What the driver does from time to time: it reports what is replicated, starts threads, and sends digests.
+//! The periodic work of the driver: it reports which changes are replicated, starts threads, and sends digests.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::engine::master::server::ha::stream::{StreamError, StreamMessage};
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(20);
-/// Time between two messages with the clients' last calls, and between two digests.
+/// Time between two messages about the clients' last calls, and between two digests.
 const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two hand-overs because of a disk that has stalled. The first one may be cancelled.
 const STALL_RETRY: Duration = Duration::from_secs(10);
@@ -29,8 +29,7 @@ const DIGEST_SLOTS: u32 = 1024;
 const CLIENTS_PER_MESSAGE: usize = 100_000;
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Does what needs no event. A tick that comes late counts as one, so that no stream ends because this thread did
-    /// not run.
+    /// Performs the periodic work. A late tick counts as one, so that no stream ends because this thread did not run.
     pub(super) fn tick(&mut self, now: Mono) {
         self.next_tick = now + TICK;
         self.is_view_old = true;
@@ -105,7 +104,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Sends to the standbys when each client last called, so that the client counts as confirmed after a promotion.
+    /// Sends the time of each client's last call to the standbys, so that the client counts as confirmed after a promotion.
     pub(super) fn send_clients(&mut self) {
         let mut pings = Vec::new();
         let mut cursor = None;
@@ -133,7 +132,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let (objects, tables) = guarded.state.part_digests(from, DIGEST_SLOTS);
             let mut digest = Vec::new();
             StateDigest { from, slots: DIGEST_SLOTS, objects, tables }.encode(&mut digest);
-            // No change comes in between, because the state is locked.
+            // The state is locked, so no change is made between the two.
             hub.tail.append_digest(digest);
             Some(from + DIGEST_SLOTS).filter(|next| *next < guarded.state.object_slots())
         });

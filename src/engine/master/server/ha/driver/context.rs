@@ -1,4 +1,4 @@
-//! What the driver and its tasks share.
+//! The context that the driver and its tasks share.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(in crate::engine::master::server::ha) struct HaContext<E: Env> {
     pub shared: Arc<MasterShared<E>>,
     pub hub: Arc<HaHub>,
     pub settings: Arc<HaSettings>,
-    /// The driver's queue.
+    /// Sends events to the driver.
     pub events: DriverEvents<E>,
 }
 
@@ -65,7 +65,7 @@ impl<E: Env> HaContext<E> {
         self.env.run_blocking(work).await
     }
 
-    /// Drops something large without stopping this thread for the time that it takes.
+    /// Drops a large value on another thread, because that may take long.
     pub fn drop_elsewhere(&self, large: impl Send + 'static) {
         drop(self.env.run_blocking(move || drop(large)));
     }

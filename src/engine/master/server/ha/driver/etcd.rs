@@ -16,7 +16,7 @@ use crate::engine::master::server::ha::leader::gate::GatePhase;
 const WATCH_RETRY: Duration = Duration::from_millis(500);
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Runs a request. `work` gets the time at which it was sent, and returns the event that follows.
+    /// Runs a request. `work` is passed the time at which it was sent, and returns the event that follows.
     fn request<F>(&mut self, work: impl FnOnce(B, Mono) -> F)
     where
         F: Future<Output = DriverEvent<StreamOf<E>>> + Send + 'static,
@@ -142,8 +142,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         Some(ElectionError::Invalid { key: name, why })
     }
 
-    /// Keeps the error of a request to etcd that reads no record, or its absence, and logs when etcd responds again or
-    /// not any more.
+    /// Keeps the result of a request to etcd that reads no record, and logs when etcd stops or resumes responding.
     pub(super) fn report_request(&mut self, error: Option<&ElectionError>) {
         let event = self.etcd_errors.requested(error);
         self.report_etcd(event);

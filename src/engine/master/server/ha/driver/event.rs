@@ -21,7 +21,7 @@ use crate::engine::master::server::ha::stream::StreamError;
 pub(in crate::engine::master::server::ha) type DriverEvents<E> =
     mpsc::UnboundedSender<DriverEvent<<<E as Env>::Net as Net>::Stream>>;
 
-/// Something that happened to a driver whose connections are of type `S`.
+/// An event of a driver whose connections are of type `S`.
 pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
     /// The result of a request to etcd, without anything to log.
     Core(HaEvent),
@@ -46,13 +46,13 @@ pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
         outcome: TxnOutcome,
     },
 
-    /// An attempt to connect to the leader ended: with a problem, or with a stream on which both have agreed how to go
-    /// on.
+    /// An attempt to connect to the leader has ended: with a problem, or with a stream on which both have agreed how to
+    /// continue.
     Connected {
         attempt: u64,
         result: Result<Opening<S>, String>,
     },
-    /// The data directory has noted the history of the changes that follow.
+    /// The data directory has stored the history of the following changes.
     HistoryNoted {
         attempt: u64,
         opening: Opening<S>,
@@ -101,7 +101,7 @@ pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
     },
 }
 
-/// How a standby catches up, and the source of its frames if it gets some now.
+/// The answer to a standby: how it catches up, and the source of its frames if it is to receive some.
 pub(in crate::engine::master::server::ha) struct Acceptance {
     pub welcome: Welcome,
     pub opened: Option<OpenedSource>,

@@ -1,4 +1,4 @@
-//! A standby follows its leader: it connects, opens the stream, and finds out what its end means.
+//! A standby follows its leader: it connects, opens the stream, and determines why it ended.
 
 use std::time::Duration;
 
@@ -60,8 +60,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Runs a task for the leader that this standby follows. `work` gets the number of the attempt, for the event that
-    /// it returns.
+    /// Runs a task for the leader that this standby follows. `work` is passed the number of the attempt, for the event
+    /// that it returns.
     fn begin_attempt<F>(&mut self, work: impl FnOnce(u64) -> F)
     where
         F: Future<Output = DriverEvent<StreamOf<E>>> + Send + 'static,
@@ -99,7 +99,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// An attempt to connect has ended.
+    /// Handles the end of an attempt to connect.
     pub(super) fn handle_connection(&mut self, attempt: u64, result: Result<Opening<StreamOf<E>>, String>) {
         let is_following = self.copy.is_following();
         let Some(followed) = self.attempted(attempt) else { return };
@@ -124,15 +124,15 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// The leader's snapshot must replace the copy. The new copy must not be taken for the one in the sync record, so it has a new
-    /// ID. Until it is complete, the copy is kept under its own: no other copy may have what it has.
+    /// Prepares to replace the copy by the leader's snapshot. The new copy must not be confused with the one in the sync record,
+    /// so it has a new ID. Until it is complete, the old copy is kept with its own ID: it may be the only one with its changes.
     fn begin_replacement(&mut self) {
         tracing::info!("this copy differs from the leader's history or is too old: a snapshot replaces it");
         self.replacement = Some(MemberId(self.context.env.rng()));
         self.wait_to_connect();
     }
 
-    /// The changes that follow belong to this history. The data directory notes it before it contains them.
+    /// Sets the history of the following changes. The data directory stores it before it contains them.
     fn continue_history(&mut self, opening: Opening<StreamOf<E>>) {
         let history = opening.welcome.history;
         self.copy.is_uncertain = false;
@@ -152,7 +152,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    /// The history was noted, or cannot be.
+    /// Handles the result of storing the history.
     pub(super) fn end_note(&mut self, attempt: u64, opening: Opening<StreamOf<E>>, result: Result<(), JournalError>) {
         if self.attempted(attempt).is_none() {
             return;
@@ -190,7 +190,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.run_core();
     }
 
-    /// The stream from the leader has ended. If the leader's process may have ended, its port is probed.
+    /// Handles the end of the stream from the leader. If the leader's process may have ended, its port is probed.
     pub(super) fn end_stream(&mut self, error: &StreamError) {
         let Some(FollowedLeader { leader, step: FollowStep::Streaming(_), .. }) = &self.followed else { return };
         let rpc = leader.rpc.clone();
@@ -219,7 +219,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    /// The port of a leader whose stream has ended was probed.
+    /// Handles the result of probing the port of a leader whose stream has ended.
     pub(super) fn end_probe(&mut self, attempt: u64, is_gone: bool, problem: String) {
         if self.attempted(attempt).is_some() {
             self.retry(problem);

@@ -23,7 +23,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.followed.as_mut().and_then(FollowedLeader::stream)
     }
 
-    /// Handles what came next on the stream from the leader.
+    /// Handles the next step of the stream from the leader.
     pub(super) fn handle_step(&mut self, step: Result<StreamStep, StreamError>) {
         let handled = match step {
             Ok(StreamStep::Written) => Ok(()),
@@ -36,7 +36,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Sends what waits for the stream from the leader, if the connection accepts it at once.
+    /// Sends the messages that wait for the stream from the leader, if the connection accepts them at once.
     fn flush(&mut self) -> Result<(), StreamError> {
         self.stream().map_or(Ok(()), LeaderStream::flush)
     }
@@ -54,7 +54,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.stream().is_some_and(|stream| stream.may_continue())
     }
 
-    /// Handles some deferred frames, more than one, so that they become fewer although others arrive.
+    /// Handles more than one deferred frame, so that their number decreases although others arrive.
     pub(super) fn handle_deferred(&mut self) {
         for _ in 0..DEFERRED_PER_TURN {
             let Some(frame) = self.stream().and_then(LeaderStream::pop_deferred) else { return };
@@ -124,8 +124,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Acknowledges changes, and applies them while the acknowledgement is being sent. This thread handles nothing else in
-    /// between. If they do not fit the copy, it is discarded, and its ID with it.
+    /// Acknowledges changes, and applies them while the acknowledgement is being sent. This thread handles nothing else
+    /// between the two. If they do not fit the copy, it is discarded, and its ID with it.
     fn keep_changes(&mut self, first: u64, changes: Changes<'_>) -> Result<(), StreamError> {
         let last = (first + changes.iter().count() as u64).saturating_sub(1).max(self.copy.applied);
         self.update(HaEvent::ChangesReceived { last });

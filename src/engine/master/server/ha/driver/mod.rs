@@ -1,8 +1,8 @@
 //! The driver of a master in a cluster: it owns the core and the copy of the state, and performs the core's actions.
 //!
-//! One loop on one thread handles one event after the other, and never waits. What may take long runs as a task, which
-//! gets what it needs by value and reports its result through the queue. The loop itself reads the frames of the leader
-//! and the acknowledgements of standbys, so that a change and its acknowledgement do not pass through the queue.
+//! One loop on one thread handles one event after the other, and never waits. Work that may take long runs as a task.
+//! It receives its input by value, and reports its result through the queue. The loop itself reads the frames of the
+//! leader and the acknowledgements of standbys, so that a change and its acknowledgement do not pass through the queue.
 
 mod acceptor;
 mod background;
@@ -49,7 +49,7 @@ use crate::engine::master::server::shared::MasterShared;
 /// The type of a connection.
 type StreamOf<E> = <<E as Env>::Net as Net>::Stream;
 
-/// What happens to a copy when a thread has returned it.
+/// The use of a copy after a thread has returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyStep {
     /// It is made ready to serve. `lossy`: changes may be missing.
@@ -71,13 +71,13 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     copy: StandbyCopy,
     /// The leader that this standby follows.
     followed: Option<FollowedLeader<StreamOf<E>>>,
-    /// Counts the attempts to connect to a leader, and what follows from them.
+    /// Counts the attempts to connect to a leader, including the work that follows from them.
     attempts: u64,
     /// The ID of the copy that a snapshot of the leader will be. Until then, the present copy is kept under its own.
     replacement: Option<MemberId>,
-    /// What to do with the copy when a thread has returned it.
+    /// The use of the copy after a thread has returned it.
     copy_next: Option<CopyStep>,
-    /// How far the copy that is being made ready has come, and how far it had come at the last look.
+    /// The progress of the copy that is being made ready, and its value at the last check.
     progress: (Arc<AtomicU64>, u64),
     /// The callers of the hand-over in progress.
     hand_over_requests: Vec<oneshot::Sender<Result<(), HandOverProblem>>>,
@@ -87,7 +87,7 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     /// A read of the records is in progress, and whether another one must follow.
     observing: Option<bool>,
     next_tick: Mono,
-    /// When this leader may hand over again because its disk has stalled.
+    /// Earliest time at which this leader may hand over again because its disk has stalled.
     leave_disk_at: Mono,
     clients_at: Mono,
     /// The first object slot of the next digest.
@@ -99,21 +99,21 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     etcd_errors: EtcdErrors,
     /// etcd has not responded since this time.
     etcd_silent_since: Option<Mono>,
-    /// Messages that would be logged again and again.
+    /// Limits repeated log messages.
     repeated_messages: RepeatedMessages,
-    /// This master leads, or is about to, without having been in sync: number of the former leader's announced changes
-    /// that it does not have.
+    /// If this master leads, or is about to, without having been in sync: number of the former leader's announced
+    /// changes that it does not have.
     may_lack: Option<u64>,
     /// Number of objects that this process has dropped for that reason.
     dropped_objects: u64,
     promotions: u64,
     demotions: u64,
-    /// What is shown of this master may have changed.
+    /// Whether the view of this master may have changed.
     is_view_old: bool,
 }
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// A driver for `shared`, whose RPC port is `rpc_port`.
+    /// Creates a driver for `shared`, whose RPC port is `rpc_port`.
     pub fn new(
         shared: Arc<MasterShared<E>>,
         hub: Arc<HaHub>,
@@ -197,13 +197,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Whether a message about a peer is to be logged now, and not again and again.
+    /// Whether a message about a peer is to be logged now. Repetitions are limited.
     fn is_message_due(&mut self, peer: &str, message: &str) -> bool {
         self.repeated_messages.is_due(self.context.env.now(), peer, message)
     }
 }
 
-/// Whether an event comes with each change. What is shown of this master is then updated a little later.
+/// Whether an event comes with each change. The view of this master is then updated a little later.
 fn comes_with_changes(event: &HaEvent) -> bool {
     match event {
         HaEvent::ChangesReceived { .. } | HaEvent::Applied { .. } => true,

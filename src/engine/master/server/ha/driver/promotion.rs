@@ -20,15 +20,15 @@ use crate::engine::master::server::ha::standby::preparation::{
 };
 use crate::engine::master::{RecordBuffer, StandbyState};
 
-/// How long a call of upstream's client may hang at a leader that does not answer (its default request timeout), and
-/// then retry.
+/// Time for which a call of upstream's client may wait for a leader that does not answer (its default request timeout),
+/// and then retry.
 pub(in crate::engine::master::server) const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
-/// Leases are assumed to be longer by this when a copy is made ready. If it serves later than that, they are assumed
-/// again.
+/// Leases are assumed to be longer by this when a copy is made ready. If the copy begins to serve later than that, they
+/// are assumed again.
 const READY_SLACK: Duration = Duration::from_secs(1);
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Makes the copy ready to serve. If it is being stored, this ends first. `lossy`: its objects are dropped.
+    /// Makes the copy ready to serve. If it is being stored, that ends first. `lossy`: its objects are dropped.
     pub(super) fn prepare(&mut self, lossy: bool) {
         if self.copy.cancel_store() || self.copy.is_elsewhere() {
             self.copy_next = Some(CopyStep::Prepare { lossy });
@@ -42,7 +42,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.progress = Default::default();
         preparation.standby.report_progress(self.progress.0.clone());
         let Preparation { lossy, applied, parent, generation, .. } = preparation;
-        // A copy without its objects must not be taken for the one in the sync record.
+        // A copy without its objects must not be confused with the one in the sync record.
         let id = if lossy { MemberId(self.context.env.rng()) } else { self.core.me().id };
         let history = HistoryId(self.context.env.rng());
         let announced = self.leader_last.max(self.core.alone_since().unwrap_or(0));
@@ -71,7 +71,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    /// The copy is ready, or cannot be used.
+    /// Handles the result of making the copy ready.
     pub(super) fn end_prepare(&mut self, prepared: PreparedCopy) {
         let PreparedCopy { generation, began, id, history, result } = prepared;
         if !self.copy.is_preparing(generation) {
@@ -109,8 +109,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Follows again with the copy: another master leads. If a thread has it, this waits. The stream is opened again, because it may
-    /// have had changes that were not applied.
+    /// Follows again with the copy, because another master leads. If a thread uses the copy, this waits. The stream is opened again,
+    /// because some of its changes may not have been applied.
     pub(super) fn resume(&mut self) {
         let load = self.copy.cancel_load();
         self.context.drop_elsewhere(load);
@@ -129,14 +129,14 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let generation = self.copy.generation();
         let context = self.context.clone();
         self.spawn(async move {
-            // An error ends the process. The note states the history that the copy belongs to, before changes of another follow.
+            // An error ends the process. The note states the history of the copy before the changes of another history are added.
             let _ = context.use_disk(move |disk| disk.store_note(note, true, number)).await;
             let standby = context.env.run_blocking(move || Box::new(StandbyState::of(*ready))).await;
             let _ = context.events.send(DriverEvent::CopyResumed { generation, standby });
         });
     }
 
-    /// The copy can follow again.
+    /// Continues to follow with the copy, which a thread has returned.
     pub(super) fn end_resume(&mut self, generation: u64, standby: Box<StandbyState>) {
         if let Err(discarded) = self.copy.end_resume(generation, standby) {
             return self.context.drop_elsewhere(discarded);

@@ -1,4 +1,4 @@
-//! Messages about a peer that tries again and again: each is logged once per minute.
+//! Messages about a peer that repeats its attempts: each is logged once per minute.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::engine::base::Mono;
 
 /// The same message about the same host is logged again after this time.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
-/// Maximum number of messages that are remembered.
+/// Maximum number of messages in the table.
 const MESSAGES_MAX: usize = 256;
 
-/// When each message was logged last.
+/// The time at which each message was last logged.
 #[derive(Debug, Default)]
 pub(in crate::engine::master::server::ha) struct RepeatedMessages {
     logged: HashMap<(String, String), Mono>,

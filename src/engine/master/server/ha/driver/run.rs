@@ -58,7 +58,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Does what is due at this time, on both clocks.
+    /// Performs the work that is due at this time, on both clocks.
     fn do_due(&mut self, now: Mono, boottime: Mono) {
         if self.core.next_timeout() <= boottime {
             self.update(HaEvent::Timeout);
@@ -83,7 +83,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         until_timeout.min(self.next_tick.since(now)).min(until_attempt)
     }
 
-    /// Does what another thread has requested.
+    /// Performs the request of another thread.
     fn obey(&mut self, command: HaCommand) {
         match command {
             HaCommand::StepDown { is_ending, answer } => {
@@ -149,12 +149,12 @@ impl LoopTimer {
     }
 }
 
-/// Waits until the value is true, or its sender is gone.
+/// Waits until the value is true, or its sender was dropped.
 async fn wait_for_stop(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// What comes next on the stream from the leader, if there is one.
+/// The next step of the stream from the leader, if there is one.
 async fn next_step<S: AsyncRead + AsyncWrite + Unpin>(
     followed: &mut Option<FollowedLeader<S>>,
 ) -> Result<StreamStep, StreamError> {

@@ -1,4 +1,4 @@
-//! What a standby stores in its data directory: changes, and the copies that have replaced others.
+//! The data that a standby stores in its data directory: changes, and copies that have replaced others.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// The changes that the stream has waited for are stored, or cannot be.
+    /// Handles the result of storing the changes that the stream has waited for.
     pub(super) fn end_wait(&mut self, is_stored: bool) -> Result<(), StreamError> {
         let Some(last) = self.stream().and_then(|stream| stream.end_wait()) else { return Ok(()) };
         if !is_stored {
@@ -41,7 +41,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         Ok(())
     }
 
-    /// The leader's snapshot is complete. It contains all changes up to `last`.
+    /// Handles the end of the leader's snapshot, which contains all changes up to `last`.
     pub(super) fn check_snapshot(&mut self, last: u64, end: SnapshotEnd) {
         let Some(stream) = self.stream() else { return };
         stream.is_loading = true;
@@ -82,7 +82,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// Stores a copy that has replaced another one in the data directory, if there is one. No change is applied to it
-    /// in the meantime. This goes on if the stream ends.
+    /// in the meantime. Storing continues if the stream ends.
     fn store_copy(&mut self, last: u64) {
         if self.context.hub.disk.is_none() {
             return self.end_load(last);
@@ -104,7 +104,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    /// A copy that has replaced another one is stored, or cannot be, or need not be any more.
+    /// Handles the result of storing a copy that has replaced another one: it is stored, cannot be stored, or no longer needs to be.
     pub(super) fn end_store(&mut self, copy: CopyToStore, result: Result<(), JournalError>) {
         let last = copy.applied;
         let is_cancelled = copy.is_cancelled.load(Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return self.context.drop_elsewhere(discarded);
         }
         if is_cancelled && self.copy_next.is_none() {
-            // It was to be made ready to serve, but another master leads.
+            // The copy was to be made ready to serve, but another master leads.
             return self.store_copy(last);
         }
         self.end_load(last);
@@ -130,7 +130,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// The copy consists of a snapshot, which is stored. The frames behind it follow.
+    /// Ends the loading of a snapshot, which is now the copy and is stored. The frames after it are handled next.
     fn end_load(&mut self, last: u64) {
         if let Some(stream) = self.stream() {
             stream.is_loading = false;

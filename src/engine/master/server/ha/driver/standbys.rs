@@ -52,13 +52,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return Acceptance { welcome, opened };
         }
         welcome.start = StreamStart::Snapshot;
-        // A copy that is replaced gets a new ID first.
+        // A copy that will be replaced receives a new ID first.
         let is_replaced = hello.history.is_some() || hello.applied > 0;
         let opened = (!is_replaced).then(|| OpenedSource { source: self.begin_snapshot(term), term });
         Acceptance { welcome, opened }
     }
 
-    /// Why a standby cannot follow; `None` if it can.
+    /// The reason for which a standby cannot follow; `None` if it can.
     fn refusal(&self, hello: &Hello) -> Option<String> {
         let settings = &self.context.settings;
         let own = settings.format.number();
@@ -87,7 +87,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         StreamSource::Snapshot(parts)
     }
 
-    /// A standby has received the answer. Opens its stream, if it gets one.
+    /// Opens the stream to a standby that has received the answer, if the answer permits one.
     pub(super) fn open_standby(&mut self, answered: AnsweredStandby<super::StreamOf<E>>) {
         let AnsweredStandby { peer, hello, acceptance, stream } = answered;
         let standby = hello.standby;
@@ -178,7 +178,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.events.push_back(HaEvent::StandbyDisconnected { id: standby });
     }
 
-    /// Drops the addresses of masters that are not standbys of this leader any more.
+    /// Drops the addresses of masters that are no longer standbys of this leader.
     fn drop_old_addresses(&mut self) {
         let listed: Vec<MemberId> = self.core.standbys().map(|(member, _)| member).collect();
         self.known.retain(|member, _| listed.contains(member));

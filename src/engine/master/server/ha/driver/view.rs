@@ -1,4 +1,4 @@
-//! What is shown of a master in a cluster.
+//! The view of a master in a cluster, for reports and metrics.
 
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
@@ -6,7 +6,7 @@ use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::view::{HaStandbyView, HaView};
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Updates what is shown of this master, if it may have changed.
+    /// Updates the view of this master, if it may have changed.
     pub(super) fn refresh_view(&mut self) {
         if std::mem::take(&mut self.is_view_old) {
             self.context.hub.set_view(self.view());

@@ -24,17 +24,17 @@ pub(in crate::engine::master::server) const NOT_SERVING: u64 = u64::MAX - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::engine::master::server::ha) enum GatePhase {
-    /// None. Connections are closed.
+    /// No requests are processed, and connections are closed.
     Closed = 0,
-    /// All.
+    /// All requests are processed.
     Open = 1,
-    /// Those that change nothing. The others wait.
+    /// Requests that change nothing are processed. The others wait.
     ChangesHeld = 2,
-    /// None. They wait until the successor leads.
+    /// No requests are processed. They wait until the successor leads.
     Released = 3,
-    /// None. Connections are forwarded to the successor.
+    /// No requests are processed. Connections are forwarded to the successor.
     Forwarding = 4,
-    /// None. They wait for the result of this master's election: clients may see its key in etcd before it does.
+    /// No requests are processed. They wait for the result of this master's election: clients may see its key in etcd before it does.
     Electing = 5,
 }
 
@@ -45,11 +45,11 @@ impl GatePhase {
     }
 }
 
-/// The gate.
+/// The gate of a master: written by the driver, and read by all threads that serve connections.
 #[derive(Debug)]
 pub(in crate::engine::master::server) struct HaGate {
     phase: AtomicU8,
-    /// Counts the times at which this master began or ended to serve. Odd while it serves.
+    /// Incremented whenever this master begins or stops serving. Odd while it serves.
     term: AtomicU64,
     /// No response is sent from this time on, on the clock that counts suspended time, in nanoseconds.
     fence: AtomicU64,
@@ -59,7 +59,7 @@ pub(in crate::engine::master::server) struct HaGate {
     replicated: AtomicU64,
     /// Counts the moves of the gate, for tasks that wait.
     moved: watch::Sender<u64>,
-    /// To which master connections are forwarded, and until when new ones are.
+    /// The master to which connections are forwarded, and the end of the time in which new ones are.
     forward: Mutex<Option<(HostPort, Mono)>>,
 }
 
@@ -105,12 +105,12 @@ impl HaGate {
         self.is_open() && !self.is_serving(now)
     }
 
-    /// The current term.
+    /// The number of the current term. It is even while this master does not serve.
     pub(in crate::engine::master::server::ha) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
 
-    /// Begins the next term. Responses of the term before are not sent any more.
+    /// Begins the next term. Responses of earlier terms are no longer sent.
     pub(in crate::engine::master::server::ha) fn next_term(&self) -> u64 {
         let term = self.term.fetch_add(1, Ordering::AcqRel) + 1;
         self.wake();
@@ -137,7 +137,7 @@ impl HaGate {
         self.set_phase(GatePhase::Forwarding);
     }
 
-    /// Publishes what the core has decided.
+    /// Publishes the decisions of the core.
     pub(in crate::engine::master::server::ha) fn publish(&self, env: &impl Env, limits: ResponseLimits) {
         let moves = |last: &AtomicU64, to: Option<u64>| {
             let to = to.unwrap_or(u64::MAX);
@@ -175,7 +175,7 @@ impl HaGate {
         env: &'a E,
         stored: impl Future<Output = bool> + Send + 'a,
     ) -> CommitWait<'a> {
-        // The fence may pass while the log waits for the disk, so it is checked behind that.
+        // The fence may pass while the log waits for the disk, so it is checked after that.
         Box::pin(async move { stored.await && self.wait(receipt, env).await })
     }
 
@@ -203,7 +203,7 @@ impl HaGate {
         let is_before_fence =
             || env.boottime().0 < self.fence.load(Ordering::Acquire) || is_planted(HaMistake::FenceNotChecked);
         let may_send = is_acked && is_before_fence();
-        // Read last, so that the limits above are those of this term.
+        // Read last, so that the limits that were read before belong to this term.
         if receipt.term != self.term() {
             return Some(false);
         }
@@ -281,7 +281,7 @@ mod tests {
         Receipt { term, last, ..Receipt::default() }
     }
 
-    /// What `commit` returns at once: `None` if it waits.
+    /// The result of `commit` without a wait: `None` if it waits.
     fn commit(gate: &HaGate, receipt: Receipt) -> Option<bool> {
         use futures_util::FutureExt;
         gate.commit(receipt, &RealEnv::new()).map_or(Some(true), FutureExt::now_or_never)

@@ -19,7 +19,7 @@ use crate::engine::master::server::ha::stream::{StreamError, StreamMessage};
 /// Changes are written once this many bytes are buffered.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Where a stream gets its frames from.
+/// The source of a stream's frames.
 pub(in crate::engine::master::server::ha) enum StreamSource {
     Snapshot(mpsc::Receiver<SnapshotPart>),
     Tail(TailCursor),
@@ -54,7 +54,7 @@ impl<E: Env> ChangeSender<E> {
             }
             self.put_source(&mut out, &mut payload)?;
             if out.is_empty() {
-                // What comes next is put above, so that its order is kept.
+                // The next frames are appended above, so that their order is kept.
                 tokio::select! {
                     biased;
                     message = self.messages.recv() => {
@@ -82,7 +82,7 @@ impl<E: Env> ChangeSender<E> {
         }
     }
 
-    /// Appends what the source has now. `payload` is a buffer.
+    /// Appends the frames that the source has now. `payload` is a buffer.
     fn put_source(&mut self, out: &mut Vec<u8>, payload: &mut Vec<u8>) -> Result<(), StreamError> {
         let cursor = match &mut self.source {
             StreamSource::Tail(cursor) => cursor,

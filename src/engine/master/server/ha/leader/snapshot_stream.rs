@@ -25,7 +25,7 @@ const QUEUE: usize = 16;
 pub(in crate::engine::master::server::ha) enum SnapshotPart {
     /// Records. The snapshot contains all changes up to `last`.
     Chunk { last: u64, records: Vec<u8> },
-    /// The end, and the cursor for the changes behind it.
+    /// The end, and the cursor for the changes after it.
     End { last: u64, end: SnapshotEnd, cursor: TailCursor },
 }
 
@@ -36,7 +36,7 @@ pub(in crate::engine::master::server::ha) struct SnapshotStream<E: Env> {
     term: u64,
     format: DataFormat,
     parts: mpsc::Sender<SnapshotPart>,
-    /// The snapshot in progress: its last change, and the cursor behind it.
+    /// The snapshot in progress: its last change, and the cursor after it.
     begun: Option<(u64, TailCursor)>,
     /// A part that waits for room in the queue.
     unsent: Option<SnapshotPart>,
@@ -60,7 +60,7 @@ impl<E: Env> SnapshotStream<E> {
             if guarded.term != self.term {
                 return Err(());
             }
-            // The cursor is set while the state is locked, so no change comes in between.
+            // The cursor is set while the state is locked, so no change is missing between the two.
             let begun = guarded.state.begin_snapshot(now, self.format);
             Ok(begun.and_then(|last| Some((last, self.tail.cursor(last)?))))
         });

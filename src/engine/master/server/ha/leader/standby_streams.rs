@@ -23,7 +23,7 @@ pub(in crate::engine::master::server::ha) const STANDBY_SILENCE_MAX: Duration = 
 /// The streams to standbys. A task sends to each, and ends with its stream.
 pub(in crate::engine::master::server::ha) struct StandbyStreams<R> {
     streams: Vec<StandbyStream<R>>,
-    /// The stream that is read first, so that none is read before all others.
+    /// The stream that is read first. It changes, so that no stream always precedes the others.
     turn: usize,
     opened: u64,
 }
@@ -39,7 +39,7 @@ pub(in crate::engine::master::server::ha) struct StandbyStream<R> {
     has_same_digest: bool,
     /// The task that sends to it.
     task: Option<AbortHandle>,
-    /// How long nothing was received.
+    /// Time since something was last received.
     idle: Duration,
 }
 
@@ -79,7 +79,7 @@ impl<R> StandbyStreams<R> {
         (number, to_send)
     }
 
-    /// Whether all standbys compute digests like this release. All get the same ones.
+    /// Whether all standbys compute digests like this release. All standbys receive the same digests.
     pub fn compare_digests(&self) -> bool {
         self.streams.iter().all(|stream| stream.has_same_digest)
     }
@@ -102,7 +102,7 @@ impl<R> StandbyStreams<R> {
         self.streams.iter().filter(|stream| stream.is_full_for(message.clone())).map(|stream| stream.number).collect()
     }
 
-    /// The standby to which this stream leads.
+    /// The standby that this stream is connected to.
     pub fn member(&self, number: u64) -> Option<MemberId> {
         self.streams.iter().find(|stream| stream.number == number).map(|stream| stream.standby)
     }
@@ -128,7 +128,7 @@ impl<R> StandbyStreams<R> {
         self.streams.is_empty()
     }
 
-    /// The streams were watched for another `time`. Returns one that was silent for too long.
+    /// Adds `time` to the silence of all streams. Returns one that was silent for too long.
     pub fn watch(&mut self, time: Duration) -> Option<u64> {
         self.streams.iter_mut().for_each(|stream| stream.idle += time);
         self.streams.iter().find(|stream| stream.idle >= STANDBY_SILENCE_MAX).map(|stream| stream.number)

@@ -1,7 +1,7 @@
 //! The newest changes of the state, for the streams to standbys.
 //!
-//! Changes are appended while the state is locked. Each stream has a cursor, and copies what is behind it. A cursor
-//! that has fallen too far behind is lost; its standby then needs a snapshot.
+//! Changes are appended while the state is locked. Each stream has a cursor, and copies the changes after it. A cursor
+//! that is too far behind is lost, and its standby then needs a snapshot.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub(in crate::engine::master::server::ha) struct TailLimits {
     pub segment: usize,
     /// Maximum memory for the changes that are kept for standbys that connect again.
     pub kept: usize,
-    /// Maximum memory for all changes. The cursors behind them are lost.
+    /// Maximum memory for all changes. The cursors of older changes are lost.
     pub max: usize,
 }
 
@@ -47,7 +47,7 @@ struct TailInner {
     bytes: usize,
     /// The first change that `segments` contains, or will contain.
     first: u64,
-    /// The segments that streams are at.
+    /// The segments at which the cursors of streams are.
     cursors: BTreeMap<u64, u64>,
     next_cursor: u64,
 }
@@ -62,7 +62,7 @@ struct TailSegment {
     kind: TailKind,
 }
 
-/// What a part of the tail contains.
+/// The type of a part of the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine::master::server::ha) enum TailKind {
     Changes,
@@ -78,9 +78,9 @@ pub(in crate::engine::master::server::ha) struct TailPart {
     pub sequence: u64,
 }
 
-/// The cursor's changes are not kept any more.
+/// The tail no longer has the cursor's changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the changes that the standby needs are not kept any more")]
+#[error("the leader no longer has the changes that the standby needs")]
 pub(in crate::engine::master::server::ha) struct CursorTooOld;
 
 /// The position of a stream.
@@ -122,7 +122,7 @@ impl ChangeTail {
     /// Removes everything, and invalidates all cursors. The next change is number `first`.
     pub(in crate::engine::master::server::ha) fn restart(&self, first: u64) {
         let mut inner = self.lock();
-        // A cursor may be at the segment that would have come next.
+        // A cursor may be at the segment that would have been the next one.
         let segments = inner.segments.len() as u64 + 1;
         inner.removed += segments;
         inner.segments.clear();
@@ -174,7 +174,7 @@ impl ChangeTail {
         self.announced.subscribe()
     }
 
-    /// A cursor behind the change `last`; `None` if the changes behind it are not kept.
+    /// A cursor after the change `last`; `None` if the tail does not have the changes after it.
     pub(in crate::engine::master::server::ha) fn cursor(self: &Arc<Self>, last: u64) -> Option<TailCursor> {
         let mut inner = self.lock();
         let next = last + 1;
@@ -200,7 +200,7 @@ impl ChangeTail {
         Some(TailCursor { tail: self.clone(), id, segment, offset, next })
     }
 
-    /// Size of the changes behind change number `last`, in bytes, at most by one segment too many.
+    /// Size of the changes after change number `last`, in bytes. May include up to one segment of earlier changes.
     pub(in crate::engine::master::server::ha) fn bytes_behind(&self, last: u64) -> u64 {
         let inner = self.lock();
         let behind = inner.segments.iter().rev().take_while(|segment| segment.first + segment.count > last + 1);
@@ -225,7 +225,7 @@ impl TailSegment {
 }
 
 impl TailInner {
-    /// Appends a segment. The one before it does not grow any more.
+    /// Appends a segment. The one before it no longer grows.
     fn begin(&mut self, segment: TailSegment) {
         if let Some(last) = self.segments.back_mut() {
             let before = last.allocated();
@@ -262,7 +262,7 @@ impl TailCursor {
     /// Appends the next part to `out`, as in a frame. Returns `None` at the end of the tail.
     ///
     /// # Errors
-    /// The changes are not kept any more.
+    /// The tail no longer has the changes.
     pub(in crate::engine::master::server::ha) fn read(
         &mut self,
         out: &mut Vec<u8>,
@@ -303,7 +303,7 @@ impl Drop for TailCursor {
 mod tests {
     use super::*;
 
-    /// Reads all changes behind the cursor, as numbers, and the digests with the change that they belong to.
+    /// Reads the numbers of all changes after the cursor, and the digests with the change that they belong to.
     fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), CursorTooOld> {
         let (mut found, mut digests) = (Vec::new(), Vec::new());
         let mut bytes = Vec::new();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_reads_what_is_behind_it() {
+    fn a_cursor_reads_the_changes_after_it() {
         let tail = Arc::new(ChangeTail::new());
         let mut early = tail.cursor(0).unwrap();
         assert!(tail.cursor(1).is_none(), "that change does not exist");

@@ -1,4 +1,4 @@
-//! A standby's connection to its leader: it connects, and finds out what it means when the connection ends.
+//! A standby's connection to its leader: it connects, and determines why the connection ended.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, HaSecret, 
 
 /// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum time to find out whether the leader's RPC port refuses connections.
+/// Maximum time to determine whether the leader's RPC port refuses connections.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 /// A process that is killed closes its sockets one after the other, so its port may be open a little longer than the
 /// stream: number of attempts, and the pause before the next one.
@@ -44,7 +44,7 @@ pub(in crate::engine::master::server::ha) async fn connect<E: Env>(
     }
 }
 
-/// Whether nothing listens on a port of a host that can be reached.
+/// Whether a port of a reachable host is closed.
 pub(in crate::engine::master::server::ha) async fn refuses<E: Env>(env: &E, at: &HostPort) -> bool {
     for _ in 0..PROBES {
         match deadline(env, PROBE_TIMEOUT, env.net().connect(at)).await {

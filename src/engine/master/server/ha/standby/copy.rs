@@ -16,7 +16,7 @@ use crate::engine::master::server::ha::standby::copy_to_store::CopyToStore;
 use crate::engine::master::server::ha::standby::preparation::{Preparation, ServedCopy};
 use crate::engine::master::state::MasterState;
 
-/// The copy of a standby, and where it comes from.
+/// The copy of a standby, and its history.
 #[derive(Debug)]
 pub(in crate::engine::master::server::ha) struct StandbyCopy {
     pub policy: StorePolicy,
@@ -33,11 +33,11 @@ pub(in crate::engine::master::server::ha) struct StandbyCopy {
     pub is_uncertain: bool,
     /// The last change that it contains.
     pub applied: u64,
-    /// When each client last called the leader.
+    /// Time of each client's last call to the leader.
     calls: BTreeMap<ClientId, Mono>,
 }
 
-/// What is left of a copy.
+/// The state of a copy.
 #[derive(Debug)]
 enum CopyContent {
     Following(Box<StandbyState>),
@@ -46,9 +46,9 @@ enum CopyContent {
         objects: u64,
         is_cancelled: Arc<AtomicBool>,
     },
-    /// A thread makes it ready.
+    /// A thread is making it ready to serve.
     Preparing,
-    /// A thread makes it follow again.
+    /// A thread is preparing it to follow again.
     Resuming,
     Ready(ReadyCopy),
     /// It has become the state of the leader.
@@ -108,7 +108,7 @@ impl StandbyCopy {
         }
     }
 
-    /// What to note about it in the data directory, which adds where it stores changes.
+    /// The note about it for the data directory, which adds the place of the changes.
     pub fn note(&self, member: MemberId) -> CopyNote {
         CopyNote::new(member, self.history, self.parent, CopyStored::OnDisk)
     }
@@ -118,13 +118,13 @@ impl StandbyCopy {
         self.history.map(|history| (history, self.applied))
     }
 
-    /// The changes that follow belong to this history.
+    /// Sets the history of the following changes.
     pub fn continue_history(&mut self, history: HistoryId) {
         self.parent = self.parent_of_next();
         self.history = Some(history);
     }
 
-    /// Discards everything. Returns what was discarded, because dropping it may take long.
+    /// Discards the copy. Returns its contents, because dropping them may take long.
     pub fn discard(&mut self) -> impl Send + use<> {
         self.cancel_store();
         let empty = StandbyCopy { generation: self.generation + 1, ..StandbyCopy::new(self.policy.clone()) };
@@ -136,7 +136,7 @@ impl StandbyCopy {
         matches!(self.content, CopyContent::Following(_))
     }
 
-    /// Whether a thread has it, to make it ready or follow again.
+    /// Whether a thread is making it ready, or preparing it to follow again.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.content, CopyContent::Preparing | CopyContent::Resuming)
     }
@@ -165,8 +165,8 @@ impl StandbyCopy {
         Ok(())
     }
 
-    /// Whether a leader's snapshot may replace it as it is: no other master can take it for a copy with a known
-    /// history.
+    /// Whether a leader's snapshot may replace it without a new ID: no other master can confuse it with a copy whose
+    /// history is known.
     pub fn is_replaceable(&self) -> bool {
         self.history.is_none() && self.applied == 0
     }
@@ -286,7 +286,7 @@ impl StandbyCopy {
     }
 
     /// Begins to make the copy ready to serve; `None` if it is ready already, or in use. `lossy`: changes may be missing that
-    /// were acknowledged, so the objects are dropped. This may also be known after the copy is ready.
+    /// were acknowledged, so the objects are dropped. `lossy` may also be determined after the copy is ready.
     pub fn begin_prepare(&mut self, lossy: bool) -> Option<Preparation> {
         let mut standby = match std::mem::replace(&mut self.content, CopyContent::Preparing) {
             CopyContent::Following(standby) => standby,
@@ -378,7 +378,7 @@ mod tests {
         let (mut copy, stored) = storing();
         drop(copy.discard());
         assert!(stored.is_cancelled.load(Ordering::Relaxed));
-        assert!(copy.end_store(stored).is_err(), "it is not this copy any more");
+        assert!(copy.end_store(stored).is_err(), "the copy was discarded");
         assert!(copy.is_following() && copy.applied == 0);
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::engine::master::server::ha) struct FollowedLeader<S> {
     pub step: FollowStep<S>,
 }
 
-/// How far a standby has come in following its leader.
+/// The stage of following a leader.
 pub(in crate::engine::master::server::ha) enum FollowStep<S> {
     /// The next attempt begins at this time.
     Waiting(Mono),
@@ -45,7 +45,7 @@ impl<S> FollowedLeader<S> {
         FollowedLeader { leader, last_problem: String::new(), step: FollowStep::Waiting(at) }
     }
 
-    /// Logs why the standby is not connected, unless it is the last problem again.
+    /// Logs why the standby is not connected, unless the last problem was the same.
     pub fn report(&mut self, problem: String) {
         if problem != self.last_problem {
             let leader = &self.leader.rpc;
@@ -71,10 +71,10 @@ impl<S> Drop for FollowedLeader<S> {
     }
 }
 
-/// What comes next on a stream.
+/// The next step of a stream.
 pub(in crate::engine::master::server::ha) enum StreamStep {
     Frame(Frame),
-    /// Bytes were sent.
+    /// Queued messages were sent, perhaps not all of them.
     Written,
     /// The changes that were applied last are stored (`true`), or cannot be.
     Stored(bool),
@@ -95,7 +95,7 @@ pub(in crate::engine::master::server::ha) struct LeaderStream<S> {
     /// The leader computes digests like this release.
     pub has_same_digest: bool,
     frames: FrameReader<S>,
-    /// Messages, of which the first `sent` bytes were sent. Nothing is received until all were.
+    /// Messages, of which the first `sent` bytes were sent. Nothing is received until all bytes were sent.
     out: Vec<u8>,
     sent: usize,
     /// A snapshot is complete, and is being checked and stored. The frames that follow must wait for it, but pings are
@@ -103,7 +103,7 @@ pub(in crate::engine::master::server::ha) struct LeaderStream<S> {
     pub is_loading: bool,
     pub deferred: DeferredFrames,
     storing: Option<StoreWait>,
-    /// How long nothing was received, or accepted, while this was expected.
+    /// Time for which nothing was received or accepted while this was expected.
     idle: Duration,
 }
 
@@ -143,12 +143,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
         Ok(StreamStep::Frame(frame))
     }
 
-    /// Queues a message.
+    /// Queues a message to the leader. It is sent before anything else is received.
     pub fn put(&mut self, message: HaMessage) {
         StreamMessage::Control(message).put(&mut self.out, 0, 0);
     }
 
-    /// Sends what the connection accepts at once.
+    /// Sends as many bytes of the queued messages as the connection accepts at once.
     ///
     /// # Errors
     /// The connection ended.
@@ -199,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
         !self.is_waiting() && !self.deferred.is_empty()
     }
 
-    /// The stream was watched for another `time`.
+    /// Adds `time` to the silence of the stream.
     ///
     /// # Errors
     /// The leader has been silent, or has accepted nothing, for too long.

@@ -31,7 +31,7 @@ pub(in crate::engine::master::server::ha) struct Preparation {
 pub(in crate::engine::master::server::ha) struct PreparedCopy {
     /// The number of the copy.
     pub generation: u64,
-    /// When the preparation began.
+    /// Time at which the preparation began.
     pub began: Mono,
     /// Its ID, which is a new one if its objects were dropped.
     pub id: MemberId,
@@ -40,7 +40,7 @@ pub(in crate::engine::master::server::ha) struct PreparedCopy {
     pub result: Result<(MasterState, PreparationReport), MasterDataError>,
 }
 
-/// What a copy contains that is ready to serve.
+/// The state of a copy that is ready to serve.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine::master::server::ha) struct PreparationReport {
     pub restored: RestoreReport,
@@ -51,9 +51,9 @@ pub(in crate::engine::master::server::ha) struct PreparationReport {
 /// A copy that serves from now on.
 pub(in crate::engine::master::server::ha) struct ServedCopy {
     pub state: Box<MasterState>,
-    /// When it was ready.
+    /// Time at which it was ready.
     pub since: Mono,
-    /// When each client last called the former leader.
+    /// Time of each client's last call to the former leader.
     pub calls: BTreeMap<ClientId, Mono>,
     /// Number of objects that were dropped.
     pub dropped: u64,
@@ -73,13 +73,13 @@ impl Preparation {
         Ok((Preparation { standby, ..self }, dropped))
     }
 
-    /// How long segments accept no new objects if acknowledged changes may be missing.
+    /// Time for which segments accept no new objects if acknowledged changes may be missing.
     fn hold(&self) -> Duration {
         let policy = self.standby.policy();
         LOSSY_HOLD.max(policy.put_release_after).max(policy.lease_ttl).max(self.standby.earlier_lease())
     }
 
-    /// Makes it ready. `stale`: how long another master may still grant leases.
+    /// Makes it ready. `stale`: time for which another master may still grant leases.
     ///
     /// # Errors
     /// The copy is damaged.

@@ -85,7 +85,7 @@ impl Host {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_without_a_standby_serves_again_with_its_data() {
     let election = MemoryElection::default();
-    // Its former key is revoked. The test would not wait until the key expires.
+    // Its former lease is revoked. The test does not wait until the key expires.
     election.are_leases_long.store(true, Ordering::Relaxed);
     let mut host = Host::start(&election).await;
     host.leads().await;
@@ -108,7 +108,7 @@ async fn a_leader_without_a_standby_serves_again_with_its_data() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standby_that_restarts_continues_where_it_was() {
+async fn a_restarted_standby_continues_after_its_last_change() {
     let election = MemoryElection::default();
     let leader = Host::start(&election).await;
     leader.leads().await;
@@ -133,7 +133,7 @@ async fn a_standby_that_restarts_continues_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_during_a_snapshot_are_stored_behind_it() {
+async fn changes_during_a_snapshot_are_stored_after_it() {
     let election = MemoryElection::default();
     let leader = Host::start(&election).await;
     leader.leads().await;
@@ -274,7 +274,7 @@ async fn a_copy_may_lack_changes_after_a_loss_of_power() {
     standby.run(&election).await;
     // A copy is in sync when it has received all changes. It may apply them a little later.
     let after = wait(standby.master(), "a standby in sync", |view| view.in_sync && view.objects == 45).await;
-    assert_ne!(after.member, before.member, "the record must not take it for the copy that has everything");
+    assert_ne!(after.member, before.member, "the record must not list it as the complete copy");
     // The last copy is not promoted without the operator's permission (`NotInSyncPolicy::Wait`), but it is kept.
     standby.ends(Crash::Kill).await;
     leader.puts(45..46).await;
@@ -287,7 +287,7 @@ async fn a_copy_may_lack_changes_after_a_loss_of_power() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_loss_of_power_that_takes_all_changes_is_noticed() {
+async fn a_power_loss_that_loses_all_changes_is_detected() {
     // Which writes a simulated disk keeps depends on its seed.
     for _ in 0..4 {
         let election = MemoryElection::default();

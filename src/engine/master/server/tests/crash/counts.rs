@@ -1,11 +1,11 @@
-//! How often things happened in all runs, to show that the runs reach them.
+//! Counters of the events in all runs, to prove that the runs reach them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::engine::journal::{Crash, StorageOperation};
 
-/// Counters, by what they count.
+/// Counters by the name of the event.
 #[derive(Clone, Debug, Default)]
 pub struct StepCounts {
     events: BTreeMap<&'static str, u64>,

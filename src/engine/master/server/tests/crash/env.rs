@@ -26,11 +26,11 @@ impl RunClock {
 #[derive(Clone)]
 pub struct CrashEnv {
     clock: RunClock,
-    /// When the process started. Its monotonic clock begins then.
+    /// Start time of the process, at which its monotonic clock begins.
     started: u64,
     /// Difference between the host's wall clock and the run's time, in milliseconds. It changes when an operator sets the clock.
     wall_clock: i64,
-    /// Only for the type of its network.
+    /// Provides the type of the network. It opens no connections.
     real: RealEnv,
 }
 

@@ -7,7 +7,7 @@ use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLoc
 /// The value that one write of a key stores. The numbers are unique.
 pub type ValueId = u64;
 
-/// First address, and the address behind the last one.
+/// First address, and the address after the last one.
 pub type AddressRange = (u64, u64);
 
 /// The ranges of replicas.
@@ -21,7 +21,7 @@ pub(super) fn ranges(replicas: &[ReplicaDescriptor]) -> Vec<AddressRange> {
     replicas.iter().map(range).collect()
 }
 
-/// Which value the bytes of each range belong to.
+/// The value to which the bytes of each range belong.
 #[derive(Debug, Default)]
 pub struct NodeMemory(BTreeMap<u64, (u64, ValueId)>);
 
@@ -57,7 +57,7 @@ impl NodeMemory {
 #[derive(Clone, Debug)]
 pub struct LeasedReader {
     pub key: u64,
-    /// Time in milliseconds.
+    /// End of the lease, in milliseconds.
     pub until: u64,
     pub ranges: Vec<AddressRange>,
 }
@@ -68,7 +68,7 @@ pub struct SlowWriter {
     pub key: u64,
     pub client: u64,
     pub value: ValueId,
-    /// Time in milliseconds.
+    /// Time after which the client no longer writes, in milliseconds.
     pub until: u64,
     pub ranges: Vec<AddressRange>,
     /// It has written its value.

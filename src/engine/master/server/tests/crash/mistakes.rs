@@ -1,4 +1,4 @@
-//! Shows that the runs detect each planted mistake.
+//! Proves that the runs detect each planted mistake.
 
 use super::first_failure;
 use crate::engine::master::planted::{PlantedMistake, plant};

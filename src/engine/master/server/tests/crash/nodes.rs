@@ -1,4 +1,4 @@
-//! The calls of nodes, and what callers do when a response arrives or is lost.
+//! The calls of nodes, and the actions of callers when a response arrives or is lost.
 
 use super::memory::{AddressRange, SlowWriter};
 use super::process::{CallOutcome, PendingResponse, Process};

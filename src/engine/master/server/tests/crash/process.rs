@@ -22,7 +22,7 @@ const THREADS: usize = 3;
 /// Slots per slice of a snapshot. Small, so that many changes happen during one.
 const SLOTS: u32 = 3;
 
-/// A running process.
+/// A running process of a master: the state, its log, and the threads that use them.
 pub struct Process<'a> {
     pub shared: &'a MasterShared<CrashEnv>,
     pub log: &'a MasterLog,
@@ -62,7 +62,7 @@ pub struct PendingResponse {
     pub seen: u64,
 }
 
-/// What a call has returned, for what its caller does when it receives the response.
+/// The result of a call, for the action of its caller when it receives the response.
 #[derive(Clone, Debug)]
 pub enum CallOutcome {
     Nothing,
@@ -146,7 +146,7 @@ impl<'a> Process<'a> {
         responses.find(is_resendable).map(|response| (response.outcome.clone(), response.made))
     }
 
-    /// The log thread does what is due.
+    /// Runs the log thread once.
     pub(super) fn run_log_thread(&mut self) {
         if !self.log_thread_has_ended {
             self.log_thread_has_ended = !self.log_thread.run(self.log.next_work(Duration::ZERO));
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// The process is dead. No response that it did not send will arrive.
+    /// Handles the death of the process. Responses that it has not sent are lost.
     pub(super) fn lose_responses(&mut self, process: &mut Process<'_>) {
         let waiting = std::mem::take(&mut process.waiting).into_iter().flat_map(|waiting| waiting.answered);
         let answered = process.threads.iter_mut().flat_map(|thread| std::mem::take(&mut thread.answered));
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// The ticker does what is due. No response waits for its changes.
+    /// Runs the ticker once. No response waits for its changes.
     pub(super) fn tick(&mut self, process: &mut Process<'_>) {
         let shared = process.shared;
         let now = shared.env.now();

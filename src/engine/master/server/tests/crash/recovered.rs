@@ -1,4 +1,4 @@
-//! The checks of what is on the disk at a start, and of the state that is restored from it.
+//! The checks of the disk at a start, and of the state that is restored from it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct RecoveredChange {
     pub payload: Vec<u8>,
 }
 
-/// What a directory contains, read without the code that restores a master.
+/// The contents of a directory, read without the code that restores a master.
 pub struct RecoveredData {
     pub report: RecoveryReport,
     pub changes: Vec<RecoveredChange>,

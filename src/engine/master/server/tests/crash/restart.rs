@@ -69,7 +69,7 @@ impl World {
         };
         let mut process = Process::new(&shared, &log);
         self.serve(&mut process);
-        // What belongs to the process changes nothing on the disk when it is dropped, because the process is dead.
+        // The process is dead, so dropping its parts changes nothing on the disk.
         self.crash(Some(&mut process));
     }
 
@@ -229,7 +229,7 @@ impl World {
         self.clock.advance(self.rng.below(away) as u64);
     }
 
-    /// The data was given up. Nodes and clients start again, because what they read and write is unknown to the new state.
+    /// Handles the loss of the data. Nodes and clients start again, because the new state does not contain their objects.
     fn forget_data(&mut self) {
         self.trace.changes.clear();
         self.finished.clear();

@@ -1,4 +1,4 @@
-//! What a running master changes, as the checks see it: the records of each change, and the state behind it.
+//! The changes of a running master, for the checks: the records of each change, and the state after it.
 
 use super::env::CrashEnv;
 use crate::engine::base::{Mono, Unix};
@@ -9,7 +9,7 @@ use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::{Effects, MasterState, RestoreReport, StateAccess, StateEffect};
 use crate::engine::rpc::Receipt;
 
-/// A change of the state, and the state behind it.
+/// A change of the state, and the state after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedChange {
     /// Empty for a first or last change of a process, unless it was read from the disk.
@@ -22,7 +22,7 @@ pub struct TracedChange {
     pub is_complete: bool,
 }
 
-/// What the checks compare of a state.
+/// The values of a state that the checks compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedState {
     pub digest: u64,
@@ -83,12 +83,12 @@ impl ChangeTrace {
         ChangeTrace { changes: Vec::new(), effects: Vec::new(), boot: Uuid(0), is_complete: false, made: 0 }
     }
 
-    /// Number of changes.
+    /// Number of changes that were made and not lost.
     pub(super) fn count(&self) -> u64 {
         self.changes.len() as u64
     }
 
-    /// The state behind change `sequence`.
+    /// The state after change `sequence`.
     pub(super) fn state(&self, sequence: u64) -> TracedState {
         let empty = TracedState { digest: 0, counts: RestoreReport::default(), keys: 0 };
         sequence.checked_sub(1).map_or(empty, |nth| self.changes[nth as usize].behind)
@@ -117,7 +117,7 @@ impl ChangeTrace {
 pub struct TracedAccess<'a> {
     pub shared: &'a MasterShared<CrashEnv>,
     pub trace: &'a mut ChangeTrace,
-    /// What the response to the call waits for.
+    /// The receipt that the response to the call waits for.
     pub receipt: Receipt,
 }
 

@@ -7,7 +7,7 @@ use crate::engine::base::SegmentId;
 use crate::engine::master::StateEffect;
 
 impl World {
-    /// Handles the unmounted segments, and counts what the state has done.
+    /// Handles the unmounted segments, and counts the effects of the state.
     pub(super) fn handle_effects(&mut self, process: &mut Process<'_>) {
         for effect in std::mem::take(&mut self.trace.effects) {
             match effect {
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// Limits the time of the writes to a segment that was removed. Their puts cannot end any more, and a write in progress ends within the
+    /// Limits the time of the writes to a segment that was removed. Their puts can no longer end, and a write in progress ends within the
     /// discard time.
     pub(super) fn limit_transfers(&mut self, segment: SegmentId) {
         let end = self.ms() + DISCARD;
@@ -44,7 +44,7 @@ impl World {
         self.counts.count_many("readers of removed segments", readers.count() as u64);
     }
 
-    /// Ends the transfers to a segment whose process does not serve the memory any more.
+    /// Ends the transfers to a segment whose process no longer serves the memory.
     pub(super) fn end_transfers(&mut self, segment: SegmentId) {
         self.readers.iter_mut().for_each(|reader| reader.ranges.retain(|range| !is_in(segment)(range)));
         // A client does not complete an object that it cannot write.

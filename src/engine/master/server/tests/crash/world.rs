@@ -27,7 +27,7 @@ pub const NODES: usize = 4;
 const OPERATIONS: u64 = 300;
 const CRASHES: u64 = 5;
 
-/// Operations that fail.
+/// Operations of the disk at which runs inject errors.
 const FAULTS: [StorageOperation; 8] = [
     StorageOperation::Open,
     StorageOperation::Read,
@@ -93,7 +93,7 @@ pub struct World {
     /// The change that the last call has made, or 0.
     pub made: u64,
     pub promised: PromisedChanges,
-    /// How the running process uses the directory, and its longest lease.
+    /// The options of the running process for the directory, and its longest lease.
     pub options: DataOptions,
     pub lease: u64,
     /// The log thread runs once in this many steps.
@@ -116,7 +116,7 @@ pub struct World {
     pub nodes: Vec<Node>,
     next_id: u64,
     pub memory: NodeMemory,
-    /// Segments whose process does not serve the memory any more.
+    /// Segments whose process no longer serves the memory.
     pub freed: BTreeSet<SegmentId>,
     pub readers: Vec<LeasedReader>,
     pub writers: Vec<SlowWriter>,
@@ -173,7 +173,7 @@ impl World {
         world
     }
 
-    /// A process without memory. Its client id is a new number behind `above`.
+    /// A process without memory. Its client id is a new number above `above`.
     pub(super) fn new_node(&mut self, above: u64) -> Node {
         let client = ClientId(self.id() + above, 0);
         Node { client, segments: Vec::new(), is_busy: false, abandoned: Vec::new() }
@@ -211,7 +211,7 @@ impl World {
         self.counts.count_many("changes", self.trace.made);
     }
 
-    /// One random call or event, what the threads of the master do meanwhile, and all checks.
+    /// Performs one random call or event, the work of the master's threads meanwhile, and all checks.
     pub(super) fn step(&mut self, process: &mut Process<'_>) {
         self.operations += 1;
         self.counts.count("operations");

@@ -1,4 +1,4 @@
-//! The checks: what must be true at each event, after a fault, and at the end of a run.
+//! The checks at each event, after a fault, and at the end of a run.
 
 use super::client::Client;
 use super::memory::segment_of;
@@ -12,7 +12,7 @@ use crate::engine::ha::{AckMode, HandOverProblem, NotInSyncPolicy, SyncRecord};
 const SNAPSHOT_END_MAX: u64 = 3_000_000;
 /// An operator deletes the sync record after this time without a copy that may be elected.
 const OPERATOR_PAUSE: u64 = 15_000_000;
-/// When service is checked, the last successful put is at most this old.
+/// Maximum age of the last successful put when the service is checked.
 const RESUMED: u64 = 10_000_000;
 
 impl World {
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// A hand-over has ended. If its process was asked to end, it does.
+    /// Handles the end of a hand-over. If the process has received a request to end, it ends.
     pub(super) fn end_hand_over(
         &mut self,
         node: usize,

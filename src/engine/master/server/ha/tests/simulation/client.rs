@@ -26,7 +26,7 @@ pub struct Client {
     pub is_mounted: bool,
     pub must_register: bool,
     pub last_ping: u64,
-    /// When the last mount, registration or ping with a response was sent.
+    /// Send time of the last mount, registration or ping with a response.
     last_answered: u64,
     /// Its process does not run before this time.
     pub stopped_until: u64,
@@ -61,13 +61,13 @@ pub struct Write {
     is_written: bool,
     /// The end of the write was sent. Its outcome is not known yet.
     pub is_end_sent: bool,
-    /// How often the response to the end was lost.
+    /// Number of lost responses to the end.
     pub ends_lost: u32,
 }
 
 /// A client that sends no pings for longer may expire.
 pub const CLIENT_SILENCE: u64 = 5_000_000;
-/// How long a client waits for a response, in microseconds.
+/// Time for which a client waits for a response, in microseconds.
 const CALL_TIMEOUT: u64 = 2_000_000;
 const PING_EVERY: u64 = 1_000_000;
 /// A reader uses an address for less time than its lease.
@@ -77,7 +77,7 @@ const WRITE_LIMIT: u64 = 4_000_000;
 const END_LIMIT: u64 = 8_000_000;
 /// A message in the network, or in the buffers of a host that was stopped, arrives this much later at most.
 const LATE: usize = 20_000_000;
-/// How often a client sends the end of a write whose response is lost.
+/// Maximum number of times for which a client sends the end of a write whose response is lost.
 const ENDS_SENT_MAX: u32 = 2;
 
 impl Client {
@@ -221,7 +221,7 @@ impl World {
         // While etcd is down, the watch reports nothing, so the client uses the former leader.
         let node = self.clients[nth].leader;
         self.clients[nth].target = node;
-        // One that finds no leader may expire at a leader that is cut off from etcd, and that other clients are still connected to.
+        // A client that finds no leader may expire at a leader that is cut off from etcd, while other clients are still connected to it.
         let client = &self.clients[nth];
         if node.is_none()
             && client.last_answered + CLIENT_SILENCE < self.now
@@ -273,7 +273,7 @@ impl World {
         concluded.map(|_| ())
     }
 
-    /// What the response to a request means. Returns the pause until the next call; `None` if the client waits for something else.
+    /// Interprets the response to a request. Returns the pause until the next call; `None` if the client waits for something else.
     fn conclude(&mut self, nth: usize, sent: SentRequest, reply: Reply) -> Result<Option<u64>, Violation> {
         let SentRequest { operation, at: sent, before } = sent;
         let is_after_stop = sent >= self.clients[nth].stopped_until;
@@ -366,7 +366,7 @@ impl World {
         self.after(wait, Event::Write { client: nth, call, until });
     }
 
-    /// A writer's bytes arrive, unless its process was stopped for too long or the memory is gone.
+    /// A writer's bytes arrive, unless its process was stopped for too long, or the memory is lost.
     pub(super) fn write(&mut self, nth: usize, call: u64, until: u64) {
         let client = &mut self.clients[nth];
         if client.stopped_until > self.now {

@@ -26,13 +26,13 @@ impl HostClock {
         Mono(self.offset + us * self.rate)
     }
 
-    /// How long `duration` on this clock takes, rounded up.
+    /// The simulation's time in which `duration` passes on this clock, rounded up.
     fn us(self, duration: Duration) -> u64 {
         u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2).div_ceil(self.rate)
     }
 }
 
-/// How long work on other threads takes, in microseconds: at most these times.
+/// Maximum duration of work on other threads, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadTimes {
     /// Work that is awaited, such as making a copy ready.

@@ -15,7 +15,7 @@ pub struct SimEtcd {
     next_lease: i64,
     /// The elections, in order, and the creations of a leader's expired key.
     pub elected: Vec<Election>,
-    /// Number of writes.
+    /// Number of transactions that have written a record.
     pub writes: u64,
 }
 
@@ -27,7 +27,7 @@ pub struct Election {
 }
 
 impl SimEtcd {
-    /// What a master reads: both records.
+    /// Reads both records, as a master does.
     pub fn observation(&self) -> Observation {
         Observation { revision: self.revision, leader: self.key.clone(), sync: self.sync.clone() }
     }

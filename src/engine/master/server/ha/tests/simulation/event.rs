@@ -59,7 +59,7 @@ pub enum Event {
         to: usize,
         port: u16,
     },
-    /// The connecting process learns the result: the connection's number, or that it was refused.
+    /// The connecting process receives the result: the connection's number, or a refusal.
     Connected {
         node: usize,
         attempt: u64,
@@ -84,7 +84,7 @@ pub enum Event {
         request: EtcdRequest,
         is_answered: bool,
     },
-    /// The reply arrives.
+    /// A reply of etcd arrives at the process that has sent the request.
     EtcdReply {
         node: usize,
         number: u64,
@@ -164,7 +164,7 @@ pub enum Event {
         is_ending: bool,
         result: Result<(), HandOverProblem>,
     },
-    /// A process that was asked to end does so.
+    /// A process that has received a request to end does so.
     EndProcess {
         node: usize,
         incarnation: u64,

@@ -1,4 +1,4 @@
-//! What the processes of a simulation share: its time, their timers, connections and requests to etcd.
+//! The state that the processes of a simulation share: its time, their timers, connections and requests to etcd.
 //!
 //! The processes add events; the [`World`](super::world::World) takes them in the order of their time.
 
@@ -15,12 +15,12 @@ use crate::engine::base::rng::Rng;
 /// Time, timers, connections and requests. Times are in microseconds.
 pub struct Fabric {
     now: AtomicU64,
-    /// How long the clock of each host has stood still.
+    /// Time for which the clock of each host has stood still.
     stood_still: Vec<AtomicU64>,
     state: Mutex<FabricState>,
 }
 
-/// What changes.
+/// The part of a [`Fabric`] that is behind its lock.
 pub struct FabricState {
     /// Events of the processes that the world has not taken yet, with their times.
     pub posted: Vec<(u64, Event)>,
@@ -53,13 +53,13 @@ impl<T> Default for Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Sets the result.
+    /// Sets the result, and wakes the task that waits for it.
     pub fn set(&mut self, value: T) {
         self.value = Some(value);
         self.waker.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the result, or remembers the task.
+    /// Takes the result, or registers the task to be woken.
     pub fn poll(&mut self, context: &Context<'_>) -> Poll<T> {
         match self.value.take() {
             Some(value) => Poll::Ready(value),
@@ -105,7 +105,7 @@ impl Fabric {
         Arc::new(Fabric { now: AtomicU64::new(0), stood_still, state: Mutex::new(state) })
     }
 
-    /// The time.
+    /// The present time, in microseconds since the simulation began.
     pub fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }
@@ -120,12 +120,12 @@ impl Fabric {
         self.stood_still[host].fetch_add(length, Ordering::Relaxed);
     }
 
-    /// Advances the time.
+    /// Sets the present time, in microseconds. It never decreases.
     pub fn set_now(&self, now: u64) {
         self.now.store(now, Ordering::Relaxed);
     }
 
-    /// Locks the rest.
+    /// Locks the timers, connections and requests.
     pub fn state(&self) -> MutexGuard<'_, FabricState> {
         self.state.lock().expect("no thread panics while it has this locked")
     }
@@ -137,7 +137,7 @@ impl Fabric {
 }
 
 impl FabricState {
-    /// A new number.
+    /// A number that no timer, attempt or request of this simulation has had.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next

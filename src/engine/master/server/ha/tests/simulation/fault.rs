@@ -25,13 +25,13 @@ pub enum Fault {
     CutEtcd(usize),
     EtcdDown,
     StepDown,
-    /// The leader's process is asked to end: it hands over, and ends.
+    /// The leader's process receives a request to end: it hands over, and ends.
     End,
     /// A crash, a pause or a cut when a master next reaches this stage.
     AtStage(HaStage),
     /// A host and its clock stand still for a time. Outside the assumptions.
     StopClock(usize),
-    /// etcd returns to what it contained before, or is empty. Outside the assumptions.
+    /// etcd returns to its earlier contents, or is empty. Outside the assumptions.
     RestoreEtcd,
     /// A client's process does not run for a time.
     StopClient(usize),
@@ -269,8 +269,8 @@ impl World {
         }
     }
 
-    /// A process that was asked to end does so, and another one starts later. If its copy is the last one and no hand-over has begun, it
-    /// takes longer to end.
+    /// Ends a process that has received a request to end, and starts another one later. If its copy is the last one and no hand-over has
+    /// begun, it takes longer to end.
     pub(super) fn end_process(&mut self, nth: usize, has_begun: bool) {
         if !has_begun && !self.may_crash(nth) {
             let incarnation = self.nodes[nth].incarnation;

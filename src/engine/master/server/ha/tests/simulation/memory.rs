@@ -21,7 +21,7 @@ pub fn segment_of(at: u64) -> u64 {
 pub struct Memory(BTreeMap<u64, StoredValue>);
 
 impl Memory {
-    /// A value is written. What it overlaps is lost.
+    /// Writes a value. Values that it overlaps are lost.
     pub(super) fn write(&mut self, at: u64, value: StoredValue) {
         let overlapping = self.0.range(at.saturating_sub(VALUE - 1)..at + VALUE).map(|(start, _)| *start);
         for start in overlapping.collect::<Vec<u64>>() {

@@ -1,4 +1,4 @@
-//! Each planted mistake is detected.
+//! Proves that the runs detect each planted mistake.
 
 use std::time::Duration;
 

@@ -56,7 +56,7 @@ use world::{FAULTS_MIN, OPERATIONS_MIN, World};
 
 use crate::engine::ha::planted::{HaMistake, plant};
 
-/// Runs one seed.
+/// Runs one seed with the plan that it determines.
 fn run(seed: u64) -> Result<World, Violation> {
     run_plan(seed, Plan::of(seed))
 }

@@ -32,7 +32,7 @@ pub enum KeyState {
     Removed { since: u64 },
 }
 
-/// A key, and what its clients expect of it.
+/// A key, and the state that its clients expect.
 #[derive(Default)]
 struct KeyModel {
     state: KeyState,
@@ -46,10 +46,10 @@ struct KeyModel {
     hiding: Vec<RequestTrace>,
 }
 
-/// A write whose client knows the addresses of its replicas.
+/// A write whose client has received the addresses of its replicas.
 struct BegunWrite {
     at: Vec<u64>,
-    /// When its client received them.
+    /// Time at which its client received them.
     since: u64,
 }
 
@@ -116,7 +116,7 @@ impl Model {
         std::mem::take(&mut model.state)
     }
 
-    /// The result of such a request is known, or never will be.
+    /// Records that the result of such a request is known, or never will be.
     pub(super) fn end_change(&mut self, key: &str, state: KeyState) {
         let model = self.keys.entry(key.to_owned()).or_default();
         model.in_flight -= 1;
@@ -126,7 +126,7 @@ impl Model {
         model.is_contended &= model.in_flight > 0;
     }
 
-    /// A client learns the addresses of its write. Returns the write's number.
+    /// Records that a client has received the addresses of its write. Returns the write's number.
     pub(super) fn begin_write(&mut self, key: &str, at: Vec<u64>, since: u64) -> u32 {
         let begun = &mut self.keys.entry(key.to_owned()).or_default().begun;
         begun.push(BegunWrite { at, since });

@@ -36,7 +36,7 @@ pub struct Direction {
     packets: VecDeque<Vec<u8>>,
     /// Number of packets whose arrival is an event already. A cut holds the others.
     scheduled: usize,
-    /// When the last packet arrives.
+    /// Arrival time of the last packet.
     last: u64,
     inbox: VecDeque<u8>,
     has_ended: bool,
@@ -47,7 +47,7 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Drops what has not arrived.
+    /// Drops the packets that have not arrived.
     fn lose(&mut self) {
         self.packets.clear();
         self.scheduled = 0;
@@ -117,7 +117,7 @@ impl FabricState {
         }
     }
 
-    /// The host loses power: what it has sent and has not arrived is lost. `is_silent`: the other sides receive no reset.
+    /// The host loses power: packets from it that have not arrived are lost. `is_silent`: the other sides receive no reset.
     pub fn lose_packets(&mut self, host: usize, is_silent: bool) {
         for connection in self.connections.values_mut() {
             for side in 0..2 {
@@ -130,7 +130,7 @@ impl FabricState {
         }
     }
 
-    /// Resets all connections between two hosts: what has not arrived is lost.
+    /// Resets all connections between two hosts: packets that have not arrived are lost.
     pub fn reset(&mut self, now: u64, a: usize, b: usize) {
         let pair = (a.min(b), a.max(b));
         let between = self.connections.iter().filter(|(_, connection)| connection.pair() == pair);
@@ -146,7 +146,7 @@ impl FabricState {
         }
     }
 
-    /// Closes side 0 of a connection whose process has given up connecting.
+    /// Closes side 0 of a connection whose process has aborted its attempt to connect.
     pub fn abandon(&mut self, now: u64, number: u64) {
         self.send(now, number, 0, Vec::new());
     }
@@ -236,7 +236,7 @@ impl Net for SimNet {
     }
 }
 
-/// An attempt to connect, which may be given up.
+/// An attempt to connect, which may be aborted.
 struct Attempt<'a> {
     fabric: &'a Fabric,
     number: u64,

@@ -1,4 +1,4 @@
-//! What the world does with connections of masters, and with their requests to etcd.
+//! The connections of masters, and their requests to etcd, in the world.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::net::{Connection, RPC_PORT};
 use super::world::World;
 use crate::engine::ha::TxnOutcome;
 
-/// When a request to etcd ends without a response, in microseconds.
+/// Time after which a request to etcd ends without a response, in microseconds.
 const ETCD_LIMIT: u64 = 1_000_000;
 
 impl World {
@@ -128,7 +128,7 @@ impl World {
             EtcdRequest::Observe => {}
             EtcdRequest::Elect(txn) => {
                 outcome = self.etcd.elect(txn);
-                // It may end before it learns that it was elected. Its next process then leads.
+                // It may end before it receives the result of its election. Its next process then leads.
                 if matches!(outcome, TxnOutcome::Done(_)) && self.lossy_elections.contains(&number) {
                     self.note_lossy_promotion(node);
                 }

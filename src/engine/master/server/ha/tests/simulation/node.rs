@@ -11,14 +11,14 @@ use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, Simul
 use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk, open};
 use crate::engine::master::server::{DataOptions, MasterData};
 
-/// A host.
+/// A simulated host, whose processes run one after another.
 pub struct Node {
     nth: usize,
     pub process: Option<Process>,
     /// Number of processes before the current one.
     pub incarnation: u64,
     pub paused_until: u64,
-    /// The disk, if the masters have data directories, and how they use it.
+    /// The disk, if the masters have data directories, and their options for it.
     disk: Option<(SimulatedStorage, DataOptions)>,
     /// The stage after the last event.
     pub stage: HaStage,
@@ -80,7 +80,7 @@ impl Node {
 
     /// Ends the process at once; with `Crash::Power`, also the kernel.
     pub(super) fn crash(&mut self, crash: Crash) {
-        // What destructors would write is not written.
+        // The destructors of a dead process write nothing.
         let probe = self.process.as_ref().map(|process| process.hub.probe());
         let copy = probe.map(|probe| (probe.member, probe.acknowledged)).unwrap_or_default();
         let before = if copy.0 == self.acknowledged.0 { self.acknowledged.1 } else { 0 };

@@ -1,4 +1,4 @@
-//! The operations of clients, and how a master processes them. A new operation is added here; `client.rs` chooses it, and interprets
+//! The operations of clients, and their processing by a master. A new operation is added here; `client.rs` chooses it, and interprets
 //! its result.
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub struct Request {
     pub token: Arc<()>,
 }
 
-/// What a master answers to an operation.
+/// The answer of a master to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The call was not processed.
@@ -130,7 +130,7 @@ fn writer_id(request: &Request, writer: u64) -> ClientId {
     ClientId(number, u64::MAX)
 }
 
-/// Processes a request.
+/// Processes a request at a master whose state is locked for each call.
 pub(super) fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: &Request) -> Reply {
     let client = ClientId(request.client, request.client);
     let number = request.segment;

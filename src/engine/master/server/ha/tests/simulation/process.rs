@@ -29,7 +29,7 @@ use crate::engine::master::state::MasterState;
 use crate::engine::master::{DATA_FORMAT, StorePolicy};
 use crate::engine::rpc::WorkerPolls;
 
-/// How a master runs.
+/// The settings of a master.
 #[derive(Clone)]
 pub struct NodeSettings {
     pub policy: StorePolicy,
@@ -37,7 +37,7 @@ pub struct NodeSettings {
     pub tail: TailLimits,
 }
 
-/// A running process.
+/// A running process of a master, with its tasks and the calls of its clients.
 pub struct Process {
     pub shared: Arc<MasterShared<SimEnv>>,
     pub hub: Arc<HaHub>,
@@ -79,7 +79,7 @@ impl Calls {
         .await
     }
 
-    /// Adds a call.
+    /// Adds a call, which the task polls after the earlier ones.
     fn add(&self, call: impl Future<Output = ()> + Send + 'static) {
         self.arrived.lock().expect("one thread").push(Box::pin(call));
         let waker = self.waker.lock().expect("one thread").take();
@@ -163,7 +163,7 @@ impl Process {
         });
     }
 
-    /// An operator asks for a hand-over.
+    /// Requests a hand-over, as an operator does.
     pub fn step_down(&self, is_ending: bool) {
         let (hub, env) = (self.hub.clone(), self.shared.env.clone());
         self.runtime.spawn(async move {
@@ -172,7 +172,7 @@ impl Process {
         });
     }
 
-    /// The process begins to end.
+    /// Begins the end of the process.
     pub fn leave(&self) {
         let hub = self.hub.clone();
         self.runtime.spawn(async move {

@@ -1,4 +1,4 @@
-//! What a run is given, and what it returns.
+//! The input of a run, and its report.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::engine::ha::stage::HaStage;
 use crate::engine::ha::{HandOverProblem, MemberId, NotInSyncPolicy};
 use crate::engine::master::server::ha::leader::tail::TailLimits;
 
-/// What a seed decides beforehand.
+/// The plan of a run, which its seed determines.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub nodes: usize,
     pub clients: usize,
-    /// Number of faults.
+    /// Number of faults that the run injects.
     pub faults: u64,
     /// Average time between two faults, in microseconds.
     pub pause: u64,
@@ -27,13 +27,13 @@ pub struct Plan {
     pub slow_disk: usize,
     /// Responses do not wait for standbys.
     pub is_async: bool,
-    /// What a standby does that is not in sync.
+    /// The policy of a standby that is not in sync.
     pub not_in_sync: NotInSyncPolicy,
     /// Work that is awaited, such as making a copy ready, takes up to this many microseconds.
     pub work: usize,
     /// Size of a client's segment, in bytes. Small ones are full, so that objects are evicted.
     pub segment_bytes: u64,
-    /// How many changes a leader keeps.
+    /// Number of changes that a leader keeps.
     pub tail: TailLimits,
     /// Each fault comes long after the one before, so that its effect must have ended.
     pub is_isolated: bool,
@@ -89,7 +89,7 @@ impl Plan {
 /// A rule that the cluster has broken.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Violation {
-    /// The key was acknowledged and is gone.
+    /// The put of the key was acknowledged, and the key is missing.
     #[error("the acknowledged key {key} is lost")]
     Lost { key: String },
     /// A read within its lease found other bytes than those of a write of this key, from number `oldest` on.
@@ -123,7 +123,7 @@ pub enum Violation {
     #[error("the copy {id} lacks changes that it has acknowledged")]
     NotStored { id: MemberId },
     /// No put succeeded for a long time after the last fault.
-    #[error("no put succeeds any more: {roles:#?}")]
+    #[error("puts no longer succeed: {roles:#?}")]
     NoService { roles: Vec<String> },
 }
 
@@ -135,7 +135,7 @@ impl Violation {
     }
 }
 
-/// What happened, for the report.
+/// The counters of a run, for the report.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// Number of faults that had an effect.

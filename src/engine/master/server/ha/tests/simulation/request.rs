@@ -1,4 +1,4 @@
-//! How a master serves a client's call: as its connections do, without a socket.
+//! A master serves a client's call as its connections do, but without a socket.
 
 use super::env::SimEnv;
 use super::event::Event;
@@ -11,9 +11,9 @@ use crate::engine::master::slots::ObjectSlot;
 use crate::engine::master::state::MasterState;
 use crate::engine::rpc::{Admitted, Receipt, RpcService};
 
-/// What a master does with a call.
+/// The action of a master on a call.
 pub enum ServeOutcome {
-    /// It sends a response, as the leader of this view. `None`: it has handed over since it processed the call, and its successor knows the
+    /// It sends a response, as the leader of this view. `None`: it has handed over since it processed the call, and its successor has the
     /// result.
     Answered { reply: Reply, view: Option<u64> },
     /// It passes the connection on to its successor.

@@ -33,7 +33,7 @@ pub struct World {
     pub nodes: Vec<Node>,
     pub clients: Vec<Client>,
     pub etcd: SimEtcd,
-    /// What etcd contained some time ago.
+    /// Earlier contents of etcd, for a restore.
     etcd_backup: SimEtcd,
     pub is_etcd_up: bool,
     pub cut_etcd: BTreeSet<usize>,
@@ -43,7 +43,7 @@ pub struct World {
     pub(super) model: Model,
     /// The segments whose objects may be lost at any time: they were unmounted, or the client sends no pings.
     pub(super) unsafe_segments: BTreeSet<u64>,
-    /// The segments whose memory is not served any more: their processes have ended, or have unmounted them.
+    /// The segments whose memory is no longer served: their processes have ended, or have unmounted them.
     pub(super) ended_segments: BTreeSet<u64>,
     /// The last number of a client's process or segment.
     pub(super) last_number: u64,
@@ -59,11 +59,12 @@ pub struct World {
     pub(super) is_last_hand_over: bool,
     /// A fault happens when a node next reaches this stage.
     pub(super) planned_stage: Option<HaStage>,
-    /// When the last copy that may be elected was lost.
+    /// Time at which the last copy that may be elected was lost.
     pub(super) operator_waits_since: Option<u64>,
-    /// The last complete copy may be lost: its process was asked to end, or it was replaced by one that its leader had not listed yet.
+    /// The last complete copy may be lost: its process has received a request to end, or it was replaced by one that its leader had
+    /// not listed yet.
     pub(super) is_copy_lost: bool,
-    /// When a node last crashed.
+    /// Time of the last crash of a node.
     pub(super) crashed_at: u64,
     /// The requests of candidates whose objects are dropped.
     pub(super) lossy_elections: BTreeSet<u64>,
@@ -99,7 +100,7 @@ impl Ord for ScheduledEvent {
     }
 }
 
-/// After the last fault, and the hold after a lossy promotion, a run goes on for this time.
+/// After the last fault, and the hold after a lossy promotion, a run continues for this time.
 pub(super) const RECOVERY: u64 = 40_000_000;
 /// After a lossy promotion, segments accept no new objects for this time.
 const LOSSY_HOLD: u64 = 30_000_000;
@@ -392,7 +393,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs what can continue in a process, unless it is paused, and takes the events that it causes.
+    /// Runs the tasks of a process that can continue, unless it is paused, and takes the events that they cause.
     pub(super) fn run_node(&mut self, nth: usize) {
         let node = &self.nodes[nth];
         if node.paused_until > self.now {
@@ -409,7 +410,7 @@ impl World {
         }
     }
 
-    /// etcd loses data. What it contains then is the next backup.
+    /// etcd loses data. Its contents after that are the next backup.
     pub(super) fn restore_etcd(&mut self) {
         let backup = std::mem::replace(&mut self.etcd_backup, self.etcd.clone());
         self.etcd.restore(&backup, self.now + 2_000_000);
