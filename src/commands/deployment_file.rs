@@ -1,16 +1,15 @@
 //! Reads the deployment file, which `render`, `lint`, `size-hugepages` and `doctor` share.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::commands::error::Failure;
 use crate::commands::{extra_flags, input, output};
 use crate::engine::deploy::{
-    DeploymentSpec, FileFormat, FitFinding, Platform, ProcessPlan, fit, parse, plan_processes, size_notes,
+    DeployError, DeploymentSpec, FILE_BYTES_MAX, FileFormat, FitFinding, Platform, ProcessPlan, fit, parse,
+    plain_secrets, plan_processes, size_notes,
 };
 
-/// Maximum number of bytes read, slightly above the size limit for a deployment file.
-const READ_MAX: u64 = 128 << 10;
 /// Maximum length of an error message, in characters.
 const MESSAGE_MAX: usize = 400;
 
@@ -40,19 +39,31 @@ pub fn read(path: &Path, sets: &[String]) -> Result<DeploymentSpec, Failure> {
     let Some(format) = format_of(path) else {
         return Err(failure(path, "not a valid deployment file name").next("use the extension .toml, .yaml or .yml"));
     };
-    let mut text = String::new();
-    let read = input::open(path).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
-    read.map_err(|error| {
+    let unreadable = |error: String| {
         Failure::usage(format!("cannot read {}", path.display()))
-            .found(error.to_string())
+            .found(error)
             .next("run mcctl init to write a deployment file")
-    })?;
+    };
+    let (bytes, size) = contents(path).map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(failure(path, &DeployError::TooLarge { bytes: size, most: FILE_BYTES_MAX }.to_string()));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
     let spec = parse(&text, format, sets).map_err(|error| failure(path, &error.to_string()))?;
     extra_flags::check(&spec).map_err(|error| failure(path, &error.to_string()))?;
     for note in size_notes(&text, format, sets) {
         output::say(format!("note: {note}"));
     }
     Ok(spec)
+}
+
+/// The contents of the file, up to one byte more than the limit, and its size in bytes. The size of a pipe is unknown.
+fn contents(path: &Path) -> io::Result<(Vec<u8>, Option<u64>)> {
+    let file = input::open(path)?;
+    let size = file.metadata().ok().filter(|found| found.is_file()).map(|found| found.len());
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes, size))
 }
 
 /// The processes of `spec`, read from `path`, on the platform that the file describes.
@@ -70,5 +81,12 @@ pub fn say_misfits(spec: &DeploymentSpec, platform: Platform) {
     let Ok(plans) = plan_processes(spec, platform) else { return };
     for FitFinding { severity, key, what, remedy, .. } in fit(spec, &plans, platform) {
         output::say(format!("{severity}: {what} [{key}]\n  next: {remedy}"));
+    }
+}
+
+/// Reports on stderr that rendered files contain secrets in plain text.
+pub fn say_plain_secrets(spec: &DeploymentSpec) {
+    for secret in plain_secrets(spec) {
+        output::say(format!("warning: {}\n  next: {}", secret.finding(), secret.remedy));
     }
 }

@@ -110,9 +110,9 @@ fn bytes(name: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// The files under `folder` that may belong to a deployment, sorted. Symbolic links to directories are not followed.
-fn files(folder: &Path) -> Result<Vec<String>, Failure> {
-    let (mut found, mut folders) = (Vec::new(), vec![(folder.to_owned(), 0)]);
+/// The files under `top` that may belong to a deployment, sorted. Symbolic links to directories are not followed.
+fn files(top: &Path) -> Result<Vec<String>, Failure> {
+    let (mut found, mut folders) = (Vec::new(), vec![(top.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {
         let cannot = |error: io::Error| {
             Failure::usage(format!("cannot read directory {}", folder.display())).found(error.to_string())
@@ -125,18 +125,51 @@ fn files(folder: &Path) -> Result<Vec<String>, Failure> {
                 continue;
             }
             let kind = entry.file_type().map_err(cannot)?;
-            let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+            let extension =
+                name.rsplit_once('.').map_or_else(String::new, |(_, extension)| extension.to_ascii_lowercase());
             if kind.is_dir() && depth < DEPTH_MAX {
                 folders.push((entry.path(), depth + 1));
-            } else if !kind.is_dir() && (is_env || EXTENSIONS.contains(&extension)) && entry.path().is_file() {
+            } else if !kind.is_dir() && (is_env || EXTENSIONS.contains(&extension.as_str())) && entry.path().is_file() {
                 found.push(entry.path().to_string_lossy().into_owned());
             }
             if found.len() > FILES_MAX {
-                return Err(Failure::usage(format!("{} has more than {FILES_MAX} files", folder.display()))
+                return Err(Failure::usage(format!("{} has more than {FILES_MAX} files", top.display()))
                     .next("pass a directory that contains one deployment"));
             }
         }
     }
     found.sort();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_with_too_many_files_is_the_one_that_was_passed() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        for i in 0..=FILES_MAX {
+            fs::write(inner.join(format!("{i}.env")), "").unwrap();
+        }
+        let failure = files(folder.path()).unwrap_err();
+        assert!(failure.what.starts_with(&format!("{} has more than", folder.path().display())), "{}", failure.what);
+    }
+
+    #[test]
+    fn a_file_over_the_limit_is_not_reported_with_a_wrong_size() {
+        let text = unreadable("a", &ReadError::TooLarge { most: FILE_BYTES_MAX }).to_string();
+        assert!(text.contains("more than 4194304 bytes"), "{text}");
+    }
+
+    #[test]
+    fn extensions_in_upper_case_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["A.TOML", "b.txt"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(files(folder.path()).unwrap().len(), 1);
+    }
 }

@@ -61,6 +61,7 @@ pub mod transport;
 mod tree;
 mod unknown_key;
 pub mod up;
+pub mod whole_file;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -130,6 +130,29 @@ const HICACHE: &str = "--model-path /m --page-size 64 --enable-hierarchical-cach
     --hicache-mem-layout page_first --hicache-storage-backend mooncake";
 
 #[test]
+fn a_group_with_pods_that_are_refused_is_accepted() {
+    let finding = |kind: &str, template: &str| {
+        let spec = match kind {
+            "Deployment" => format!("selector: {{matchLabels: {{a: b}}}}, template: {template}"),
+            _ => format!("roles: [{{name: r, replicas: 1, standalonePattern: {{template: {template}}}}}]"),
+        };
+        let version = if kind == "Deployment" { "apps/v1" } else { "workloads.x-k8s.io/v1alpha2" };
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{{spec}}}\n");
+        let all = lint(&[("a.yaml".to_owned(), text)]);
+        let found: Vec<String> =
+            all.into_iter().filter(|finding| finding.id == "manifest").map(|finding| finding.finding).collect();
+        found.into_iter().next().expect("a finding")
+    };
+    let gpu = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: 'i:1', resources: {requests: {nvidia.com/gpu: 1}}}]}}";
+    for template in ["{}", gpu] {
+        let group = finding("RoleBasedGroup", template);
+        assert!(group.contains("accepts RoleBasedGroup a, but rejects its pods"), "{group}");
+        let deployment = finding("Deployment", template);
+        assert!(deployment.contains("rejects Deployment a"), "{deployment}");
+    }
+}
+
+#[test]
 fn every_rule_has_a_fixture() {
     let covered: BTreeSet<String> = fixtures("bad")
         .iter()

@@ -8,7 +8,9 @@ use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::engine::base::HostPort;
 use crate::engine::base::addr::host_is_loopback;
-use crate::engine::deploy::{ComponentRole, DeploymentSpec, HostDemand, Platform, ProcessPlan, StoreProtocol, demands};
+use crate::engine::deploy::{
+    ComponentRole, DeploymentSpec, HostDemand, Platform, ProcessPlan, StoreProtocol, demands, host_key,
+};
 use crate::engine::doctor::host::{DataProtocol, HugePageDemand, Intent, PlannedData};
 use crate::engine::sys::{FileTree, interface};
 
@@ -72,6 +74,16 @@ fn data(spec: &DeploymentSpec, here: &[&ProcessPlan]) -> Option<PlannedData> {
     Some(PlannedData { path: data.path.clone(), origin, cluster_id, keys: None, may_write: false })
 }
 
+/// Maximum number of hosts that an error lists.
+const HOSTS_MAX: usize = 16;
+
+/// The names of the hosts or workloads, separated by commas.
+fn listed(all: &[HostDemand]) -> String {
+    let names: Vec<&str> = all.iter().take(HOSTS_MAX).map(|demand| demand.host.as_str()).collect();
+    let more = all.len() - names.len();
+    if more > 0 { format!("{} and {more} more", names.join(", ")) } else { names.join(", ") }
+}
+
 /// The host or workload to check: that of `--plan-host`, or the only one, or the one with an address of this host. In Kubernetes, the pod
 /// that needs most.
 fn choose<'a>(
@@ -81,9 +93,13 @@ fn choose<'a>(
     all: &'a [HostDemand],
     tree: &FileTree,
 ) -> Result<&'a HostDemand, Failure> {
-    let names = || all.iter().map(|demand| demand.host.as_str()).collect::<Vec<_>>().join(", ");
+    let names = || listed(all);
     if let Some(name) = &args.plan_host {
-        return all.iter().find(|demand| demand.host == *name).ok_or_else(|| {
+        let is_named = |demand: &&HostDemand| match platform {
+            Platform::Hosts => host_key(&demand.host) == host_key(name),
+            Platform::Kubernetes | Platform::Rbg => demand.host == *name,
+        };
+        return all.iter().find(is_named).ok_or_else(|| {
             Failure::usage(format!("{name} is not a host of {}", path.display()))
                 .tried(format!("--plan-host {name}"))
                 .next(format!("use one of {}", names()))
@@ -106,4 +122,18 @@ fn choose<'a>(
             .found(format!("hosts {}", names()))
             .next("name the host to check with --plan-host HOST")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_lists_only_some_of_many_hosts() {
+        let hosts = |count: usize| -> Vec<HostDemand> {
+            (0..count).map(|i| HostDemand { host: format!("h{i}"), ..HostDemand::default() }).collect()
+        };
+        assert_eq!(listed(&hosts(2)), "h0, h1");
+        assert!(listed(&hosts(2500)).ends_with("h15 and 2484 more"));
+    }
 }

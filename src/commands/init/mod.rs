@@ -3,7 +3,6 @@
 mod question;
 mod spec;
 
-use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -13,8 +12,12 @@ use question::{
 };
 
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::whole_file::{self, IfExists};
 use crate::commands::{args, deployment_file, extra_flags, output};
-use crate::engine::deploy::{DeploySize, DeploySizeError, DeploymentSpec, FileFormat, commented, plan_processes};
+use crate::engine::deploy::render::shell_quoted;
+use crate::engine::deploy::{
+    DeployError, DeploySize, DeploySizeError, DeploymentSpec, FILE_BYTES_MAX, FileFormat, commented, plan_processes,
+};
 
 /// Write a deployment file for `mcctl render`
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
@@ -161,22 +164,22 @@ impl Args {
         deployment_file::say_misfits(&spec, spec.main_platform());
         let format = self.file_format()?;
         let text = commented(&spec, format);
+        if text.len() > FILE_BYTES_MAX {
+            let error = DeployError::TooLarge { bytes: u64::try_from(text.len()).ok(), most: FILE_BYTES_MAX };
+            return Err(Failure::usage(format!("the deployment file would be {error}"))
+                .next("describe the hosts in several deployment files"));
+        }
         let Some(path) = &self.out else {
             output::data(text)?;
             return Ok(Exit::Done);
         };
-        let mut options = fs::OpenOptions::new();
-        let options = match self.force {
-            true => options.write(true).create(true).truncate(true),
-            false => options.write(true).create_new(true),
-        };
-        options.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-            match error.kind() {
-                io::ErrorKind::AlreadyExists => already_exists(path),
-                _ => Failure::host(format!("cannot write {}", path.display())).found(error.to_string()),
-            }
+        let if_exists = if self.force { IfExists::Replace } else { IfExists::Fail };
+        whole_file::write(path, text.as_bytes(), if_exists).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => already_exists(path),
+            _ => Failure::host(format!("cannot write {}", path.display())).found(error.to_string()),
         })?;
-        output::say(format!("wrote {0}\nnext: mcctl render systemd {0} --out units", path.display()));
+        let shown = path.display().to_string();
+        output::say(format!("wrote {shown}\nnext: mcctl render systemd {} --out units", shell_quoted(&shown)));
         Ok(Exit::Done)
     }
 
@@ -377,6 +380,8 @@ fn out_file(text: &str, force: bool, format: Option<&str>) -> Result<Option<Path
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::engine::deploy::Programs;
 

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::commands::deployment_file::{failure, read, say_misfits};
+use crate::commands::deployment_file::{failure, read, say_misfits, say_plain_secrets};
 use crate::commands::error::{Exit, Outcome};
 use crate::commands::output;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::one_line;
 use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};
-use crate::engine::deploy::{DeploymentSpec, Programs, SglangClient};
+use crate::engine::deploy::{DeploymentSpec, Programs, SglangClient, is_ipv6};
 use crate::engine::upstream::python_client;
 
 /// Write the files that start a deployment
@@ -103,6 +103,9 @@ impl Args {
         let files = render(&spec, self.kind, &one_line(&source, usize::MAX))
             .map_err(|error| failure(&self.file, &error.to_string()))?;
         say_misfits(&spec, self.kind.platform_for(&spec));
+        if !matches!(self.kind, RenderFormat::Prometheus | RenderFormat::Grafana) {
+            say_plain_secrets(&spec);
+        }
         if let Some(note) = client_note(&spec, self.kind) {
             output::say(format!("note: {note}"));
         }
@@ -171,7 +174,9 @@ fn next_steps(kind: RenderFormat, dir: &Path, files: &[RenderedFile], has_system
         | RenderFormat::Kustomize
         | RenderFormat::Prometheus
         | RenderFormat::Grafana => None,
-        RenderFormat::Systemd => Some(systemd_step(host, names, &path(&format!("{host}/etc")), has_systemd)),
+        RenderFormat::Systemd => {
+            Some(systemd_step(host, names, &dir.join(host).join("etc").display().to_string(), has_systemd))
+        }
         RenderFormat::Docker => Some(format!("{}sh {} up", on_host(host), path(&format!("{host}/docker.sh")))),
         RenderFormat::Compose => {
             Some(format!("{}docker compose -f {} up -d", on_host(host), path(&format!("{host}/compose.yaml"))))
@@ -201,14 +206,27 @@ fn systemd_step(host: &str, names: &[&str], etc: &str, has_systemd: bool) -> Str
     commands.push(format!("systemctl enable --now {}", units.join(" ")));
     let commands = commands.join(" && ");
     if !host_is_loopback(host) {
-        return format!("next: scp -r {etc} root@{host}:/ && ssh root@{host} '{commands}'");
+        // scp separates the host from the path at the first colon. ssh reads an address without brackets.
+        let target = if is_ipv6(host) { format!("root@[{host}]:/") } else { format!("root@{host}:/") };
+        return format!(
+            "next: scp -r {} {} && ssh root@{host} '{commands}'",
+            shell_quoted(&local(etc)),
+            shell_quoted(&target)
+        );
     }
+    let etc = shell_quoted(etc);
     match has_systemd {
         true => format!("next, as root: cp -r {etc} / && {commands}"),
         false => format!(
             "next: this host does not run systemd. Copy {etc} to / on a host that does, and run as root: {commands}"
         ),
     }
+}
+
+/// `path` as scp reads it. A colon before the first slash would separate a host from a path.
+fn local(path: &str) -> String {
+    let is_remote = path.split('/').next().is_some_and(|first| first.contains(':'));
+    if is_remote { format!("./{path}") } else { path.to_owned() }
 }
 
 /// All files in a single string, each preceded by a line with its name. Each YAML file becomes a separate YAML document.
@@ -250,6 +268,8 @@ mod tests {
             step(&local, RenderFormat::Systemd, true),
             step(&local, RenderFormat::Systemd, false),
             step(&remote, RenderFormat::Systemd, true),
+            step(&files(&["fd00::1/etc/systemd/system/b.service"]), RenderFormat::Systemd, true),
+            next_steps(RenderFormat::Systemd, Path::new(""), &files(&["fd00::1/etc/systemd/system/b.service"]), true),
             step(&files(&["10.0.0.1/docker.sh"]), RenderFormat::Docker, true),
             step(&files(&["127.0.0.1/compose.yaml"]), RenderFormat::Compose, true),
             step(&files(&["k8s.yaml"]), RenderFormat::K8s, true),

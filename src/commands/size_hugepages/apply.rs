@@ -1,14 +1,14 @@
 //! `--apply` and `--persist`: reserve the missing huge pages now and at the next boot.
 
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::report::SizingReport;
+use crate::commands::whole_file::{self, IfExists};
 use crate::engine::base::ByteSize;
 use crate::engine::plan::client::GIB1;
 use crate::engine::sys::reserve::{PoolTarget, ReserveError, SysfsPools, reserve};
@@ -136,7 +136,7 @@ pub fn persist(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<
             _ => failure.next(format!("add this to your system's configuration: {}", text.trim_end())),
         }
     };
-    write_whole(&path, &text).map_err(failed)?;
+    whole_file::write(&path, text.as_bytes(), IfExists::Replace).map_err(failed)?;
     output::say(format_args!("wrote {}", path.display()));
     if report.hugepage_bytes == GIB1 {
         output::say(
@@ -156,14 +156,4 @@ fn lasting(args: &Args, report: &SizingReport) -> (PathBuf, String) {
     }
     let text = format!("# written by mcctl size-hugepages --persist\nvm.nr_hugepages = {pages}\n");
     (etc.join("sysctl.d/90-mcctl-hugepages.conf"), text)
-}
-
-/// Replaces the file atomically.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `mcctl size-hugepages FILE`: what each host of a deployment file needs, and whether its hosts have it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
@@ -42,7 +43,9 @@ struct DeploymentReport {
 struct DemandRow {
     host: String,
     processes: Vec<ProcessRow>,
-    hugepage_bytes: u64,
+    /// Size of one huge page in bytes; 0 without huge pages.
+    hugepage_size_bytes: u64,
+    /// Number of huge pages.
     hugepages: u64,
     /// Regular memory with headroom, in bytes; `null` if it cannot be computed.
     memory_bytes: Option<u64>,
@@ -110,16 +113,17 @@ fn report(
     let demands = demands(plans, platform);
     let findings = fit(spec, plans, platform);
     let verdict = verdict(spec, &findings);
+    let by_name: BTreeMap<&str, &ProcessPlan> = plans.iter().map(|plan| (plan.name.as_str(), plan)).collect();
     let row = |demand: &HostDemand| {
         let process = |name: &String| {
-            let plan = plans.iter().find(|plan| plan.name == *name)?;
+            let plan = by_name.get(name.as_str())?;
             let hugepages = plan.resources.hugepages.map_or(0, |(_, count)| count);
             Some(ProcessRow { name: name.clone(), hugepages, memory_bytes: plan.resources.memory })
         };
         DemandRow {
             host: demand.host.clone(),
             processes: demand.processes.iter().filter_map(process).collect(),
-            hugepage_bytes: demand.page,
+            hugepage_size_bytes: demand.page,
             hugepages: demand.pages,
             memory_bytes: demand.memory,
             memory_bytes_min: demand.memory_min,

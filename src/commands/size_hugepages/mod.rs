@@ -53,7 +53,7 @@ The report shows every size that a program adjusts.";
 #[command(after_long_help = SIZES_HELP)]
 pub struct Args {
     /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and whether [host] in the file has it
-    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
     pub(crate) file: Option<PathBuf>,
     /// Tensor parallel size (tp)
     #[arg(long, value_name = "N", default_value = "1")]
@@ -279,6 +279,22 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deployment_file_excludes_every_flag_that_it_would_ignore() {
+        let command = <Args as clap::Args>::augment_args(clap::Command::new("size-hugepages"));
+        let file = command.get_arguments().find(|arg| arg.get_id() == "file").unwrap();
+        let excluded: Vec<&str> =
+            command.get_arg_conflicts_with(file).iter().map(|arg| arg.get_id().as_str()).collect();
+        // The output format is the only flag that applies to both.
+        let expected: Vec<&str> = command
+            .get_arguments()
+            .map(|arg| arg.get_id().as_str())
+            .filter(|id| !["file", "json"].contains(id))
+            .collect();
+        let missing: Vec<&&str> = expected.iter().filter(|id| !excluded.contains(id)).collect();
+        assert!(missing.is_empty() && excluded.len() == expected.len(), "{missing:?}");
+    }
 
     #[test]
     fn a_symlink_or_the_flag_selects_the_script() {

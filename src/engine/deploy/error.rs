@@ -6,7 +6,23 @@ use crate::engine::plan::SizingError;
 /// An error in a deployment file, or in a value set for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeployError {
-    /// Invalid TOML or YAML, or a value of the wrong type.
+    #[error("{}", too_large(*bytes, *most))]
+    TooLarge {
+        /// Size of the file, if known.
+        bytes: Option<u64>,
+        /// The limit in bytes.
+        most: usize,
+    },
+    /// A value that its key does not accept, or a key that is set twice.
+    #[error("{}{key}: {what}", place(*line))]
+    WrongValue {
+        /// Line number, counted from 1, if known.
+        line: Option<usize>,
+        /// The key with its section, and the position in a list.
+        key: String,
+        what: String,
+    },
+    /// Invalid TOML or YAML.
     #[error("{}{what}", place(*line))]
     Syntax {
         /// Line number, counted from 1, if known.
@@ -53,9 +69,26 @@ pub enum DeployError {
         /// The host name. In Kubernetes, the workload name.
         host: String,
         port: u16,
-        first: String,
-        second: String,
+        first: Box<PortUser>,
+        second: Box<PortUser>,
     },
+}
+
+/// A process that listens on a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortUser {
+    pub process: String,
+    /// The host as the file names it. Empty in Kubernetes.
+    pub host: String,
+    /// The key that sets the port.
+    pub key: &'static str,
+}
+
+fn too_large(bytes: Option<u64>, most: usize) -> String {
+    match bytes {
+        Some(bytes) => format!("too large: {bytes} bytes; the limit is {most}"),
+        None => format!("too large: more than {most} bytes"),
+    }
 }
 
 fn place(line: Option<usize>) -> String {
@@ -71,7 +104,12 @@ pub(crate) fn invalid_value(key: &'static str, what: impl Into<String>) -> Deplo
     DeployError::Value { key, what: what.into() }
 }
 
-/// The processes that use the port, named once if both names are the same.
-fn users(first: &str, second: &str) -> String {
-    if first == second { format!(" by {first}") } else { format!(": by {first} and by {second}") }
+/// The keys that set the port, and the processes that use it.
+fn users(first: &PortUser, second: &PortUser) -> String {
+    let user = |user: &PortUser| match first.host == second.host {
+        true => format!("{} ({})", user.key, user.process),
+        // Two names of one host.
+        false => format!("{} ({} on {})", user.key, user.process, user.host),
+    };
+    format!(": by {} and by {}", user(first), user(second))
 }

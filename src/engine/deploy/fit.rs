@@ -2,10 +2,11 @@
 //!
 //! An error is certain: without headroom and estimates, a host has too little memory, or lacks a device. A warning depends on estimates.
 
+use std::collections::BTreeMap;
+
 use crate::engine::base::ByteSize;
 use crate::engine::check::Severity;
-use crate::engine::deploy::plans::is_same_host;
-use crate::engine::deploy::{DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol};
+use crate::engine::deploy::{DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol, host_key};
 
 /// What the processes on a host need. In Kubernetes, the containers of a pod, whose node may run other pods, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,20 +73,17 @@ impl HostDemand {
 /// The needs of each host, or of a pod of each workload, in start order.
 pub fn demands(plans: &[ProcessPlan], platform: Platform) -> Vec<HostDemand> {
     let mut all: Vec<HostDemand> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for plan in plans {
-        let host = if platform == Platform::Hosts { &plan.host } else { &plan.workload };
-        let is_same = |known: &str| match platform {
-            Platform::Hosts => is_same_host(known, host),
-            Platform::Kubernetes | Platform::Rbg => known == host,
+        let (host, key) = match platform {
+            Platform::Hosts => (&plan.host, host_key(&plan.host)),
+            Platform::Kubernetes | Platform::Rbg => (&plan.workload, plan.workload.clone()),
         };
-        match all.iter_mut().find(|known| is_same(&known.host)) {
-            Some(known) => known.add(plan),
-            None => {
-                let mut demand = HostDemand { host: host.clone(), memory: Some(0), ..HostDemand::default() };
-                demand.add(plan);
-                all.push(demand);
-            }
+        let at = *known.entry(key).or_insert(all.len());
+        if at == all.len() {
+            all.push(HostDemand { host: host.clone(), memory: Some(0), ..HostDemand::default() });
         }
+        all[at].add(plan);
     }
     all
 }

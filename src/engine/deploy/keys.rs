@@ -42,8 +42,12 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("model", "write_policy", "write_through, write_through_selective or write_back"),
     ("model", "prefetch_policy", "timeout, wait_complete or best_effort"),
     ("model", "prefetch_threshold", "token count below which the store is not queried"),
-    ("model", "extra_args", "additional SGLang flags"),
-    ("model", "env", "additional SGLang environment variables"),
+    ("model", "extra_args", "additional SGLang flags; not for secrets, see env"),
+    (
+        "model",
+        "env",
+        "additional SGLang environment variables; not for secrets, because every user can read rendered files",
+    ),
     (
         "model",
         "cache_dir",

@@ -54,6 +54,8 @@ pub struct NamedPort {
     /// At most 15 characters (a Kubernetes limit).
     pub name: &'static str,
     pub number: u16,
+    /// The key of the deployment file that sets the number.
+    pub key: &'static str,
 }
 
 /// How to probe a process.
@@ -240,8 +242,8 @@ pub struct ProcessPlan {
     /// In containers on plain hosts, a named volume for downloaded models, at [`ProcessPlan::MODEL_CACHE`].
     pub model_cache: Option<String>,
     pub probes: ProbeSet,
-    /// Names of the processes (plain hosts) or workloads (Kubernetes) that start earlier.
-    pub after: Vec<String>,
+    /// Roles whose processes start earlier.
+    pub after: Vec<ComponentRole>,
     pub wait: StartupWait,
     /// Seconds between SIGTERM and SIGKILL, including the drain and a final snapshot.
     pub stop_s: u32,
@@ -282,7 +284,7 @@ impl ProcessPlan {
         ))
     }
 
-    /// The drain command. It needs Python, which upstream's node image contains.
+    /// The drain command. It needs Python, which upstream's node image contains. Upstream's nodes serve REST on IPv4 only.
     pub fn drain_argv(&self) -> Option<Vec<String>> {
         let drain = self.drain.as_ref()?;
         let script = format!(

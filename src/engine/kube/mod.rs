@@ -100,6 +100,30 @@ impl Violation {
     fn new(at: &FieldPath, kind: ViolationKind, message: impl Into<String>) -> Violation {
         Violation { path: at.to_string(), kind, message: message.into() }
     }
+
+    /// Whether the API server accepts a document of the kind `kind`, and refuses the pods that a controller creates from it. The server does
+    /// not check the pod templates of a RoleBasedGroup.
+    pub fn is_refused_as_pod(&self, kind: &str) -> bool {
+        let is_checked_in_pods = match self.kind {
+            ViolationKind::Conflict
+            | ViolationKind::Duplicate
+            | ViolationKind::Missing
+            | ViolationKind::Syntax
+            | ViolationKind::Range
+            | ViolationKind::Reference
+            | ViolationKind::Value => true,
+            ViolationKind::Cycle
+            | ViolationKind::Deprecated
+            | ViolationKind::Dropped
+            | ViolationKind::Ineffective
+            | ViolationKind::Stuck
+            | ViolationKind::UnknownField
+            | ViolationKind::Version
+            | ViolationKind::WrongType => false,
+        };
+        let in_template = || FieldPath::parse(&self.path).is_some_and(|path| path.passes("template"));
+        kind == rbg::KIND && is_checked_in_pods && in_template()
+    }
 }
 
 impl fmt::Display for Violation {

@@ -26,6 +26,14 @@ pub const DEPLOYMENT_FIT: Check = Check {
     problems: &[],
 };
 
+/// Secrets in mcctl's own deployment file.
+pub const PLAIN_SECRET: Check = Check {
+    id: "plain-secret",
+    group: CheckGroup::Config,
+    about: "the variables and flags of a deployment file contain no secrets",
+    problems: &[],
+};
+
 /// Broken line continuations in a script.
 pub const CONTINUATION: Check = Check {
     id: "continuation",

@@ -76,8 +76,9 @@ pub enum ReadError {
         /// Offset of the first invalid byte.
         at: usize,
     },
-    #[error("too large: {bytes} bytes; the limit is {most}")]
-    TooLarge { bytes: usize, most: usize },
+    /// The size is unknown, because a command reads only one byte more than the limit.
+    #[error("too large: more than {most} bytes")]
+    TooLarge { most: usize },
     /// The input is larger than any real deployment.
     #[error("more than {most} {what}")]
     TooMany {

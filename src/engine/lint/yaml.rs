@@ -203,7 +203,7 @@ impl YamlNode {
 /// Rejects input that cannot be a manifest before it is parsed: the parser recurses into nested values.
 fn check_limits(text: &str) -> Result<(), ReadError> {
     if text.len() > FILE_BYTES_MAX {
-        return Err(ReadError::TooLarge { bytes: text.len(), most: FILE_BYTES_MAX });
+        return Err(ReadError::TooLarge { most: FILE_BYTES_MAX });
     }
     for (line, number) in text.lines().zip(1u32..) {
         let mut rest = line;

@@ -2,6 +2,8 @@
 
 mod command;
 mod dashboards;
+mod files;
+mod hosts;
 mod init;
 mod keys_page;
 mod kustomize;

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use crate::engine::base::HostPort;
 use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::host_address::host_key;
+use crate::engine::deploy::need::ProcessMemory;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, ComputeDevice, DeployError, HostMount, ImageSource, NamedPort, PdServersSection, Platform,
@@ -39,16 +41,22 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
         .concat(),
     };
     // Servers on the same host use consecutive GPUs.
-    let mut next_gpu: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut next_gpu: BTreeMap<String, u64> = BTreeMap::new();
     let mut all = Vec::new();
-    for server in &servers {
-        let spec = context.spec.for_role(server.role);
+    // Servers of one role are contiguous, and have the same settings. A copy of the file per server would make the run time quadratic.
+    for servers in servers.chunk_by(|one, other| one.role == other.role) {
+        let Some(role) = servers.first().map(|server| server.role) else { continue };
+        let spec = context.spec.for_role(role);
         let context = PlanContext { spec: &spec, platform: context.platform };
-        let next = if context.on_hosts() { next_gpu.entry(server.host).or_default() } else { &mut 0 };
-        let given = spec.servers_of(server.role).and_then(|servers| servers.first_gpu);
-        let first = given.filter(|_| context.on_hosts()).unwrap_or(*next);
-        all.push(plan(&context, server, first)?);
-        *next = (*next).max(first.saturating_add(need::ranks_on_host(&spec)?));
+        let ranks = need::ranks_on_host(&spec)?;
+        let needed = need::engine(&spec, spec.uses_store(role))?;
+        let given = spec.servers_of(role).and_then(|servers| servers.first_gpu);
+        for server in servers {
+            let next = if context.on_hosts() { next_gpu.entry(host_key(server.host)).or_default() } else { &mut 0 };
+            let first = given.filter(|_| context.on_hosts()).unwrap_or(*next);
+            all.push(plan(&context, server, first, &needed)?);
+            *next = (*next).max(first.saturating_add(ranks));
+        }
     }
     Ok(all)
 }
@@ -130,6 +138,15 @@ fn distributed<'a>(context: &PlanContext<'a>) -> Vec<ServerSpec<'a>> {
     }
 }
 
+/// The key that sets the HTTP port of the servers with `role`.
+fn port_key(role: ComponentRole) -> &'static str {
+    match role {
+        ComponentRole::Prefill => "serving.prefill.port",
+        ComponentRole::Decode => "serving.decode.port",
+        _ => "serving.port",
+    }
+}
+
 /// The HTTP port of the prefill or decode servers.
 pub(crate) fn side_port(role: ComponentRole, servers: &PdServersSection) -> u16 {
     match (servers.port, role) {
@@ -163,17 +180,21 @@ fn pd_servers<'a>(
     hosts.map(|(i, host)| server(host.as_str(), format!("{workload}-{i}"), 1)).collect()
 }
 
-fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> Result<ProcessPlan, DeployError> {
+fn plan(
+    context: &PlanContext<'_>,
+    server: &ServerSpec<'_>,
+    first_gpu: u64,
+    needed: &ProcessMemory,
+) -> Result<ProcessPlan, DeployError> {
     let (spec, serving) = (context.spec, &context.spec.serving);
     let uses_store = spec.uses_store(server.role);
-    let needed = need::engine(spec, uses_store)?;
     let gpus = if serving.device == ComputeDevice::Cuda { need::ranks_on_host(spec)? } else { 0 };
-    let mut ports = vec![NamedPort { name: "http", number: server.port }];
+    let mut ports = vec![NamedPort { name: "http", number: server.port, key: port_key(server.role) }];
     if server.role == ComponentRole::Prefill {
-        ports.push(NamedPort { name: "bootstrap", number: serving.bootstrap_port });
+        ports.push(NamedPort { name: "bootstrap", number: serving.bootstrap_port, key: "serving.bootstrap_port" });
     }
     if server.rendezvous.as_ref().is_some_and(|(_, rank)| !context.on_hosts() || rank == "0") {
-        ports.push(NamedPort { name: "dist-init", number: serving.dist_port });
+        ports.push(NamedPort { name: "dist-init", number: serving.dist_port, key: "serving.dist_port" });
     }
     let health = |period_s, failures| ProbeSpec {
         by: ProbeAction::Http { port: server.port, path: "/health", tls: false },
@@ -182,13 +203,11 @@ fn plan(context: &PlanContext<'_>, server: &ServerSpec<'_>, first_gpu: u64) -> R
         timeout_s: 25,
         failures,
     };
-    let mut after = if uses_store { context.master_names() } else { Vec::new() };
-    if uses_store && context.on_hosts() {
-        let stores = super::store::plans(context)?;
-        after.extend(stores.into_iter().map(|store| store.name));
-    } else if uses_store && has_nodes(context) {
-        after.push(context.workload(ComponentRole::Store));
-    }
+    let after = match uses_store {
+        true if has_nodes(context) => vec![ComponentRole::Master, ComponentRole::Store],
+        true => vec![ComponentRole::Master],
+        false => Vec::new(),
+    };
     Ok(ProcessPlan {
         role: server.role,
         name: server.name.clone(),
@@ -264,15 +283,18 @@ fn waits_for_nodes(context: &PlanContext<'_>) -> bool {
     context.is_mcctl() && context.protects_http() && has_nodes(context)
 }
 
-/// The REST ports of the nodes, which open when their segments are mounted.
+/// Maximum number of nodes for which a server waits. One of them suffices, and a command line may not exceed 128 KiB.
+const NODES_MAX: usize = 32;
+
+/// REST ports of nodes, which open when their segments are mounted.
 fn node_ports(context: &PlanContext<'_>) -> Vec<HostPort> {
     let nodes = &context.spec.nodes;
     if context.on_hosts() {
-        return nodes.hosts.iter().map(|host| HostPort::new(host, nodes.rest_port)).collect();
+        return nodes.hosts.iter().take(NODES_MAX).map(|host| HostPort::new(host, nodes.rest_port)).collect();
     }
     let workload = context.workload(ComponentRole::Store);
     let count = if nodes.replicas > 0 { nodes.replicas } else { u32::try_from(nodes.hosts.len()).unwrap_or(0) };
-    (0..count).map(|i| HostPort::new(context.pod(&workload, i), nodes.rest_port)).collect()
+    (0..count).take(NODES_MAX).map(|i| HostPort::new(context.pod(&workload, i), nodes.rest_port)).collect()
 }
 
 fn has_nodes(context: &PlanContext<'_>) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::host_address::own_url_host;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, DataVolume, DeployError, DeploymentSpec, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
@@ -78,9 +79,12 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, earlier: u16) -> Re
     }
     let secret = secret(context);
     add_extra_flags(context, &mut argv)?;
-    let mut ports = vec![NamedPort { name: "rpc", number: rpc_port }, NamedPort { name: "admin", number: admin_port }];
+    let mut ports = vec![
+        NamedPort { name: "rpc", number: rpc_port, key: "master.rpc_port" },
+        NamedPort { name: "admin", number: admin_port, key: "master.admin_port" },
+    ];
     if embedded {
-        ports.push(NamedPort { name: "metadata", number: spec.metadata.port });
+        ports.push(NamedPort { name: "metadata", number: spec.metadata.port, key: "metadata.port" });
     }
     Ok(ProcessPlan {
         role: ComponentRole::Master,
@@ -102,7 +106,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, earlier: u16) -> Re
         secret,
         access: access.files,
         model_cache: None,
-        probes: probes(context, admin_port, data.is_some()),
+        probes: probes(context, host, admin_port, data.is_some()),
         after: Vec::new(),
         wait: etcd(context),
         // The log already has every key. The final snapshot makes the next start faster.
@@ -199,7 +203,7 @@ fn etcd(context: &PlanContext<'_>) -> StartupWait {
     StartupWait { any_of, seconds: super::WAIT_S }
 }
 
-fn probes(context: &PlanContext<'_>, port: u16, restores: bool) -> ProbeSet {
+fn probes(context: &PlanContext<'_>, host: &str, port: u16, restores: bool) -> ProbeSet {
     let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
     let health = || context.http_probe(port, "/health");
     // Upstream's /health always returns 200. This status is sufficient without leader election. With leader election, the probe must fail
@@ -209,7 +213,8 @@ fn probes(context: &PlanContext<'_>, port: u16, restores: bool) -> ProbeSet {
     } else if context.spec.master.ha.is_some() {
         let script = format!(
             "import json,sys,urllib.request as u; \
-             sys.exit(not json.load(u.urlopen('http://127.0.0.1:{port}/health', timeout=4))['service_ready'])"
+             sys.exit(not json.load(u.urlopen('http://{}:{port}/health', timeout=4))['service_ready'])",
+            own_url_host(host)
         );
         ProbeAction::Exec { argv: vec!["python3".to_owned(), "-c".to_owned(), script] }
     } else {

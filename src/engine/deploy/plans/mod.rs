@@ -2,6 +2,8 @@
 
 mod access;
 mod engine;
+#[cfg(test)]
+mod host_tests;
 mod master;
 mod router;
 mod store;
@@ -9,11 +11,11 @@ mod store;
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use crate::engine::base::HostPort;
-use crate::engine::base::addr::host_is_loopback;
 use crate::engine::deploy::check::check;
+use crate::engine::deploy::error::PortUser;
+use crate::engine::deploy::host_address::{self, host_key, is_ipv6, is_same_host};
 use crate::engine::deploy::{
     ComponentRole, DeployError, DeploymentSpec, ImageSource, MetadataKind, Platform, ProcessPlan, Programs,
     StartupWait, StoreProtocol,
@@ -40,30 +42,24 @@ pub fn plan_processes(spec: &DeploymentSpec, platform: Platform) -> Result<Vec<P
 
 /// Checks that no two processes on a host or in a pod use the same port.
 fn ports_are_free(all: &[ProcessPlan], platform: Platform) -> Result<(), DeployError> {
-    let mut used: BTreeMap<(&str, u16), &str> = BTreeMap::new();
+    let mut used: BTreeMap<(String, u16), (&ProcessPlan, &'static str)> = BTreeMap::new();
     for plan in all {
-        let host = if platform == Platform::Hosts { &plan.host } else { &plan.workload };
+        let (host, shown) = match platform {
+            Platform::Hosts => (host_key(&plan.host), &plan.host),
+            Platform::Kubernetes | Platform::Rbg => (plan.workload.clone(), &plan.workload),
+        };
         for port in &plan.ports {
-            if let Some(first) = used.insert((host, port.number), &plan.name) {
+            if let Some((first, key)) = used.insert((host.clone(), port.number), (plan, port.key)) {
                 return Err(DeployError::PortTaken {
-                    host: host.clone(),
+                    host: shown.clone(),
                     port: port.number,
-                    first: first.to_owned(),
-                    second: plan.name.clone(),
+                    first: Box::new(PortUser { process: first.name.clone(), host: first.host.clone(), key }),
+                    second: Box::new(PortUser { process: plan.name.clone(), host: plan.host.clone(), key: port.key }),
                 });
             }
         }
     }
     Ok(())
-}
-
-/// Whether two addresses belong to one host. All loopback addresses do.
-pub(crate) fn is_same_host(one: &str, other: &str) -> bool {
-    let plain = |host: &str| match host.parse::<IpAddr>() {
-        Ok(address) => address.to_canonical().to_string(),
-        Err(_) => host.to_owned(),
-    };
-    plain(one) == plain(other) || host_is_loopback(one) && host_is_loopback(other)
 }
 
 /// A deployment on a platform. It determines the addresses of its processes.
@@ -98,13 +94,14 @@ impl PlanContext<'_> {
 
     /// The bind address for ports on `host`. A loopback host binds to loopback only.
     pub fn bind_address(&self, host: &str) -> &'static str {
-        if self.on_hosts() && host_is_loopback(host) { "127.0.0.1" } else { "0.0.0.0" }
+        if self.on_hosts() { host_address::bind_address(host) } else { "0.0.0.0" }
     }
 
     /// How many masters before the `index`-th one run on the same host. Above 0 only in a lab. They use the ports before those of this one.
     pub fn earlier_masters(&self, index: usize) -> u16 {
         let hosts = &self.spec.master.hosts;
-        let Some(host) = hosts.get(index) else { return 0 };
+        // Without a lab, each master has a host of its own. A long list is then not compared with itself.
+        let Some(host) = hosts.get(index).filter(|_| self.spec.master.lab) else { return 0 };
         let same = hosts[..index].iter().filter(|other| is_same_host(other, host)).count();
         u16::try_from(same).unwrap_or(u16::MAX)
     }
@@ -164,6 +161,10 @@ impl PlanContext<'_> {
         if spec.metadata.kind == MetadataKind::Http {
             // By default, the engine announces the first address of the host, which may be in another network.
             env.push(("MC_TCP_BIND_ADDRESS", own));
+        }
+        if self.on_hosts() && is_ipv6(host) {
+            // Without it, upstream's transfer engine listens for handshakes on IPv4 only.
+            env.push(("MC_USE_IPV6", "1".to_owned()));
         }
         if let Some(ha) = &spec.master.ha {
             env.push(("MC_STORE_CLUSTER_ID", ha.cluster_id.clone()));

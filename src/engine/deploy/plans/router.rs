@@ -29,10 +29,6 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
     // The default timeout of some releases is ten minutes.
     argv.extend(["--worker-startup-timeout-secs".to_owned(), engine::STARTS_WITHIN_S.to_string()]);
     argv.extend(serving.router.extra_args.iter().cloned());
-    let names = |role: ComponentRole, count: usize| -> Vec<String> {
-        let workload = context.workload(role);
-        if context.on_hosts() { (0..count).map(|i| format!("{workload}-{i}")).collect() } else { vec![workload] }
-    };
     let ask = |path, period_s, failures| ProbeSpec {
         by: ProbeAction::Http { port: serving.router.port, path, tls: false },
         period_s,
@@ -51,7 +47,7 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
         image: ImageSource::Router,
         argv,
         env: serving.router.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        ports: vec![NamedPort { name: "http", number: serving.router.port }],
+        ports: vec![NamedPort { name: "http", number: serving.router.port, key: "serving.router.port" }],
         resources: ProcessResources { memory: Some(MEMORY_BYTES), cpus: 2, ..ProcessResources::default() },
         mounts: Vec::new(),
         secret: None,
@@ -64,7 +60,7 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
             readiness: ask("/readiness", 5, 3),
             liveness: ask("/health", 10, 6),
         },
-        after: [names(ComponentRole::Prefill, prefill.len()), names(ComponentRole::Decode, decode.len())].concat(),
+        after: vec![ComponentRole::Prefill, ComponentRole::Decode],
         // The router itself waits for its servers.
         wait: StartupWait::default(),
         stop_s: 120,

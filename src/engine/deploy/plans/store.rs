@@ -1,5 +1,6 @@
 //! Storage-only nodes.
 
+use crate::engine::deploy::host_address::is_ipv6;
 use crate::engine::deploy::plans::PlanContext;
 use crate::engine::deploy::{
     ComponentRole, DeployError, DrainHook, HostMount, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
@@ -40,6 +41,10 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     let needed = need::node(spec)?;
     let rdma = spec.transfer.protocol == StoreProtocol::Rdma;
     let mut argv = context.program("mc_store_rest_server", ["serve", "store"]);
+    if context.is_mcctl() && context.on_hosts() && is_ipv6(host) {
+        // Upstream's server has no such option: its REST port is on IPv4 only.
+        argv.push(format!("--host={}", context.bind_address(host)));
+    }
     argv.extend(["--port".to_owned(), rest.to_string(), "--max-wait-time".to_owned(), super::WAIT_S.to_string()]);
     let access = context.access_arguments();
     argv.extend(access.argv);
@@ -50,13 +55,13 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     set("MOONCAKE_LOCAL_BUFFER_SIZE", nodes.local_buffer.0.to_string());
     env.extend(context.checksum_env(context.is_mcctl()));
     let mut set = |name: &str, value: String| env.push((name.to_owned(), value));
-    let mut ports = vec![NamedPort { name: "rest", number: rest }];
+    let mut ports = vec![NamedPort { name: "rest", number: rest, key: "nodes.rest_port" }];
     // 0.3.12.post1 reads these variables, too, but its server was not tested as a readiness probe.
     let has_client_http = !context.is_mcctl() && spec.mooncake >= Release::V0_3_13Post1;
     if has_client_http {
         set("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER", "true".to_owned());
         set("MOONCAKE_CLIENT_HTTP_PORT", client_http.to_string());
-        ports.push(NamedPort { name: "client-http", number: client_http });
+        ports.push(NamedPort { name: "client-http", number: client_http, key: "nodes.client_http_port" });
     }
     let (mut mounts, mut drain) = (Vec::new(), None);
     if !nodes.ssd_path.is_empty() {
@@ -113,7 +118,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
             readiness: ask(ready, 5, 3),
             liveness: ask(listens(), 10, 6),
         },
-        after: context.master_names(),
+        after: vec![ComponentRole::Master],
         // mcctl's node itself waits for the master.
         wait: if context.is_mcctl() { Default::default() } else { context.wait_for_master() },
         stop_s: 30 + drain.as_ref().map_or(0, |drain: &DrainHook| drain.seconds),

@@ -461,22 +461,15 @@ prop_compose! {
 /// Asserts the invariants of `all` processes of `spec`.
 fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPlan]) {
     let names: BTreeSet<&str> = all.iter().map(|l| l.name.as_str()).collect();
-    let workloads: BTreeSet<&str> = all.iter().map(|l| l.workload.as_str()).collect();
     assert_eq!(names.len(), all.len(), "names are unique");
-    let mut started: BTreeSet<&str> = BTreeSet::new();
+    let mut started: BTreeSet<ComponentRole> = BTreeSet::new();
     for plan in all {
         let is_label = plan.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         assert!(is_label && plan.name.len() <= 63, "{}", plan.name);
         for before in &plan.after {
-            let known = if platform == Platform::Hosts { &names } else { &workloads };
-            assert!(
-                known.contains(before.as_str()) && started.contains(before.as_str()),
-                "{} after {before}",
-                plan.name
-            );
+            assert!(started.contains(before) && *before != plan.role, "{} after {before:?}", plan.name);
         }
-        started.insert(&plan.name);
-        started.insert(&plan.workload);
+        started.insert(plan.role);
         let variables: BTreeSet<&str> = plan.env.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(variables.len(), plan.env.len(), "variables are unique");
         let ports: BTreeSet<u16> = plan.ports.iter().map(|port| port.number).collect();

@@ -130,7 +130,7 @@ fn service(
     let resources = &plan.resources;
     let argv = literals(&plan.container_argv());
     let (program, arguments) = argv.split_first().map(|(program, rest)| (program.clone(), rest)).unwrap_or_default();
-    let local = plan.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
+    let local = beside.iter().filter(|other| plan.after.contains(&other.role));
     let mut ulimits = BTreeMap::from([("nofile", 1_048_576)]);
     let mut cap_add = Vec::new();
     if resources.memlock {
@@ -162,7 +162,9 @@ fn service(
         stop_grace_period: format!("{}s", plan.stop_s),
         environment: plan.env.iter().map(|(name, value)| format!("{name}={}", literal(value))).collect(),
         // The container itself waits until these services are ready.
-        depends_on: local.map(|name| (name.clone(), ComposeCondition { condition: "service_started" })).collect(),
+        depends_on: local
+            .map(|other| (other.name.clone(), ComposeCondition { condition: "service_started" }))
+            .collect(),
         ulimits,
         cap_add,
         devices: if resources.rdma { vec!["/dev/infiniband:/dev/infiniband"] } else { Vec::new() },

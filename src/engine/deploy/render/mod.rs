@@ -26,8 +26,9 @@ use crate::engine::base::ByteSize;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::Quoted;
 use crate::engine::deploy::error::invalid_value;
+use crate::engine::deploy::host_address::own_url_host;
 use crate::engine::deploy::{
-    DeployError, DeploymentSpec, ImageSource, Platform, ProcessPlan, Programs, plan_processes,
+    ComponentRole, DeployError, DeploymentSpec, ImageSource, Platform, ProcessPlan, Programs, plan_processes,
 };
 use crate::engine::upstream::checksum;
 
@@ -256,13 +257,15 @@ fn readiness_command(plan: &ProcessPlan) -> Option<Vec<String>> {
         return None;
     }
     let python = |script: String| Some(vec!["python3".to_owned(), "-c".to_owned(), script]);
+    // Upstream's nodes serve HTTP on IPv4 only.
+    let host = if plan.role == ComponentRole::Store { "127.0.0.1" } else { own_url_host(&plan.host) };
     match &plan.probes.readiness.by {
         ProbeAction::Http { port, path, .. } => {
             let seconds = plan.probes.readiness.timeout_s;
-            python(format!("import urllib.request as u; u.urlopen('http://127.0.0.1:{port}{path}', timeout={seconds})"))
+            python(format!("import urllib.request as u; u.urlopen('http://{host}:{port}{path}', timeout={seconds})"))
         }
         ProbeAction::Tcp { port } => {
-            python(format!("import socket; socket.create_connection(('127.0.0.1', {port}), 5)"))
+            python(format!("import socket; socket.create_connection(('{}', {port}), 5)", host.trim_matches(['[', ']'])))
         }
         ProbeAction::Exec { argv } => Some(argv.clone()),
     }

@@ -50,6 +50,11 @@ pub(crate) fn unit(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) { escaped } else { format!("\"{escaped}\"") }
 }
 
+/// Quotes `text` as a path in a setting that is not a command line, such as `RequiresMountsFor=`. `$` has no meaning there.
+pub(crate) fn unit_path(text: &str) -> String {
+    unit(text).replace("$$", "$")
+}
+
 /// A command line in a unit. `env` resolves a program without a path.
 pub(crate) fn unit_line(argv: &[String]) -> String {
     let env = match argv.first() {
@@ -71,6 +76,7 @@ mod tests {
         assert_eq!(env_value(r#"it's "$5\"#), r#""it's \"\$5\\""#);
         assert_eq!(unit(r#"{"a":1}"#), r#""{\"a\":1}""#);
         assert_eq!(unit("50%$x"), "\"50%%$$x\"");
+        assert_eq!([unit_path("/50%/$x$$"), unit_path("/a b")], ["\"/50%%/$x$$\"", "\"/a b\""]);
         assert_eq!(unit_line(&["a".to_owned(), "b c".to_owned()]), "/usr/bin/env a \"b c\"");
     }
 

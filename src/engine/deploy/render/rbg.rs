@@ -124,13 +124,11 @@ fn role(context: &RenderContext<'_>, workload: &PodWorkload<'_>, old: bool) -> R
 /// Roles that must be ready first. Elected masters are excluded: standbys are never ready, so the group would wait forever. The
 /// processes wait for the leader themselves.
 fn dependencies(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Vec<String> {
-    let prefix = format!("{}-", context.spec.name);
     let mut names = Vec::new();
-    for before in workload.plans.iter().flat_map(|plan| &plan.after) {
-        let Some(role) = before.strip_prefix(&prefix) else { continue };
-        let skipped = role == ComponentRole::Master.word() && context.spec.master.ha.is_some();
-        if !skipped && !names.contains(&role) {
-            names.push(role);
+    for role in workload.plans.iter().flat_map(|plan| &plan.after) {
+        let skipped = *role == ComponentRole::Master && context.spec.master.ha.is_some();
+        if !skipped && !names.contains(&role.word()) {
+            names.push(role.word());
         }
     }
     names.into_iter().map(str::to_owned).collect()

@@ -118,7 +118,7 @@ fn files(plan: &ProcessPlan) -> Vec<String> {
         written.iter().any(|path| is_in_home(path)) || read.any(|path| is_in_home(path)) || program_is_in_home(plan);
     let mut lines = vec![format!("ProtectHome={}", if in_home { "read-only" } else { "yes" })];
     let others = written.into_iter().filter(|path| below_state(path).is_none());
-    lines.extend(others.map(|path| format!("ReadWritePaths={}", quoting::unit(path))));
+    lines.extend(others.map(|path| format!("ReadWritePaths={}", quoting::unit_path(path))));
     lines
 }
 
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_privileged_port_adds_one_capability() {
         assert!(has(&bare(), "CapabilityBoundingSet="));
-        let ports = vec![NamedPort { name: "rest", number: 80 }];
+        let ports = vec![NamedPort { name: "rest", number: 80, key: "nodes.rest_port" }];
         let plan = ProcessPlan { ports, ..bare() };
         assert!(has(&plan, "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
         assert!(has(&plan, "AmbientCapabilities=CAP_NET_BIND_SERVICE"));

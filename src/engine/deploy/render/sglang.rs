@@ -1,5 +1,7 @@
 //! Renders one script per serving process with its command line.
 
+use std::collections::BTreeMap;
+
 use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, quoting, requirements};
 use crate::engine::deploy::{ComponentRole, ProcessPlan, SglangClient};
 use crate::engine::upstream::python_client;
@@ -7,15 +9,33 @@ use crate::engine::upstream::python_client;
 /// Renders the files HOST/NAME.sh.
 pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {
     let serves = |plan: &&ProcessPlan| plan.role.is_engine() || plan.role == ComponentRole::Router;
-    context
-        .plans
-        .iter()
-        .filter(serves)
-        .map(|plan| RenderedFile { name: format!("{}/{}.sh", plan.host, plan.name), text: text(context, plan) })
-        .collect()
+    let mut names: BTreeMap<ComponentRole, Vec<&str>> = BTreeMap::new();
+    for plan in &context.plans {
+        names.entry(plan.role).or_default().push(&plan.name);
+    }
+    let file = |plan: &ProcessPlan| RenderedFile {
+        name: format!("{}/{}.sh", plan.host, plan.name),
+        text: text(context, plan, &names),
+    };
+    context.plans.iter().filter(serves).map(file).collect()
 }
 
-fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
+/// Maximum number of processes that a comment lists.
+const NAMES_MAX: usize = 16;
+
+/// The processes that start before `plan`. `names` contains the processes of each role.
+fn started_first(plan: &ProcessPlan, names: &BTreeMap<ComponentRole, Vec<&str>>) -> Option<String> {
+    let all = || plan.after.iter().filter_map(|role| names.get(role));
+    let count: usize = all().map(Vec::len).sum();
+    let listed: Vec<&str> = all().flatten().take(NAMES_MAX).copied().collect();
+    let more = match count - listed.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (count > 0).then(|| format!("{}{more}", listed.join(", ")))
+}
+
+fn text(context: &RenderContext<'_>, plan: &ProcessPlan, names: &BTreeMap<ComponentRole, Vec<&str>>) -> String {
     let mut text = format!("#!/bin/sh\n# {}\n", context.head);
     text.push_str(&format!("# {} on {}, needs {}.\n", plan.name, plan.host, requirements(plan)));
     if plan.role == ComponentRole::Decode {
@@ -28,8 +48,8 @@ fn text(context: &RenderContext<'_>, plan: &ProcessPlan) -> String {
     for note in notes(context, plan) {
         text.push_str(&format!("# {note}\n"));
     }
-    if !plan.after.is_empty() {
-        text.push_str(&format!("# Start first: {}.\n", plan.after.join(", ")));
+    if let Some(first) = started_first(plan, names) {
+        text.push_str(&format!("# Start first: {first}.\n"));
     }
     text.push_str("set -eu\n");
     if plan.resources.rdma {

@@ -54,8 +54,8 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     if plan.resources.rdma {
         after.push("rdma.service".to_owned());
     }
-    let local = plan.after.iter().filter(|name| beside.iter().any(|other| other.name == **name));
-    let local: Vec<String> = local.map(|name| format!("{name}.service")).collect();
+    let local = beside.iter().filter(|other| plan.after.contains(&other.role));
+    let local: Vec<String> = local.map(|other| format!("{}.service", other.name)).collect();
     let wanted_units = [&["network-online.target".to_owned()][..], &local].concat();
     after.extend(local);
     let mut text = format!("# {}\n# Needs {}.\n", context.head, requirements(plan));
@@ -77,10 +77,10 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     line(format!("Wants={}", wanted_units.join(" ")));
     line(format!("After={}", after.join(" ")));
     for mount in &plan.mounts {
-        line(format!("RequiresMountsFor={}", quoting::unit(&mount.path)));
+        line(format!("RequiresMountsFor={}", quoting::unit_path(&mount.path)));
     }
     if let Some(data) = plan.data.as_ref().filter(|data| below_state(&data.path).is_none()) {
-        line(format!("RequiresMountsFor={}", quoting::unit(&data.path)));
+        line(format!("RequiresMountsFor={}", quoting::unit_path(&data.path)));
     }
     // With the default limit, systemd stops restarting a unit after five failures until an operator intervenes.
     line("StartLimitIntervalSec=0".to_owned());
@@ -98,7 +98,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     let mut start = quoting::unit_line(&plan.argv);
     if let Some(secret) = &plan.secret {
         // systemd reads the file as root, and gives the process a copy.
-        line(format!("LoadCredential={}:{}", SecretFile::KEY, quoting::unit(&secret.source)));
+        line(format!("LoadCredential={}:{}", SecretFile::KEY, quoting::unit_path(&secret.source)));
         start.push_str(&format!(" --{}=${{CREDENTIALS_DIRECTORY}}/{}", secret.flag, SecretFile::KEY));
     }
     line(format!("ExecStart={start}"));
@@ -158,7 +158,7 @@ fn directories(context: &RenderContext<'_>, plan: &ProcessPlan, user: UnitUser<'
     let Some(data) = &plan.data else { return lines };
     // systemd creates directories below /var/lib, and changes their owner to the unit's user.
     if let Some(below) = below_state(&data.path) {
-        lines.push(format!("StateDirectory={}", quoting::unit(below)));
+        lines.push(format!("StateDirectory={}", quoting::unit_path(below)));
         lines.push("StateDirectoryMode=0700".to_owned());
     } else {
         lines.push(as_root(&["/usr/bin/install", "-d", "-m", "0700", "-o", owner, &data.path]));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::engine::base::text::escaped;
 use crate::engine::check::{Finding, Severity, SourceLocation};
 use crate::engine::deploy::{
-    ComponentRole, DeployError, DeploymentSpec, FileFormat, ProcessPlan, fit, is_deployment_key, parse, plan_processes,
-    size_notes,
+    ComponentRole, DeployError, DeploymentSpec, FileFormat, ProcessPlan, fit, is_deployment_key, parse, plain_secrets,
+    plan_processes, size_notes,
 };
-use crate::engine::lint::catalogue::{DEPLOYMENT_FILE, DEPLOYMENT_FIT};
+use crate::engine::lint::catalogue::{DEPLOYMENT_FILE, DEPLOYMENT_FIT, PLAIN_SECRET};
 use crate::engine::lint::model::{
     InstalledPackage, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, Variable,
 };
@@ -63,6 +63,16 @@ pub fn read(text: &str, file: &Arc<str>, deployment: &mut ParsedDeployment) {
             evidence: format!("{} = {}", note.key, escaped(&note.text)),
             remedy: "use a unit with an i, such as GiB, to make this explicit".to_owned(),
             place: Some(lines.of_key(&note.key)),
+        });
+    }
+    for secret in plain_secrets(&spec) {
+        deployment.found.push(Finding {
+            id: PLAIN_SECRET.id,
+            severity: Severity::Warning,
+            finding: secret.finding(),
+            evidence: format!("{} in {}", secret.name, secret.key),
+            remedy: secret.remedy.to_owned(),
+            place: Some(lines.containing(&secret.name).unwrap_or_else(|| lines.of_key(secret.key))),
         });
     }
     let platform = spec.main_platform();
@@ -131,10 +141,11 @@ fn processes(plan: &ProcessPlan, spec: &DeploymentSpec, lines: &FileLines<'_>) -
         base.env.insert(name.clone(), Variable::Text(LocatedValue::new(value.clone(), at)));
     }
     let word = |word: &String| {
-        let at = lines.containing(word).filter(|_| is_given(word)).unwrap_or_else(|| place.clone());
+        let at = Some(word).filter(|word| is_given(word)).and_then(|word| lines.containing(word));
+        let at = at.unwrap_or_else(|| place.clone());
         LocatedValue::new(word.clone(), at)
     };
-    let words: Vec<LocatedValue> = plan.argv.iter().map(word).collect();
+    let words: Vec<LocatedValue> = without_repetitions(&plan.argv).map(word).collect();
     let mut started = Launched::default();
     launch::start(&base, &words, 0, &mut started);
     for process in &mut started.processes {
@@ -144,6 +155,20 @@ fn processes(plan: &ProcessPlan, spec: &DeploymentSpec, lines: &FileLines<'_>) -
         process.packages.push(InstalledPackage { name, version, is_published: true });
     }
     started.processes
+}
+
+/// The words of a command line without more than [`ALIKE_MAX`] occurrences of a flag and its values. A router has one per server.
+fn without_repetitions(argv: &[String]) -> impl Iterator<Item = &String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut is_kept = true;
+    argv.iter().filter(move |word| {
+        if word.starts_with("--") {
+            let count = counts.entry(word).or_default();
+            *count += 1;
+            is_kept = *count <= ALIKE_MAX;
+        }
+        is_kept
+    })
 }
 
 /// The text of a file, to find the line of a key.
@@ -208,7 +233,14 @@ impl FileLines<'_> {
             DeployError::Value { key, .. } | DeployError::Plan { key, .. } => {
                 (Some(self.of_key(key)), format!("change {key}"))
             }
-            DeployError::PortTaken { .. } => (None, "set another port".to_owned()),
+            DeployError::WrongValue { line, key, .. } => (line.map(|line| self.at(line)), format!("change {key}")),
+            DeployError::PortTaken { first, second, .. } => {
+                let remedy = match first.key == second.key {
+                    true => format!("list each host once, or change {}", second.key),
+                    false => format!("change {} or {}", first.key, second.key),
+                };
+                (Some(self.of_key(second.key)), remedy)
+            }
             _ => (None, "fix the file".to_owned()),
         };
         Finding {
@@ -249,6 +281,35 @@ mod tests {
             "[model]\npath = 'Qwen/Qwen3-32B'\ntp = 8\nhicache_size_gb = 64\n\n[host]\ngpus = 4\nmemory = '256GiB'\n";
         let fit = |line| ("deployment-fit", Severity::Error, line);
         assert_eq!(findings("a.toml", text), [fit(7), fit(8)]);
+    }
+
+    #[test]
+    fn a_secret_in_plain_text_is_a_warning_at_its_line() {
+        let text = "[model]\npath = 'm'\nhicache_size_gb = 8\n[model.env]\nHF_TOKEN = 'hf_1'\n";
+        assert_eq!(findings("a.toml", text), [("plain-secret", Severity::Warning, 5)]);
+    }
+
+    #[test]
+    fn a_port_that_is_used_twice_has_the_line_of_a_key_that_sets_it() {
+        let text = "[model]\npath = 'm'\n[master]\nadmin_port = 30000\n[serving]\nport = 30000\n";
+        assert_eq!(findings("a.toml", text), [("deployment-file", Severity::Error, 6)]);
+    }
+
+    #[test]
+    fn the_extension_of_a_deployment_file_may_be_in_upper_case() {
+        assert_eq!(findings("A.TOML", "[model]\npaht = 'm'\n"), [("deployment-file", Severity::Error, 2)]);
+        assert_eq!(findings("A.YAML", "model:\n  path: m\n  tp: two\n"), [("deployment-file", Severity::Error, 3)]);
+    }
+
+    #[test]
+    fn a_router_in_front_of_thousands_of_servers_is_checked() {
+        let hosts: Vec<String> = (0..1500).map(|i| format!("'10.0.{}.{}'", i / 250, i % 250 + 1)).collect();
+        let hosts = hosts.join(", ");
+        let text = format!(
+            "[model]\npath = 'm'\nhicache_size_gb = 8\n[master]\nhosts = ['10.1.0.1']\n[serving]\nmode = 'pd'\n[serving.prefill]\n\
+             hosts = [{hosts}]\n[serving.decode]\nhosts = [{hosts}]\n[serving.router]\nhost = '10.1.0.1'\n"
+        );
+        assert_eq!(findings("a.toml", &text), []);
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn check_limits(deployment: &ParsedDeployment) -> Result<(), (String, ReadError)
 /// Applies [`check_limits`]'s limits to files that are parsed line by line.
 fn check_script_limits(text: &str) -> Result<(), ReadError> {
     if text.len() > SCRIPT_BYTES_MAX {
-        return Err(ReadError::TooLarge { bytes: text.len(), most: SCRIPT_BYTES_MAX });
+        return Err(ReadError::TooLarge { most: SCRIPT_BYTES_MAX });
     }
     if text.matches('=').nth(ASSIGNMENTS_MAX).is_some() {
         return Err(ReadError::TooMany { what: "assignments", most: ASSIGNMENTS_MAX });
@@ -159,7 +159,7 @@ struct ParsedFile {
 
 fn parse(source: &SourceFile<'_>) -> Result<ParsedFile, ReadError> {
     if source.bytes.len() > FILE_BYTES_MAX {
-        return Err(ReadError::TooLarge { bytes: source.bytes.len(), most: FILE_BYTES_MAX });
+        return Err(ReadError::TooLarge { most: FILE_BYTES_MAX });
     }
     let text = std::str::from_utf8(source.bytes).map_err(|e| ReadError::Binary { at: e.valid_up_to() })?;
     if let Some(at) = text.bytes().position(|byte| byte == 0) {
@@ -174,12 +174,13 @@ fn parse(source: &SourceFile<'_>) -> Result<ParsedFile, ReadError> {
     Ok(ParsedFile { name: file.clone(), file, span: None, kind, text: text.to_owned(), nodes, json })
 }
 
-fn extension(name: &str) -> &str {
-    launch::program(name).rsplit_once('.').map_or("", |(_, extension)| extension)
+/// The extension of a file in lower case.
+fn extension(name: &str) -> String {
+    launch::program(name).rsplit_once('.').map_or_else(String::new, |(_, extension)| extension.to_ascii_lowercase())
 }
 
 fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode>, bool), ReadError> {
-    let is_script = matches!(extension(source.name), "sh" | "bash");
+    let is_script = matches!(extension(source.name).as_str(), "sh" | "bash");
     let is_json = extension(source.name) == "json" || !is_script && text.trim_start().starts_with('{');
     let nodes = || if is_json { YamlNode::json(text, true).map(|node| vec![node]) } else { YamlNode::yaml(text) };
     match source.kind {
@@ -207,8 +208,8 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
         check_script_limits(text)?;
         return Ok((FileKind::Env, Vec::new(), false));
     }
-    let named_yaml = matches!(extension(source.name), "yaml" | "yml" | "json");
-    let named_shell = matches!(extension(source.name), "sh" | "bash") || text.starts_with("#!");
+    let named_yaml = matches!(extension(source.name).as_str(), "yaml" | "yml" | "json");
+    let named_shell = matches!(extension(source.name).as_str(), "sh" | "bash") || text.starts_with("#!");
     if is_json || named_yaml || !named_shell {
         match nodes() {
             Ok(nodes) => {
@@ -280,7 +281,7 @@ fn host_setup_kind(name: &str, text: &str) -> Option<&'static str> {
             return Some("files to create (tmpfiles.d)");
         }
     }
-    let is_unit = ["target", "slice", "socket", "timer", "mount", "path"].contains(&extension(name))
+    let is_unit = ["target", "slice", "socket", "timer", "mount", "path"].contains(&extension(name).as_str())
         && lines.next().is_some_and(|line| line.starts_with('[') && line.ends_with(']'));
     is_unit.then_some("a unit without a [Service] section")
 }
@@ -456,6 +457,10 @@ fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding>
         let name = node.path(&["metadata", "name"]).and_then(YamlNode::text).unwrap_or("(unnamed)");
         let at = if violation.path.is_empty() { "the top level" } else { &violation.path };
         let (severity, finding) = match violation.kind.is_certain() {
+            true if violation.is_refused_as_pod(kind) => {
+                let what = format!("the API server accepts {kind} {name}, but rejects its pods: {}", violation.message);
+                (Severity::Error, what)
+            }
             true => {
                 let what = format!("the API server rejects {kind} {name} or drops a field: {}", violation.message);
                 (Severity::Error, what)
@@ -628,7 +633,7 @@ fn lines_of(text: &str) -> u32 {
 /// Adds a settings file that is stored in a ConfigMap.
 fn add_embedded_settings(base: &str, located: &LocatedValue, deployment: &mut ParsedDeployment) {
     let json = extension(base) == "json";
-    let parsed = match extension(base) {
+    let parsed = match extension(base).as_str() {
         "json" => YamlNode::json(&located.text, true).ok(),
         "yaml" | "yml" => YamlNode::yaml(&located.text).ok().and_then(|mut nodes| nodes.pop()),
         _ => None,

@@ -23,7 +23,7 @@ mod sizes;
 mod store_use;
 
 use crate::engine::check::{Check, CheckGroup, Finding};
-use crate::engine::lint::catalogue::{CONTINUATION, DEPLOYMENT_FILE, DEPLOYMENT_FIT, MANIFEST};
+use crate::engine::lint::catalogue::{CONTINUATION, DEPLOYMENT_FILE, DEPLOYMENT_FIT, MANIFEST, PLAIN_SECRET};
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::ParsedDeployment;
 use crate::engine::lint::view::DeploymentView;
@@ -146,7 +146,7 @@ pub const RULES: &[LintRule] = &[
 pub const CHECKS: &[Check] = &CATALOGUE;
 
 /// The rules whose findings the parsers report.
-const PARSER_RULES: [Check; 4] = [MANIFEST, CONTINUATION, DEPLOYMENT_FILE, DEPLOYMENT_FIT];
+const PARSER_RULES: [Check; 5] = [MANIFEST, CONTINUATION, DEPLOYMENT_FILE, DEPLOYMENT_FIT, PLAIN_SECRET];
 
 const CATALOGUE: [Check; RULES.len() + PARSER_RULES.len()] = {
     let mut all = [MANIFEST; RULES.len() + PARSER_RULES.len()];

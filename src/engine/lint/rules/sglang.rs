@@ -56,8 +56,11 @@ fn exists(name: &str, has: impl Fn(&str) -> bool, mut names: impl Iterator<Item 
 fn unknown_flag(name: &str, release: Option<&FoundRelease>) -> Option<FlagProblem> {
     let in_some = |name: &str| SGLANG_RELEASES.is_known(name) || sglang::FLAGS.binary_search(&name).is_ok();
     let is_known = exists(name, in_some, SGLANG_RELEASES.names());
-    let is_typo = nearest(name, SGLANG_RELEASES.names())
-        .is_some_and(|near| strsim::damerau_levenshtein(near, name) <= TYPO_MAX && name.len() > 2 * TYPO_MAX);
+    // Only for unknown names: the comparison with all flags takes most of the time of a check.
+    let is_typo = || {
+        nearest(name, SGLANG_RELEASES.names())
+            .is_some_and(|near| strsim::damerau_levenshtein(near, name) <= TYPO_MAX && name.len() > 2 * TYPO_MAX)
+    };
     let of_hicache = name.starts_with("hicache") || name.starts_with("enable_hi");
     if let Some(release) = release.filter(|release| release.is_published || is_known) {
         let presence = |name: &str| match release.text.as_str() {
@@ -72,7 +75,7 @@ fn unknown_flag(name: &str, release: Option<&FoundRelease>) -> Option<FlagProble
     }
     match is_known {
         true => None,
-        false if is_typo || of_hicache => Some(FlagProblem::Misspelled),
+        false if of_hicache || is_typo() => Some(FlagProblem::Misspelled),
         false => Some(FlagProblem::Foreign),
     }
 }
