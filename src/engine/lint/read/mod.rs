@@ -22,7 +22,7 @@ use crate::engine::lint::model::{
 };
 use crate::engine::lint::settings::config_path;
 use crate::engine::lint::shell::choice::ScriptSpan;
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::shell::places::{UnreadPlace, WrittenText};
 use crate::engine::lint::shell::word::is_name;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
@@ -84,7 +84,7 @@ pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, 
 }
 
 fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
-    let (mut deployment, mut sink) = (ParsedDeployment::default(), Launched::default());
+    let (mut deployment, mut sink) = (ParsedDeployment::default(), ScriptEffects::default());
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
     for part in parsed {
         part.add(&data, &mut deployment, &mut sink);
@@ -239,7 +239,7 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
     if named_shell {
         return Ok((FileKind::Shell, Vec::new(), false));
     }
-    let mut started = Launched::default();
+    let mut started = ScriptEffects::default();
     let place = SourceLocation { file: source.name.into(), line: 1 };
     let base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
     script::run(&base, text, &place, None, 0, &mut started);
@@ -364,7 +364,7 @@ impl ParsedFile {
         }
     }
 
-    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut Launched) {
+    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut ScriptEffects) {
         let place = SourceLocation { file: self.file.clone(), line: 1 };
         let base_name = launch::program(&self.name).to_owned();
         match self.kind {
@@ -502,7 +502,7 @@ fn last_written<'d>(
 }
 
 /// Reads the texts that scripts write.
-fn add_written(deployment: &mut ParsedDeployment, sink: &mut Launched) -> Vec<ParsedFile> {
+fn add_written(deployment: &mut ParsedDeployment, sink: &mut ScriptEffects) -> Vec<ParsedFile> {
     let mut out = Vec::new();
     // A script that a script writes may itself write files, but those are rare.
     for written in std::mem::take(&mut sink.written) {
