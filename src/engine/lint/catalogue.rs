@@ -30,6 +30,6 @@ pub const DEPLOYMENT_FIT: Check = Check {
 pub const CONTINUATION: Check = Check {
     id: "continuation",
     group: CheckGroup::Config,
-    about: "no space follows a line-continuation backslash",
+    about: "no space and no carriage return follows a line-continuation backslash",
     problems: &[],
 };

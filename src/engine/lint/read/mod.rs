@@ -11,6 +11,7 @@ pub mod proc;
 pub mod script;
 pub mod systemd;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::check::{Finding, Severity, SourceLocation};
@@ -161,17 +162,30 @@ fn parse(source: &SourceFile<'_>) -> Result<ParsedFile, ReadError> {
     if source.bytes.len() > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge { bytes: source.bytes.len(), most: FILE_BYTES_MAX });
     }
-    let text = std::str::from_utf8(source.bytes).map_err(|e| ReadError::Binary { at: e.valid_up_to() })?;
+    let text = match std::str::from_utf8(source.bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        // A shell reads bytes. A comment in another encoding changes nothing.
+        Err(_) if is_named_script(source) => String::from_utf8_lossy(source.bytes),
+        Err(error) => return Err(ReadError::Binary { at: error.valid_up_to() }),
+    };
     if let Some(at) = text.bytes().position(|byte| byte == 0) {
         return Err(ReadError::Binary { at });
     }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.trim().is_empty() {
         return Err(ReadError::Empty);
     }
     let (kind, nodes, json) = detect(source, text)?;
     let file: Arc<str> = source.name.into();
     Ok(ParsedFile { name: file.clone(), file, span: None, kind, text: text.to_owned(), nodes, json })
+}
+
+/// Whether the user, the file's name or its first line marks it as a shell script.
+fn is_named_script(source: &SourceFile<'_>) -> bool {
+    match source.kind {
+        Some(kind) => kind == FileKind::Shell,
+        None => matches!(extension(source.name), "sh" | "bash") || source.bytes.starts_with(b"#!"),
+    }
 }
 
 fn extension(name: &str) -> &str {
@@ -424,26 +438,33 @@ impl ParsedFile {
     }
 }
 
-/// Finds backslashes that are followed by a space. Such a line ends the command, and the flags below become a separate command.
-fn broken_continuations(text: &str, file: &Arc<str>) -> impl Iterator<Item = Finding> {
-    let lines = text.lines().zip(text.lines().skip(1)).zip(1u32..);
-    lines.filter_map(|((line, next), number)| {
-        let is_broken = line.ends_with([' ', '\t']) && line.trim_end().ends_with(" \\");
-        if !is_broken || line.trim_start().starts_with('#') || !next.trim_start().starts_with('-') {
-            return None;
-        }
-        Some(Finding {
+/// Finds backslashes that are followed by a space, and the first one that is followed by a carriage return. Such a line ends the command, and
+/// the flags below become a separate command.
+fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> {
+    let (mut out, mut has_return) = (Vec::new(), false);
+    let lines: Vec<&str> = text.split('\n').collect();
+    for (pair, number) in lines.windows(2).zip(1u32..) {
+        let [line, next] = pair else { continue };
+        let (cause, remedy) = match line.trim_end_matches([' ', '\t']) {
+            bare if bare.ends_with(" \\") && bare != *line => ("a space", "remove the trailing space"),
+            bare if bare.ends_with(" \\\r") && !has_return => {
+                ("a carriage return", "save the script with LF instead of CRLF line ends: sed -i 's/\\r$//' FILE")
+            }
+            _ => continue,
+        };
+        let flag = next.split_whitespace().next().filter(|word| word.starts_with('-'));
+        let Some(flag) = flag.filter(|_| !line.trim_start().starts_with('#')) else { continue };
+        has_return |= line.ends_with('\r');
+        out.push(Finding {
             id: CONTINUATION.id,
             severity: Severity::Error,
             finding: "the command ends on this line; the flags on the next lines are not passed to it".to_owned(),
-            evidence: format!(
-                "the line ends with a space after the backslash; the next line begins with {}",
-                next.split_whitespace().next()?
-            ),
-            remedy: "remove the trailing space".to_owned(),
+            evidence: format!("the line ends with {cause} after the backslash; the next line begins with {flag}"),
+            remedy: remedy.to_owned(),
             place: Some(SourceLocation { file: file.clone(), line: number }),
-        })
-    })
+        });
+    }
+    out
 }
 
 /// Violations of the Kubernetes schema in one document.
