@@ -99,10 +99,10 @@ impl Evaluator<'_> {
             self.positional =
                 (world.others.is_empty() && !fields.iter().any(|field| field.may_split)).then_some(fields);
             self.shifts = self.shifts.saturating_add(1);
-        } else if option.starts_with(['-', '+']) {
-            if option.contains('a') || words.get(2).is_some_and(|word| word.raw == "allexport") {
-                self.variables.export_all = option.starts_with('-');
-            }
+        } else if option.starts_with(['-', '+'])
+            && (option.contains('a') || words.get(2).is_some_and(|word| word.raw == "allexport"))
+        {
+            self.variables.export_all = option.starts_with('-');
         }
     }
 
