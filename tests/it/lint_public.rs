@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mcctl::engine::check::Severity;
-use mcctl::engine::lint::{ParsedDeployment, SourceFile, check_deployment, read};
+use mcctl::engine::lint::{ParsedDeployment, ReadError, SourceFile, check_deployment, read};
 use serde_json::Value;
 
 use crate::cli::mcctl;
@@ -171,6 +171,9 @@ fn values_follow_the_rules_of_the_shell() {
         ("mooncake_master --port=$(free_port)", "--port=$(free_port)"),
         ("mooncake_master --port 7 \\\n  `# a comment` \\\n  --x", "--port 7 --x"),
         ("E=()\nmooncake_master \"${E[@]}\" --port 7", "--port 7"),
+        ("[ \"$P\" = 7 ] && mooncake_master --port $P", "--port 7"),
+        // An unset variable differs from its default.
+        ("[ \"${P:-7}\" = 7 ] && mooncake_master --port $P", "--port $P"),
     ] {
         assert_eq!(port(text), wanted, "{text}");
     }
@@ -188,6 +191,28 @@ fn unknown_values_never_cause_an_error() {
         let errors: Vec<String> = found(text).into_iter().filter(|line| line.ends_with("error")).collect();
         assert_eq!(errors, [""; 0], "{text}");
     }
+}
+
+#[test]
+fn the_bytes_of_a_comment_need_not_be_utf_8() {
+    let bytes = b"#!/bin/sh\n# caf\xe9\nmooncake_master --rpc_port=none\n";
+    let source = |name| SourceFile { name, bytes, kind: None };
+    let deployment = read(&[source("start.sh")]).unwrap();
+    assert_eq!(results(&deployment), BTreeSet::from(["3: master-value error".to_owned()]));
+    let (_, error) = read(&[SourceFile { bytes: b"# caf\xe9\na: 1\n", ..source("a.yaml") }]).unwrap_err();
+    assert_eq!(error, ReadError::Binary { at: 5 });
+}
+
+#[test]
+fn carriage_returns_break_continued_lines_once_per_script() {
+    let text = "mooncake_master \\\r\n  --rpc_port=50061 \\\r\n  --metrics_port=9061 &\r\n";
+    assert_eq!(found(text), ["1: continuation error"]);
+    assert_eq!(found(&text.replace("\\\r\n", "")), [""; 0]);
+}
+
+#[test]
+fn a_range_with_too_many_numbers_is_unknown() {
+    assert_eq!(found("for p in {1..70000}; do mooncake_master --rpc_port=$p & done"), ["1: not-read"]);
 }
 
 #[test]

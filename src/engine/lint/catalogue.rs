@@ -38,6 +38,6 @@ pub const PLAIN_SECRET: Check = Check {
 pub const CONTINUATION: Check = Check {
     id: "continuation",
     group: CheckGroup::Config,
-    about: "no space follows a line-continuation backslash",
+    about: "no space and no carriage return follows a line-continuation backslash",
     problems: &[],
 };

@@ -8,7 +8,7 @@ use crate::engine::lint::model::{
     ProbePurpose, Process, ProcessRole, RuntimeKind, Variable,
 };
 use crate::engine::lint::read::launch::{self, assignment, expanded};
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::shell_lexer::commands;
 use crate::engine::lint::yaml::{YamlNode, YamlScalar, YamlValue};
 
@@ -22,7 +22,7 @@ pub fn is_compose_file(node: &YamlNode) -> bool {
 }
 
 /// Adds the services of the file to `deployment`.
-pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment, sink: &mut Launched) {
+pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment, sink: &mut ScriptEffects) {
     let place = |line| SourceLocation { file: file.clone(), line };
     let located = |node: &YamlNode| Some(LocatedValue::new(node.text()?, place(node.line)));
     let names = deployment.compose_names.get_or_insert_with(Vec::new);

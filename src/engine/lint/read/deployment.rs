@@ -14,7 +14,7 @@ use crate::engine::lint::model::{
     InstalledPackage, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, Variable,
 };
 use crate::engine::lint::read::launch;
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::yaml::YamlNode;
 
 /// Whether the TOML file `text` is a deployment file. A file with a syntax error is one if it has a section of one.
@@ -146,7 +146,7 @@ fn processes(plan: &ProcessPlan, spec: &DeploymentSpec, lines: &FileLines<'_>) -
         LocatedValue::new(word.clone(), at)
     };
     let words: Vec<LocatedValue> = without_repetitions(&plan.argv).map(word).collect();
-    let mut started = Launched::default();
+    let mut started = ScriptEffects::default();
     launch::start(&base, &words, 0, &mut started);
     for process in &mut started.processes {
         process.place = place.clone();

@@ -8,7 +8,7 @@ use crate::engine::lint::model::{
     ConfigData, KubeService, LocatedValue, ParsedDeployment, PodSet, RoleGroup, ServicePort,
 };
 use crate::engine::lint::read::pod::{self, PodContext};
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::yaml::{YamlEntry, YamlNode, YamlValue};
 
 /// Whether the node is a Kubernetes document.
@@ -49,7 +49,7 @@ pub fn read(
     file: &Arc<str>,
     data: &[ConfigData],
     deployment: &mut ParsedDeployment,
-    sink: &mut Launched,
+    sink: &mut ScriptEffects,
 ) {
     let kind = node.get("kind").and_then(YamlNode::text).unwrap_or_default();
     let name = node.path(&["metadata", "name"]).and_then(YamlNode::text).unwrap_or("without a name");
@@ -98,7 +98,7 @@ fn add(
     file: &Arc<str>,
     data: &[ConfigData],
     deployment: &mut ParsedDeployment,
-    sink: &mut Launched,
+    sink: &mut ScriptEffects,
 ) {
     let place = |line| SourceLocation { file: file.clone(), line };
     let mut labels: BTreeMap<String, String> = template
@@ -178,7 +178,7 @@ fn group(
     file: &Arc<str>,
     data: &[ConfigData],
     deployment: &mut ParsedDeployment,
-    sink: &mut Launched,
+    sink: &mut ScriptEffects,
 ) {
     let place = |line| SourceLocation { file: file.clone(), line };
     let roles = node.path(&["spec", "roles"]).map_or(&[][..], YamlNode::items);

@@ -9,7 +9,7 @@ use crate::engine::lint::model::{
     SglangMode, Variable,
 };
 use crate::engine::lint::read::{PROCESSES_MAX, script};
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::shell::word::is_name;
 use crate::engine::lint::shell_lexer::expand;
 use crate::engine::upstream::python_client;
@@ -90,7 +90,7 @@ const WRAPPER_VALUES: &[&str] = &["-n", "-c", "-N", "-m", "-u", "-g", "-k", "-s"
 
 /// Adds the processes that `words` start to `out`, each as a copy of `base` with its role, arguments and variables. An unknown program
 /// adds nothing.
-pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
+pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
     let mut words = words;
     let (mut given, mut is_spread) = (Vec::new(), false);
     if depth > DEPTH_MAX || out.processes.len() > PROCESSES_MAX {
@@ -191,7 +191,7 @@ fn elsewhere(base: &Process, place: &SourceLocation) -> Process {
 }
 
 /// Parses `docker exec`: options, the container, a command.
-fn in_container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
+fn in_container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
     let mut rest = words.iter();
     let mut process = elsewhere(base, &base.place);
     process.runtime = RuntimeKind::Docker;
@@ -219,7 +219,7 @@ fn in_container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut 
 }
 
 /// Parses `ssh`: options, the host, a command or the text of one.
-fn remote(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
+fn remote(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
     const TAKES: &[&str] = &["-i", "-p", "-o", "-l", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-m", "-W", "-w"];
     let mut at = 0;
     while let Some(word) = words.get(at).filter(|word| word.text.starts_with('-')) {
@@ -403,7 +403,7 @@ fn is_program(text: &str) -> bool {
 }
 
 /// Parses `docker run`: options, image, arguments.
-fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Launched) {
+fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
     const SWITCHES: &[&str] = &[
         "-d",
         "--detach",

@@ -11,6 +11,7 @@ pub mod proc;
 pub mod script;
 pub mod systemd;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::check::{Finding, Severity, SourceLocation};
@@ -22,7 +23,7 @@ use crate::engine::lint::model::{
 };
 use crate::engine::lint::settings::config_path;
 use crate::engine::lint::shell::choice::ScriptSpan;
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::shell::places::{UnreadPlace, WrittenText};
 use crate::engine::lint::shell::word::is_name;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
@@ -84,7 +85,7 @@ pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, 
 }
 
 fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
-    let (mut deployment, mut sink) = (ParsedDeployment::default(), Launched::default());
+    let (mut deployment, mut sink) = (ParsedDeployment::default(), ScriptEffects::default());
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
     for part in parsed {
         part.add(&data, &mut deployment, &mut sink);
@@ -161,17 +162,30 @@ fn parse(source: &SourceFile<'_>) -> Result<ParsedFile, ReadError> {
     if source.bytes.len() > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge { most: FILE_BYTES_MAX });
     }
-    let text = std::str::from_utf8(source.bytes).map_err(|e| ReadError::Binary { at: e.valid_up_to() })?;
+    let text = match std::str::from_utf8(source.bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        // A shell reads bytes. A comment in another encoding changes nothing.
+        Err(_) if is_named_script(source) => String::from_utf8_lossy(source.bytes),
+        Err(error) => return Err(ReadError::Binary { at: error.valid_up_to() }),
+    };
     if let Some(at) = text.bytes().position(|byte| byte == 0) {
         return Err(ReadError::Binary { at });
     }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.trim().is_empty() {
         return Err(ReadError::Empty);
     }
     let (kind, nodes, json) = detect(source, text)?;
     let file: Arc<str> = source.name.into();
     Ok(ParsedFile { name: file.clone(), file, span: None, kind, text: text.to_owned(), nodes, json })
+}
+
+/// Whether the user, the file's name or its first line marks it as a shell script.
+fn is_named_script(source: &SourceFile<'_>) -> bool {
+    match source.kind {
+        Some(kind) => kind == FileKind::Shell,
+        None => matches!(extension(source.name).as_str(), "sh" | "bash") || source.bytes.starts_with(b"#!"),
+    }
 }
 
 /// The extension of a file in lower case.
@@ -240,7 +254,7 @@ fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode
     if named_shell {
         return Ok((FileKind::Shell, Vec::new(), false));
     }
-    let mut started = Launched::default();
+    let mut started = ScriptEffects::default();
     let place = SourceLocation { file: source.name.into(), line: 1 };
     let base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
     script::run(&base, text, &place, None, 0, &mut started);
@@ -365,7 +379,7 @@ impl ParsedFile {
         }
     }
 
-    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut Launched) {
+    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut ScriptEffects) {
         let place = SourceLocation { file: self.file.clone(), line: 1 };
         let base_name = launch::program(&self.name).to_owned();
         match self.kind {
@@ -425,26 +439,33 @@ impl ParsedFile {
     }
 }
 
-/// Finds backslashes that are followed by a space. Such a line ends the command, and the flags below become a separate command.
-fn broken_continuations(text: &str, file: &Arc<str>) -> impl Iterator<Item = Finding> {
-    let lines = text.lines().zip(text.lines().skip(1)).zip(1u32..);
-    lines.filter_map(|((line, next), number)| {
-        let is_broken = line.ends_with([' ', '\t']) && line.trim_end().ends_with(" \\");
-        if !is_broken || line.trim_start().starts_with('#') || !next.trim_start().starts_with('-') {
-            return None;
-        }
-        Some(Finding {
+/// Finds backslashes that are followed by a space, and the first one that is followed by a carriage return. Such a line ends the command, and
+/// the flags below become a separate command.
+fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> {
+    let (mut out, mut has_return) = (Vec::new(), false);
+    let lines: Vec<&str> = text.split('\n').collect();
+    for (pair, number) in lines.windows(2).zip(1u32..) {
+        let [line, next] = pair else { continue };
+        let (cause, remedy) = match line.trim_end_matches([' ', '\t']) {
+            bare if bare.ends_with(" \\") && bare != *line => ("a space", "remove the trailing space"),
+            bare if bare.ends_with(" \\\r") && !has_return => {
+                ("a carriage return", "save the script with LF instead of CRLF line ends: sed -i 's/\\r$//' FILE")
+            }
+            _ => continue,
+        };
+        let flag = next.split_whitespace().next().filter(|word| word.starts_with('-'));
+        let Some(flag) = flag.filter(|_| !line.trim_start().starts_with('#')) else { continue };
+        has_return |= line.ends_with('\r');
+        out.push(Finding {
             id: CONTINUATION.id,
             severity: Severity::Error,
             finding: "the command ends on this line; the flags on the next lines are not passed to it".to_owned(),
-            evidence: format!(
-                "the line ends with a space after the backslash; the next line begins with {}",
-                next.split_whitespace().next()?
-            ),
-            remedy: "remove the trailing space".to_owned(),
+            evidence: format!("the line ends with {cause} after the backslash; the next line begins with {flag}"),
+            remedy: remedy.to_owned(),
             place: Some(SourceLocation { file: file.clone(), line: number }),
-        })
-    })
+        });
+    }
+    out
 }
 
 /// Violations of the Kubernetes schema in one document.
@@ -507,7 +528,7 @@ fn last_written<'d>(
 }
 
 /// Reads the texts that scripts write.
-fn add_written(deployment: &mut ParsedDeployment, sink: &mut Launched) -> Vec<ParsedFile> {
+fn add_written(deployment: &mut ParsedDeployment, sink: &mut ScriptEffects) -> Vec<ParsedFile> {
     let mut out = Vec::new();
     // A script that a script writes may itself write files, but those are rare.
     for written in std::mem::take(&mut sink.written) {

@@ -9,7 +9,7 @@ use crate::engine::lint::model::{
     Process, ProcessRole, RuntimeKind, Variable,
 };
 use crate::engine::lint::read::launch;
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::yaml::{YamlNode, YamlScalar, YamlValue};
 
 /// The context of a pod template.
@@ -34,7 +34,7 @@ impl PodContext<'_> {
 }
 
 /// Adds the processes of the pod spec `spec` to `out`.
-pub fn read(spec: &YamlNode, context: &PodContext<'_>, sink: &mut Launched) {
+pub fn read(spec: &YamlNode, context: &PodContext<'_>, sink: &mut ScriptEffects) {
     let volumes: BTreeMap<&str, &YamlNode> = spec
         .get("volumes")
         .map_or(&[][..], YamlNode::items)

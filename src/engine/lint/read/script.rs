@@ -4,7 +4,7 @@ use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{LocatedValue, Process};
 use crate::engine::lint::read::launch;
 use crate::engine::lint::shell::Evaluator;
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::ScriptEffects;
 
 /// Adds the processes that `text` starts to `out`, each as an extended copy of `base`. `text` begins at `place`; `positional` replaces `$@`.
 /// `None` if the arguments of the script are not known.
@@ -14,7 +14,7 @@ pub fn run(
     place: &SourceLocation,
     positional: Option<&[LocatedValue]>,
     depth: usize,
-    out: &mut Launched,
+    out: &mut ScriptEffects,
 ) {
     if depth > launch::DEPTH_MAX {
         out.not_read(place.clone(), 1, "shells are nested too deeply");

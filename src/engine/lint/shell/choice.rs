@@ -1,7 +1,7 @@
 //! The choices under which a value, a process or a file exists.
 //!
-//! A subject is a condition whose result is not known, or a variable that the script compares with texts. Each branch adds a choice: the
-//! subject is a text, or it is not. Two paths with contradicting choices never happen in the same run.
+//! A subject is a condition whose result is not known, or a word that the script compares with texts and patterns. Each branch adds a choice:
+//! the subject matches a pattern, or it does not. Two paths with contradicting choices never happen in the same run.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use std::sync::Arc;
 pub struct BranchChoice {
     /// Number of the subject, unique in the deployment.
     pub subject: u32,
-    pub text: Arc<str>,
-    /// Whether the subject is `text`, or any other.
+    /// Texts separated by `|`. In each, `*` stands for any text.
+    pub pattern: Arc<str>,
+    /// Whether the subject matches `pattern`.
     pub is: bool,
 }
 
@@ -21,19 +22,37 @@ impl BranchChoice {
         BranchChoice { is: !self.is, ..self.clone() }
     }
 
-    fn contradicts(&self, other: &BranchChoice) -> bool {
-        self.subject == other.subject
-            && match (self.is, other.is) {
-                (true, true) => self.text != other.text,
-                (false, false) => false,
-                _ => self.text == other.text,
-            }
+    /// Whether the pattern covers all that `text`, which may contain `*`, stands for.
+    fn covers(&self, text: &str) -> bool {
+        self.pattern.split('|').any(|own| matches_glob(own, text))
     }
+
+    /// Whether this choice excludes every text that `text`, which may contain `*`, stands for.
+    fn excludes(&self, text: &str) -> bool {
+        // Two patterns may have a text in common.
+        let may_meet =
+            |own: &str| matches_glob(own, text) || text.contains('*') && (own.contains('*') || matches_glob(text, own));
+        if self.is { !self.pattern.split('|').any(may_meet) } else { self.covers(text) }
+    }
+}
+
+/// Whether `pattern` matches all of `text`. `*` stands for any text; other characters stand for themselves.
+pub fn matches_glob(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut text) = text.strip_prefix(first).and_then(|text| text.strip_suffix(last)) else { return false };
+    middle.split('*').all(|part| text.split_once(part).map(|(_, behind)| text = behind).is_some())
 }
 
 /// The choices on the way to a command, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BranchPath(Vec<BranchChoice>);
+
+impl From<BranchChoice> for BranchPath {
+    fn from(choice: BranchChoice) -> BranchPath {
+        BranchPath(vec![choice])
+    }
+}
 
 impl BranchPath {
     /// This path and one more choice.
@@ -57,7 +76,9 @@ impl BranchPath {
 
     /// Whether no run takes both paths.
     pub fn contradicts(&self, other: &BranchPath) -> bool {
-        self.0.iter().any(|choice| other.0.iter().any(|theirs| choice.contradicts(theirs)))
+        let refutes =
+            |path: &BranchPath, all: &BranchPath| all.0.iter().any(|choice| path.decide(choice) == Some(false));
+        refutes(self, other) || refutes(other, self)
     }
 
     /// Whether each run that takes this path also takes `other`.
@@ -67,15 +88,20 @@ impl BranchPath {
 
     /// Whether `choice` holds on this path. `None` if the path does not decide it.
     fn decide(&self, choice: &BranchChoice) -> Option<bool> {
-        if self.0.contains(choice) {
+        let start = self.0.partition_point(|ours| ours.subject < choice.subject);
+        let end = self.0.partition_point(|ours| ours.subject <= choice.subject);
+        let about = &self.0[start..end];
+        if about.binary_search(choice).is_ok() {
             return Some(true);
         }
-        let known = self.0.iter().find(|ours| ours.subject == choice.subject && ours.is);
-        match known {
-            Some(ours) => Some((ours.text == choice.text) == choice.is),
-            None if self.0.contains(&choice.negated()) => Some(false),
-            None => None,
-        }
+        let is_match = if about.iter().any(|ours| ours.is && ours.pattern.split('|').all(|text| choice.covers(text))) {
+            true
+        } else if choice.pattern.split('|').all(|text| about.iter().any(|ours| ours.excludes(text))) {
+            false
+        } else {
+            return None;
+        };
+        Some(is_match == choice.is)
     }
 
     /// The first choice of `guard` that does not hold in a run of this path. Every other subject differs from all compared texts there.
@@ -83,9 +109,9 @@ impl BranchPath {
         guard.0.iter().find(|choice| !self.decide(choice).unwrap_or(!choice.is))
     }
 
-    /// The choices of this path, sorted by subject.
-    pub fn choices(&self) -> &[BranchChoice] {
-        &self.0
+    /// The number of choices.
+    pub fn count(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -134,5 +160,55 @@ impl ScriptSpan {
             && !self.may_end
             && !other.may_end
             && (self.script != other.script || !first.foreground && first.path.implies(&second.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(all: &[(&str, bool)]) -> BranchPath {
+        let mut out = BranchPath::default();
+        all.iter().for_each(|(pattern, is)| out.push(BranchChoice { subject: 1, pattern: (*pattern).into(), is: *is }));
+        out
+    }
+
+    #[test]
+    fn globs_match_whole_texts() {
+        for (pattern, text) in
+            [("a*", "a"), ("*", ""), ("a*b*c", "axbbc"), ("*.json", "x.json"), ("a*", "a*b"), ("*-*-*", "a-b-c")]
+        {
+            assert!(matches_glob(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [("a", "ab"), ("ab*ba", "aba"), ("a*b*c", "acb"), ("*a", "ab")] {
+            assert!(!matches_glob(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_one_subject_exclude_each_other() {
+        for (ours, theirs) in [
+            (path(&[("a", true)]), path(&[("b|c", true)])),
+            (path(&[("a|b", true)]), path(&[("a", false), ("b", false)])),
+            (path(&[("pre-1", true)]), path(&[("pre*", false)])),
+            (path(&[("pre*", true)]), path(&[("decode", true)])),
+        ] {
+            assert!(ours.contradicts(&theirs) && theirs.contradicts(&ours), "{ours:?} {theirs:?}");
+        }
+        for (ours, theirs) in [
+            (path(&[("a|b", true)]), path(&[("a", false)])),
+            (path(&[("pre*", true)]), path(&[("*fix", true)])),
+            (path(&[("pre*", true)]), path(&[("pre-1", false)])),
+            (path(&[("a", false)]), path(&[("b", false)])),
+        ] {
+            assert!(!ours.contradicts(&theirs) && !theirs.contradicts(&ours), "{ours:?} {theirs:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_implies_the_patterns_that_match_it() {
+        assert!(path(&[("a", true)]).implies(&path(&[("a|b", true), ("c*", false)])));
+        assert!(path(&[("a|b", false)]).implies(&path(&[("b", false)])));
+        assert!(!path(&[("a|b", true)]).implies(&path(&[("a", true)])));
     }
 }

@@ -8,11 +8,12 @@ use crate::engine::lint::model::{LocatedValue, Variable};
 use crate::engine::lint::release;
 use crate::engine::lint::shell::choice::{BranchChoice, BranchPath, ScriptSpan};
 use crate::engine::lint::shell::evaluator::{ControlFlow, Evaluator};
-use crate::engine::lint::shell::expansion::{BranchWorld, ShellField, WORLDS_MAX};
+use crate::engine::lint::shell::expansion::{BranchWorld, WORLDS_MAX};
+use crate::engine::lint::shell::field::ShellField;
 use crate::engine::lint::shell::parser;
 use crate::engine::lint::shell::syntax::{AssignedText, RawWord, ShellAssignment, ShellNode};
 use crate::engine::lint::shell::variables::{GuardedPart, ShellValue};
-use crate::engine::lint::shell::word::{WordPiece, pieces};
+use crate::engine::lint::shell::word::{WordPiece, base_name, pieces};
 
 /// Limit on the worlds of an assignment and of a function call.
 const ASSIGNED_WORLDS_MAX: usize = 8;
@@ -20,104 +21,27 @@ const ASSIGNED_WORLDS_MAX: usize = 8;
 /// Programs that may run a command in a network of its own.
 const APART: &[&str] = &["unshare", "nsenter", "netns", "firejail", "apptainer", "singularity", "bwrap"];
 
-/// Commands that start no other program, whatever their arguments are.
-const PLAIN: &[&str] = &[
-    "[",
-    "alias",
-    "apt",
-    "apt-get",
-    "awk",
-    "basename",
-    "bc",
-    "cat",
-    "cd",
-    "chmod",
-    "chown",
-    "cp",
-    "curl",
-    "cut",
-    "date",
-    "df",
-    "diff",
-    "dirname",
-    "du",
-    "echo",
-    "egrep",
-    "export",
-    "false",
-    "fgrep",
-    "find",
-    "free",
-    "fuser",
-    "getent",
-    "git",
-    "grep",
-    "hash",
-    "head",
-    "hostname",
-    "id",
-    "ifconfig",
-    "ip",
-    "jq",
-    "less",
-    "ln",
-    "ls",
-    "lscpu",
-    "lsof",
-    "make",
-    "md5sum",
-    "mkdir",
-    "mktemp",
-    "mv",
-    "nc",
-    "netstat",
-    "nproc",
-    "numfmt",
-    "nvidia-smi",
-    "open",
-    "pgrep",
-    "popd",
-    "printf",
-    "ps",
-    "pushd",
-    "pwd",
-    "readlink",
-    "realpath",
-    "rm",
-    "rmdir",
-    "rsync",
-    "scp",
-    "sed",
-    "seq",
-    "sleep",
-    "sort",
-    "ss",
-    "stat",
-    "tail",
-    "tar",
-    "tee",
-    "test",
-    "top",
-    "touch",
-    "tr",
-    "true",
-    "type",
-    "umask",
-    "uname",
-    "uniq",
-    "wc",
-    "wget",
-    "which",
-    "yq",
-    "yum",
-    "rocm-smi",
-    "amd-smi",
-    "ibstat",
-    "ibv_devinfo",
-    "rdma",
-    "journalctl",
-    "huggingface-cli",
-    "hf",
+/// Common commands that start no other program, whatever their arguments are.
+const STARTS_NOTHING: &[&str] = &[
+    "[", "alias", "amd-smi", "apt", "apt-get", "awk", "basename", "bc", "cat", "cd", "chmod", "chown", "cp", "curl",
+    "cut", "date", "df", "diff", "dirname", "du", "echo", "egrep", "export", "false", "fgrep", "find", "free", "fuser",
+    "getent", "git", "grep", "hash", "head", "hf", "hostname", "ibstat", "id", "ifconfig", "ip", "jq", "less", "ln",
+    "ls", "lscpu", "lsof", "make", "md5sum", "mkdir", "mktemp", "mv", "nc", "netstat", "nproc", "numfmt", "open",
+    "pgrep", "popd", "printf", "ps", "pushd", "pwd", "rdma", "readlink", "realpath", "rm", "rmdir", "rocm-smi",
+    "rsync", "scp", "sed", "seq", "sleep", "sort", "ss", "stat", "tail", "tar", "tee", "test", "top", "touch", "tr",
+    "true", "type", "umask", "uname", "uniq", "wc", "wget", "which", "yq", "yum",
+];
+
+/// Names of the supported programs that start without a sub-command.
+const PROGRAMS: &[&str] = &[
+    "mooncake_master",
+    "mooncake_client",
+    "mc_store_rest_server",
+    "mooncake_store_service",
+    "mooncake_http_metadata_server",
+    "sglang.launch_server",
+    "mooncake.mooncake_store_service",
+    "vllm.entrypoints.openai.api_server",
 ];
 
 impl Evaluator<'_> {
@@ -136,7 +60,7 @@ impl Evaluator<'_> {
         }
         let mut world = self.world();
         let first = self.fields(&words[..1], &mut world);
-        let name = first.first().map(|field| field.text.clone()).unwrap_or_default();
+        let name = first.first().map(|field| field.text().to_owned()).unwrap_or_default();
         if self.functions.contains_key(&name) {
             return self.call(&name, first.get(1..).unwrap_or_default(), &words[1..]);
         }
@@ -148,8 +72,8 @@ impl Evaluator<'_> {
         if self.use_input(&name, words) {
             return ControlFlow::Next;
         }
-        self.change_files(&name, words);
-        if PLAIN.contains(&name.as_str()) {
+        self.change_files(words);
+        if STARTS_NOTHING.contains(&name.as_str()) {
             return ControlFlow::Next;
         }
         if words[0].raw.starts_with("--") {
@@ -168,9 +92,7 @@ impl Evaluator<'_> {
         for piece in pieces(&word.raw, false) {
             let WordPiece::Command { text, line, .. } = piece else { continue };
             let block = parser::parse(&text, word.line.saturating_add(line));
-            let (variables, path) = (self.variables.clone(), self.path.clone());
-            self.run_block(&block);
-            (self.variables, self.path) = (variables, path);
+            self.run_isolated(&block);
         }
     }
 
@@ -183,15 +105,9 @@ impl Evaluator<'_> {
                 if self.in_unknown_loop && word.raw.contains('$') && text.parse::<i64>().is_ok() {
                     text = format!("${}", assignment.name);
                 }
-                vec![GuardedPart::always(LocatedValue::new(text, self.at(word.line)))]
+                vec![GuardedPart::always(ShellField::new(text, self.at(word.line)))]
             }
-            AssignedText::Array(words) => {
-                let part = |field: ShellField| GuardedPart {
-                    is_open: field.is_open,
-                    ..GuardedPart::always(LocatedValue::new(field.text, field.place))
-                };
-                self.fields(words, world).into_iter().map(part).collect()
-            }
+            AssignedText::Array(words) => self.fields(words, world).into_iter().map(GuardedPart::always).collect(),
             AssignedText::Kept => Vec::new(),
         }
     }
@@ -199,32 +115,24 @@ impl Evaluator<'_> {
     /// Runs an assignment that lasts.
     pub(super) fn assign(&mut self, assignment: &ShellAssignment) {
         let name = &assignment.name;
-        let path = self.path.clone();
         if assignment.index.is_some() {
             // An associative array, or an array that is filled by position.
-            let value = ShellValue::Unknown(LocatedValue::new(format!("${name}"), self.at(assignment.line)));
-            self.variables.assign(name, &path, value, false);
+            self.make_unknown(name, assignment.line);
             return;
         }
         let is_array = matches!(assignment.value, AssignedText::Array(_));
-        let (appended, is_append) = match appended_part(assignment) {
-            Some(rest) => (rest, true),
-            None => (assignment.clone(), assignment.append),
-        };
-        let values = self.in_worlds(ASSIGNED_WORLDS_MAX, |this, world| this.assigned(&appended, world));
-        if is_append {
-            for (at, (world, parts)) in values.iter().enumerate() {
-                let guard = if values.len() == 1 && at == 0 { &path } else { &world.path };
-                self.variables.append(name, guard, parts.clone(), is_array);
-            }
-            return;
-        }
-        let uses_default = values.iter().any(|(world, _)| world.uses_default);
+        let assignment = appended_part(assignment).unwrap_or_else(|| assignment.clone());
+        let values = self.in_worlds(ASSIGNED_WORLDS_MAX, |this, world| this.assigned(&assignment, world));
+        let (is_only, uses_default) = (values.len() == 1, values.iter().any(|(world, _)| world.uses_default));
         for (at, (world, parts)) in values.into_iter().enumerate() {
-            let value = if is_array { ShellValue::Array(parts) } else { ShellValue::Text(parts) };
+            let value = ShellValue { parts, is_array, is_outside: false };
             match at {
+                _ if assignment.append => {
+                    let guard = if is_only { &self.path } else { &world.path };
+                    self.variables.append(name, guard, value);
+                }
                 // The first value applies unless one of the others does.
-                0 => self.variables.assign(name, &path, value, uses_default),
+                0 => self.variables.assign(name, &self.path, value, uses_default),
                 _ => self.variables.learn(name, &world.path, value),
             }
         }
@@ -250,10 +158,9 @@ impl Evaluator<'_> {
         let subject = self.out.fresh_subject();
         self.running.insert(name.to_owned());
         for (at, (world, fields)) in calls.into_iter().enumerate() {
-            self.variants = variants.with(&BranchChoice { subject, text: at.to_string().into(), is: true });
-            let known = !fields.iter().any(|field| field.is_list);
-            let all = fields.into_iter().map(|field| LocatedValue::new(field.text, field.place)).collect();
-            let saved = std::mem::replace(&mut self.positional, known.then_some(all));
+            self.variants = variants.with(&BranchChoice { subject, pattern: at.to_string().into(), is: true });
+            let is_known = !fields.iter().any(|field| field.is_list);
+            let saved = std::mem::replace(&mut self.positional, is_known.then_some(fields));
             self.shifts = self.shifts.saturating_add(1000);
             self.locals.push(BTreeMap::new());
             self.path = world.path;
@@ -282,21 +189,20 @@ impl Evaluator<'_> {
             let is_certain = !this.is_uncertain && world.path == BranchPath::default();
             let installed = release::packages(&located(&fields)).into_iter();
             this.base.packages.extend(installed.map(|package| if is_certain { package } else { package.unknown() }));
-            let texts: Vec<String> = fields.iter().map(|field| field.text.clone()).collect();
+            let texts: Vec<String> = fields.iter().map(|field| field.text().to_owned()).collect();
             if !texts.iter().any(|text| is_of_interest(text)) {
                 return fields;
             }
             let mut env = this.environment(world, false);
             for assignment in assignments {
-                let parts = this.assigned(assignment, world);
-                if let Some(part) = parts.into_iter().next() {
-                    env.insert(assignment.name.clone(), Variable::Text(part.located));
+                if let Some(part) = this.assigned(assignment, world).into_iter().next() {
+                    env.insert(assignment.name.clone(), Variable::Text(part.field.located));
                 }
             }
             if visited.iter().any(|(known, variables)| *known == texts && *variables == env) {
                 return fields;
             }
-            let variant = BranchChoice { subject, text: visited.len().to_string().into(), is: true };
+            let variant = BranchChoice { subject, pattern: visited.len().to_string().into(), is: true };
             this.start_in(world, env.clone(), &fields, start, &variant);
             visited.push((texts, env));
             fields
@@ -310,35 +216,23 @@ impl Evaluator<'_> {
 
     /// Replaces the script that a shell reads from a written file or from standard input by `-c TEXT`.
     fn add_script(&mut self, fields: &mut Vec<ShellField>) {
-        let is_shell =
-            |field: &ShellField| matches!(field.text.rsplit('/').next(), Some("sh" | "bash" | "dash" | "zsh" | "ash"));
-        let Some(at) = fields.iter().rposition(is_shell) else {
-            // `./start.sh` that this script has written.
-            let written = fields.first().and_then(|first| self.written_script(&first.text));
-            if let Some(written) = written {
-                let place = fields[0].place.clone();
-                let mut all: Vec<ShellField> =
-                    ["bash", "-c"].iter().map(|word| ShellField::new(*word, place.clone())).collect();
-                all.push(ShellField::new(written.text, written.place));
-                all.append(fields);
-                *fields = all;
-            }
-            return;
-        };
-        let behind = fields[at + 1..].iter().position(|field| !field.text.starts_with('-'));
-        if fields[at + 1..].iter().any(|field| field.text.starts_with('-') && field.text.ends_with('c')) {
+        let is_shell = |field: &ShellField| matches!(base_name(field.text()), "sh" | "bash" | "dash" | "zsh" | "ash");
+        let shell = fields.iter().rposition(is_shell);
+        let behind = shell.map_or(0, |at| at + 1);
+        if shell.is_some() && fields[behind..].iter().any(|f| f.text().starts_with('-') && f.text().ends_with('c')) {
             return;
         }
-        let script = match behind.and_then(|behind| fields.get(at + 1 + behind)) {
-            Some(file) => self.written_script(&file.text.clone()),
-            None => self.input.clone().map(|text| LocatedValue::new(text.text, text.place)),
+        let file = (behind..fields.len()).find(|at| !fields[*at].text().starts_with('-'));
+        let script = match file {
+            Some(at) => self.written_script(fields[at].text()),
+            None => self.input.clone().filter(|_| shell.is_some()).map(|input| input.located),
         };
         let Some(script) = script else { return };
-        let rest = fields.split_off(at + 1 + behind.unwrap_or(fields.len() - at - 1));
-        fields.truncate(at + 1);
-        fields.push(ShellField::new("-c", script.place.clone()));
-        fields.push(ShellField::new(script.text, script.place));
-        fields.extend(rest);
+        // `./start.sh` is run by a shell, too.
+        let words = if shell.is_some() { &["-c"][..] } else { &["bash", "-c"] };
+        let added =
+            words.iter().map(|word| ShellField::new(*word, script.place.clone())).chain([script.clone().into()]);
+        fields.splice(behind..file.unwrap_or(fields.len()), added.collect::<Vec<_>>());
     }
 
     fn start_in(
@@ -350,14 +244,14 @@ impl Evaluator<'_> {
         variant: &BranchChoice,
     ) {
         let located = located(fields);
-        let uses = |names: &[&str]| fields.iter().any(|field| names.contains(&base_name(&field.text)));
+        let uses = |names: &[&str]| fields.iter().any(|field| names.contains(&base_name(field.text())));
         if uses(&["xargs", "parallel"]) {
-            let place = fields.first().map_or_else(|| self.place.clone(), |field| field.place.clone());
+            let place = fields.first().map_or(&self.place, |field| &field.located.place).clone();
             self.out.not_read(place, 1, "its arguments are only known at run time");
             return;
         }
         // `timeout` stops the program.
-        let is_bounded = fields.iter().any(|field| field.text == "timeout") && !self.in_background;
+        let is_bounded = fields.iter().any(|field| field.text() == "timeout") && !self.in_background;
         let span = ScriptSpan {
             script: self.script,
             path: world.path.clone(),
@@ -372,10 +266,10 @@ impl Evaluator<'_> {
         self.base.span = Some(span);
         self.base.args_whole = is_whole(fields);
         // An unknown word before a known program is a wrapper, or empty.
-        let skipped = usize::from(located.len() > 1 && !located[0].is_known() && located[1].is_known());
+        let is_wrapped = located.len() > 1 && !located[0].is_known() && located[1].is_known();
         let before = self.out.processes.len();
         (self.start)(&self.base, &located, self.depth, self.out);
-        if self.out.processes.len() == before && skipped == 1 {
+        if self.out.processes.len() == before && is_wrapped {
             let mut rest = located[1..].to_vec();
             if rest[0].text == "-m" {
                 rest.insert(0, LocatedValue::new("python3", located[0].place.clone()));
@@ -400,29 +294,24 @@ impl Evaluator<'_> {
 
     /// Lists a command of which it is not known what it starts.
     fn note_unread(&mut self, fields: &[ShellField], node: &ShellNode) {
-        let Some(first) = fields.first() else { return };
+        let text = |at: usize| fields.get(at).map_or("", ShellField::text);
+        let name = base_name(text(0));
         let place = self.at(node.line);
-        if first.text.contains('$') {
-            let is_python = first.text.to_ascii_lowercase().contains("python");
-            if !is_python && !first.text.to_ascii_lowercase().contains("sudo") {
+        if text(0).contains('$') {
+            let lower = text(0).to_ascii_lowercase();
+            if !lower.contains("python") && !lower.contains("sudo") {
                 self.out.not_read(place, node.lines, "the name of the command is only known at run time");
             }
             return;
         }
-        let is_script = first.text.ends_with(".py") || first.text.starts_with("python");
-        let is_start = |at: usize| {
-            let text = |at: usize| fields.get(at).map_or("", |field| field.text.as_str());
-            let base = text(at).rsplit('/').next().unwrap_or_default();
-            let is_value = text(at - 1).starts_with("--");
-            match base {
-                "sglang" | "vllm" | "mcctl" => !is_value && text(at + 1) == "serve",
-                base => !is_value && is_known_program(base) && text(at + 1).starts_with('-'),
-            }
+        let is_start = |at: usize| match base_name(text(at)) {
+            _ if text(at - 1).starts_with("--") => false,
+            "sglang" | "vllm" | "mcctl" => text(at + 1) == "serve",
+            base => PROGRAMS.contains(&base) && text(at + 1).starts_with('-'),
         };
-        let named = (1..fields.len()).find(|at| is_start(*at)).map(|at| at - 1);
-        if let Some(at) = named.filter(|_| !is_script) {
-            let name = first.text.rsplit('/').next().unwrap_or_default();
-            self.out.not_read(place, node.lines, format!("{name} is passed a command line of {}", fields[at + 1].text));
+        let started = (1..fields.len()).find(|at| is_start(*at)).map(text);
+        if let Some(program) = started.filter(|_| !name.ends_with(".py") && !text(0).starts_with("python")) {
+            self.out.not_read(place, node.lines, format!("{name} is passed a command line of {program}"));
         }
     }
 }
@@ -454,49 +343,27 @@ fn appended_part(assignment: &ShellAssignment) -> Option<ShellAssignment> {
 /// Whether a word may be part of a command line that starts a supported program or another shell.
 fn is_of_interest(text: &str) -> bool {
     const PARTS: &[&str] = &["mooncake", "mc_store", "sglang", "vllm", "mcctl", "smg", "docker", "podman", "nerdctl"];
-    let base = text.rsplit('/').next().unwrap_or(text);
     PARTS.iter().any(|part| text.contains(part))
-        || matches!(base, "sh" | "bash" | "dash" | "ash" | "zsh" | "launch_server" | "ssh" | "su" | "pip" | "pip3")
-}
-
-/// Whether the word is the name of a supported program.
-fn is_known_program(text: &str) -> bool {
-    let base = text.rsplit('/').next().unwrap_or(text);
-    matches!(
-        base,
-        "mooncake_master"
-            | "mooncake_client"
-            | "mc_store_rest_server"
-            | "mooncake_store_service"
-            | "mooncake_http_metadata_server"
-            | "sglang.launch_server"
-            | "mooncake.mooncake_store_service"
-            | "vllm.entrypoints.openai.api_server"
-    )
+        || matches!(
+            base_name(text),
+            "sh" | "bash" | "dash" | "ash" | "zsh" | "launch_server" | "ssh" | "su" | "pip" | "pip3"
+        )
 }
 
 /// Whether the arguments are known to be complete: no unknown word may be several words, or none.
 fn is_whole(fields: &[ShellField]) -> bool {
     fields.iter().enumerate().all(|(at, field)| {
-        if field.is_list {
-            return false;
-        }
-        if !field.is_open {
-            return true;
+        if field.is_list || !field.may_split {
+            return !field.is_list;
         }
         // The value of the flag before it, unless its name is that of a list.
-        let before = at.checked_sub(1).and_then(|at| fields.get(at));
-        let is_value = before.is_some_and(|flag| flag.text.starts_with("--") && !flag.text.contains('='));
-        let name = field.text.to_ascii_uppercase();
+        let before = at.checked_sub(1).map_or("", |at| fields[at].text());
+        let is_value = before.starts_with("--") && !before.contains('=');
+        let name = field.text().to_ascii_uppercase();
         is_value && !["ARG", "OPT", "FLAG", "EXTRA", "PARAM"].iter().any(|part| name.contains(part))
     })
 }
 
 fn located(fields: &[ShellField]) -> Vec<LocatedValue> {
-    fields.iter().map(|field| LocatedValue::new(field.text.clone(), field.place.clone())).collect()
-}
-
-/// The last part of a path.
-fn base_name(text: &str) -> &str {
-    text.rsplit('/').next().unwrap_or(text)
+    fields.iter().map(|field| field.located.clone()).collect()
 }

@@ -1,9 +1,29 @@
 //! Conditions: what is known of their result, and the choices that their branches add.
 
-use crate::engine::lint::shell::choice::BranchChoice;
+use crate::engine::lint::shell::choice::{BranchChoice, BranchPath, matches_glob};
 use crate::engine::lint::shell::evaluator::Evaluator;
 use crate::engine::lint::shell::syntax::{RawWord, ShellBlock, ShellCommand, ShellNode};
-use crate::engine::lint::shell::word::{WordPiece, is_name, pieces};
+use crate::engine::lint::shell::variables::ShellValue;
+use crate::engine::lint::shell::word::{ParameterUse, WordPiece, is_name, pieces};
+use crate::engine::lint::shell::written::first_word;
+
+/// Limit on the length of a pattern, in bytes.
+const PATTERN_MAX: usize = 256;
+/// Limit on the texts of one pattern.
+const ALTERNATIVES_MAX: usize = 32;
+
+/// The operators of tests that compare two sides, their sign in expressions, and whether the sides are numbers.
+const COMPARISONS: &[(&str, &str, bool)] = &[
+    ("=", "==", false),
+    ("==", "==", false),
+    ("!=", "!=", false),
+    ("-eq", "==", true),
+    ("-ne", "!=", true),
+    ("-lt", "<", true),
+    ("-le", "<=", true),
+    ("-gt", ">", true),
+    ("-ge", ">=", true),
+];
 
 /// The result of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,8 +31,8 @@ pub enum ConditionResult {
     Known(bool),
     /// Not known. The choices hold if the condition is true, and if it is false.
     Choice {
-        yes: Vec<BranchChoice>,
-        no: Vec<BranchChoice>,
+        yes: BranchPath,
+        no: BranchPath,
     },
     /// A command that usually succeeds.
     Command,
@@ -38,18 +58,18 @@ impl Evaluator<'_> {
 
     /// A choice of a subject that no other condition has.
     pub(super) fn fresh_choice(&mut self) -> BranchChoice {
-        BranchChoice { subject: self.out.fresh_subject(), text: "true".into(), is: true }
+        BranchChoice { subject: self.out.fresh_subject(), pattern: "true".into(), is: true }
     }
 
     /// A choice of the subject with the key `key`.
-    pub(super) fn keyed_choice(&mut self, key: &str, text: &str) -> BranchChoice {
+    fn keyed_choice(&mut self, key: &str, pattern: &str) -> BranchChoice {
         // Nested shells have variables of their own.
         let key = format!("{} {} {key}", self.depth, self.place);
-        BranchChoice { subject: self.out.subject(&key), text: text.into(), is: true }
+        BranchChoice { subject: self.out.subject(&key), pattern: pattern.into(), is: true }
     }
 
     fn either_way(choice: BranchChoice) -> ConditionResult {
-        ConditionResult::Choice { no: vec![choice.negated()], yes: vec![choice] }
+        ConditionResult::Choice { no: choice.negated().into(), yes: choice.into() }
     }
 
     /// A result with a choice, for a command whose result is not known.
@@ -68,47 +88,24 @@ impl Evaluator<'_> {
                 self.as_choice(result).negated()
             }
             ShellCommand::Test(word) => self.test(word),
-            ShellCommand::Arithmetic(word) => {
-                let mut world = self.world();
-                let number = self.arithmetic(&word.raw, &mut world);
-                match number.filter(|_| !world.uses_default && world.others.is_empty()) {
-                    Some(number) => ConditionResult::Known(number != 0),
-                    None => {
-                        self.run(node);
-                        // Its variables may change between two evaluations.
-                        let choice = self.fresh_choice();
-                        Self::either_way(choice)
-                    }
+            ShellCommand::Arithmetic(word) => match self.certain_number(&word.raw) {
+                Some(number) => ConditionResult::Known(number != 0),
+                None => {
+                    self.run(node);
+                    // Its variables may change between two evaluations.
+                    Self::either_way(self.fresh_choice())
                 }
-            }
-            ShellCommand::Both(left, right) => {
-                let left = self.decide(left);
-                if left == ConditionResult::Known(false) {
-                    return left;
-                }
-                let right = self.decide(right);
-                self.combined(left, right, true)
-            }
-            ShellCommand::Either(left, right) => {
-                let left = self.decide(left);
-                if left == ConditionResult::Known(true) {
-                    return left;
-                }
-                let right = self.decide(right);
-                self.combined(left, right, false)
-            }
+            },
+            ShellCommand::Both(left, right) => self.decide_pair(left, right, true),
+            ShellCommand::Either(left, right) => self.decide_pair(left, right, false),
             ShellCommand::Simple { assignments, words } if assignments.is_empty() => {
                 let all: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();
                 match all.as_slice() {
                     ["true" | ":"] => ConditionResult::Known(true),
                     ["false"] => ConditionResult::Known(false),
-                    ["test", ..] => {
-                        let raw = all[1..].join(" ");
-                        self.test(&RawWord { raw, line: node.line })
-                    }
+                    ["test", rest @ ..] => self.test(&RawWord { raw: rest.join(" "), line: node.line }),
                     ["command", "-v" | "-V", ..] | ["which" | "type" | "hash", ..] => {
-                        let choice = self.choice_of(&all.join(" "));
-                        Self::either_way(choice)
+                        Self::either_way(self.choice_of(&all.join(" ")))
                     }
                     _ => {
                         self.run(node);
@@ -124,48 +121,57 @@ impl Evaluator<'_> {
         }
     }
 
-    fn combined(&mut self, left: ConditionResult, right: ConditionResult, is_and: bool) -> ConditionResult {
-        if left == ConditionResult::Known(is_and) {
+    /// The result of `left && right`, or of `left || right`.
+    fn decide_pair(&mut self, left: &ShellNode, right: &ShellNode, is_and: bool) -> ConditionResult {
+        let left = self.decide(left);
+        if left == ConditionResult::Known(!is_and) {
+            return left;
+        }
+        let right = self.decide(right);
+        if left == ConditionResult::Known(is_and) || right == ConditionResult::Known(!is_and) {
             return right;
         }
-        if right == ConditionResult::Known(!is_and) {
-            return right;
-        }
-        let (left, right) = (self.as_choice(left), self.as_choice(right));
         let choice = self.fresh_choice();
-        let (mut yes, mut no) = (vec![choice.clone()], vec![choice.negated()]);
+        let (mut yes, mut no) = (BranchPath::from(choice.clone()), BranchPath::from(choice.negated()));
         for result in [left, right] {
-            let ConditionResult::Choice { yes: theirs, no: against } = result else { continue };
+            let ConditionResult::Choice { yes: theirs, no: against } = self.as_choice(result) else { continue };
             // All parts of `a && b` hold if it is true. If it is false, one of them does not hold.
             if is_and {
-                yes.extend(theirs);
+                yes.extend(&theirs);
             } else {
-                no.extend(against);
+                no.extend(&against);
             }
         }
         ConditionResult::Choice { yes, no }
     }
 
     /// A choice for the text `raw`. Equal texts with unchanged variables are one subject.
-    pub(super) fn choice_of(&mut self, raw: &str) -> BranchChoice {
+    fn choice_of(&mut self, raw: &str) -> BranchChoice {
         match self.key_of(raw) {
             Some(key) => self.keyed_choice(&key, "true"),
             None => self.fresh_choice(),
         }
     }
 
-    /// `raw` with the version of each variable. `None` if a command computes a part of it.
-    pub(super) fn key_of(&self, raw: &str) -> Option<String> {
+    /// `raw` with the version of each variable. `None` if a command computes a part of it, or may change it.
+    fn key_of(&self, raw: &str) -> Option<String> {
         let mut key = String::new();
         for piece in pieces(raw, false) {
             match piece {
                 WordPiece::Text { text, .. } => key.push_str(&text),
                 WordPiece::Parameter(used) => {
-                    let version = match is_name(&used.name) {
-                        true => self.variables.version(&used.name),
-                        false => self.shifts,
+                    let version = match used.name.as_str() {
+                        // Each command sets these, or they name another variable.
+                        "?" | "!" | "_" => return None,
+                        _ if used.indirect => return None,
+                        name if is_name(name) => self.variables.version(name),
+                        _ => self.shifts,
                     };
-                    key.push_str(&format!("${{{}@{version}{}}}", used.name, used.operator));
+                    let (length, index) =
+                        (if used.length { "#" } else { "" }, used.index.as_deref().unwrap_or_default());
+                    // Without a default, the value is the same as that of the plain variable.
+                    let operator = if is_plain(&used) { "" } else { &used.operator };
+                    key.push_str(&format!("${{{length}{}@{version}[{index}]{operator}}}", used.name));
                 }
                 WordPiece::Arithmetic { .. } | WordPiece::Command { .. } | WordPiece::Opaque => return None,
             }
@@ -173,128 +179,140 @@ impl Evaluator<'_> {
         Some(key.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
-    /// The subject of comparisons with the single variable in `raw`, and its name.
-    pub(super) fn compared_variable(&self, raw: &str) -> Option<(String, String)> {
-        let all: Vec<WordPiece> = pieces(raw, false)
-            .into_iter()
-            .filter(|piece| !matches!(piece, WordPiece::Text { text, .. } if text.is_empty()))
-            .collect();
-        let [WordPiece::Parameter(used)] = all.as_slice() else { return None };
-        if used.index.is_some() || used.length || used.indirect {
-            return None;
-        }
-        let plain = used.operator.is_empty() || used.operator.starts_with(":-") || used.operator.starts_with('-');
-        let version = match is_name(&used.name) {
-            true => self.variables.version(&used.name),
-            false => self.shifts,
-        };
-        plain.then(|| (format!("value of {}@{version}", used.name), used.name.clone()))
-    }
-
-    /// The value of `raw`, if no caller and no branch can change it.
-    pub(super) fn certain_text(&mut self, raw: &str, line: u32) -> Option<String> {
+    /// The value of `word`, if no caller and no branch can change it.
+    fn certain_text(&mut self, word: &RawWord) -> Option<String> {
         let mut world = self.world();
-        let text = self.text_of(&RawWord { raw: raw.to_owned(), line }, &mut world);
-        (!text.contains('$') && !world.uses_default && world.others.is_empty()).then_some(text)
+        let text = self.text_of(word, &mut world);
+        (!text.contains('$') && world.is_certain()).then_some(text)
     }
 
+    /// The shell pattern `word` as the pattern of a choice. `None` if it has a value or a form that is not followed.
+    fn pattern_of(&mut self, word: &RawWord) -> Option<String> {
+        let special = |text: &str| text.matches(['*', '[', ']']).count();
+        let unquoted = |piece: &WordPiece| match piece {
+            WordPiece::Text { text, quoted: false } => special(text),
+            _ => 0,
+        };
+        let all: usize = pieces(&word.raw, false).iter().map(unquoted).sum();
+        let text = self.certain_text(word)?;
+        let is_followed = text.len() <= PATTERN_MAX && !text.contains(['?', '(', '|']) && special(&text) == all;
+        if is_followed { without_sets(&text) } else { None }
+    }
+
+    /// Whether `subject` matches one of `patterns`: an arm of `case`, or a comparison.
+    pub(super) fn matched(&mut self, subject: &RawWord, patterns: &[RawWord]) -> ConditionResult {
+        let all: Vec<Option<String>> = patterns.iter().map(|word| self.pattern_of(word)).collect();
+        let known = self.certain_text(subject);
+        let is_one = |own: &str| own == "*" || known.as_ref().is_some_and(|text| matches_glob(own, text));
+        let is_match = |pattern: &String| pattern.split('|').any(is_one);
+        if all.iter().flatten().any(is_match) {
+            return ConditionResult::Known(true);
+        }
+        let pattern = all.into_iter().collect::<Option<Vec<_>>>().map(|all| all.join("|"));
+        if pattern.is_some() && known.is_some() {
+            return ConditionResult::Known(false);
+        }
+        let pattern = pattern.filter(|pattern| pattern.matches('|').count() < ALTERNATIVES_MAX);
+        let (Some(key), Some(pattern)) = (self.key_of(&subject.raw), pattern) else {
+            let raw: Vec<&str> = patterns.iter().map(|word| word.raw.as_str()).collect();
+            return Self::either_way(self.choice_of(&format!("{} in {}", subject.raw, raw.join("|"))));
+        };
+        let choice = self.keyed_choice(&format!("value of {key}"), &pattern);
+        if let ([WordPiece::Parameter(used)], false) =
+            (significant(&subject.raw).as_slice(), pattern.contains(['|', '*']))
+            && is_plain(used)
+        {
+            let value = ShellValue::text(pattern, self.at(subject.line));
+            self.variables.learn(&used.name, &self.path.with(&choice), value);
+        }
+        Self::either_way(choice)
+    }
+
+    /// Runs `[ .. ]` or `[[ .. ]]`.
     fn test(&mut self, word: &RawWord) -> ConditionResult {
         let tokens = tokens(&word.raw);
-        let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
-        match tokens.as_slice() {
-            ["!", rest @ ..] => {
-                let raw = rest.join(" ");
-                self.test(&RawWord { raw, line: word.line }).negated()
+        let part = |raw: &str| RawWord { raw: raw.to_owned(), line: word.line };
+        match tokens.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["!", rest @ ..] if !rest.iter().any(|token| matches!(*token, "&&" | "||" | "-a" | "-o")) => {
+                self.test(&part(&rest.join(" "))).negated()
             }
-            all if all.iter().any(|token| matches!(*token, "&&" | "||" | "-a" | "-o" | "(")) => {
-                Self::either_way(self.choice_of(&word.raw))
-            }
-            ["-z", text] => self.nonempty(text, word.line).negated(),
-            ["-n", text] | [text] => self.nonempty(text, word.line),
-            [left, operator @ ("=" | "==" | "-eq" | "!=" | "-ne"), right] => {
-                let result = self.equal(left, right, word.line, operator.starts_with('-'));
-                if matches!(*operator, "!=" | "-ne") { result.negated() } else { result }
-            }
-            [left, operator @ ("-lt" | "-le" | "-gt" | "-ge"), right] => {
-                let sign = match *operator {
-                    "-lt" => "<",
-                    "-le" => "<=",
-                    "-gt" => ">",
-                    _ => ">=",
-                };
-                let sides = self.certain_text(left, word.line).zip(self.certain_text(right, word.line));
-                let mut world = self.world();
-                let number =
-                    sides.and_then(|(left, right)| self.arithmetic(&format!("{left}{sign}{right}"), &mut world));
-                match number.filter(|_| !world.uses_default && world.others.is_empty()) {
-                    Some(value) => ConditionResult::Known(value != 0),
-                    None => Self::either_way(self.choice_of(&word.raw)),
-                }
-            }
+            ["-z", text] => self.nonempty(&part(text)).negated(),
+            ["-n", text] | [text] => self.nonempty(&part(text)),
             // A file may appear between two tests.
             [flag, _] if flag.starts_with('-') => Self::either_way(self.fresh_choice()),
+            [left, operator, right] => match COMPARISONS.iter().find(|(name, ..)| name == operator) {
+                Some((_, sign, is_number)) => self.compare(&part(left), sign, *is_number, &part(right)),
+                None => Self::either_way(self.choice_of(&word.raw)),
+            },
             _ => Self::either_way(self.choice_of(&word.raw)),
         }
     }
 
-    fn nonempty(&mut self, raw: &str, line: u32) -> ConditionResult {
-        if let Some(text) = self.certain_text(raw, line) {
+    fn nonempty(&mut self, word: &RawWord) -> ConditionResult {
+        if let Some(text) = self.certain_text(word) {
             return ConditionResult::Known(!text.is_empty());
         }
-        let raw = raw.replace(":-}", "}").replace('"', "");
-        let choice = self.choice_of(&format!("-n {raw}"));
-        Self::either_way(choice)
+        Self::either_way(self.choice_of(&format!("-n {}", word.raw)))
     }
 
-    fn equal(&mut self, left: &str, right: &str, line: u32, is_number: bool) -> ConditionResult {
-        let is_glob = |piece: &WordPiece| matches!(piece, WordPiece::Text { text, quoted: false } if text.contains(['*', '?', '[']));
-        let is_pattern = !is_number && pieces(right, false).iter().any(is_glob);
-        let theirs = self.certain_text(right, line);
-        if let (Some(ours), Some(theirs), false) = (self.certain_text(left, line), &theirs, is_pattern) {
-            if !is_number {
-                return ConditionResult::Known(ours == *theirs);
+    fn compare(&mut self, left: &RawWord, sign: &str, is_number: bool, right: &RawWord) -> ConditionResult {
+        let mut is_usual = true;
+        if is_number {
+            let sides = (self.certain_text(left), self.certain_text(right));
+            // A number has several texts. A variable is compared with the usual one.
+            is_usual = sides.1.as_ref().is_some_and(|text| text.parse::<i64>().is_ok_and(|n| n.to_string() == *text));
+            if let (Some(left), Some(right)) = sides {
+                return match self.certain_number(&format!("({left}){sign}({right})")) {
+                    Some(number) => ConditionResult::Known(number != 0),
+                    None => Self::either_way(self.fresh_choice()),
+                };
             }
-            // A side may also be the name of a variable, or an expression.
-            let mut world = self.world();
-            let mut number = |text: &str| match text.trim().parse::<i64>() {
-                Ok(number) => Some(number),
-                Err(_) => self.arithmetic(text, &mut world),
-            };
-            let sides = number(&ours).zip(number(theirs));
-            return match sides.filter(|_| !world.uses_default && world.others.is_empty()) {
-                Some((ours, theirs)) => ConditionResult::Known(ours == theirs),
-                None => Self::either_way(self.fresh_choice()),
-            };
         }
-        // A number has several texts. The variable is compared with the usual one.
-        let is_usual = |text: &String| !is_number || text.parse::<i64>().is_ok_and(|n| n.to_string() == *text);
-        let theirs = theirs.filter(is_usual);
-        let choice = match (self.compared_variable(left), theirs) {
-            (Some((key, name)), Some(text)) if !is_pattern => {
-                let choice = self.keyed_choice(&key, &text);
-                let path = self.path.with(&choice);
-                let value = super::variables::ShellValue::text(text, self.at(line));
-                self.variables.learn(&name, &path, value);
-                let mut yes = self.implied_arms(&key, &choice.text);
-                yes.push(choice.clone());
-                self.note_compared(&key, &choice.text);
-                return ConditionResult::Choice { no: vec![choice.negated()], yes };
+        let is_equality = matches!(sign, "==" | "!=");
+        let result = match is_equality && is_usual {
+            true => self.matched(left, std::slice::from_ref(right)),
+            false => {
+                let sign = if is_equality { "==" } else { sign };
+                Self::either_way(self.choice_of(&format!("{} {sign} {}", left.raw, right.raw)))
             }
-            _ => self.choice_of(&format!("{left} == {right}")),
         };
-        Self::either_way(choice)
+        if sign == "!=" { result.negated() } else { result }
     }
 }
 
-fn is_question(node: &ShellNode) -> bool {
-    match &node.command {
-        ShellCommand::Simple { words, .. } => words
-            .first()
-            .is_some_and(|word| matches!(word.raw.as_str(), "command" | "which" | "type" | "hash" | "test" | "[")),
-        ShellCommand::Not(inner) => is_question(inner),
-        ShellCommand::Test(_) => true,
-        _ => false,
+/// `pattern` with all texts that its sets of characters stand for, separated by `|`. `None` for ranges and classes.
+fn without_sets(pattern: &str) -> Option<String> {
+    let mut all = vec![pattern.to_owned()];
+    while all[0].contains('[') {
+        let mut next = Vec::new();
+        for text in all {
+            let (before, rest) = text.split_once('[')?;
+            let (set, behind) = rest.split_once(']')?;
+            if set.is_empty() || set.contains(['!', '^', '-', '[', '*']) {
+                return None;
+            }
+            next.extend(set.chars().map(|c| format!("{before}{c}{behind}")));
+        }
+        all = Some(next).filter(|next| next.len() <= ALTERNATIVES_MAX)?;
     }
+    Some(all.join("|"))
+}
+
+/// Whether the value is that of the plain variable. An unset variable counts as empty.
+fn is_plain(used: &ParameterUse) -> bool {
+    matches!(used.operator.as_str(), "" | "-" | ":-") && used.index.is_none() && !used.length && !used.indirect
+}
+
+/// The pieces of a word that are not empty quotes.
+fn significant(raw: &str) -> Vec<WordPiece> {
+    let is_empty = |piece: &WordPiece| matches!(piece, WordPiece::Text { text, .. } if text.is_empty());
+    pieces(raw, false).into_iter().filter(|piece| !is_empty(piece)).collect()
+}
+
+/// Whether a command only tests something, so that its redirections do not matter.
+fn is_question(node: &ShellNode) -> bool {
+    matches!(first_word(node), "command" | "which" | "type" | "hash" | "test" | "[")
+        || matches!(node.command, ShellCommand::Test(_))
 }
 
 /// Splits a test. White space inside quotes and expansions does not separate.
@@ -324,4 +342,25 @@ fn tokens(raw: &str) -> Vec<String> {
         out.push(current);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_characters_stand_for_several_texts() {
+        for (pattern, wanted) in [
+            ("[Tt]cp", Some("Tcp|tcp")),
+            ("[yY][eE]*", Some("ye*|yE*|Ye*|YE*")),
+            ("a*", Some("a*")),
+            ("[0-9]", None),
+            ("[!a]", None),
+            ("[[:alpha:]]", None),
+            ("[a", None),
+            (&"[ab]".repeat(6), None),
+        ] {
+            assert_eq!(without_sets(pattern).as_deref(), wanted, "{pattern}");
+        }
+    }
 }

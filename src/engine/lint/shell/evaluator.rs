@@ -1,6 +1,6 @@
 //! The state of a script while it is followed.
 //!
-//! Further methods: `flow.rs` and `cases.rs` (control structures), `commands.rs` (programs), `builtins.rs`, `condition.rs`, `jobs.rs`,
+//! Further methods: `flow.rs` (control structures), `commands.rs` (programs), `builtins.rs`, `condition.rs`, `jobs.rs`,
 //! `written.rs` (files and here-documents), `expansion.rs` and `substitution.rs` (values of words).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +9,12 @@ use std::sync::Arc;
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{LocatedValue, Process};
 use crate::engine::lint::shell::choice::BranchPath;
-use crate::engine::lint::shell::launched::Launched;
+use crate::engine::lint::shell::effects::{ScriptEffects, StreamText};
+use crate::engine::lint::shell::field::ShellField;
 use crate::engine::lint::shell::parser;
-use crate::engine::lint::shell::places::{StreamText, WrittenFile};
-use crate::engine::lint::shell::syntax::{FollowedCase, ShellBlock};
-use crate::engine::lint::shell::variables::ShellVariables;
+use crate::engine::lint::shell::places::WrittenFile;
+use crate::engine::lint::shell::syntax::ShellBlock;
+use crate::engine::lint::shell::variables::{ShellVariable, ShellVariables};
 
 /// Limit on the number of commands that are followed in one script, including repetitions in loops and functions.
 pub const STEPS_MAX: u32 = 20_000;
@@ -22,10 +23,10 @@ pub const NESTING_MAX: u32 = 40;
 
 /// Adds the processes that a command line starts. The arguments are the process that the shell itself is, the words, and the depth of nested
 /// shells.
-pub type StartCommand = fn(&Process, &[LocatedValue], usize, &mut Launched);
+pub type StartCommand = fn(&Process, &[LocatedValue], usize, &mut ScriptEffects);
 
 /// What follows a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ControlFlow {
     Next,
     /// `break` or `continue`.
@@ -47,7 +48,7 @@ pub struct ShellFunction {
 pub struct Evaluator<'a> {
     /// The shell's own process. Its variables are in `variables`.
     pub(super) base: Process,
-    pub(super) out: &'a mut Launched,
+    pub(super) out: &'a mut ScriptEffects,
     pub(super) start: StartCommand,
     /// Depth of nested shells.
     pub(super) depth: usize,
@@ -57,7 +58,7 @@ pub struct Evaluator<'a> {
     pub(super) variables: ShellVariables,
     pub(super) functions: BTreeMap<String, ShellFunction>,
     /// `$1` and so on. `None` if the caller is not known.
-    pub(super) positional: Option<Vec<LocatedValue>>,
+    pub(super) positional: Option<Vec<ShellField>>,
     /// Changes with each `shift`, for the keys of subjects.
     pub(super) shifts: u32,
     pub(super) path: BranchPath,
@@ -65,7 +66,7 @@ pub struct Evaluator<'a> {
     pub(super) variants: BranchPath,
     pub(super) nesting: u32,
     /// Names of the local variables of the functions that are being run.
-    pub(super) locals: Vec<BTreeMap<String, Option<super::variables::ShellVariable>>>,
+    pub(super) locals: Vec<BTreeMap<String, Option<ShellVariable>>>,
     /// Indices of the processes of each background job.
     pub(super) jobs: Vec<Vec<usize>>,
     pub(super) in_background: bool,
@@ -80,13 +81,9 @@ pub struct Evaluator<'a> {
     /// Standard input of the current command, if the script defines it.
     pub(super) input: Option<StreamText>,
     /// The script is too long to be followed.
-    pub(super) is_over: bool,
+    pub(super) is_too_long: bool,
     /// The script runs programs.
     pub(super) has_commands: bool,
-    /// The texts with which each variable was compared, by the key of its subject.
-    pub(super) compared: BTreeMap<String, BTreeSet<String>>,
-    /// The `case` commands with patterns for each variable, by the key of its subject.
-    pub(super) cases: BTreeMap<String, Vec<FollowedCase>>,
     /// Functions that are being run, to stop at recursion.
     pub(super) running: BTreeSet<String>,
 }
@@ -99,7 +96,7 @@ impl<'a> Evaluator<'a> {
         positional: Option<&[LocatedValue]>,
         depth: usize,
         start: StartCommand,
-        out: &'a mut Launched,
+        out: &'a mut ScriptEffects,
     ) -> Evaluator<'a> {
         let mut base = base.clone();
         let variables = ShellVariables::inherited(std::mem::take(&mut base.env));
@@ -120,17 +117,15 @@ impl<'a> Evaluator<'a> {
             place: place.clone(),
             variables,
             functions: BTreeMap::new(),
-            positional: positional.map(<[LocatedValue]>::to_vec),
+            positional: positional.map(|all| all.iter().cloned().map(ShellField::from).collect()),
             shifts: 0,
             nesting: 0,
             locals: Vec::new(),
             jobs: Vec::new(),
             files: BTreeMap::new(),
             input: None,
-            is_over: false,
+            is_too_long: false,
             has_commands: false,
-            compared: BTreeMap::new(),
-            cases: BTreeMap::new(),
             running: BTreeSet::new(),
         }
     }
@@ -161,10 +156,9 @@ impl<'a> Evaluator<'a> {
     /// Counts a command. False if the script is too long to be followed.
     pub(super) fn step(&mut self, line: u32) -> bool {
         self.out.steps = self.out.steps.saturating_add(1);
-        if self.out.steps >= STEPS_MAX && !self.is_over {
-            self.is_over = true;
-            let place = self.at(line);
-            self.out.not_read(place, 1, format!("the script runs more than {STEPS_MAX} commands"));
+        if self.out.steps >= STEPS_MAX && !self.is_too_long {
+            self.is_too_long = true;
+            self.out.not_read(self.at(line), 1, format!("the script runs more than {STEPS_MAX} commands"));
         }
         self.out.steps < STEPS_MAX
     }

@@ -6,15 +6,17 @@ use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{LocatedValue, Variable};
 use crate::engine::lint::shell::choice::BranchPath;
 use crate::engine::lint::shell::evaluator::Evaluator;
+use crate::engine::lint::shell::field::{ShellField, joined};
 use crate::engine::lint::shell::syntax::RawWord;
-use crate::engine::lint::shell::variables::ShellValue;
+use crate::engine::lint::shell::variables::{GuardedPart, ShellValue};
 use crate::engine::lint::shell::word::{WordPiece, pieces};
 
 /// Limit on the worlds of a command.
 pub const WORLDS_MAX: usize = 24;
-/// Limit on the other worlds that one command leads to, and on the choices of a world.
+/// Limit on the other worlds that one command leads to.
 const OTHERS_MAX: usize = 64;
-const CHOICES_MAX: usize = 128;
+/// Limit on the choices of a world, and on those that the arms of one command add.
+pub const CHOICES_MAX: usize = 128;
 /// Limit on the length of a value, in bytes.
 const TEXT_MAX: usize = 1 << 16;
 /// Limit on the fields of a command.
@@ -38,23 +40,10 @@ impl BranchWorld {
             self.others.push(path);
         }
     }
-}
 
-/// A word after expansion.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShellField {
-    pub text: String,
-    pub place: SourceLocation,
-    /// An unknown value without quotes: it may be several words, or none.
-    pub is_open: bool,
-    /// An unknown list: any number of words.
-    pub is_list: bool,
-}
-
-impl ShellField {
-    /// A word whose value is known.
-    pub fn new(text: impl Into<String>, place: SourceLocation) -> ShellField {
-        ShellField { text: text.into(), place, is_open: false, is_list: false }
+    /// Whether the values so far are the same in all worlds, whatever the caller sets.
+    pub fn is_certain(&self) -> bool {
+        self.others.is_empty() && !self.uses_default
     }
 }
 
@@ -62,17 +51,19 @@ impl ShellField {
 struct FieldBuilder {
     done: Vec<ShellField>,
     current: Option<ShellField>,
-    place: SourceLocation,
 }
 
 impl FieldBuilder {
-    fn push(&mut self, text: &str) {
-        let place = &self.place;
-        let field = self.current.get_or_insert_with(|| ShellField::new("", place.clone()));
-        if field.text.len() + text.len() <= TEXT_MAX {
-            field.text.push_str(text);
+    /// Appends to the current field, or begins the next one.
+    fn push(&mut self, added: ShellField) {
+        let Some(field) = &mut self.current else {
+            self.current = Some(added);
+            return;
+        };
+        if field.text().len() + added.text().len() <= TEXT_MAX {
+            field.located.text.push_str(added.text());
         }
-        field.is_open = false;
+        field.may_split = false;
     }
 
     fn end(&mut self) {
@@ -81,80 +72,52 @@ impl FieldBuilder {
         }
     }
 
-    /// Adds a value that is only known at run time.
-    fn unknown(&mut self, text: &str, quoted: bool, is_list: bool) {
-        let fresh = self.current.is_none();
-        self.push(text);
-        if let Some(field) = self.current.as_mut().filter(|_| fresh) {
-            field.is_open = !quoted || is_list;
-            field.is_list = is_list;
-        }
-    }
-
     /// A value without quotes: white space separates fields.
-    fn split(&mut self, text: &str, place: Option<&SourceLocation>) {
-        for (at, line) in text.split(char::is_whitespace).enumerate() {
+    fn split(&mut self, text: &str, place: &SourceLocation) {
+        for (at, word) in text.split(char::is_whitespace).enumerate() {
             if at > 0 {
                 self.end();
             }
-            if !line.is_empty() {
-                let fresh = self.current.is_none();
-                self.push(line);
-                if let Some(field) = self.current.as_mut().filter(|_| fresh) {
-                    field.is_open = line.starts_with('$') && !line.starts_with("$!");
-                    field.place = place.cloned().unwrap_or_else(|| field.place.clone());
-                }
+            if !word.is_empty() {
+                let may_split = word.starts_with('$') && !word.starts_with("$!");
+                self.push(ShellField { may_split, ..ShellField::new(word, place.clone()) });
             }
         }
     }
 
     /// The elements of a list, each a field of its own.
-    fn list(&mut self, items: &[ListItem], quoted: bool) {
-        for (at, item) in items.iter().enumerate() {
+    fn list(&mut self, items: Vec<ShellField>, quoted: bool) {
+        for (at, item) in items.into_iter().enumerate() {
             if at > 0 {
                 self.end();
             }
-            if !quoted {
-                self.split(&item.located.text, Some(&item.located.place));
-                continue;
-            }
-            let fresh = self.current.is_none();
-            self.push(&item.located.text);
-            if let Some(field) = self.current.as_mut().filter(|_| fresh) {
-                field.place = item.located.place.clone();
-                field.is_open = item.is_open;
+            match quoted {
+                true => self.push(item),
+                false => self.split(item.text(), &item.located.place),
             }
         }
     }
 }
 
-/// An element of a list.
-#[derive(Clone, Debug)]
-pub struct ListItem {
-    pub located: LocatedValue,
-    pub is_open: bool,
-}
-
 /// The value of an expansion.
 pub enum ExpandedValue {
-    /// Parts of one text.
-    Text(Vec<LocatedValue>),
-    List(Vec<ListItem>),
+    /// Parts of one text. An unset variable has none.
+    Text(Vec<ShellField>),
+    List(Vec<ShellField>),
     /// The text stands for the value, and contains `$`.
     Unknown(String),
-    UnknownList(String),
-    Unset,
 }
 
 impl ExpandedValue {
+    /// A text of one part.
+    pub fn text(text: impl Into<String>, place: &SourceLocation) -> ExpandedValue {
+        ExpandedValue::Text(vec![ShellField::new(text, place.clone())])
+    }
+
     /// The value as one text, if it is known.
     pub fn known(&self) -> Option<String> {
         match self {
-            ExpandedValue::Text(parts) => {
-                let text: String = parts.iter().map(|part| part.text.as_str()).collect();
-                (!text.contains('$')).then_some(text)
-            }
-            ExpandedValue::Unset => Some(String::new()),
+            ExpandedValue::Text(parts) => Some(joined(parts, "")).filter(|text| !text.contains('$')),
             _ => None,
         }
     }
@@ -190,8 +153,8 @@ impl Evaluator<'_> {
     /// The value that `name` has in `world`.
     pub(super) fn lookup(&self, name: &str, world: &mut BranchWorld) -> Option<ShellValue> {
         let variable = self.variables.get(name)?;
-        let is_certain = variable.entries.len() == 1 && variable.entries[0].path.choices().is_empty();
-        if !is_certain && world.path.choices().len() > CHOICES_MAX {
+        let is_fixed = variable.entries.len() == 1 && variable.entries[0].path == BranchPath::default();
+        if !is_fixed && world.path.count() > CHOICES_MAX {
             return None;
         }
         let may_be_set = variable.entries.iter().any(|entry| entry.value.is_unknown());
@@ -222,14 +185,12 @@ impl Evaluator<'_> {
     }
 
     /// The parts of a value that exist in `world`.
-    fn present(parts: &[super::variables::GuardedPart], world: &mut BranchWorld) -> Vec<ListItem> {
+    fn present(parts: &[GuardedPart], world: &mut BranchWorld) -> Vec<ShellField> {
         let mut out = Vec::with_capacity(parts.len());
         for part in parts {
-            if world.path.contradicts(&part.guard) {
-                continue;
-            }
             match world.path.missing(&part.guard) {
-                None => out.push(ListItem { located: part.located.clone(), is_open: part.is_open }),
+                _ if world.path.contradicts(&part.guard) => {}
+                None => out.push(part.field.clone()),
                 Some(_) => world.other(&part.guard),
             }
         }
@@ -238,28 +199,17 @@ impl Evaluator<'_> {
 
     /// The value of `name`, with all elements if it is an array and `whole` is set.
     pub(super) fn value_of(&self, name: &str, whole: bool, world: &mut BranchWorld) -> ExpandedValue {
-        match self.lookup(name, world) {
-            None => ExpandedValue::Unknown(format!("${name}")),
-            Some(ShellValue::Unknown(located)) if whole => {
-                ExpandedValue::UnknownList(unknown_text(&located.text, name))
-            }
-            Some(ShellValue::Unknown(located)) => ExpandedValue::Unknown(unknown_text(&located.text, name)),
-            Some(ShellValue::Unset) => ExpandedValue::Unset,
-            Some(ShellValue::Text(parts)) => {
-                let parts = Self::present(&parts, world);
-                ExpandedValue::Text(parts.into_iter().map(|item| item.located).collect())
-            }
-            Some(ShellValue::Array(parts)) => {
-                let items = Self::present(&parts, world);
-                match whole {
-                    true => ExpandedValue::List(items),
-                    false => match items.into_iter().next() {
-                        Some(item) => ExpandedValue::Text(vec![item.located]),
-                        None => ExpandedValue::Unset,
-                    },
-                }
-            }
+        let Some(value) = self.lookup(name, world) else { return ExpandedValue::Unknown(format!("${name}")) };
+        let mut fields = Self::present(&value.parts, world);
+        if value.is_outside {
+            let source = fields.pop().map(|field| field.located.text).filter(|text| text.contains('$'));
+            return ExpandedValue::Unknown(source.unwrap_or_else(|| format!("${name}")));
         }
+        if whole && (value.is_array || fields.is_empty()) {
+            return ExpandedValue::List(fields);
+        }
+        fields.truncate(if value.is_array { 1 } else { usize::MAX });
+        ExpandedValue::Text(fields)
     }
 
     /// The fields of `words` in `world`.
@@ -267,8 +217,12 @@ impl Evaluator<'_> {
         let mut out = Vec::new();
         for word in words {
             let place = self.at(word.line);
-            for raw in braces(&word.raw) {
-                out.extend(self.fields_of(&pieces(&raw, false), &place, world));
+            let Some(all) = braces(&word.raw) else {
+                out.push(ShellField { may_split: true, is_list: true, ..ShellField::new("$braces", place) });
+                continue;
+            };
+            for raw in all {
+                self.fields_of(&pieces(&raw, false), &place, world, &mut out);
                 if out.len() > FIELDS_MAX {
                     break;
                 }
@@ -279,63 +233,72 @@ impl Evaluator<'_> {
         out
     }
 
-    fn fields_of(&mut self, pieces: &[WordPiece], place: &SourceLocation, world: &mut BranchWorld) -> Vec<ShellField> {
-        let mut builder = FieldBuilder { done: Vec::new(), current: None, place: place.clone() };
+    fn fields_of(
+        &mut self,
+        pieces: &[WordPiece],
+        place: &SourceLocation,
+        world: &mut BranchWorld,
+        out: &mut Vec<ShellField>,
+    ) {
+        let mut builder = FieldBuilder { done: std::mem::take(out), current: None };
         for piece in pieces {
-            match piece {
-                WordPiece::Text { text, .. } => builder.push(text),
-                WordPiece::Parameter(used) => {
-                    let is_list = used.index.as_deref() == Some("@") || used.name == "@";
-                    match self.parameter(used, world, place) {
-                        ExpandedValue::Text(parts) if used.quoted => parts.iter().for_each(|p| builder.push(&p.text)),
-                        ExpandedValue::Text(parts) => {
-                            let only = parts.len() > 1;
-                            parts.iter().for_each(|p| builder.split(&p.text, only.then_some(&p.place)));
-                        }
-                        ExpandedValue::List(items) if used.quoted && !is_list => {
-                            let all: Vec<&str> = items.iter().map(|item| item.located.text.as_str()).collect();
-                            builder.push(&all.join(" "));
-                        }
-                        // `"${EMPTY[@]}"` does not add an empty word.
-                        ExpandedValue::List(items) if items.is_empty() => {
-                            builder.current.take_if(|field| field.text.is_empty());
-                        }
-                        ExpandedValue::List(items) => builder.list(&items, used.quoted),
-                        ExpandedValue::Unknown(text) => builder.unknown(&text, used.quoted, false),
-                        ExpandedValue::UnknownList(text) => builder.unknown(&text, used.quoted, is_list),
-                        ExpandedValue::Unset if used.quoted && !is_list => builder.push(""),
-                        ExpandedValue::Unset => {}
+            let (quoted, is_list) = match piece {
+                WordPiece::Parameter(used) => (used.quoted, used.is_list()),
+                WordPiece::Command { quoted, .. } => (*quoted, false),
+                _ => (true, false),
+            };
+            match self.piece_value(piece, place, world) {
+                ExpandedValue::Text(parts) if quoted => {
+                    builder.push(ShellField::new(joined(&parts, ""), place.clone()))
+                }
+                ExpandedValue::Text(parts) => {
+                    let is_joined = parts.len() > 1;
+                    for part in parts {
+                        builder.split(part.text(), if is_joined { &part.located.place } else { place });
                     }
                 }
-                WordPiece::Command { text, quoted, line } => {
-                    match self.substituted(text, place.line.saturating_add(*line), world) {
-                        Some(text) if *quoted => builder.push(&text),
-                        Some(text) => builder.split(&text, None),
-                        None => builder.unknown(&shown_command(text), *quoted, false),
-                    }
+                ExpandedValue::List(items) if quoted && !is_list => {
+                    builder.push(ShellField::new(joined(&items, " "), place.clone()));
                 }
-                WordPiece::Arithmetic { text } => match self.arithmetic(text, world) {
-                    Some(number) => builder.push(&number.to_string()),
-                    None => builder.push(&format!("$(({text}))")),
-                },
-                WordPiece::Opaque => builder.unknown("$", true, false),
+                // `"${EMPTY[@]}"` does not add an empty word.
+                ExpandedValue::List(items) if items.is_empty() => {
+                    builder.current.take_if(|field| field.text().is_empty());
+                }
+                ExpandedValue::List(items) => builder.list(items, quoted),
+                ExpandedValue::Unknown(text) => {
+                    let may_split = !quoted || is_list;
+                    builder.push(ShellField { may_split, is_list, ..ShellField::new(text, place.clone()) });
+                }
             }
         }
         builder.end();
-        builder.done
+        *out = builder.done;
+    }
+
+    fn piece_value(&mut self, piece: &WordPiece, place: &SourceLocation, world: &mut BranchWorld) -> ExpandedValue {
+        match piece {
+            WordPiece::Text { text, .. } => ExpandedValue::text(text, place),
+            WordPiece::Parameter(used) => self.parameter(used, world, place),
+            WordPiece::Command { text, line, .. } => {
+                match self.substituted(text, place.line.saturating_add(*line), world) {
+                    Some(text) => ExpandedValue::text(text, place),
+                    None => ExpandedValue::Unknown(shown_command(text)),
+                }
+            }
+            WordPiece::Arithmetic { text } => match self.arithmetic(text, world) {
+                Some(number) => ExpandedValue::text(number.to_string(), place),
+                None => ExpandedValue::Unknown("$number".to_owned()),
+            },
+            WordPiece::Opaque => ExpandedValue::Unknown("$".to_owned()),
+        }
     }
 
     /// One text for `word`, as in an assignment: without splitting into fields.
     pub(super) fn text_of(&mut self, word: &RawWord, world: &mut BranchWorld) -> String {
-        let place = self.at(word.line);
-        self.text_of_pieces(&pieces(&word.raw, false), &place, world, false)
+        self.text_of_pieces(&pieces(&word.raw, false), &self.at(word.line), world, false)
     }
 
-    /// The text of a here-document. Unknown values are short, so that they are valid in JSON strings and YAML.
-    pub(super) fn document_text(&mut self, body: &str, place: &SourceLocation, world: &mut BranchWorld) -> String {
-        self.text_of_pieces(&pieces(body, true), place, world, true)
-    }
-
+    /// The concatenation of all pieces. In a document, unknown values are short, so that they are valid in JSON strings and YAML.
     pub(super) fn text_of_pieces(
         &mut self,
         pieces: &[WordPiece],
@@ -345,33 +308,14 @@ impl Evaluator<'_> {
     ) -> String {
         let mut out = String::new();
         for piece in pieces {
-            match piece {
-                WordPiece::Text { text, .. } => out.push_str(text),
-                WordPiece::Parameter(used) => match self.parameter(used, world, place) {
-                    ExpandedValue::Text(parts) => parts.iter().for_each(|part| out.push_str(&part.text)),
-                    ExpandedValue::List(items) => {
-                        let all: Vec<&str> = items.iter().map(|item| item.located.text.as_str()).collect();
-                        out.push_str(&all.join(" "));
-                    }
-                    ExpandedValue::Unknown(_) | ExpandedValue::UnknownList(_) if in_document => {
-                        out.push('$');
-                        out.extend(used.name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_'));
-                    }
-                    ExpandedValue::Unknown(text) | ExpandedValue::UnknownList(text) => out.push_str(&text),
-                    ExpandedValue::Unset => {}
-                },
-                WordPiece::Command { text, line, .. } => {
-                    match self.substituted(text, place.line.saturating_add(*line), world) {
-                        Some(text) => out.push_str(&text),
-                        None if in_document => out.push_str("$command"),
-                        None => out.push_str(&shown_command(text)),
-                    }
+            match self.piece_value(piece, place, world) {
+                ExpandedValue::Text(parts) => out.push_str(&joined(&parts, "")),
+                ExpandedValue::List(items) => out.push_str(&joined(&items, " ")),
+                ExpandedValue::Unknown(text) if in_document => {
+                    out.push('$');
+                    out.extend(text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_'));
                 }
-                WordPiece::Arithmetic { text } => match self.arithmetic(text, world) {
-                    Some(number) => out.push_str(&number.to_string()),
-                    None => out.push_str("$number"),
-                },
-                WordPiece::Opaque => out.push('$'),
+                ExpandedValue::Unknown(text) => out.push_str(&text),
             }
             if out.len() > TEXT_MAX * 4 {
                 break;
@@ -386,19 +330,18 @@ impl Evaluator<'_> {
         // Only the variables of the supported programs are worth a world of their own.
         let mut apart = BranchWorld { path: world.path.clone(), ..BranchWorld::default() };
         for (name, variable) in self.variables.iter().filter(|(_, variable)| variable.is_exported || whole) {
-            let value = self.lookup(name, if matters(name) { &mut *world } else { &mut apart });
-            let variable = match value {
-                Some(ShellValue::Text(parts) | ShellValue::Array(parts)) => {
-                    let place = parts.first().map_or_else(|| self.place.clone(), |part| part.located.place.clone());
-                    let parts = Self::present(&parts, world);
-                    let text: String = parts.iter().map(|part| part.located.text.as_str()).collect();
-                    Variable::Text(LocatedValue::new(text, place))
-                }
-                Some(ShellValue::Unknown(located)) => Variable::Elsewhere(located),
-                Some(ShellValue::Unset) => continue,
-                None => {
-                    let place = variable.entries.last().and_then(|entry| entry.value.place()).unwrap_or(&self.place);
-                    Variable::Elsewhere(LocatedValue::new(format!("${name}"), place.clone()))
+            let Some(value) = self.lookup(name, if matters(name) { &mut *world } else { &mut apart }) else {
+                let place = variable.entries.last().and_then(|entry| entry.value.place()).unwrap_or(&self.place);
+                let located = LocatedValue::new(format!("${name}"), place.clone());
+                env.insert(name.clone(), Variable::Elsewhere(located));
+                continue;
+            };
+            let Some(first) = value.parts.first().map(|part| part.field.located.clone()) else { continue };
+            let variable = match value.is_outside {
+                true => Variable::Elsewhere(first),
+                false => {
+                    let text = joined(&Self::present(&value.parts, world), "");
+                    Variable::Text(LocatedValue::new(text, first.place))
                 }
             };
             env.insert(name.clone(), variable);
@@ -412,35 +355,33 @@ fn matters(name: &str) -> bool {
     ["MC_", "MOONCAKE_", "SGLANG_", "MCCTL_", "LMCACHE_", "VLLM_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn unknown_text(text: &str, name: &str) -> String {
-    if text.contains('$') { text.to_owned() } else { format!("${name}") }
-}
-
-/// A command substitution in one word, because the shell does not split an unknown text.
+/// A command substitution as one word, because the shell does not split an unknown text. Other characters would change the syntax of a script
+/// or a document that contains the text.
 fn shown_command(text: &str) -> String {
-    let line: Vec<&str> = text.split_whitespace().collect();
-    format!("$({})", line.join("_"))
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)).filter(|word| !word.is_empty());
+    format!("$({})", words.collect::<Vec<_>>().join("_"))
 }
 
 /// Limit on the number of words that the braces of one word expand to.
 const BRACE_WORDS_MAX: usize = 256;
 
-/// Expands `{0..3}` and `a{b,c}`, also several in one word. Other words stay unchanged.
-fn braces(raw: &str) -> Vec<String> {
-    let mut words = first_braces(raw);
-    while words.len() <= BRACE_WORDS_MAX {
-        let next: Vec<String> = words.iter().flat_map(|word| first_braces(word)).collect();
-        if next.len() == words.len() {
-            break;
+/// Expands `{0..3}` and `a{b,c}`, also several in one word. Other words stay unchanged. `None` if there are too many results.
+fn braces(raw: &str) -> Option<Vec<String>> {
+    let mut words = vec![raw.to_owned()];
+    loop {
+        let all: Vec<Vec<String>> = words.iter().map(|word| first_braces(word)).collect::<Option<_>>()?;
+        let next = all.concat();
+        match next.len() {
+            count if count > BRACE_WORDS_MAX => return None,
+            _ if next == words => return Some(words),
+            _ => words = next,
         }
-        words = next;
     }
-    words
 }
 
 /// Expands the first braces of a word.
-fn first_braces(raw: &str) -> Vec<String> {
-    let same = || vec![raw.to_owned()];
+fn first_braces(raw: &str) -> Option<Vec<String>> {
+    let same = || Some(vec![raw.to_owned()]);
     if raw.contains(['$', '\'', '"', '`', '\\']) {
         return same();
     }
@@ -449,15 +390,15 @@ fn first_braces(raw: &str) -> Vec<String> {
     if let Some((first, last)) = inner.split_once("..")
         && let (Ok(from), Ok(to)) = (first.parse::<i64>(), last.parse::<i64>())
     {
-        let count = i64::try_from(from.abs_diff(to).min(255)).unwrap_or(255);
+        let count = i64::try_from(from.abs_diff(to)).ok().filter(|count| *count < 256)?;
         let step = if from <= to { 1 } else { -1 };
         // If one end has leading zeros, all numbers have the same length.
         let is_padded = |text: &str| text.len() > 1 && text.trim_start_matches(['-', '+']).starts_with('0');
         let width = if is_padded(first) || is_padded(last) { first.len().max(last.len()) } else { 0 };
-        return (0..=count).map(|n| format!("{before}{:0width$}{after}", from + n * step)).collect();
+        return Some((0..=count).map(|n| format!("{before}{:0width$}{after}", from + n * step)).collect());
     }
     if inner.contains(',') && !inner.contains(['{', ':']) {
-        return inner.split(',').map(|part| format!("{before}{part}{after}")).collect();
+        return Some(inner.split(',').map(|part| format!("{before}{part}{after}")).collect());
     }
     same()
 }
@@ -468,13 +409,22 @@ mod tests {
 
     #[test]
     fn braces_expand_to_lists_and_ranges() {
-        assert_eq!(braces("a{b,c}d"), ["abd", "acd"]);
-        assert_eq!(braces("{2..0}"), ["2", "1", "0"]);
-        assert_eq!(braces("5{1,2}{3..4}"), ["513", "514", "523", "524"]);
-        assert_eq!(braces("{a,b}{c,d}{e,f}{g,h}{i,j}{k,l}{m,n}{o,p}{q,r}{s,t}").len(), 512);
-        assert_eq!(braces("{08..10}"), ["08", "09", "10"]);
-        assert_eq!(braces("{1..-01}"), ["001", "000", "-01"]);
-        assert_eq!(braces("{-9223372036854775808..9223372036854775807}").len(), 256);
-        assert_eq!(braces("'{1..2}'"), ["'{1..2}'"]);
+        let all = |raw: &str| braces(raw).unwrap_or_default();
+        assert_eq!(all("a{b,c}d"), ["abd", "acd"]);
+        assert_eq!(all("{2..0}"), ["2", "1", "0"]);
+        assert_eq!(all("5{1,2}{3..4}"), ["513", "514", "523", "524"]);
+        assert_eq!(all("{08..10}"), ["08", "09", "10"]);
+        assert_eq!(all("{1..-01}"), ["001", "000", "-01"]);
+        assert_eq!(all("{7..7}"), ["7"]);
+        assert_eq!(all("'{1..2}'"), ["'{1..2}'"]);
+    }
+
+    #[test]
+    fn braces_with_too_many_results_are_unknown() {
+        assert_eq!(braces("{1..256}").map(|all| all.len()), Some(256));
+        for raw in ["{a,b}{c,d}{e,f}{g,h}{i,j}{k,l}{m,n}{o,p}{q,r}", "{1..257}", "{1..20}{1..20}"] {
+            assert_eq!(braces(raw), None, "{raw}");
+        }
+        assert_eq!(braces("{-9223372036854775808..9223372036854775807}"), None);
     }
 }

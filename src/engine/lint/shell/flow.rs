@@ -1,8 +1,9 @@
 //! Control structures: branches, loops, functions, pipelines and background jobs.
 
-use crate::engine::lint::shell::choice::{BranchChoice, BranchPath};
+use crate::engine::lint::shell::choice::BranchPath;
 use crate::engine::lint::shell::condition::ConditionResult;
 use crate::engine::lint::shell::evaluator::{ControlFlow, Evaluator, NESTING_MAX, ShellFunction};
+use crate::engine::lint::shell::expansion::CHOICES_MAX;
 use crate::engine::lint::shell::syntax::{RawWord, ShellBlock, ShellCommand, ShellNode};
 use crate::engine::lint::shell::variables::ShellValue;
 
@@ -14,8 +15,7 @@ impl Evaluator<'_> {
     pub(super) fn run_block(&mut self, block: &[ShellNode]) -> ControlFlow {
         if self.nesting > NESTING_MAX {
             if let Some(first) = block.first() {
-                let place = self.at(first.line);
-                self.out.not_read(place, 1, "blocks and function calls are nested too deeply");
+                self.out.not_read(self.at(first.line), 1, "blocks and function calls are nested too deeply");
             }
             return ControlFlow::Next;
         }
@@ -38,174 +38,144 @@ impl Evaluator<'_> {
     /// Runs one command, which may contain others.
     pub(super) fn run(&mut self, node: &ShellNode) -> ControlFlow {
         match &node.command {
-            ShellCommand::Simple { assignments, words } => self.simple(assignments, words, node),
-            ShellCommand::Declaration { keyword, options, assignments } => {
-                self.declare(keyword, options, assignments);
-                ControlFlow::Next
-            }
-            ShellCommand::Test(_) => ControlFlow::Next,
-            ShellCommand::Arithmetic(word) => {
-                self.arithmetic_assignment(&word.raw, word.line);
-                ControlFlow::Next
-            }
-            ShellCommand::Pipeline(parts) => self.pipeline(parts),
+            ShellCommand::Simple { assignments, words } => return self.simple(assignments, words, node),
+            ShellCommand::Declaration { keyword, options, assignments } => self.declare(keyword, options, assignments),
+            ShellCommand::Test(_) => {}
+            ShellCommand::Arithmetic(word) => self.arithmetic_assignment(&word.raw, word.line),
+            ShellCommand::Pipeline(parts) => return self.pipeline(parts),
             ShellCommand::Not(inner) => {
                 self.run(inner);
-                ControlFlow::Next
             }
             ShellCommand::Both(left, right) => {
-                let result = self.decide(left);
-                match result {
+                return match self.decide(left) {
                     ConditionResult::Known(true) | ConditionResult::Command => self.run(right),
                     ConditionResult::Known(false) => ControlFlow::Next,
                     ConditionResult::Choice { yes, no } => self.optional(&yes, &no, right),
-                }
+                };
             }
             ShellCommand::Either(left, right) => {
                 let first = self.out.processes.len();
                 let result = self.decide(left);
                 match self.as_choice(result) {
-                    ConditionResult::Known(false) => self.run(right),
+                    ConditionResult::Known(false) => return self.run(right),
                     ConditionResult::Choice { yes, no } => {
                         // What the left side started does not run if it failed.
-                        for span in self.out.processes[first..].iter_mut().filter_map(|process| process.span.as_mut()) {
-                            yes.iter().for_each(|choice| span.path.push(choice.clone()));
-                        }
-                        self.optional(&no, &yes, right)
+                        let spans = self.out.processes[first..].iter_mut().filter_map(|process| process.span.as_mut());
+                        spans.for_each(|span| span.path.extend(&yes));
+                        return self.optional(&no, &yes, right);
                     }
-                    _ => ControlFlow::Next,
+                    _ => {}
                 }
             }
             ShellCommand::Background(inner) => self.background(inner),
-            ShellCommand::Group(block) => self.run_block(block),
-            ShellCommand::Subshell(block) => {
-                let (variables, path) = (self.variables.clone(), self.path.clone());
-                self.run_block(block);
-                (self.variables, self.path) = (variables, path);
-                ControlFlow::Next
+            ShellCommand::Group(block) => return self.run_block(block),
+            ShellCommand::Subshell(block) => self.run_isolated(block),
+            ShellCommand::If(arms, otherwise) => {
+                let bodies: Vec<&ShellBlock> = arms.iter().map(|(_, body)| body).chain([otherwise]).collect();
+                return self.arms(&bodies, |this, at| match arms.get(at) {
+                    Some((condition, _)) => this.decide_block(condition),
+                    None => ConditionResult::Known(true),
+                });
             }
-            ShellCommand::If(arms, otherwise) => self.branch(arms, otherwise),
-            ShellCommand::Case(subject, arms) => self.case(subject, arms),
-            ShellCommand::For { name, words, body } => self.each(name, words.as_deref(), body, node),
-            ShellCommand::CountedFor { header, body } => self.counted(header, body, node),
-            ShellCommand::While { until, condition, body } => self.repeat(*until, condition, body, node),
+            ShellCommand::Case(subject, arms) => {
+                let bodies: Vec<&ShellBlock> = arms.iter().map(|(_, body)| body).collect();
+                return self.arms(&bodies, |this, at| this.matched(subject, &arms[at].0));
+            }
+            ShellCommand::For { name, words, body } => return self.each(name, words.as_deref(), body, node),
+            ShellCommand::CountedFor { header, body } => return self.counted(header, body, node),
+            ShellCommand::While { until, condition, body } => return self.repeat(*until, condition, body, node),
             ShellCommand::Function(name, body) => {
                 let function = ShellFunction { body: body.clone(), is_called: false };
                 self.functions.insert(name.clone(), function);
-                ControlFlow::Next
             }
-            ShellCommand::Redirected(body, redirects) => self.redirected(body, redirects),
+            ShellCommand::Redirected(body, redirects) => return self.redirected(body, redirects),
             ShellCommand::Unreadable => {
-                let place = self.at(node.line);
-                self.out.not_read(place, node.lines, "the syntax is not supported");
-                ControlFlow::Next
+                self.out.not_read(self.at(node.line), node.lines, "the syntax is not supported");
             }
         }
+        ControlFlow::Next
+    }
+
+    /// Runs `block` in a shell of its own, whose variables are lost at its end.
+    pub(super) fn run_isolated(&mut self, block: &[ShellNode]) {
+        let (variables, path) = (self.variables.clone(), self.path.clone());
+        self.run_block(block);
+        (self.variables, self.path) = (variables, path);
     }
 
     /// Runs `node` only if `choices` hold. If it leaves, the rest runs only with the opposite choices.
-    fn optional(&mut self, choices: &[BranchChoice], opposite: &[BranchChoice], node: &ShellNode) -> ControlFlow {
+    fn optional(&mut self, choices: &BranchPath, opposite: &BranchPath, node: &ShellNode) -> ControlFlow {
         let before = self.path.clone();
-        let flow = match self.enter(&before, choices) {
-            true => self.run(node),
-            false => ControlFlow::Next,
-        };
+        let flow = if self.enter(choices) { self.run(node) } else { ControlFlow::Next };
         self.path = before;
-        if flow != ControlFlow::Next {
-            // Nothing follows if the opposite cannot happen either.
-            let before = self.path.clone();
-            return if self.enter(&before, opposite) { ControlFlow::Next } else { flow };
-        }
-        ControlFlow::Next
+        // Nothing follows if the opposite cannot happen either.
+        if flow == ControlFlow::Next || self.enter(opposite) { ControlFlow::Next } else { flow }
     }
 
-    /// Sets the path to `before` and `choices`. False if they contradict each other.
-    pub(super) fn enter(&mut self, before: &BranchPath, choices: &[BranchChoice]) -> bool {
-        let mut path = BranchPath::default();
-        choices.iter().for_each(|choice| path.push(choice.clone()));
-        let is_possible = !before.contradicts(&path) && !path.contradicts(&path);
-        self.path = before.clone();
-        self.path.extend(&path);
+    /// Adds `choices` to the path. False if they cannot hold.
+    fn enter(&mut self, choices: &BranchPath) -> bool {
+        let is_possible = !self.path.contradicts(choices) && !choices.contradicts(choices);
+        self.path.extend(choices);
         is_possible
     }
 
-    fn branch(&mut self, arms: &[(ShellBlock, ShellBlock)], otherwise: &ShellBlock) -> ControlFlow {
+    /// Runs the arms of `if` or `case`, the first whose condition holds. `decide` returns the result of the condition of an arm.
+    fn arms(
+        &mut self,
+        bodies: &[&ShellBlock],
+        mut decide: impl FnMut(&mut Self, usize) -> ConditionResult,
+    ) -> ControlFlow {
         let before = self.path.clone();
-        // The choices for which no arm so far is taken, and those that hold after an arm that leaves.
-        let (mut against, mut after): (Vec<BranchChoice>, Vec<BranchChoice>) = (Vec::new(), Vec::new());
-        let (mut staying, mut flow) = (Vec::new(), ControlFlow::Next);
-        for (condition, body) in arms {
-            self.enter(&before, &against);
-            let result = self.decide_block(condition);
-            match self.as_choice(result) {
-                ConditionResult::Known(false) => {}
-                ConditionResult::Choice { yes, no } => {
-                    let reached: Vec<BranchChoice> = against.iter().chain(&yes).cloned().collect();
-                    if self.enter(&before, &reached) {
-                        // If an earlier arm stays, this arm is not taken although its condition may hold.
-                        let marker = (!staying.is_empty()).then(|| self.mark());
-                        match (self.run_block(body), marker) {
-                            (ControlFlow::Next, _) => staying.push(yes),
-                            (ended, marker) => {
-                                flow = ended;
-                                match marker {
-                                    Some(marker) => after.push(marker.negated()),
-                                    None => after.extend(no.iter().cloned()),
-                                }
-                            }
+        // The path on which no arm so far is taken, the choices after an arm that leaves, and those of each arm that stays.
+        let (mut against, mut after) = (before.clone(), BranchPath::default());
+        let (mut staying, mut flow): (Vec<BranchPath>, ControlFlow) = (Vec::new(), ControlFlow::Next);
+        let mut is_reached = true;
+        for (at, body) in bodies.iter().enumerate() {
+            if let Some(first) = body.first().filter(|_| against.count() > before.count() + CHOICES_MAX) {
+                self.out.not_read(self.at(first.line), 1, format!("it follows more than {CHOICES_MAX} branches"));
+                break;
+            }
+            self.path = against.clone();
+            let result = decide(self, at);
+            let (yes, no) = match self.as_choice(result) {
+                ConditionResult::Known(false) => continue,
+                ConditionResult::Choice { yes, no } => (yes, Some(no)),
+                _ => (BranchPath::default(), None),
+            };
+            self.path = against.clone();
+            let is_possible = self.enter(&yes) && is_reached;
+            // Without a choice of its own, an arm that leaves may look like one that stays.
+            let is_alone = match no {
+                Some(_) => staying.iter().all(|theirs| theirs.contradicts(&yes)),
+                None => staying.len() < 2,
+            };
+            let marker = (!is_alone).then(|| self.fresh_choice());
+            marker.iter().for_each(|marker| self.path.push(marker.clone()));
+            match is_possible.then(|| self.run_block(body)) {
+                None => {}
+                Some(ControlFlow::Next) => staying.push(yes),
+                Some(ended) => {
+                    match (marker, &no, staying.as_slice()) {
+                        (Some(marker), ..) => after.push(marker.negated()),
+                        (None, Some(no), _) => after.extend(no),
+                        (None, None, [only]) => after.extend(only),
+                        // No arm stays.
+                        (None, None, _) => {
+                            self.path = before;
+                            return flow.max_of(ended);
                         }
                     }
-                    against.extend(no);
+                    flow = ended;
                 }
-                _ => return self.last_arm(body, before, &against, &staying, after, flow),
             }
+            let Some(no) = no else { break };
+            self.path = against;
+            is_reached &= self.enter(&no);
+            against = std::mem::take(&mut self.path);
         }
-        self.last_arm(otherwise, before, &against, &staying, after, flow)
-    }
-
-    /// Runs the arm that is taken if no other one is. `after` and `flow` come from the arms that leave, and `staying` has the choices of the
-    /// others.
-    pub(super) fn last_arm(
-        &mut self,
-        body: &ShellBlock,
-        before: BranchPath,
-        against: &[BranchChoice],
-        staying: &[Vec<BranchChoice>],
-        mut after: Vec<BranchChoice>,
-        flow: ControlFlow,
-    ) -> ControlFlow {
-        let is_possible = self.enter(&before, against);
-        let marker = (staying.len() > 1).then(|| self.mark());
-        let ended = if is_possible { self.run_block(body) } else { ControlFlow::Next };
         self.path = before;
-        if ended != ControlFlow::Next {
-            match (staying, marker) {
-                ([], _) => return flow.max_of(ended),
-                ([only], _) => after.extend(only.iter().cloned()),
-                (_, Some(marker)) => after.push(marker.negated()),
-                (_, None) => {}
-            }
-        }
-        self.hold(after);
+        self.path.extend(&after);
         ControlFlow::Next
-    }
-
-    /// Adds a choice of its own to the path, so that another path can exclude what follows.
-    fn mark(&mut self) -> BranchChoice {
-        let marker = self.fresh_choice();
-        self.path.push(marker.clone());
-        marker
-    }
-
-    /// Adds the choices that hold for the rest of a block.
-    pub(super) fn hold(&mut self, choices: Vec<BranchChoice>) {
-        for choice in choices {
-            let mut path = BranchPath::default();
-            path.push(choice.clone());
-            if !self.path.contradicts(&path) {
-                self.path.push(choice);
-            }
-        }
     }
 
     /// Runs `body` in a loop whose number of runs is not known.
@@ -220,8 +190,7 @@ impl Evaluator<'_> {
         self.path = before;
         (self.is_uncertain, self.in_unknown_loop) = (was_uncertain, was_in_loop);
         if self.out.processes.len() > first {
-            let place = self.at(node.line);
-            self.out.not_read(place, 1, "a loop with an unknown number of runs starts processes");
+            self.out.not_read(self.at(node.line), 1, "a loop with an unknown number of runs starts processes");
         }
         // Whether the last run leaves the function is not known either.
         ControlFlow::LeaveLoop
@@ -259,15 +228,15 @@ impl Evaluator<'_> {
         let fields = self.fields(words.unwrap_or(&all), &mut world);
         let is_known = world.others.is_empty()
             && fields.len() <= RUNS_MAX
-            && fields.iter().all(|field| !field.is_open && !field.text.contains('*'));
+            && !fields.iter().any(|field| field.may_split || field.text().contains('*'));
         self.iterate(body, node, |this, run| {
             let text = match (is_known, fields.get(run)) {
                 (true, None) => return Some(false),
-                (true, Some(field)) => field.text.clone(),
-                (false, _) => format!("${name}"),
+                (true, Some(field)) => field.text(),
+                (false, _) => &format!("${name}"),
             };
-            let (path, value) = (this.path.clone(), ShellValue::text(text, this.at(node.line)));
-            this.variables.assign(name, &path, value, world.uses_default);
+            let value = ShellValue::text(text, this.at(node.line));
+            this.variables.assign(name, &this.path, value, world.uses_default);
             is_known.then_some(true)
         })
     }
@@ -309,7 +278,7 @@ impl Evaluator<'_> {
             // All but the last command run at the same time as the next one.
             let was_background = self.in_background;
             self.in_background |= at + 1 < parts.len();
-            let output = self.stream_of(part);
+            let output = self.streams(|this, world| this.output_of(part, world)).into_iter().next();
             flow = self.run(part);
             self.in_background = was_background;
             self.input = output;
@@ -323,57 +292,40 @@ impl Evaluator<'_> {
         if parts.len() > 1 { ControlFlow::Next } else { flow }
     }
 
-    fn background(&mut self, inner: &ShellNode) -> ControlFlow {
+    fn background(&mut self, inner: &ShellNode) {
         let first = self.out.processes.len();
         let was_background = std::mem::replace(&mut self.in_background, true);
-        let saved = match inner.command {
-            ShellCommand::Simple { .. } => None,
-            _ => Some((self.variables.clone(), self.path.clone())),
-        };
-        self.run(inner);
-        if let Some((variables, path)) = saved {
-            (self.variables, self.path) = (variables, path);
+        match inner.command {
+            ShellCommand::Simple { .. } => {
+                self.run(inner);
+            }
+            _ => self.run_isolated(std::slice::from_ref(inner)),
         }
         self.in_background = was_background;
         self.jobs.push((first..self.out.processes.len()).collect());
-        ControlFlow::Next
     }
 
     /// Runs the functions that the script defines but does not call, each on its own.
     pub(super) fn run_uncalled(&mut self) {
-        let uncalled: Vec<(String, ShellFunction)> = self
-            .functions
-            .iter()
-            .filter(|(_, function)| !function.is_called)
-            .map(|(name, function)| (name.clone(), function.clone()))
-            .collect();
         self.is_uncertain = true;
         self.positional = None;
-        for (name, function) in uncalled {
-            // A function that an earlier one of this list has called.
-            if self.functions.get(&name).is_some_and(|known| known.is_called) {
-                continue;
-            }
-            let (variables, before) = (self.variables.clone(), self.path.clone());
+        for name in self.functions.keys().cloned().collect::<Vec<_>>() {
+            // An earlier function of this list may have called it.
+            let Some(function) = self.functions.get(&name).filter(|function| !function.is_called) else { continue };
+            let body = function.body.clone();
             let choice = self.fresh_choice();
-            self.path = BranchPath::default();
-            self.path.push(choice);
-            self.run_block(&function.body);
-            (self.variables, self.path) = (variables, before);
+            let before = std::mem::replace(&mut self.path, choice.into());
+            self.run_isolated(&body);
+            self.path = before;
         }
     }
 }
 
 impl ControlFlow {
+    /// The flow after branches that leave with `self` and with `other`. A loop may be left by one branch only: the rest of the function is
+    /// then reached.
     fn max_of(self, other: ControlFlow) -> ControlFlow {
-        // A loop may be left by one branch only: the rest of the function is then reached.
-        let rank = |flow| match flow {
-            ControlFlow::Next => 0,
-            ControlFlow::LeaveLoop => 1,
-            ControlFlow::LeaveFunction => 2,
-            ControlFlow::LeaveScript => 3,
-        };
-        if self == ControlFlow::Next || rank(other) < rank(self) { other } else { self }
+        if self == ControlFlow::Next { other } else { self.min(other) }
     }
 }
 

@@ -1,15 +1,16 @@
 //! The end of processes: `kill`, `wait`, and programs that stop others.
 
-use crate::engine::lint::model::RuntimeKind;
+use crate::engine::lint::model::{Process, RuntimeKind};
 use crate::engine::lint::shell::evaluator::Evaluator;
 use crate::engine::lint::shell::syntax::RawWord;
+use crate::engine::lint::shell::word::base_name;
 
 /// Parts of names of commands that stop processes. What such a command stops is not known.
 const STOPPING: &[&str] = &["kill", "stop", "clean", "shutdown", "teardown", "terminate", "restart", "reset", "fuser"];
 
 impl Evaluator<'_> {
     /// Ends the processes `which` of this script.
-    pub(super) fn end(&mut self, which: impl Fn(usize, &crate::engine::lint::model::Process) -> bool) {
+    pub(super) fn end(&mut self, which: impl Fn(usize, &Process) -> bool) {
         let now = self.out.tick();
         let script = self.script;
         for (at, process) in self.out.processes.iter_mut().enumerate() {
@@ -25,7 +26,7 @@ impl Evaluator<'_> {
         let all = self.in_worlds(8, |this, world| this.fields(words, world));
         let mut jobs = Vec::new();
         for field in all.iter().flat_map(|(_, fields)| fields) {
-            let text = field.text.as_str();
+            let text = field.text();
             // A process group, as in `kill -- -$!`.
             let text = text.strip_prefix('-').filter(|rest| rest.starts_with('$')).unwrap_or(text);
             if text.starts_with('-') || matches!(text, "TERM" | "KILL" | "INT" | "HUP" | "9" | "15") {
@@ -47,33 +48,20 @@ impl Evaluator<'_> {
         spans.filter(|span| span.script == script).for_each(|span| span.may_end = true);
     }
 
-    pub(super) fn kill(&mut self, words: &[RawWord]) {
+    /// Runs `kill` or `wait`, which returns when the processes have exited. Without a known job, all processes may have ended.
+    pub(super) fn end_named(&mut self, words: &[RawWord]) {
         // `kill -0` only tests whether the process exists. What follows may depend on the result.
         if words.iter().any(|word| word.raw == "-0") {
             self.may_end();
             return;
         }
-        match self.named_jobs(&words[1..]) {
-            Some(jobs) => self.end(|at, _| jobs.contains(&at)),
-            None => self.end(|_, _| true),
-        }
-    }
-
-    /// `wait` returns when the processes have exited.
-    pub(super) fn wait(&mut self, words: &[RawWord]) {
-        let named = match words.len() {
-            1 => None,
-            _ => self.named_jobs(&words[1..]),
-        };
-        match named.filter(|jobs| !jobs.is_empty()) {
-            Some(jobs) => self.end(|at, _| jobs.contains(&at)),
-            None => self.end(|_, _| true),
-        }
+        let named = self.named_jobs(&words[1..]).filter(|jobs| !jobs.is_empty());
+        self.end(|at, _| named.as_ref().is_none_or(|jobs| jobs.contains(&at)));
     }
 
     /// Ends what another program may stop.
     pub(super) fn stop_by(&mut self, name: &str, words: &[RawWord]) {
-        let base = name.rsplit('/').next().unwrap_or(name);
+        let base = base_name(name);
         if base == "tail" && words.iter().any(|word| word.raw.starts_with("--pid")) {
             self.may_end();
         }

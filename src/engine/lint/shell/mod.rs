@@ -9,15 +9,15 @@
 
 mod arithmetic;
 mod builtins;
-mod cases;
 pub mod choice;
 mod commands;
 mod condition;
+pub mod effects;
 mod evaluator;
 mod expansion;
+mod field;
 mod flow;
 mod jobs;
-pub mod launched;
 mod parser;
 pub mod places;
 mod substitution;

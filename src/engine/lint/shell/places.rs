@@ -1,7 +1,7 @@
 //! What a script leaves besides processes: text that it writes, and places that were not followed.
 
 use crate::engine::check::SourceLocation;
-use crate::engine::lint::shell::choice::{BranchPath, ScriptSpan};
+use crate::engine::lint::shell::choice::ScriptSpan;
 
 /// A part of a script that was not followed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,14 +36,4 @@ pub struct WrittenFile {
     pub index: usize,
     /// The line on which the text ends.
     pub end: u32,
-}
-
-/// Text on its way from one command to another, or to a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamText {
-    pub text: String,
-    /// The location of the first character.
-    pub place: SourceLocation,
-    /// The branches under which it has this value.
-    pub path: BranchPath,
 }

@@ -2,12 +2,15 @@
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::LocatedValue;
+use crate::engine::lint::shell::choice::matches_glob;
 use crate::engine::lint::shell::evaluator::{Evaluator, NESTING_MAX};
-use crate::engine::lint::shell::expansion::{BranchWorld, ExpandedValue, ListItem};
+use crate::engine::lint::shell::expansion::{BranchWorld, ExpandedValue};
+use crate::engine::lint::shell::field::{ShellField, joined};
 use crate::engine::lint::shell::parser;
-use crate::engine::lint::shell::syntax::{Redirect, ShellCommand, ShellNode};
+use crate::engine::lint::shell::syntax::{HereDocument, ShellCommand, ShellNode};
 use crate::engine::lint::shell::variables::ShellValue;
 use crate::engine::lint::shell::word::{ParameterUse, is_name, pieces};
+use crate::engine::lint::shell::written::{first_word, here_document, output_file};
 
 /// Limit on the numbers that `seq` prints.
 const SEQUENCE_MAX: i64 = 256;
@@ -20,161 +23,98 @@ impl Evaluator<'_> {
         world: &mut BranchWorld,
         place: &SourceLocation,
     ) -> ExpandedValue {
-        let unknown = || ExpandedValue::Unknown(shown(used));
-        if self.nesting > NESTING_MAX {
-            return unknown();
+        let mut value = None;
+        if self.nesting <= NESTING_MAX {
+            self.nesting += 1;
+            value = self.plain_value(used, world, place).and_then(|value| self.operated(used, value, world, place));
+            self.nesting -= 1;
         }
-        self.nesting += 1;
-        let value = self.parameter_value(used, world, place);
-        self.nesting -= 1;
-        value
+        value.unwrap_or_else(|| ExpandedValue::Unknown(shown(used)))
     }
 
-    fn parameter_value(
+    /// The value before its operator. `None` if it is not known.
+    fn plain_value(
         &mut self,
         used: &ParameterUse,
         world: &mut BranchWorld,
         place: &SourceLocation,
-    ) -> ExpandedValue {
-        let unknown = || ExpandedValue::Unknown(shown(used));
-        let name = match used.indirect {
-            true => match self.value_of(&used.name, false, world).known() {
-                Some(name) if !name.is_empty() => name,
-                _ => return unknown(),
-            },
-            false => used.name.clone(),
-        };
-        let whole = matches!(used.index.as_deref(), Some("@" | "*"));
-        let value = match (name.as_str(), used.index.as_deref()) {
+    ) -> Option<ExpandedValue> {
+        let name = used.name.as_str();
+        let number = |number: usize| ExpandedValue::text(number.to_string(), place);
+        let is_argument = name.starts_with(|c: char| c.is_ascii_digit());
+        let value = match (name, used.index.as_deref()) {
+            _ if used.indirect => return None,
             ("@" | "*", _) => match &self.positional {
-                Some(all) => ExpandedValue::List(items(all)),
-                None => ExpandedValue::UnknownList(format!("${name}")),
+                Some(all) => ExpandedValue::List(all.clone()),
+                None => ExpandedValue::Unknown(format!("${name}")),
             },
-            ("!", _) => match self.jobs.len().checked_sub(1) {
-                Some(job) => ExpandedValue::Text(vec![LocatedValue::new(format!("$!{job}"), place.clone())]),
-                None => return unknown(),
-            },
-            ("#", _) => match &self.positional {
-                Some(all) => ExpandedValue::Text(vec![LocatedValue::new(all.len().to_string(), place.clone())]),
-                None => return unknown(),
-            },
-            (digits, _) if digits.starts_with(|c: char| c.is_ascii_digit()) => {
-                let at = digits.parse::<usize>().ok().and_then(|n| n.checked_sub(1));
-                match (&self.positional, at) {
-                    (Some(all), Some(at)) => match all.get(at) {
-                        Some(located) => ExpandedValue::Text(vec![located.clone()]),
-                        None => ExpandedValue::Unset,
-                    },
-                    _ => match self.lookup(digits, world) {
-                        Some(ShellValue::Text(parts)) => {
-                            ExpandedValue::Text(parts.into_iter().map(|part| part.located).collect())
-                        }
-                        _ => unknown(),
-                    },
-                }
+            ("#", _) => number(self.positional.as_ref()?.len()),
+            ("!", _) => ExpandedValue::text(format!("$!{}", self.jobs.len().checked_sub(1)?), place),
+            (name, _) if is_argument && self.positional.is_some() => {
+                let at = name.parse::<usize>().ok()?.checked_sub(1)?;
+                ExpandedValue::Text(self.positional.iter().flatten().skip(at).take(1).cloned().collect())
             }
-            (name, None | Some("@" | "*")) if is_name(name) => self.value_of(name, whole, world),
+            (name, index @ (None | Some("@" | "*"))) if is_name(name) || is_argument => {
+                self.value_of(name, index.is_some(), world)
+            }
             (name, Some(index)) if is_name(name) => {
-                let at = self.arithmetic(index, world).and_then(|at| usize::try_from(at).ok());
-                match (self.value_of(name, true, world), at) {
-                    (ExpandedValue::List(all), Some(at)) if all.iter().take(at + 1).all(|item| !item.is_open) => {
-                        match all.get(at) {
-                            Some(item) => ExpandedValue::Text(vec![item.located.clone()]),
-                            None => ExpandedValue::Unset,
-                        }
-                    }
-                    _ => return unknown(),
+                let at = usize::try_from(self.arithmetic(index, world)?).ok()?;
+                let ExpandedValue::List(all) = self.value_of(name, true, world) else { return None };
+                if all.iter().take(at.saturating_add(1)).any(|item| item.may_split) {
+                    return None;
                 }
+                ExpandedValue::Text(all.into_iter().skip(at).take(1).collect())
             }
-            _ => return unknown(),
+            _ => return None,
         };
-        if used.length {
-            return match value {
-                ExpandedValue::List(all) if all.iter().all(|item| !item.is_open) => {
-                    ExpandedValue::Text(vec![LocatedValue::new(all.len().to_string(), place.clone())])
-                }
-                value => match value.known() {
-                    Some(text) => {
-                        ExpandedValue::Text(vec![LocatedValue::new(text.chars().count().to_string(), place.clone())])
-                    }
-                    None => unknown(),
-                },
-            };
+        match value {
+            value if !used.length => Some(value),
+            ExpandedValue::List(all) if !all.iter().any(|item| item.may_split) => Some(number(all.len())),
+            value => Some(number(value.known()?.chars().count())),
         }
-        self.operated(used, &name, value, world, place)
     }
 
-    /// Applies the operator of `used`.
+    /// Applies the operator of `used`. `None` if the result is not known.
     fn operated(
         &mut self,
         used: &ParameterUse,
-        name: &str,
         value: ExpandedValue,
         world: &mut BranchWorld,
         place: &SourceLocation,
-    ) -> ExpandedValue {
-        let operator = used.operator.as_str();
-        if operator.is_empty() {
-            return value;
-        }
-        let with_colon = operator.strip_prefix(':').unwrap_or(operator);
+    ) -> Option<ExpandedValue> {
+        let (name, operator) = (&used.name, used.operator.as_str());
+        let without_colon = operator.strip_prefix(':').unwrap_or(operator);
+        let inner = without_colon.get(1..).unwrap_or_default();
+        let is_unknown = matches!(value, ExpandedValue::Unknown(_));
         let is_missing = match &value {
-            ExpandedValue::Unset => true,
+            ExpandedValue::Text(parts) => parts.is_empty() || operator.starts_with(':') && joined(parts, "").is_empty(),
             ExpandedValue::List(all) => all.is_empty(),
-            ExpandedValue::Text(parts) => operator.starts_with(':') && parts.iter().all(|part| part.text.is_empty()),
-            _ => false,
+            ExpandedValue::Unknown(_) => false,
         };
-        let is_unknown = matches!(value, ExpandedValue::Unknown(_) | ExpandedValue::UnknownList(_));
-        match with_colon.chars().next() {
-            Some(sign @ ('-' | '=')) => {
-                if !is_missing && !is_unknown {
-                    return value;
-                }
+        match without_colon.chars().next() {
+            None | Some('?') => Some(value),
+            Some('-' | '=') if !is_missing && !is_unknown => Some(value),
+            Some('+') if is_missing => Some(ExpandedValue::Text(Vec::new())),
+            Some('+') if is_unknown => None,
+            // `${A[@]+"${A[@]}"}` is the array itself, without an error if it is empty.
+            Some('+') if inner.trim_matches('"') == format!("${{{name}[@]}}") => Some(value),
+            Some(sign @ ('-' | '=' | '+')) => {
                 world.uses_default |= is_unknown;
-                let text = self.text_of_pieces(&pieces(&with_colon[1..], false), place, world, false);
-                if sign == '=' && is_name(name) {
-                    let path = self.path.clone();
-                    let assigned = ShellValue::text(text.clone(), place.clone());
-                    self.variables.assign(name, &path, assigned, is_unknown);
-                }
-                ExpandedValue::Text(vec![LocatedValue::new(text, place.clone())])
-            }
-            Some('+') if is_missing => ExpandedValue::Unset,
-            Some('+') if is_unknown => match used.quoted {
-                true => ExpandedValue::Unknown(shown(used)),
-                false => ExpandedValue::UnknownList(shown(used)),
-            },
-            Some('+') => {
-                let inner = &with_colon[1..];
-                // `${A[@]+"${A[@]}"}` is the array itself, without an error if it is empty.
-                if inner.trim_matches('"') == format!("${{{name}[@]}}") {
-                    return value;
-                }
                 let text = self.text_of_pieces(&pieces(inner, false), place, world, false);
-                ExpandedValue::Text(vec![LocatedValue::new(text, place.clone())])
-            }
-            Some('?') => value,
-            _ => match (value, operator.split_once(':')) {
-                (ExpandedValue::List(all), Some(("", offset))) => {
-                    let mut parts = offset.splitn(2, ':');
-                    let start = parts.next().and_then(|text| self.arithmetic(text, world));
-                    let count = parts.next().map(|text| self.arithmetic(text, world));
-                    // Positions of `$@` begin at 1.
-                    let first = i64::from(matches!(name, "@" | "*"));
-                    let start = start.and_then(|start| usize::try_from(start.checked_sub(first)?).ok());
-                    match (start, count) {
-                        (Some(start), None) => ExpandedValue::List(all.into_iter().skip(start).collect()),
-                        (Some(start), Some(Some(count))) => {
-                            let count = usize::try_from(count).unwrap_or(0);
-                            ExpandedValue::List(all.into_iter().skip(start).take(count).collect())
-                        }
-                        _ => ExpandedValue::UnknownList(shown(used)),
-                    }
+                if sign == '=' && is_name(name) {
+                    let assigned = ShellValue::text(&text, place.clone());
+                    self.variables.assign(name, &self.path, assigned, is_unknown);
                 }
-                (value, _) => match value.known().and_then(|text| changed(&text, operator)) {
-                    Some(text) => ExpandedValue::Text(vec![LocatedValue::new(text, place.clone())]),
-                    None => ExpandedValue::Unknown(shown(used)),
-                },
+                Some(ExpandedValue::text(text, place))
+            }
+            _ => match (value, operator.strip_prefix(':')) {
+                (ExpandedValue::List(all), Some(offset)) => {
+                    // Positions of `$@` begin at 1.
+                    let first = i64::from(used.index.is_none());
+                    let start = usize::try_from(self.arithmetic(offset, world)?.checked_sub(first)?).ok()?;
+                    Some(ExpandedValue::List(all.into_iter().skip(start).collect()))
+                }
+                (value, _) => Some(ExpandedValue::text(changed(&value.known()?, operator)?, place)),
             },
         }
     }
@@ -194,55 +134,72 @@ impl Evaluator<'_> {
         self.nesting += 1;
         let output = self.output_of(node, world);
         self.nesting -= 1;
-        output.map(|text| text.trim_end_matches('\n').to_owned())
+        output.map(|printed| printed.text.trim_end_matches('\n').to_owned())
     }
 
-    fn output_of(&mut self, node: &ShellNode, world: &mut BranchWorld) -> Option<String> {
-        match &node.command {
-            ShellCommand::Either(left, _) | ShellCommand::Both(left, _) => self.output_of(left, world),
+    /// Standard output of a command that prints known text.
+    pub(super) fn output_of(&mut self, node: &ShellNode, world: &mut BranchWorld) -> Option<LocatedValue> {
+        let (assignments, words) = match &node.command {
+            ShellCommand::Either(left, _) | ShellCommand::Both(left, _) => return self.output_of(left, world),
+            ShellCommand::Redirected(_, redirects) if output_file(redirects).is_some() => return None,
             ShellCommand::Redirected(body, redirects) => {
-                let here = redirects.iter().find_map(|redirect| match redirect {
-                    Redirect::Here(here) => Some(here),
-                    _ => None,
-                });
-                match (&body.command, here) {
-                    (ShellCommand::Simple { words, .. }, Some(here))
-                        if words.first().is_some_and(|w| w.raw == "cat") =>
-                    {
-                        let place = self.at(here.line);
-                        Some(match here.literal {
-                            true => here.body.clone(),
-                            false => self.document_text(&here.body, &place, world),
-                        })
-                    }
-                    _ => self.output_of(body, world),
-                }
+                return self.output_with(body, here_document(redirects), world);
             }
-            ShellCommand::Simple { assignments, words } if assignments.is_empty() => {
-                let fields = self.fields(words, world);
-                let all: Vec<&str> = fields.iter().map(|field| field.text.as_str()).collect();
-                if all.iter().any(|text| text.contains('$')) {
+            ShellCommand::Simple { assignments, words } => (assignments, words),
+            _ => return None,
+        };
+        let fields = self.fields(words, world);
+        let all: Vec<&str> = fields.iter().map(ShellField::text).collect();
+        let place = fields.last()?.located.place.clone();
+        let text = match all.as_slice() {
+            _ if !assignments.is_empty() => return None,
+            ["cat"] | ["cat", "-"] | ["envsubst", ..] | ["tee", _] => {
+                return self.input.as_ref().map(|input| input.located.clone());
+            }
+            ["echo", rest @ ..] => {
+                let options = rest.iter().take_while(|word| matches!(**word, "-n" | "-E")).count();
+                // Escapes are not followed.
+                let flags = rest.get(options).and_then(|word| word.strip_prefix('-'));
+                if flags.is_some_and(|flags| flags.chars().all(|c| "neE".contains(c))) {
                     return None;
                 }
-                match all.as_slice() {
-                    ["echo", rest @ ..] if rest.first().is_none_or(|first| !first.starts_with('-')) => {
-                        Some(rest.join(" "))
-                    }
-                    ["printf", "%s" | "%s\\n", text] => Some((*text).to_owned()),
-                    ["command", "-v", name] | ["which", name] | ["type", "-p" | "-P", name] => Some((*name).to_owned()),
-                    ["basename", path] => path.trim_end_matches('/').rsplit('/').next().map(str::to_owned),
-                    ["seq", numbers @ ..] => sequence(numbers),
-                    _ => None,
-                }
+                let printed = rest[options..].join(" ");
+                let place = fields.get(options + 1).map_or(place, |field| field.located.place.clone());
+                let end = if rest[..options].contains(&"-n") { "" } else { "\n" };
+                return Some(LocatedValue::new(printed + end, place));
             }
-            _ => None,
+            ["printf", "%s\\n", rest @ ..] => rest.join("\n") + "\n",
+            ["printf", "%s", rest @ ..] => rest.concat(),
+            ["command", "-v", name] | ["which", name] | ["type", "-p" | "-P", name] => (*name).to_owned(),
+            ["basename", path] if !path.contains('$') => path.trim_end_matches('/').rsplit('/').next()?.to_owned(),
+            ["seq", numbers @ ..] => sequence(numbers)?,
+            _ => return None,
+        };
+        Some(LocatedValue::new(text, place))
+    }
+
+    /// Standard output of `body`, whose standard input is `here`.
+    pub(super) fn output_with(
+        &mut self,
+        body: &ShellNode,
+        here: Option<&HereDocument>,
+        world: &mut BranchWorld,
+    ) -> Option<LocatedValue> {
+        match here.filter(|_| matches!(first_word(body), "cat" | "envsubst" | "tee" | "sudo")) {
+            Some(here) => Some(self.document(here, world)),
+            None => self.output_of(body, world),
         }
     }
-}
 
-fn items(all: &[LocatedValue]) -> Vec<ListItem> {
-    let item = |located: &LocatedValue| ListItem { located: located.clone(), is_open: false };
-    all.iter().map(item).collect()
+    /// The text of a here-document.
+    pub(super) fn document(&mut self, here: &HereDocument, world: &mut BranchWorld) -> LocatedValue {
+        let place = self.at(here.line);
+        let text = match here.literal {
+            true => here.body.clone(),
+            false => self.text_of_pieces(&pieces(&here.body, true), &place, world, true),
+        };
+        LocatedValue::new(text, place)
+    }
 }
 
 /// The expansion as written, in a short form.
@@ -272,133 +229,27 @@ fn sequence(numbers: &[&str]) -> Option<String> {
 
 /// Applies a text operator of `${name..}`. `None` if it is not supported: patterns with brackets, quotes or escapes are not.
 fn changed(text: &str, operator: &str) -> Option<String> {
-    if operator.contains(['$', '`', '[', '(', '\\', '"', '\'', '&']) {
+    if operator.contains(['$', '`', '[', '(', '\\', '"', '\'', '&', '?']) {
         return None;
     }
-    match operator {
-        "^^" => return Some(text.to_uppercase()),
-        ",," => return Some(text.to_lowercase()),
-        _ => {}
-    }
-    let ends = |pattern: &str, longest: bool, at_end: bool| {
-        let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-        let matching = cuts.into_iter().filter(|at| {
-            let (before, behind) = text.split_at(*at);
-            matches_glob(pattern, if at_end { behind } else { before })
-        });
+    for (sign, longest, at_end) in [("%%", true, true), ("%", false, true), ("##", true, false), ("#", false, false)] {
+        let Some(pattern) = operator.strip_prefix(sign) else { continue };
+        let cuts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+        let matching = cuts.filter(|at| matches_glob(pattern, if at_end { &text[*at..] } else { &text[..*at] }));
         let at = if longest == at_end { matching.min() } else { matching.max() };
-        match at {
-            Some(at) if at_end => text[..at].to_owned(),
-            Some(at) => text[at..].to_owned(),
-            None => text.to_owned(),
-        }
+        let kept = match at {
+            Some(at) if at_end => &text[..at],
+            Some(at) => &text[at..],
+            None => text,
+        };
+        return Some(kept.to_owned());
+    }
+    let (rest, most) = match operator.strip_prefix("//") {
+        Some(rest) => (rest, usize::MAX),
+        None => (operator.strip_prefix('/')?, 1),
     };
-    if let Some(pattern) = operator.strip_prefix("%%") {
-        return Some(ends(pattern, true, true));
-    }
-    if let Some(pattern) = operator.strip_prefix('%') {
-        return Some(ends(pattern, false, true));
-    }
-    if let Some(pattern) = operator.strip_prefix("##") {
-        return Some(ends(pattern, true, false));
-    }
-    if let Some(pattern) = operator.strip_prefix('#') {
-        let shortest = (0..=text.len()).filter(|at| text.is_char_boundary(*at));
-        let at = shortest.filter(|at| matches_glob(pattern, &text[..*at])).min();
-        return Some(at.map_or(text, |at| &text[at..]).to_owned());
-    }
-    if let Some(rest) = operator.strip_prefix("//") {
-        let (from, to) = rest.split_once('/').unwrap_or((rest, ""));
-        return (!from.is_empty() && !from.contains(['*', '?', '['])).then(|| text.replace(from, to));
-    }
-    if let Some(rest) = operator.strip_prefix('/') {
-        let (from, to) = rest.split_once('/').unwrap_or((rest, ""));
-        return (!from.is_empty() && !from.contains(['*', '?', '[', '#', '%'])).then(|| text.replacen(from, to, 1));
-    }
-    None
-}
-
-/// A part of a glob that stands for one character, or for any text.
-enum GlobPart {
-    Any,
-    One,
-    Char(char),
-    Set { negated: bool, ranges: Vec<(char, char)> },
-}
-
-fn glob_parts(pattern: &str) -> Vec<GlobPart> {
-    let chars: Vec<char> = pattern.chars().collect();
-    let last = chars.iter().rposition(|c| *c == ']').unwrap_or_default();
-    let (mut out, mut at) = (Vec::new(), 0);
-    while let Some(c) = chars.get(at) {
-        at += 1;
-        let part = match c {
-            '*' => GlobPart::Any,
-            '?' => GlobPart::One,
-            '[' => {
-                let negated = matches!(chars.get(at), Some('!' | '^'));
-                let first = at + usize::from(negated);
-                // A bracket in the first place is a character of the set.
-                match (first + 1..=last).find(|end| chars[*end] == ']') {
-                    Some(end) => {
-                        at = end + 1;
-                        GlobPart::Set { negated, ranges: ranges(&chars[first..end]) }
-                    }
-                    None => GlobPart::Char('['),
-                }
-            }
-            c => GlobPart::Char(*c),
-        };
-        out.push(part);
-    }
-    out
-}
-
-fn ranges(mut set: &[char]) -> Vec<(char, char)> {
-    let mut out = Vec::new();
-    loop {
-        let (range, rest) = match set {
-            [from, '-', to, rest @ ..] => ((*from, *to), rest),
-            [one, rest @ ..] => ((*one, *one), rest),
-            [] => return out,
-        };
-        out.push(range);
-        set = rest;
-    }
-}
-
-/// Whether the glob `pattern` matches all of `text`. Supports `*`, `?` and sets without classes.
-pub fn matches_glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<GlobPart>, Vec<char>) = (glob_parts(pattern), text.chars().collect());
-    let (mut p, mut t, mut star) = (0, 0, None);
-    while t < text.len() {
-        let is_match = match pattern.get(p) {
-            Some(GlobPart::Any) => {
-                star = Some((p, t));
-                p += 1;
-                continue;
-            }
-            Some(GlobPart::One) => true,
-            Some(GlobPart::Char(c)) => *c == text[t],
-            Some(GlobPart::Set { negated, ranges }) => {
-                ranges.iter().any(|(from, to)| (*from..=*to).contains(&text[t])) != *negated
-            }
-            None => false,
-        };
-        match (is_match, star) {
-            (true, _) => {
-                p += 1;
-                t += 1;
-            }
-            (false, Some((at, from))) => {
-                p = at + 1;
-                t = from + 1;
-                star = Some((at, from + 1));
-            }
-            (false, None) => return false,
-        }
-    }
-    pattern[p..].iter().all(|part| matches!(part, GlobPart::Any))
+    let (from, to) = rest.split_once('/').unwrap_or((rest, ""));
+    (!from.is_empty() && !from.contains(['*', '#', '%'])).then(|| text.replacen(from, to, most))
 }
 
 #[cfg(test)]

@@ -114,12 +114,3 @@ pub struct HereDocument {
     /// The delimiter is quoted, so that `$` is a literal character.
     pub literal: bool,
 }
-
-/// A `case` whose arms are choices of a subject of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FollowedCase {
-    /// Number of the subject.
-    pub subject: u32,
-    /// The patterns of each arm.
-    pub arms: Vec<Vec<RawWord>>,
-}

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::engine::check::SourceLocation;
-use crate::engine::lint::model::{LocatedValue, Variable};
+use crate::engine::lint::model::Variable;
 use crate::engine::lint::shell::choice::BranchPath;
+use crate::engine::lint::shell::field::ShellField;
 
 /// Limit on the assignments that are kept of one variable. With more, its value is unknown.
 const ENTRIES_MAX: usize = 64;
@@ -17,56 +18,52 @@ const BYTES_MAX: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardedPart {
     pub guard: BranchPath,
-    pub located: LocatedValue,
-    /// An unknown element of an array that may expand to several words, or to none.
-    pub is_open: bool,
+    pub field: ShellField,
 }
 
 impl GuardedPart {
     /// A part that is always present.
-    pub fn always(located: LocatedValue) -> GuardedPart {
-        GuardedPart { guard: BranchPath::default(), located, is_open: false }
+    pub fn always(field: ShellField) -> GuardedPart {
+        GuardedPart { guard: BranchPath::default(), field }
     }
 }
 
-/// The value of a variable. A text that contains `$` is not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShellValue {
-    /// The concatenation of the parts.
-    Text(Vec<GuardedPart>),
-    Array(Vec<GuardedPart>),
-    /// Unset, or set to a value that is not followed. The text names the source.
-    Unknown(LocatedValue),
-    Unset,
+/// The value of a variable: the concatenation of the parts, or the elements of an array. Without parts, the variable is unset or an empty
+/// array. A text that contains `$` is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShellValue {
+    pub parts: Vec<GuardedPart>,
+    pub is_array: bool,
+    /// Unset, or set to a value that is not followed. The only part names the source.
+    pub is_outside: bool,
 }
 
 impl ShellValue {
     /// A value of one part.
     pub fn text(text: impl Into<String>, place: SourceLocation) -> ShellValue {
-        ShellValue::Text(vec![GuardedPart::always(LocatedValue::new(text, place))])
+        let parts = vec![GuardedPart::always(ShellField::new(text, place))];
+        ShellValue { parts, is_array: false, is_outside: false }
+    }
+
+    /// A value that is not followed, for the variable `name`.
+    pub fn unknown(name: &str, place: SourceLocation) -> ShellValue {
+        ShellValue { is_outside: true, ..ShellValue::text(format!("${name}"), place) }
     }
 
     /// Where the value is set.
     pub fn place(&self) -> Option<&SourceLocation> {
-        match self {
-            ShellValue::Text(parts) | ShellValue::Array(parts) => parts.first().map(|part| &part.located.place),
-            ShellValue::Unknown(located) => Some(&located.place),
-            ShellValue::Unset => None,
-        }
+        self.parts.first().map(|part| &part.field.located.place)
     }
 
     /// Whether this is the empty text.
     pub fn is_empty(&self) -> bool {
-        matches!(self, ShellValue::Text(parts) if parts.iter().all(|part| part.located.text.is_empty()))
+        !self.is_array && self.parts.iter().all(|part| part.field.text().is_empty())
     }
 
     /// Whether nothing of the value is known.
     pub fn is_unknown(&self) -> bool {
-        match self {
-            ShellValue::Text(parts) => parts.iter().all(|part| !part.located.is_known()) && !parts.is_empty(),
-            ShellValue::Array(_) | ShellValue::Unset => false,
-            ShellValue::Unknown(_) => true,
-        }
+        let is_known = |part: &GuardedPart| part.field.located.is_known();
+        self.is_outside || !self.is_array && !self.parts.is_empty() && !self.parts.iter().any(is_known)
     }
 }
 
@@ -104,7 +101,9 @@ impl ShellVariables {
         for (name, variable) in env {
             let value = match variable {
                 Variable::Text(located) => ShellValue::text(located.text, located.place),
-                Variable::Elsewhere(located) => ShellValue::Unknown(located),
+                Variable::Elsewhere(located) => {
+                    ShellValue { is_outside: true, ..ShellValue::text(located.text, located.place) }
+                }
             };
             let entry = AssignmentEntry { path: BranchPath::default(), value, is_default: false };
             out.all.insert(name, ShellVariable { entries: vec![entry], is_exported: true, version: 0 });
@@ -144,8 +143,7 @@ impl ShellVariables {
         variable.entries.retain(|entry| !entry.path.implies(path));
         variable.entries.push(AssignmentEntry { path: path.clone(), value, is_default });
         if variable.entries.len() > ENTRIES_MAX {
-            let place = SourceLocation { file: "".into(), line: 0 };
-            let value = ShellValue::Unknown(LocatedValue::new(format!("${name}"), place));
+            let value = ShellValue::unknown(name, SourceLocation { file: "".into(), line: 0 });
             variable.entries = vec![AssignmentEntry { path: BranchPath::default(), value, is_default: false }];
         }
     }
@@ -156,47 +154,33 @@ impl ShellVariables {
         variable.entries.push(AssignmentEntry { path: path.clone(), value, is_default: false });
     }
 
-    /// Appends `parts` on `path`, as `name+=..` does. `guarded` parts are kept apart by their own branches.
-    pub fn append(&mut self, name: &str, path: &BranchPath, parts: Vec<GuardedPart>, is_array: bool) {
+    /// Appends the parts of `added` on `path`, as `name+=..` does.
+    pub fn append(&mut self, name: &str, path: &BranchPath, added: ShellValue) {
         self.last_version += 1;
         let export_all = self.export_all;
         let variable = self.all.entry(name.to_owned()).or_default();
         variable.version = self.last_version;
         variable.is_exported |= export_all;
         // Nothing that certainly applies here: the variable may also come from outside.
-        if !variable.entries.iter().any(|entry| path.implies(&entry.path)) {
-            let value = if is_array { ShellValue::Array(Vec::new()) } else { ShellValue::Text(Vec::new()) };
-            let first = AssignmentEntry { path: path.clone(), value, is_default: false };
-            if variable.entries.len() < ENTRIES_MAX {
-                variable.entries.insert(0, first);
-            }
+        if !variable.entries.iter().any(|entry| path.implies(&entry.path)) && variable.entries.len() < ENTRIES_MAX {
+            let first = AssignmentEntry { path: path.clone(), value: ShellValue::default(), is_default: false };
+            variable.entries.insert(0, first);
         }
         for entry in variable.entries.iter_mut().filter(|entry| !entry.path.contradicts(path)) {
-            let whole = entry.path.implies(path);
-            let added = parts.iter().map(|part| {
+            let is_whole = entry.path.implies(path);
+            let value = &mut entry.value;
+            let bytes: usize = value.parts.iter().map(|part| part.field.text().len()).sum();
+            if value.parts.len() > PARTS_MAX || bytes > BYTES_MAX {
+                continue;
+            }
+            value.is_array |= added.is_array;
+            value.is_outside = false;
+            for part in &added.parts {
                 let mut part = part.clone();
-                if !whole {
+                if !is_whole {
                     part.guard.extend(path);
                 }
-                part
-            });
-            match &mut entry.value {
-                ShellValue::Text(all) | ShellValue::Array(all)
-                    if all.len() < PARTS_MAX
-                        && all.iter().map(|part| part.located.text.len()).sum::<usize>() < BYTES_MAX =>
-                {
-                    all.extend(added);
-                }
-                ShellValue::Unset => {
-                    let added = added.collect();
-                    entry.value = if is_array { ShellValue::Array(added) } else { ShellValue::Text(added) };
-                }
-                ShellValue::Unknown(located) => {
-                    let first = GuardedPart::always(located.clone());
-                    let all = std::iter::once(first).chain(added).collect();
-                    entry.value = if is_array { ShellValue::Array(all) } else { ShellValue::Text(all) };
-                }
-                _ => {}
+                value.parts.push(part);
             }
         }
     }
@@ -206,7 +190,7 @@ impl ShellVariables {
         let variable = self.all.entry(name.to_owned()).or_default();
         variable.is_exported = true;
         if variable.entries.is_empty() {
-            let value = ShellValue::Unknown(LocatedValue::new(format!("${name}"), place.clone()));
+            let value = ShellValue::unknown(name, place.clone());
             variable.entries.push(AssignmentEntry { path: BranchPath::default(), value, is_default: false });
         }
     }

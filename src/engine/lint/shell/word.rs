@@ -37,6 +37,13 @@ pub struct ParameterUse {
     pub indirect: bool,
 }
 
+impl ParameterUse {
+    /// Whether the value is all elements of a list, each a word of its own.
+    pub fn is_list(&self) -> bool {
+        self.index.as_deref() == Some("@") || self.name == "@"
+    }
+}
+
 /// Splits `raw`. `in_document` treats quotes as literal characters, as in a here-document.
 pub fn pieces(raw: &str, in_document: bool) -> Vec<WordPiece> {
     let mut reader = PieceReader { chars: raw.chars().collect(), at: 0, line: 0, out: Vec::new(), in_document };
@@ -249,6 +256,11 @@ fn braced(inner: &str, quoted: bool) -> WordPiece {
         length,
         indirect,
     })
+}
+
+/// The last part of a path.
+pub fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Whether `text` is a valid variable name.

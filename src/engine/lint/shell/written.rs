@@ -1,10 +1,13 @@
 //! Redirections and here-documents: text that a script writes to a file, or passes to another program.
 
 use crate::engine::lint::model::LocatedValue;
-use crate::engine::lint::shell::choice::{BranchPath, ScriptSpan};
+use crate::engine::lint::shell::choice::ScriptSpan;
+use crate::engine::lint::shell::effects::StreamText;
 use crate::engine::lint::shell::evaluator::{ControlFlow, Evaluator};
-use crate::engine::lint::shell::places::{StreamText, WrittenFile, WrittenText};
+use crate::engine::lint::shell::expansion::BranchWorld;
+use crate::engine::lint::shell::places::{WrittenFile, WrittenText};
 use crate::engine::lint::shell::syntax::{HereDocument, RawWord, Redirect, ShellCommand, ShellNode};
+use crate::engine::lint::shell::word::base_name;
 
 /// Limit on the variants of one text.
 const VARIANTS_MAX: usize = 8;
@@ -17,169 +20,114 @@ const CHANGING: &[&str] = &[
 ];
 
 impl Evaluator<'_> {
-    /// The variants of a here-document.
-    fn document(&mut self, here: &HereDocument) -> Vec<StreamText> {
-        let place = self.at(here.line);
-        if here.literal {
-            let (text, path) = (here.body.clone(), self.path.clone());
-            return vec![StreamText { text, place, path }];
-        }
-        let variants = self.in_worlds(VARIANTS_MAX, |this, world| this.document_text(&here.body, &place, world));
+    /// The variants of a text, the first one without optional branches.
+    pub(super) fn streams(
+        &mut self,
+        output: impl FnMut(&mut Self, &mut BranchWorld) -> Option<LocatedValue>,
+    ) -> Vec<StreamText> {
         let mut out: Vec<StreamText> = Vec::new();
-        for (world, text) in variants {
-            if !out.iter().any(|known| known.text == text) {
-                out.push(StreamText { text, place: place.clone(), path: world.path });
+        for (world, located) in self.in_worlds(VARIANTS_MAX, output) {
+            let Some(located) = located else { continue };
+            if !out.iter().any(|known| known.located.text == located.text) {
+                out.push(StreamText { located, path: world.path });
             }
         }
         out
     }
 
-    /// Standard output of a command that prints known text, for the next command of a pipeline.
-    pub(super) fn stream_of(&mut self, node: &ShellNode) -> Option<StreamText> {
-        match &node.command {
-            ShellCommand::Redirected(body, redirects) => {
-                if redirects.iter().any(|redirect| matches!(redirect, Redirect::Output { .. })) {
-                    return None;
-                }
-                let is_cat = first_word(body).is_some_and(|word| matches!(word, "cat" | "envsubst" | "tee" | "sudo"));
-                let here = redirects.iter().find_map(|redirect| match redirect {
-                    Redirect::Here(here) if is_cat => Some(here.clone()),
-                    _ => None,
-                })?;
-                self.document(&here).into_iter().next()
-            }
-            ShellCommand::Simple { words, .. } => match first_word(node)? {
-                "envsubst" | "tee" | "cat" if words.len() <= 2 => self.input.clone(),
-                "echo" | "printf" => self.printed(words),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// The output of `echo` or `printf '%s'`. `None` if it contains escapes or another format, which are not followed.
-    fn printed(&mut self, words: &[RawWord]) -> Option<StreamText> {
-        let (name, arguments) = words.split_first()?;
-        let mut world = self.world();
-        let fields = self.fields(arguments, &mut world);
-        let texts: Vec<&str> = fields.iter().map(|field| field.text.as_str()).collect();
-        let (first, text) = match (name.raw.as_str(), texts.as_slice()) {
-            ("echo", all) => {
-                let is_option = |text: &&&str| {
-                    text.strip_prefix('-')
-                        .is_some_and(|flags| !flags.is_empty() && flags.chars().all(|c| "neE".contains(c)))
-                };
-                let options = all.iter().take_while(is_option).count();
-                if all[..options].iter().any(|option| option.contains('e')) {
-                    return None;
-                }
-                (options, all[options..].join(" "))
-            }
-            ("printf", ["%s\\n", rest @ ..]) => (1, rest.join("\n")),
-            ("printf", ["%s", rest @ ..]) => (1, rest.concat()),
-            _ => return None,
-        };
-        let place = fields.get(first)?.place.clone();
-        Some(StreamText { text, place, path: world.path })
-    }
-
     /// Runs a command with redirections.
     pub(super) fn redirected(&mut self, body: &ShellNode, redirects: &[Redirect]) -> ControlFlow {
-        let words: Vec<RawWord> = match &body.command {
-            ShellCommand::Simple { words, .. } => words.clone(),
-            _ => Vec::new(),
-        };
-        let name = first_word(body).unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
-        let here = redirects.iter().find_map(|redirect| match redirect {
-            Redirect::Here(here) => Some(here.clone()),
-            _ => None,
-        });
-        let target = redirects.iter().rev().find_map(|redirect| match redirect {
-            Redirect::Output { target, append } => Some((target.clone(), *append)),
-            _ => None,
-        });
-        let texts = match &here {
-            Some(here) => self.document(here),
-            None if matches!(name.as_str(), "echo" | "printf") && target.is_some() => {
-                self.printed(&words).into_iter().collect()
-            }
-            None => self.input.clone().into_iter().collect(),
-        };
-        if let Some((target, append)) = &target
-            && matches!(name.as_str(), "cat" | "echo" | "printf" | "envsubst")
+        let name = base_name(first_word(body)).to_owned();
+        let here = here_document(redirects);
+        let target = output_file(redirects);
+        if let Some((target, append)) =
+            target.filter(|_| matches!(name.as_str(), "cat" | "echo" | "printf" | "envsubst"))
         {
+            let texts = self.streams(|this, world| this.output_with(body, here, world));
             if texts.is_empty() {
                 self.lose(target, "is replaced by text that is not known");
             }
-            for text in &texts {
-                self.write(target, text, *append);
-            }
+            let file = self.target(target);
+            texts.iter().for_each(|text| self.write(&file, text, append));
             return ControlFlow::Next;
         }
-        let saved = std::mem::replace(&mut self.input, texts.into_iter().next());
+        let input = match here {
+            Some(here) => self.streams(|this, world| Some(this.document(here, world))).into_iter().next(),
+            None => self.input.clone(),
+        };
+        let saved = std::mem::replace(&mut self.input, input);
         let flow = self.run(body);
         self.input = saved;
-        if let Some((target, _)) = &target {
+        if let Some((target, _)) = target {
             let name = if name.is_empty() { "other commands" } else { &name };
             self.lose(target, &format!("is changed by {name}"));
         }
         flow
     }
 
-    fn span_of(&mut self, path: &BranchPath) -> ScriptSpan {
-        let start = self.out.tick();
-        ScriptSpan {
+    /// Adds a text to what the script writes.
+    fn add_text(&mut self, name: &str, text: &StreamText) {
+        let span = ScriptSpan {
             script: self.script,
-            path: path.clone(),
+            path: text.path.clone(),
             variants: self.variants.clone(),
-            start,
-            end: None,
-            foreground: false,
+            start: self.out.tick(),
             uncertain: self.is_uncertain,
-            may_end: false,
-        }
+            ..ScriptSpan::default()
+        };
+        let LocatedValue { text, place } = text.located.clone();
+        self.out.written.push(WrittenText {
+            name: name.to_owned(),
+            text,
+            place,
+            span,
+            is_followed: false,
+            changed: None,
+        });
     }
 
-    fn write(&mut self, target: &RawWord, text: &StreamText, append: bool) {
+    /// The path of the file `target`.
+    fn target(&mut self, target: &RawWord) -> String {
         let mut world = self.world();
-        let name = self.text_of(target, &mut world);
+        self.text_of(target, &mut world)
+    }
+
+    fn write(&mut self, name: &str, text: &StreamText, append: bool) {
         if name.starts_with("/dev/") || name.is_empty() {
             return;
         }
-        let base = base_name(&name).to_owned();
+        let base = base_name(name).to_owned();
         let known = self.files.get(&base).copied().filter(|_| append);
         if append && known.is_none() && self.last_of(&base).is_some_and(|written| written.changed.is_some()) {
             return;
         }
-        let gap = known.map_or(0, |known| text.place.line.saturating_sub(known.end).min(10_000));
+        let LocatedValue { text: added, place } = &text.located;
+        let gap = known.map_or(0, |known| place.line.saturating_sub(known.end).min(10_000));
         let gap = usize::try_from(gap).unwrap_or_default();
-        self.out.written_bytes = self.out.written_bytes.saturating_add(text.text.len() + gap);
+        self.out.written_bytes = self.out.written_bytes.saturating_add(added.len() + gap);
         if self.out.written_bytes > WRITTEN_BYTES_MAX {
-            self.out.not_read(text.place.clone(), 1, "the script writes more than 1 MiB");
+            self.out.not_read(place.clone(), 1, "the script writes more than 1 MiB");
             self.lose_file(&base, "is longer than what is read");
             return;
         }
-        let lines = u32::try_from(text.text.matches('\n').count()).unwrap_or(u32::MAX);
-        if let Some(known) = known {
-            let of_file = self.out.written.get_mut(known.index);
-            let same = of_file.filter(|written| {
-                written.place.file == text.place.file && written.span.path == text.path && written.changed.is_none()
-            });
-            let Some(written) = same else {
+        let mut file = WrittenFile { index: self.out.written.len(), end: place.line };
+        match known.and_then(|known| Some((known, self.out.written.get_mut(known.index)?))) {
+            None => self.add_text(name, text),
+            Some((known, written))
+                if written.place.file == place.file && written.span.path == text.path && written.changed.is_none() =>
+            {
+                // Blank lines keep the line numbers of the appended text.
+                written.text.push_str(&"\n".repeat(gap));
+                written.text.push_str(added);
+                file = WrittenFile { end: place.line.max(known.end), ..known };
+            }
+            Some(_) => {
                 self.lose_file(&base, "is appended to in other branches");
                 return;
-            };
-            // Blank lines keep the line numbers of the appended text.
-            written.text.push_str(&"\n".repeat(gap));
-            written.text.push_str(&text.text);
-            let end = text.place.line.max(known.end).saturating_add(lines);
-            self.files.insert(base, WrittenFile { end, ..known });
-            return;
+            }
         }
-        let span = self.span_of(&text.path);
-        let (body, place) = (text.text.clone(), text.place.clone());
-        let file = WrittenFile { index: self.out.written.len(), end: place.line.saturating_add(lines) };
-        self.out.written.push(WrittenText { name, text: body, place, span, is_followed: false, changed: None });
+        let lines = u32::try_from(added.matches('\n').count()).unwrap_or(u32::MAX);
+        file.end = file.end.saturating_add(lines);
         self.files.insert(base, file);
     }
 
@@ -191,8 +139,7 @@ impl Evaluator<'_> {
 
     /// The text of the file `target` is no longer known.
     fn lose(&mut self, target: &RawWord, reason: &str) {
-        let mut world = self.world();
-        let name = self.text_of(target, &mut world);
+        let name = self.target(target);
         self.lose_file(base_name(&name), reason);
     }
 
@@ -208,46 +155,32 @@ impl Evaluator<'_> {
     }
 
     /// Commands that change files which the script has written: `sed -i`, `mv`, `tee` with unknown input.
-    pub(super) fn change_files(&mut self, name: &str, words: &[RawWord]) {
+    pub(super) fn change_files(&mut self, words: &[RawWord]) {
         if self.files.is_empty() {
             return;
         }
-        let all: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();
-        let base = |text: &str| base_name(text).to_owned();
-        let is_wrapped = matches!(base(name).as_str(), "sudo" | "find" | "xargs");
-        let is_editor = |word: &&&str| CHANGING.contains(&base(word).as_str());
-        let editor = match is_wrapped {
-            true => all.iter().find(is_editor).map(|word| base(word)),
-            false => Some(base(name)).filter(|name| CHANGING.contains(&name.as_str())),
-        };
+        let mut names = words.iter().map(|word| base_name(&word.raw));
+        let is_wrapped = matches!(base_name(&words[0].raw), "sudo" | "find" | "xargs");
+        let editor = names.by_ref().take(if is_wrapped { usize::MAX } else { 1 }).find(|name| CHANGING.contains(name));
         let Some(editor) = editor else { return };
-        let in_place = |word: &&str| match word.strip_prefix("--") {
-            Some(long) => long.starts_with("in-place") || long.starts_with("inplace"),
-            None => *word == "inplace" || word.strip_prefix('-').is_some_and(|flags| flags.contains('i')),
-        };
-        if matches!(editor.as_str(), "sed" | "perl" | "yq" | "awk" | "gawk") && !all.iter().any(in_place) {
+        let edits = |word: &RawWord| word.raw == "inplace" || word.raw.starts_with('-') && word.raw.contains('i');
+        if matches!(editor, "sed" | "perl" | "yq" | "awk" | "gawk") && !words.iter().any(edits) {
             return;
         }
         let mut world = self.world();
         let fields = self.fields(words, &mut world);
-        let reason = format!("is changed by {editor}");
-        let last = fields.last().map(|field| field.text.clone()).unwrap_or_default();
-        if matches!(editor.as_str(), "mv" | "cp" | "install") {
+        let mut named: Vec<String> = fields.iter().map(|field| base_name(field.text()).to_owned()).collect();
+        let last = named.last().cloned().unwrap_or_default();
+        if matches!(editor, "mv" | "cp" | "install") {
             // The text of the source stays as it is, and so does a copy under the same name.
-            let source = fields.iter().rev().nth(1).map(|field| base(&field.text)).unwrap_or_default();
-            if source != base(&last) {
-                self.lose_file(&base(&last), &reason);
-            }
-            return;
+            let is_same = named.iter().rev().nth(1) == Some(&last);
+            named = if is_same { Vec::new() } else { vec![last] };
+        } else if is_wrapped && words[0].raw != "sudo" || last.contains(['$', '*', '?', '[']) {
+            // Which files the name stands for is not known.
+            named = self.files.keys().cloned().collect();
         }
-        // Which files the name stands for is not known.
-        let is_open = is_wrapped && name != "sudo" || base(&last).contains(['$', '*', '?', '[']);
-        let named: Vec<String> = match is_open {
-            true => self.files.keys().cloned().collect(),
-            false => fields.iter().map(|field| base(&field.text)).collect(),
-        };
         for file in named {
-            self.lose_file(&file, &reason);
+            self.lose_file(&file, &format!("is changed by {editor}"));
         }
     }
 
@@ -255,32 +188,19 @@ impl Evaluator<'_> {
     pub(super) fn use_input(&mut self, name: &str, words: &[RawWord]) -> bool {
         let Some(text) = self.input.clone() else { return false };
         let raw: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();
-        let command = if name == "sudo" { raw.get(1).copied().unwrap_or_default() } else { name };
-        match command {
+        match if name == "sudo" { raw.get(1).copied().unwrap_or_default() } else { name } {
             "tee" => {
-                let append = raw.contains(&"-a");
-                let targets: Vec<RawWord> = words
-                    .iter()
-                    .filter(|word| !word.raw.starts_with('-') && !matches!(word.raw.as_str(), "tee" | "sudo"))
-                    .cloned()
-                    .collect();
-                for target in targets {
-                    self.write(&target, &text, append);
+                let is_target =
+                    |word: &&RawWord| !word.raw.starts_with('-') && !matches!(word.raw.as_str(), "tee" | "sudo");
+                for target in words.iter().filter(is_target) {
+                    let file = self.target(target);
+                    self.write(&file, &text, raw.contains(&"-a"));
                 }
                 true
             }
             "kubectl" | "oc" => {
                 if raw.iter().any(|word| matches!(*word, "apply" | "create" | "replace")) {
-                    let span = self.span_of(&text.path);
-                    let (body, place) = (text.text, text.place);
-                    self.out.written.push(WrittenText {
-                        name: String::new(),
-                        text: body,
-                        place,
-                        span,
-                        is_followed: false,
-                        changed: None,
-                    });
+                    self.add_text("", &text);
                 }
                 true
             }
@@ -297,15 +217,27 @@ impl Evaluator<'_> {
     }
 }
 
-/// The name of a file without its folder.
-fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or_default()
+/// The first word of a command. Empty for other commands.
+pub fn first_word(node: &ShellNode) -> &str {
+    match &node.command {
+        ShellCommand::Simple { words, .. } => words.first().map_or("", |word| word.raw.as_str()),
+        ShellCommand::Redirected(body, _) | ShellCommand::Not(body) => first_word(body),
+        _ => "",
+    }
 }
 
-fn first_word(node: &ShellNode) -> Option<&str> {
-    match &node.command {
-        ShellCommand::Simple { words, .. } => words.first().map(|word| word.raw.as_str()),
-        ShellCommand::Redirected(body, _) => first_word(body),
+/// The here-document among the redirections.
+pub fn here_document(redirects: &[Redirect]) -> Option<&HereDocument> {
+    redirects.iter().find_map(|redirect| match redirect {
+        Redirect::Here(here) => Some(here),
         _ => None,
-    }
+    })
+}
+
+/// The file that standard output goes to, and whether the output is appended.
+pub fn output_file(redirects: &[Redirect]) -> Option<(&RawWord, bool)> {
+    redirects.iter().rev().find_map(|redirect| match redirect {
+        Redirect::Output { target, append } => Some((target, *append)),
+        _ => None,
+    })
 }

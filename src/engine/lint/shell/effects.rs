@@ -3,15 +3,25 @@
 use std::collections::BTreeMap;
 
 use crate::engine::check::{Finding, SourceLocation};
-use crate::engine::lint::model::Process;
+use crate::engine::lint::model::{LocatedValue, Process};
+use crate::engine::lint::shell::choice::BranchPath;
 use crate::engine::lint::shell::places::{UnreadPlace, WrittenText};
 
 /// Limit on the number of listed places.
 const UNREAD_MAX: usize = 1000;
 
+/// Text on its way from one command to another, or to a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamText {
+    /// The text and the location of its first character.
+    pub located: LocatedValue,
+    /// The branches under which it has this value.
+    pub path: BranchPath,
+}
+
 /// Everything that one source starts.
 #[derive(Debug, Default)]
-pub struct Launched {
+pub struct ScriptEffects {
     pub processes: Vec<Process>,
     pub unread: Vec<UnreadPlace>,
     /// Mistakes in the syntax.
@@ -30,7 +40,7 @@ pub struct Launched {
     pub written_bytes: usize,
 }
 
-impl Launched {
+impl ScriptEffects {
     /// The number of the subject `key`.
     pub fn subject(&mut self, key: &str) -> u32 {
         if let Some(number) = self.subjects.get(key) {
