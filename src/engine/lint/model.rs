@@ -22,9 +22,9 @@ impl LocatedValue {
         LocatedValue { text: text.into(), place }
     }
 
-    /// Whether the value is known statically. A string that contains a `$` is resolved at run time.
+    /// Whether the value is known statically. A string that contains a `$` is resolved at run time, and one with `{{` by a template engine.
     pub fn is_known(&self) -> bool {
-        !self.text.contains('$')
+        !self.text.contains('$') && !self.text.contains("{{")
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, MountSource, Process, ProcessRole, RuntimeKind};
 use crate::engine::lint::release::release_of_image;
-use crate::engine::lint::settings::ProcessView;
+use crate::engine::lint::settings::{ProcessView, SettingValue};
 use crate::engine::lint::view::DeploymentView;
 
 /// Master and clients must run the same release. A client from another release stores nothing, and the handshake does not detect the
@@ -141,19 +141,59 @@ pub fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
                 "add --device=/dev/infiniband --ulimit memlock=-1",
             ),
         };
-        out.error(
-            &protocol.place,
-            match process.implementation {
-                Implementation::Upstream => {
-                    format!("{} has no RDMA device in its container; it fails or falls back to TCP", process.describe())
-                }
-                Implementation::Mcctl => {
-                    format!("{} cannot start: its container has no RDMA device", process.describe())
-                }
-            },
-            evidence,
-            remedy,
-        );
+        let who = process.describe();
+        let (starts, finding) = match without_device(member) {
+            NoDevice::Exits => (false, format!("{who} cannot start: its container has no RDMA device")),
+            NoDevice::UsesTcp => (true, format!("{who} uses TCP instead of RDMA: its container has no RDMA device")),
+            NoDevice::Unknown => {
+                (true, format!("{who} cannot start, or uses TCP instead of RDMA: its container has no RDMA device"))
+            }
+        };
+        // A cluster may add devices to pods, and a hook of the runtime to containers with these variables.
+        let adds_device =
+            ["NVIDIA_MOFED", "MELLANOX_VISIBLE_DEVICES"].iter().any(|name| process.env.contains_key(*name));
+        if starts
+            || adds_device
+            || process.runtime == RuntimeKind::Kubernetes
+            || !process.args_whole
+            || !process.env_whole
+        {
+            let condition = match process.runtime {
+                RuntimeKind::Kubernetes => ", unless the cluster adds one",
+                _ => "",
+            };
+            out.warning(&protocol.place, format!("{finding}{condition}"), evidence, remedy);
+        } else {
+            out.error(&protocol.place, finding, evidence, remedy);
+        }
+    }
+}
+
+/// What a client for RDMA does if it finds no device.
+enum NoDevice {
+    Exits,
+    UsesTcp,
+    Unknown,
+}
+
+/// Upstream's client exits if a device is named, and otherwise uses TCP. mcctl's node exits, unless it may use TCP.
+///
+/// Source: `Client::InitTransferEngine` in `mooncake-store/src/client_service.cpp`.
+fn without_device(member: &ProcessView<'_>) -> NoDevice {
+    if member.process.implementation == Implementation::Mcctl {
+        return if member.switch(&["allow_tcp_fallback"]) { NoDevice::UsesTcp } else { NoDevice::Exits };
+    }
+    let discovery = member.process.raw_var("MC_MS_AUTO_DISC").map(|located| located.text.trim());
+    let is_named = match member.client("device_name") {
+        SettingValue::Is(located) => !matches!(located.text.trim(), "" | "[]" | "{}"),
+        SettingValue::Unset => false,
+        SettingValue::Unknown => return NoDevice::Unknown,
+    };
+    match (is_named, discovery) {
+        _ if member.process.env.contains_key("MC_USE_TENT") => NoDevice::Unknown,
+        (true, None) | (_, Some("0")) => NoDevice::Exits,
+        (false, None) | (_, Some("1")) => NoDevice::UsesTcp,
+        _ => NoDevice::Unknown,
     }
 }
 
@@ -253,7 +293,6 @@ fn is_below(path: &str, folder: &str) -> bool {
 /// The SSD tier requires a separate directory per process, must be enabled on the master and its clients, and needs an eviction policy.
 pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
     use crate::engine::lint::rules::kubernetes::is_yes;
-    use crate::engine::lint::settings::SettingValue;
     let is_off = |member: &&ProcessView<'_>| {
         member.process.implementation == Implementation::Mcctl || member.master_switch("enable_offload") == Some(false)
     };
