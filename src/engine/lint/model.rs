@@ -239,6 +239,8 @@ pub struct ProcessLimits {
     pub mounts: Vec<ContainerMount>,
     /// Seconds between SIGTERM and SIGKILL.
     pub grace: Option<LocatedValue>,
+    /// Whether another file may set more than what is known, or other values.
+    pub is_partial: bool,
 }
 
 /// A port that a container declares.

@@ -1,6 +1,7 @@
 //! Reads sources into a [`ParsedDeployment`]: detects the type of each source and parses it.
 
 pub mod compose;
+pub mod compose_merge;
 pub mod continuation;
 pub mod deployment;
 pub mod env_file;
@@ -23,6 +24,7 @@ use crate::engine::lint::connectors;
 use crate::engine::lint::model::{
     ConfigData, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind,
 };
+use crate::engine::lint::read::compose_merge::ComposeFile;
 use crate::engine::lint::settings::config_path;
 use crate::engine::lint::shell::choice::ScriptSpan;
 use crate::engine::lint::shell::launched::Launched;
@@ -101,7 +103,7 @@ fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError
     let (mut deployment, mut sink) = (ParsedDeployment::default(), Launched::default());
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
     for part in parsed {
-        part.add(&data, &mut deployment, &mut sink);
+        part.add(&data, parsed, &mut deployment, &mut sink);
         deployment.processes.append(&mut sink.processes);
         if part.kind == FileKind::Shell {
             deployment.script_lines = deployment.script_lines.saturating_add(lines_of(&part.text));
@@ -388,7 +390,8 @@ impl ParsedFile {
         }
     }
 
-    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut Launched) {
+    /// Adds the content to `deployment`. `data` and `all` are the ConfigMaps and the files of the deployment.
+    fn add(&self, data: &[ConfigData], all: &[ParsedFile], deployment: &mut ParsedDeployment, sink: &mut Launched) {
         let place = SourceLocation { file: self.file.clone(), line: 1 };
         let base_name = launch::program(&self.name).to_owned();
         match self.kind {
@@ -398,7 +401,12 @@ impl ParsedFile {
                     kubernetes::read(node, &self.file, data, deployment, sink);
                 }
             }
-            FileKind::Compose => self.nodes.iter().for_each(|node| compose::read(node, &self.file, deployment, sink)),
+            FileKind::Compose => {
+                let of_compose = all.iter().filter(|part| part.kind == FileKind::Compose);
+                let all: Vec<ComposeFile<'_>> =
+                    of_compose.flat_map(|part| part.nodes.iter().map(|node| (&*part.file, node))).collect();
+                self.nodes.iter().for_each(|node| compose::read(node, &self.file, &all, deployment, sink));
+            }
             FileKind::Unit => systemd::read(&self.text, &self.file, sink),
             FileKind::Shell => {
                 let mut base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
@@ -530,7 +538,7 @@ fn add_written(deployment: &mut ParsedDeployment, sink: &mut Launched) -> Vec<Pa
         };
         let data = part.data();
         let documents = deployment.documents.len();
-        part.add(&data, deployment, sink);
+        part.add(&data, &[], deployment, sink);
         for (base, (located, _)) in data.iter().flat_map(|map| &map.data) {
             add_embedded_settings(base, located, deployment);
         }

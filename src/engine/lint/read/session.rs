@@ -49,19 +49,26 @@ pub fn commands<'w>(name: &str, base: &Process, words: &'w [LocatedValue]) -> Ve
 fn tmux<'w>(base: &Process, words: &'w [LocatedValue]) -> Vec<SessionCommand<'w>> {
     let Some((command, rest)) = words.split_first() else { return Vec::new() };
     let mut process = base.clone();
-    let is_session = match command.text.as_str() {
-        "new-session" | "new" => true,
-        "new-window" | "neww" | "split-window" | "splitw" | "respawn-pane" | "respawnp" => false,
+    let (is_session, mut is_certain) = match command.text.as_str() {
+        "new-session" | "new" => (true, true),
+        "new-window" | "neww" | "split-window" | "splitw" => (false, true),
+        // The process that the pane had may be the same program.
+        "respawn-pane" | "respawnp" | "respawn-window" | "respawnw" => (false, false),
         "send-keys" | "send" => return keys(base, rest),
         _ => return Vec::new(),
     };
     let mut is_detached = !is_session;
     let command = past_options(rest, TMUX_VALUES, &mut |option, value| match (option, value) {
         ('d', _) => is_detached = true,
+        // With -A, tmux attaches to the session if it exists.
+        ('A', _) => is_certain = false,
         ('e', Some(value)) => set_variable(&mut process, value),
         _ => {}
     });
     run_in_background(&mut process, is_detached);
+    if let Some(span) = process.span.as_mut().filter(|_| !is_certain) {
+        span.uncertain = true;
+    }
     match command {
         [] => Vec::new(),
         // A shell reads a single argument.
@@ -187,6 +194,8 @@ mod tests {
             ("tmux -L sock new -ds a -c /srv -e A=b -x 200 run x", ("run+x", true, false)),
             ("tmux new -s a run_x", ("run x", false, false)),
             ("tmux splitw -h -t a -l 20 run_x", ("run x", true, false)),
+            ("tmux new -A -d -s a run_x", ("run x", true, true)),
+            ("tmux respawn-pane -k -t a run_x", ("run x", true, true)),
             ("tmux send-keys -t a run_x Enter", ("run x", true, true)),
             ("screen -dmS a run x", ("run+x", true, false)),
             ("screen -S a -d -m -L -Logfile f run x", ("run+x", true, false)),

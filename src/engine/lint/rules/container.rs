@@ -116,6 +116,12 @@ fn has_rdma_device(process: &Process) -> bool {
             .any(|mount| matches!(&mount.source, MountSource::Host(path) if path.starts_with("/dev")))
 }
 
+/// Whether the container has a device whose name is not known, or one of the Container Device Interface (`VENDOR/CLASS=NAME`).
+fn may_have_rdma_device(process: &Process) -> bool {
+    let limits = &process.limits;
+    limits.is_partial || limits.devices.iter().any(|located| !located.is_known() || !located.text.starts_with('/'))
+}
+
 fn uses_rdma(member: &ProcessView<'_>) -> bool {
     member.protocol().is_some_and(|located| located.text == "rdma")
 }
@@ -124,7 +130,11 @@ fn uses_rdma(member: &ProcessView<'_>) -> bool {
 pub fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients().filter(|member| uses_rdma(member) && member.uses_mooncake() == Some(true)) {
         let process = member.process;
-        if !process.runtime.is_container() || has_rdma_device(process) {
+        // A command whose options depend on branches has several variants. A loop over the devices of a host is one of them.
+        let has_device = |other: &Process| has_rdma_device(other) || may_have_rdma_device(other);
+        let variant_has_device =
+            || view.member.iter().any(|other| other.process.place == process.place && has_device(other.process));
+        if !process.runtime.is_container() || has_device(process) || variant_has_device() {
             continue;
         }
         let Some(protocol) = member.protocol() else { continue };
@@ -225,7 +235,7 @@ pub fn memlock(view: &DeploymentView<'_>, out: &mut Findings) {
             // A shell inherits the limit of its host.
             _ => continue,
         };
-        if unlimited {
+        if unlimited || limits.is_partial {
             continue;
         }
         if process.runtime == RuntimeKind::Unit && (capable || root) {
@@ -268,7 +278,13 @@ pub fn shared_memory(view: &DeploymentView<'_>, out: &mut Findings) {
         let limits = &process.limits;
         let several = member.number(&["tp_size", "tp", "tensor_parallel_size"], 1).is_some_and(|tp| tp > 1);
         let mounted = limits.mounts.iter().any(|mount| mount.path.trim_end_matches('/') == "/dev/shm");
-        if !several || mounted || limits.shm_size.is_some() || limits.host_ipc || !process.runtime.is_container() {
+        if !several
+            || mounted
+            || limits.is_partial
+            || limits.shm_size.is_some()
+            || limits.host_ipc
+            || !process.runtime.is_container()
+        {
             continue;
         }
         let remedy = match process.runtime {
@@ -359,7 +375,7 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
             .iter()
             .filter(|m| is_below(text, m.path.trim_end_matches('/')))
             .max_by_key(|m| m.path.len());
-        if process.runtime.is_container() && mount.is_none() {
+        if process.runtime.is_container() && mount.is_none() && !process.limits.is_partial {
             out.warning(
                 &path.place,
                 format!("{who} writes its SSD tier to the container file system: the data is lost with the container and fills the host's disk"),
