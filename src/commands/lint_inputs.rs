@@ -79,9 +79,6 @@ pub fn nothing_in(names: &[String]) -> Failure {
 pub fn unreadable(name: &str, error: &ReadError) -> Failure {
     let at = error.line().map_or_else(|| escaped(name), |line| format!("{}:{line}", escaped(name)));
     let next = match error {
-        ReadError::Yaml { templated: true, .. } => {
-            "the file is a template: check its rendered output (helm template, kustomize build)"
-        }
         ReadError::Unknown => "pass --kind KIND if the file is one of these types",
         ReadError::Empty => "pass a file that is not empty",
         _ => "fix the file, or pass --kind KIND",

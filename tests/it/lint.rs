@@ -308,6 +308,28 @@ fn report_has_locations_and_the_exit_code_reflects_findings() {
 }
 
 #[test]
+fn templates_are_places_that_were_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("helm.yaml", "a: 1\n{{ if .x }}\nb: 2\n{{ end }}\n"),
+        ("first.yaml", "{{- if .x }}\nb: 2\n{{- end }}\n"),
+        ("jinja.yaml", "a:\n{% for i in x %}\n  {{ i }}: 1\n{% endfor %}\n"),
+        ("python.json", "{{\"protocol\": \"{protocol}\"}}\n"),
+    ] {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        let run = mcctl(&["lint", "--json", path.to_str().unwrap()]);
+        let document: Value = serde_json::from_str(&run.stdout).expect("one JSON document");
+        assert_eq!((run.code, document["result"].as_str()), (0, Some("partly-read")), "{name}: {run:?}");
+        let places = &document["unread_places"];
+        let lines = text.lines().count();
+        assert_eq!((&places[0]["line"], &places[0]["lines"]), (&1.into(), &lines.into()), "{name}");
+        assert!(places[0]["reason"].as_str().is_some_and(|reason| reason.starts_with("template")), "{name}");
+        assert_eq!(document["script_lines"]["read"], 0, "{name}");
+    }
+}
+
+#[test]
 fn unreadable_inputs_are_reported_with_their_line() {
     let dir = tempfile::tempdir().unwrap();
     let says = |name: &str, bytes: &[u8], words: &[&str]| {
@@ -320,7 +342,6 @@ fn unreadable_inputs_are_reported_with_their_line() {
         }
     };
     says("a.yaml", b"apiVersion: v1\nkind: [\n", &["a.yaml:", "invalid YAML"]);
-    says("b.yaml", b"a: 1\n{{ if .x }}\nb: 2\n{{ end }}\n", &["b.yaml:", "template"]);
     says("c.json", b"{\n \"protocol\": \"tcp\",\n}\n", &["c.json:3", "invalid JSON"]);
     says("d.yaml", b"", &["empty"]);
     says("e.sh", b"\x7fELF\x00\x01", &["not a text file"]);
@@ -540,7 +561,6 @@ fn inputs_over_a_limit_are_rejected_before_they_cost_time() {
 fn read_errors_have_plain_texts() {
     let texts = [
         ("a.yaml", "apiVersion: v1\nkind: [\n"),
-        ("a.yaml", "a: 1\n{{ if .x }}\nb: 2\n{{ end }}\n"),
         ("a.json", "{\n \"protocol\": \"tcp\",\n}\n"),
         ("a.yaml", ""),
         ("a.sh", "a\0b"),

@@ -22,9 +22,9 @@ impl LocatedValue {
         LocatedValue { text: text.into(), place }
     }
 
-    /// Whether the value is known statically. A string that contains a `$` is resolved at run time.
+    /// Whether the value is known statically. A string that contains a `$` is resolved at run time, and one with `{{` by a template engine.
     pub fn is_known(&self) -> bool {
-        !self.text.contains('$')
+        !self.text.contains('$') && !self.text.contains("{{")
     }
 }
 
@@ -239,6 +239,8 @@ pub struct ProcessLimits {
     pub mounts: Vec<ContainerMount>,
     /// Seconds between SIGTERM and SIGKILL.
     pub grace: Option<LocatedValue>,
+    /// Whether another file may set more than what is known, or other values.
+    pub is_partial: bool,
 }
 
 /// A port that a container declares.

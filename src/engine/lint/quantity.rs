@@ -73,7 +73,8 @@ pub fn bytes(process: &Process, located: &LocatedValue) -> Option<u64> {
 
 /// The memory limit of a process in bytes, and its location.
 pub fn memory_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
-    let located = process.limits.resources.get("memory")?.limit.as_ref().filter(|located| located.is_known())?;
+    let is_known = |located: &&LocatedValue| located.is_known() && !process.limits.is_partial;
+    let located = process.limits.resources.get("memory")?.limit.as_ref().filter(is_known)?;
     Some((bytes(process, located)?, located))
 }
 

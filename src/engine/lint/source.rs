@@ -90,14 +90,12 @@ pub enum ReadError {
     #[error("nested too deeply")]
     TooDeep { line: u32 },
     #[error("invalid YAML: {reason}")]
-    Yaml {
-        line: u32,
-        reason: String,
-        /// Whether the text contains `{{`.
-        templated: bool,
-    },
+    Yaml { line: u32, reason: String },
     #[error("invalid JSON: {reason}")]
     Json { line: u32, reason: String },
+    /// The text becomes YAML or JSON when another program has filled it in.
+    #[error("template; check its rendered output (helm template, kustomize build)")]
+    Template,
     /// A recognized file that starts no process. Not an error.
     #[error("nothing to check: {what}")]
     NothingToCheck { what: &'static str },

@@ -74,8 +74,7 @@ impl YamlNode {
         check_limits(text)?;
         let documents = MarkedYaml::load_from_iter(text.chars()).map_err(|error| {
             let line = u32::try_from(error.marker().line()).unwrap_or(u32::MAX);
-            let templated = text.contains("{{");
-            ReadError::Yaml { line, reason: error.info().to_owned(), templated }
+            ReadError::Yaml { line, reason: error.info().to_owned() }
         })?;
         let chars: Vec<char> = text.chars().collect();
         let mut out = Vec::with_capacity(documents.len());
@@ -325,10 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_carry_a_line_and_templates_are_recognized() {
-        assert!(matches!(YamlNode::yaml("a: 1\nb: [1\n"), Err(ReadError::Yaml { templated: false, .. })));
-        let error = YamlNode::yaml("a: 1\n{{- if x }}\nb: 2\n").expect_err("a template");
-        assert!(matches!(error, ReadError::Yaml { templated: true, .. }), "{error:?}");
+    fn syntax_errors_carry_a_line() {
+        assert!(matches!(YamlNode::yaml("a: 1\nb: [1\n"), Err(ReadError::Yaml { .. })));
         assert!(matches!(YamlNode::json("{\n\"a\": 1,,\n}", false), Err(ReadError::Json { line: 2, .. })));
     }
 

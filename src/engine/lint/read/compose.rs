@@ -7,22 +7,41 @@ use crate::engine::lint::model::{
     ContainerMount, ContainerProbe, DeclaredPort, LocatedValue, MountSource, ParsedDeployment, ProbeMethod,
     ProbePurpose, Process, ProcessRole, RuntimeKind, Variable,
 };
+use crate::engine::lint::read::compose_merge::{self, ComposeFile, EffectiveService};
 use crate::engine::lint::read::launch::{self, assignment, expanded};
 use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::shell_lexer::commands;
 use crate::engine::lint::yaml::{YamlNode, YamlScalar, YamlValue};
 
+/// Keys of a service by which a Compose file is recognized. An override file may have only the last ones.
+const SERVICE_KEYS: &[&str] = &[
+    "image",
+    "build",
+    "command",
+    "extends",
+    "entrypoint",
+    "environment",
+    "env_file",
+    "network_mode",
+    "volumes",
+    "deploy",
+];
+
 /// Whether the node is a Compose file.
 pub fn is_compose_file(node: &YamlNode) -> bool {
     let services = node.get("services").map_or(&[][..], YamlNode::entries);
     node.get("apiVersion").is_none()
-        && services.iter().any(|service| {
-            ["image", "build", "command", "extends", "entrypoint"].iter().any(|key| service.value.get(key).is_some())
-        })
+        && services.iter().any(|service| SERVICE_KEYS.iter().any(|key| service.value.get(key).is_some()))
 }
 
-/// Adds the services of the file to `deployment`.
-pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment, sink: &mut ScriptEffects) {
+/// Adds the services of the file to `deployment`. `all` are its Compose files.
+pub fn read(
+    node: &YamlNode,
+    file: &Arc<str>,
+    all: &[ComposeFile<'_>],
+    deployment: &mut ParsedDeployment,
+    sink: &mut ScriptEffects,
+) {
     let place = |line| SourceLocation { file: file.clone(), line };
     let located = |node: &YamlNode| Some(LocatedValue::new(node.text()?, place(node.line)));
     let names = deployment.compose_names.get_or_insert_with(Vec::new);
@@ -50,14 +69,10 @@ pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment,
             names.extend(aliases.iter().filter_map(|n| Some(n.text()?.to_owned())));
         }
     }
-    for service in services {
-        let node = &service.value;
-        let mut process = Process::new(
-            format!("service {}", service.key),
-            ProcessRole::Other,
-            place(service.line),
-            RuntimeKind::Compose,
-        );
+    for EffectiveService { name, line, node, is_partial } in compose_merge::services((file, node), all) {
+        let node = &node;
+        let mut process =
+            Process::new(format!("service {name}"), ProcessRole::Other, place(line), RuntimeKind::Compose);
         process.network = match node.get("network_mode").and_then(YamlNode::text) {
             Some("host") => {
                 process.limits.host_network = true;
@@ -65,9 +80,9 @@ pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment,
             }
             Some(mode) => match mode.strip_prefix("service:") {
                 Some(other) => format!("service {other} of {file}"),
-                None => format!("service {} of {file}", service.key),
+                None => format!("service {name} of {file}"),
             },
-            None => format!("service {} of {file}", service.key),
+            None => format!("service {name} of {file}"),
         };
         if let Some(profiles) = node.get("profiles").filter(|_| process.limits.host_network) {
             // Services of different profiles need not run together.
@@ -77,6 +92,8 @@ pub fn read(node: &YamlNode, file: &Arc<str>, deployment: &mut ParsedDeployment,
         process.image = node.get("image").and_then(located);
         variables(node, file, &mut process);
         limits(node, file, &mut process);
+        process.env_whole &= !is_partial;
+        process.limits.is_partial |= is_partial;
         let mut words = list_or_line(node.get("entrypoint"), file);
         words.extend(list_or_line(node.get("command"), file));
         for word in &mut words {
@@ -166,7 +183,12 @@ fn limits(node: &YamlNode, file: &Arc<str>, process: &mut Process) {
     let limits = &mut process.limits;
     limits.privileged = node.get("privileged").filter(|n| n.boolean() == Some(true)).map(|n| place(n.line));
     limits.capabilities = all("cap_add");
-    limits.devices = all("devices");
+    let devices = node.get("devices").map_or(&[][..], YamlNode::items);
+    limits.devices = devices.iter().filter_map(|device| located(device.get("source").unwrap_or(device))).collect();
+    // Only devices of these drivers are certainly no RDMA devices.
+    let reserved = node.path(&["deploy", "resources", "reservations", "devices"]).map_or(&[][..], YamlNode::items);
+    let driver = |device: &YamlNode| device.get("driver").and_then(YamlNode::text).map(str::to_owned);
+    limits.is_partial = reserved.iter().filter_map(driver).any(|driver| driver != "nvidia" && driver != "amd");
     limits.user = node.get("user").and_then(located);
     limits.shm_size = node.get("shm_size").and_then(located);
     limits.host_ipc = node.get("ipc").and_then(YamlNode::text) == Some("host");

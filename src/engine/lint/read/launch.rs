@@ -8,7 +8,8 @@ use crate::engine::lint::model::{
     ContainerMount, DeclaredPort, Implementation, LocatedValue, MountSource, Process, ProcessRole, RuntimeKind,
     SglangMode, Variable,
 };
-use crate::engine::lint::read::{PROCESSES_MAX, script};
+use crate::engine::lint::read::session::{self, SessionCommand, SessionLine};
+use crate::engine::lint::read::{PROCESSES_MAX, continuation, script};
 use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::shell::word::is_name;
 use crate::engine::lint::shell_lexer::expand;
@@ -64,8 +65,6 @@ const WRAPPERS: &[&str] = &[
     "xargs",
     "parallel",
     "watch",
-    "screen",
-    "tmux",
     "runuser",
     "su",
     "coproc",
@@ -154,8 +153,15 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
             }
         }
         "ssh" => remote(&started(), rest, depth, out),
+        name if session::PROGRAMS.contains(&name) => {
+            in_sessions(&session::commands(name, &started(), rest), depth, out)
+        }
         _ => {
             if let Some((role, implementation, args)) = role_of(name, rest).filter(|(.., args)| !is_question(args)) {
+                if continuation::is_usage(args.iter().map(|word| word.text.as_str())) {
+                    out.not_read(first.place.clone(), 1, continuation::USAGE_SYNTAX);
+                    return;
+                }
                 let mut process = started();
                 process.role = role;
                 process.implementation = implementation;
@@ -218,6 +224,22 @@ fn in_container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut 
     start(&process, rest.as_slice(), depth + 1, out);
 }
 
+/// Starts the commands of tmux or screen.
+fn in_sessions(commands: &[SessionCommand<'_>], depth: usize, out: &mut ScriptEffects) {
+    for SessionCommand { process, line } in commands {
+        let before = out.processes.len();
+        match line {
+            SessionLine::Words(words) => start(process, words, depth + 1, out),
+            SessionLine::Text(text) => script::run(process, &text.text, &text.place, Some(&[]), depth + 1, out),
+        }
+        // The commands of one text may run one after the other.
+        let started = out.processes.get_mut(before..).unwrap_or_default();
+        if started.len() > 1 {
+            started.iter_mut().filter_map(|process| process.span.as_mut()).for_each(|span| span.may_end = true);
+        }
+    }
+}
+
 /// Parses `ssh`: options, the host, a command or the text of one.
 fn remote(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
     const TAKES: &[&str] = &["-i", "-p", "-o", "-l", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-m", "-W", "-w"];
@@ -274,6 +296,7 @@ fn is_start(words: &[LocatedValue]) -> bool {
     let is_container = matches!(name, "docker" | "podman" | "nerdctl") && rest.iter().any(|word| word.text == "run");
     is_shell
         || is_container
+        || session::PROGRAMS.contains(&name) && !rest.is_empty()
         || WRAPPERS.contains(&name)
         || assignment(&first.text).is_some()
         || role_of(name, rest).is_some()
@@ -426,7 +449,9 @@ fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
         "-td",
     ];
     let mut process = Process { env: BTreeMap::new(), runtime: RuntimeKind::Docker, env_whole: true, ..base.clone() };
-    process.network = format!("container {}", base.place);
+    // A loop starts a container in each run.
+    let number = process.span.as_ref().map_or(0, |span| span.start);
+    process.network = format!("container {} {number}", base.place);
     let is_detached = |text: &str| {
         text == "--detach"
             || text.starts_with('-') && !text.starts_with("--") && text.contains('d') && SWITCHES.contains(&text)
@@ -473,6 +498,10 @@ fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
         }
         behind = behind.get(if has_value { 2 } else { 1 }..).unwrap_or_default();
     }
+    if !process.misplaced.is_empty() && may_be_options(&image.text) {
+        out.not_read(image.place.clone(), 1, "the options of docker run are only known at run time");
+        return;
+    }
     let mut line: Vec<LocatedValue> = entrypoint.into_iter().collect();
     line.extend(behind.iter().cloned());
     let before = out.processes.len();
@@ -487,6 +516,12 @@ fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
     } else if out.processes.len() == before && process.misplaced.iter().any(|word| sets_known_variable(&word.text)) {
         out.processes.push(process);
     }
+}
+
+/// Whether a word in the position of the image is a variable with options: `$DOCKER_OPTS -e A=b IMAGE`.
+fn may_be_options(text: &str) -> bool {
+    let upper = text.to_ascii_uppercase();
+    text.contains('$') && !upper.contains("IMAGE") && !upper.contains("IMG")
 }
 
 /// Whether this is an option of `docker run` that no supported program has.

@@ -1,6 +1,8 @@
 //! Reads sources into a [`ParsedDeployment`]: detects the type of each source and parses it.
 
 pub mod compose;
+pub mod compose_merge;
+pub mod continuation;
 pub mod deployment;
 pub mod env_file;
 pub mod kubernetes;
@@ -9,18 +11,21 @@ pub mod passive;
 pub mod pod;
 pub mod proc;
 pub mod script;
+pub mod session;
 pub mod systemd;
+pub mod template;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::check::{Finding, Severity, SourceLocation};
 use crate::engine::kube;
-use crate::engine::lint::catalogue::{CONTINUATION, MANIFEST};
+use crate::engine::lint::catalogue::MANIFEST;
 use crate::engine::lint::connectors;
 use crate::engine::lint::model::{
     ConfigData, LocatedValue, ParsedDeployment, Process, ProcessRole, RuntimeKind, SettingsFile, SettingsFileKind,
 };
+use crate::engine::lint::read::compose_merge::ComposeFile;
 use crate::engine::lint::settings::config_path;
 use crate::engine::lint::shell::choice::ScriptSpan;
 use crate::engine::lint::shell::effects::ScriptEffects;
@@ -46,15 +51,16 @@ const ASSIGNMENTS_MAX: usize = 4096;
 /// # Errors
 /// A source cannot be read. The returned name identifies the first unreadable source.
 pub fn read(sources: &[SourceFile<'_>]) -> Result<ParsedDeployment, (String, ReadError)> {
-    let mut parsed = Vec::new();
+    let (mut parsed, mut templates) = (Vec::new(), Vec::new());
     for source in sources {
         match parse(source) {
             Ok(part) => parsed.push(part),
             Err(ReadError::NothingToCheck { .. }) => {}
+            Err(ReadError::Template) => templates.push(template::place(source)),
             Err(error) => return Err((source.name.to_owned(), error)),
         }
     }
-    combine(&parsed)
+    combine(&parsed).map(|deployment| with_templates(deployment, templates))
 }
 
 /// Maximum number of files that are skipped because they exceed a limit. If there are more, the entire input is rejected: each skipped file
@@ -63,16 +69,17 @@ const RETRIES_MAX: usize = 8;
 
 /// Reads all readable `sources` as one deployment, and returns the names and errors of the others.
 pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, ReadError)>) {
-    let (mut parsed, mut left) = (Vec::new(), Vec::new());
+    let (mut parsed, mut left, mut templates) = (Vec::new(), Vec::new(), Vec::new());
     for source in sources {
         match parse(source) {
             Ok(part) => parsed.push(part),
+            Err(ReadError::Template) => templates.push(template::place(source)),
             Err(error) => left.push((source.name.to_owned(), error)),
         }
     }
     for _ in 0..RETRIES_MAX {
         match combine(&parsed) {
-            Ok(deployment) => return (deployment, left),
+            Ok(deployment) => return (with_templates(deployment, templates), left),
             Err((name, error)) => {
                 parsed.retain(|part| *part.file != *name);
                 left.push((name, error));
@@ -84,11 +91,20 @@ pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, 
     (ParsedDeployment::default(), left)
 }
 
+/// Adds the templates as places that were not read. Their lines count as those of scripts.
+fn with_templates(mut deployment: ParsedDeployment, templates: Vec<UnreadPlace>) -> ParsedDeployment {
+    let lines = templates.iter().fold(0u32, |sum, template| sum.saturating_add(template.lines));
+    deployment.script_lines = deployment.script_lines.saturating_add(lines);
+    deployment.unread.extend(templates);
+    deployment.unread.sort();
+    deployment
+}
+
 fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
     let (mut deployment, mut sink) = (ParsedDeployment::default(), ScriptEffects::default());
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
     for part in parsed {
-        part.add(&data, &mut deployment, &mut sink);
+        part.add(&data, parsed, &mut deployment, &mut sink);
         deployment.processes.append(&mut sink.processes);
         if part.kind == FileKind::Shell {
             deployment.script_lines = deployment.script_lines.saturating_add(lines_of(&part.text));
@@ -108,10 +124,20 @@ fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError
         let above = finding.place.clone().map(|place| SourceLocation { line: place.line.saturating_sub(1), ..place });
         !known.contains(&above)
     };
-    deployment.found.extend(sink.found.into_iter().filter(is_new));
+    let text_of = |file: &str| parsed.iter().find(|part| &*part.file == file).map(|part| part.text.as_str());
+    let found = continuation::sort_lost_flags(sink.found, text_of, &mut sink.unread);
+    deployment.found.extend(found.into_iter().filter(is_new));
     deployment.unread = sink.unread;
     deployment.unread.retain(|unread| !is_provided(unread, &parsed));
     deployment.unread.sort();
+    // A command may have two reasons. Its lines count once.
+    deployment.unread.dedup_by(|next, kept| {
+        let is_same = kept.place == next.place && kept.needs.is_none() && next.needs.is_none();
+        if is_same {
+            kept.lines = kept.lines.max(next.lines);
+        }
+        is_same
+    });
     check_limits(&deployment)?;
     Ok(deployment)
 }
@@ -175,7 +201,7 @@ fn parse(source: &SourceFile<'_>) -> Result<ParsedFile, ReadError> {
     if text.trim().is_empty() {
         return Err(ReadError::Empty);
     }
-    let (kind, nodes, json) = detect(source, text)?;
+    let (kind, nodes, json) = detect(source, text).map_err(|error| template::or_template(error, text))?;
     let file: Arc<str> = source.name.into();
     Ok(ParsedFile { name: file.clone(), file, span: None, kind, text: text.to_owned(), nodes, json })
 }
@@ -379,7 +405,14 @@ impl ParsedFile {
         }
     }
 
-    fn add(&self, data: &[ConfigData], deployment: &mut ParsedDeployment, sink: &mut ScriptEffects) {
+    /// Adds the content to `deployment`. `data` and `all` are the ConfigMaps and the files of the deployment.
+    fn add(
+        &self,
+        data: &[ConfigData],
+        all: &[ParsedFile],
+        deployment: &mut ParsedDeployment,
+        sink: &mut ScriptEffects,
+    ) {
         let place = SourceLocation { file: self.file.clone(), line: 1 };
         let base_name = launch::program(&self.name).to_owned();
         match self.kind {
@@ -389,14 +422,19 @@ impl ParsedFile {
                     kubernetes::read(node, &self.file, data, deployment, sink);
                 }
             }
-            FileKind::Compose => self.nodes.iter().for_each(|node| compose::read(node, &self.file, deployment, sink)),
+            FileKind::Compose => {
+                let of_compose = all.iter().filter(|part| part.kind == FileKind::Compose);
+                let all: Vec<ComposeFile<'_>> =
+                    of_compose.flat_map(|part| part.nodes.iter().map(|node| (&*part.file, node))).collect();
+                self.nodes.iter().for_each(|node| compose::read(node, &self.file, &all, deployment, sink));
+            }
             FileKind::Unit => systemd::read(&self.text, &self.file, sink),
             FileKind::Shell => {
                 let mut base = Process::new("command line", ProcessRole::Other, place.clone(), RuntimeKind::Shell);
                 base.network = format!("host of {}", self.name);
                 base.env_whole = false;
                 base.span = self.span.clone();
-                deployment.found.extend(broken_continuations(&self.text, &self.file));
+                deployment.found.extend(continuation::broken_continuations(&self.text, &self.file));
                 script::run(&base, &self.text, &place, None, 0, sink);
                 for process in &mut sink.processes {
                     if process.role == ProcessRole::Other {
@@ -439,39 +477,13 @@ impl ParsedFile {
     }
 }
 
-/// Finds backslashes that are followed by a space, and the first one that is followed by a carriage return. Such a line ends the command, and
-/// the flags below become a separate command.
-fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> {
-    let (mut out, mut has_return) = (Vec::new(), false);
-    let lines: Vec<&str> = text.split('\n').collect();
-    for (pair, number) in lines.windows(2).zip(1u32..) {
-        let [line, next] = pair else { continue };
-        let (cause, remedy) = match line.trim_end_matches([' ', '\t']) {
-            bare if bare.ends_with(" \\") && bare != *line => ("a space", "remove the trailing space"),
-            bare if bare.ends_with(" \\\r") && !has_return => {
-                ("a carriage return", "save the script with LF instead of CRLF line ends: sed -i 's/\\r$//' FILE")
-            }
-            _ => continue,
-        };
-        let flag = next.split_whitespace().next().filter(|word| word.starts_with('-'));
-        let Some(flag) = flag.filter(|_| !line.trim_start().starts_with('#')) else { continue };
-        has_return |= line.ends_with('\r');
-        out.push(Finding {
-            id: CONTINUATION.id,
-            severity: Severity::Error,
-            finding: "the command ends on this line; the flags on the next lines are not passed to it".to_owned(),
-            evidence: format!("the line ends with {cause} after the backslash; the next line begins with {flag}"),
-            remedy: remedy.to_owned(),
-            place: Some(SourceLocation { file: file.clone(), line: number }),
-        });
-    }
-    out
-}
-
 /// Violations of the Kubernetes schema in one document.
 fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding> {
-    // A text such as ${REPLICAS} is replaced before the document is applied.
-    let is_known = |path: &str| !node.at(path).is_some_and(|value| value.text().is_some_and(|text| text.contains('$')));
+    // A text such as ${REPLICAS} or {{ .Values.replicas }} is replaced before the document is applied.
+    let is_open = |value: &YamlNode| value.text().is_some_and(|text| text.contains('$') || text.contains("{{"));
+    let is_known = move |path: &str| {
+        !node.at(path).is_some_and(|value| is_open(value) || value.entries().iter().any(|entry| is_open(&entry.value)))
+    };
     kube::validate(&node.to_json()).into_iter().filter(move |violation| is_known(&violation.path)).map(|violation| {
         let place = SourceLocation { file: file.clone(), line: node.line_of(&violation.path) };
         let kind = node.get("kind").and_then(YamlNode::text).unwrap_or("document");
@@ -551,7 +563,7 @@ fn add_written(deployment: &mut ParsedDeployment, sink: &mut ScriptEffects) -> V
         };
         let data = part.data();
         let documents = deployment.documents.len();
-        part.add(&data, deployment, sink);
+        part.add(&data, &[], deployment, sink);
         for (base, (located, _)) in data.iter().flat_map(|map| &map.data) {
             add_embedded_settings(base, located, deployment);
         }
@@ -580,7 +592,7 @@ fn parse_written(written: &WrittenText) -> Result<Option<ParsedFile>, ReadError>
     // An unknown value that is a line of its own may be any number of lines.
     let shorter = without_unknown_lines(&quoted);
     let (quoted, first) = match first {
-        Err(ReadError::Yaml { .. }) if shorter != quoted => {
+        Err(ReadError::Yaml { .. } | ReadError::Template) if shorter != quoted => {
             let source = SourceFile { name, bytes: shorter.as_bytes(), kind: None };
             let second = parse(&source);
             (shorter, second)
@@ -589,7 +601,7 @@ fn parse_written(written: &WrittenText) -> Result<Option<ParsedFile>, ReadError>
     };
     let (kind, json) = match first {
         Ok(part) => (part.kind, part.json),
-        Err(error @ (ReadError::Yaml { .. } | ReadError::Json { .. })) => return Err(error),
+        Err(error @ (ReadError::Yaml { .. } | ReadError::Json { .. } | ReadError::Template)) => return Err(error),
         Err(_) => return Ok(None),
     };
     // Blank lines make the line numbers those of the script.

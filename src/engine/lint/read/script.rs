@@ -2,7 +2,7 @@
 
 use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{LocatedValue, Process};
-use crate::engine::lint::read::launch;
+use crate::engine::lint::read::{launch, session};
 use crate::engine::lint::shell::Evaluator;
 use crate::engine::lint::shell::effects::ScriptEffects;
 
@@ -29,5 +29,9 @@ pub fn run(
         if out.processes.len() == before && (!environment.env.is_empty() || out.written.is_empty()) {
             out.processes.push(environment);
         }
+    }
+    if session::may_be_ended(text) {
+        let spans = out.processes.iter_mut().skip(before).filter_map(|process| process.span.as_mut());
+        spans.for_each(|span| span.may_end = true);
     }
 }

@@ -2,13 +2,14 @@
 
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, ProcessRole, RuntimeKind, SglangMode};
+use crate::engine::lint::rules::kubernetes::is_yes;
 use crate::engine::lint::settings::{SettingValue, is_host_local};
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::upstream::sglang::DECODE_OFFLOAD;
 
 /// A client must announce a name that peers can reach, unless the whole deployment is on one host.
 pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
-    for member in view.store_users() {
+    for member in view.store_users().filter(|member| !member.may_use_real_client()) {
         let process = member.process;
         let Some(p2p) = member.is_p2p() else { continue };
         let master = member.client("master_server_address");
@@ -65,14 +66,13 @@ pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
                 remedy,
             );
         } else {
-            out.warning(
-                &place,
-                format!(
-                    "{who} announces itself as localhost, so other hosts cannot read from its SSD tier, and its name may clash with another node's"
-                ),
-                evidence,
-                remedy,
-            );
+            let has_ssd =
+                matches!(member.client("enable_ssd_offload"), SettingValue::Is(located) if is_yes(&located.text));
+            let effect = match has_ssd {
+                true => "other hosts cannot read from its SSD tier, and its name may clash with another node's",
+                false => "its name may clash with another node's",
+            };
+            out.warning(&place, format!("{who} announces itself as localhost, so {effect}"), evidence, remedy);
         }
     }
 }

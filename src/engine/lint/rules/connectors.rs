@@ -29,6 +29,10 @@ fn at(document: &SettingsFile, key: &str) -> SourceLocation {
 /// vLLM exits if mode and segment contradict each other, or if it cannot parse a size.
 pub fn vllm(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.role == ProcessRole::Vllm) {
+        // The connector of the old engine has the same name, and other settings.
+        if member.process.var("VLLM_USE_V1").is_some_and(|located| located.text.trim() == "0") {
+            continue;
+        }
         let connector = member.has_store_connector();
         if connector == Some(true) && member.process.lacks_var("MOONCAKE_CONFIG_PATH") {
             out.error(
@@ -81,6 +85,8 @@ fn transfer_config(member: &ProcessView<'_>, out: &mut Findings) {
             "valid policies are recompute and fail",
             "use \"kv_load_failure_policy\": \"recompute\"",
         ),
+        // Producers write blocks for others.
+        _ if only_stores(member) => {}
         policy => out.warning(
             &located.place,
             "a request ends with an error if the store evicts one of its blocks before they are loaded",
@@ -93,6 +99,16 @@ fn transfer_config(member: &ProcessView<'_>, out: &mut Findings) {
     }
 }
 
+/// Whether a vLLM server only writes to the store: a producer, or one that does not look up blocks.
+fn only_stores(member: &ProcessView<'_>) -> bool {
+    let Some(Ok(node)) = member.value(&["kv_transfer_config"]).map(|located| YamlNode::json(&located.text, false))
+    else {
+        return false;
+    };
+    let looks_up = node.path(&["kv_connector_extra_config", "enable_lookup"]).and_then(YamlNode::boolean);
+    text(&node, "kv_role") == Some("kv_producer") || looks_up == Some(false)
+}
+
 /// vLLM's block hashes begin with a random value, unless PYTHONHASHSEED is set. Processes with other values store under other keys.
 fn hash_seed(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Findings) {
     const SEED: &str = "PYTHONHASHSEED";
@@ -103,7 +119,8 @@ fn hash_seed(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         let evidence = format!("{SEED} is not set, so block hashes begin with a random value");
         let remedy = format!("set {SEED}=0 for all vLLM processes of the store");
         // Only a file that a script reads hides a variable: what its caller exports is not part of the deployment.
-        if process.env_whole || process.runtime == RuntimeKind::Shell && process.env_files.is_empty() {
+        let is_unset = process.env_whole || process.runtime == RuntimeKind::Shell && process.env_files.is_empty();
+        if is_unset && !only_stores(member) {
             out.warning(&process.place, finding, evidence, remedy);
         }
         return;

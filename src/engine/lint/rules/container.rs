@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, MountSource, Process, ProcessRole, RuntimeKind};
 use crate::engine::lint::release::release_of_image;
-use crate::engine::lint::settings::ProcessView;
+use crate::engine::lint::settings::{ProcessView, SettingValue};
 use crate::engine::lint::view::DeploymentView;
 
 /// Master and clients must run the same release. A client from another release stores nothing, and the handshake does not detect the
@@ -116,6 +116,12 @@ fn has_rdma_device(process: &Process) -> bool {
             .any(|mount| matches!(&mount.source, MountSource::Host(path) if path.starts_with("/dev")))
 }
 
+/// Whether the container has a device whose name is not known, or one of the Container Device Interface (`VENDOR/CLASS=NAME`).
+fn may_have_rdma_device(process: &Process) -> bool {
+    let limits = &process.limits;
+    limits.is_partial || limits.devices.iter().any(|located| !located.is_known() || !located.text.starts_with('/'))
+}
+
 fn uses_rdma(member: &ProcessView<'_>) -> bool {
     member.protocol().is_some_and(|located| located.text == "rdma")
 }
@@ -124,7 +130,11 @@ fn uses_rdma(member: &ProcessView<'_>) -> bool {
 pub fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients().filter(|member| uses_rdma(member) && member.uses_mooncake() == Some(true)) {
         let process = member.process;
-        if !process.runtime.is_container() || has_rdma_device(process) {
+        // A command whose options depend on branches has several variants. A loop over the devices of a host is one of them.
+        let has_device = |other: &Process| has_rdma_device(other) || may_have_rdma_device(other);
+        let variant_has_device =
+            || view.member.iter().any(|other| other.process.place == process.place && has_device(other.process));
+        if !process.runtime.is_container() || has_device(process) || variant_has_device() {
             continue;
         }
         let Some(protocol) = member.protocol() else { continue };
@@ -141,19 +151,59 @@ pub fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
                 "add --device=/dev/infiniband --ulimit memlock=-1",
             ),
         };
-        out.error(
-            &protocol.place,
-            match process.implementation {
-                Implementation::Upstream => {
-                    format!("{} has no RDMA device in its container; it fails or falls back to TCP", process.describe())
-                }
-                Implementation::Mcctl => {
-                    format!("{} cannot start: its container has no RDMA device", process.describe())
-                }
-            },
-            evidence,
-            remedy,
-        );
+        let who = process.describe();
+        let (starts, finding) = match without_device(member) {
+            NoDevice::Exits => (false, format!("{who} cannot start: its container has no RDMA device")),
+            NoDevice::UsesTcp => (true, format!("{who} uses TCP instead of RDMA: its container has no RDMA device")),
+            NoDevice::Unknown => {
+                (true, format!("{who} cannot start, or uses TCP instead of RDMA: its container has no RDMA device"))
+            }
+        };
+        // A cluster may add devices to pods, and a hook of the runtime to containers with these variables.
+        let adds_device =
+            ["NVIDIA_MOFED", "MELLANOX_VISIBLE_DEVICES"].iter().any(|name| process.env.contains_key(*name));
+        if starts
+            || adds_device
+            || process.runtime == RuntimeKind::Kubernetes
+            || !process.args_whole
+            || !process.env_whole
+        {
+            let condition = match process.runtime {
+                RuntimeKind::Kubernetes => ", unless the cluster adds one",
+                _ => "",
+            };
+            out.warning(&protocol.place, format!("{finding}{condition}"), evidence, remedy);
+        } else {
+            out.error(&protocol.place, finding, evidence, remedy);
+        }
+    }
+}
+
+/// What a client for RDMA does if it finds no device.
+enum NoDevice {
+    Exits,
+    UsesTcp,
+    Unknown,
+}
+
+/// Upstream's client exits if a device is named, and otherwise uses TCP. mcctl's node exits, unless it may use TCP.
+///
+/// Source: `Client::InitTransferEngine` in `mooncake-store/src/client_service.cpp`.
+fn without_device(member: &ProcessView<'_>) -> NoDevice {
+    if member.process.implementation == Implementation::Mcctl {
+        return if member.switch(&["allow_tcp_fallback"]) { NoDevice::UsesTcp } else { NoDevice::Exits };
+    }
+    let discovery = member.process.raw_var("MC_MS_AUTO_DISC").map(|located| located.text.trim());
+    let is_named = match member.client("device_name") {
+        SettingValue::Is(located) => !matches!(located.text.trim(), "" | "[]" | "{}"),
+        SettingValue::Unset => false,
+        SettingValue::Unknown => return NoDevice::Unknown,
+    };
+    match (is_named, discovery) {
+        _ if member.process.env.contains_key("MC_USE_TENT") => NoDevice::Unknown,
+        (true, None) | (_, Some("0")) => NoDevice::Exits,
+        (false, None) | (_, Some("1")) => NoDevice::UsesTcp,
+        _ => NoDevice::Unknown,
     }
 }
 
@@ -185,7 +235,7 @@ pub fn memlock(view: &DeploymentView<'_>, out: &mut Findings) {
             // A shell inherits the limit of its host.
             _ => continue,
         };
-        if unlimited {
+        if unlimited || limits.is_partial {
             continue;
         }
         if process.runtime == RuntimeKind::Unit && (capable || root) {
@@ -228,7 +278,13 @@ pub fn shared_memory(view: &DeploymentView<'_>, out: &mut Findings) {
         let limits = &process.limits;
         let several = member.number(&["tp_size", "tp", "tensor_parallel_size"], 1).is_some_and(|tp| tp > 1);
         let mounted = limits.mounts.iter().any(|mount| mount.path.trim_end_matches('/') == "/dev/shm");
-        if !several || mounted || limits.shm_size.is_some() || limits.host_ipc || !process.runtime.is_container() {
+        if !several
+            || mounted
+            || limits.is_partial
+            || limits.shm_size.is_some()
+            || limits.host_ipc
+            || !process.runtime.is_container()
+        {
             continue;
         }
         let remedy = match process.runtime {
@@ -253,7 +309,6 @@ fn is_below(path: &str, folder: &str) -> bool {
 /// The SSD tier requires a separate directory per process, must be enabled on the master and its clients, and needs an eviction policy.
 pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
     use crate::engine::lint::rules::kubernetes::is_yes;
-    use crate::engine::lint::settings::SettingValue;
     let is_off = |member: &&ProcessView<'_>| {
         member.process.implementation == Implementation::Mcctl || member.master_switch("enable_offload") == Some(false)
     };
@@ -320,7 +375,7 @@ pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
             .iter()
             .filter(|m| is_below(text, m.path.trim_end_matches('/')))
             .max_by_key(|m| m.path.len());
-        if process.runtime.is_container() && mount.is_none() {
+        if process.runtime.is_container() && mount.is_none() && !process.limits.is_partial {
             out.warning(
                 &path.place,
                 format!("{who} writes its SSD tier to the container file system: the data is lost with the container and fills the host's disk"),

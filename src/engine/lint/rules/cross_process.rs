@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole, RuntimeKind, SglangMode};
 use crate::engine::lint::nearest::nearest;
+use crate::engine::lint::read::launch;
+use crate::engine::lint::rules::listeners::VLLM_HTTP;
 use crate::engine::lint::settings::{ProcessView, SettingReader, SettingValue, SettingsOrigin};
 use crate::engine::lint::view::DeploymentView;
+use crate::engine::plan::models;
 use crate::engine::upstream::sglang::DECODE_OFFLOAD;
 use crate::engine::upstream::{TRANSPORTS, ports};
 
@@ -99,7 +102,6 @@ fn fingerprint(member: &ProcessView<'_>) -> Option<Vec<(&'static str, String, Op
         parts.push((what, text, located));
         Some(())
     };
-    part("--tp-size", &["tp_size", "tp", "tensor_parallel_size"], "1")?;
     part("--pp-size", &["pp_size", "pp", "pipeline_parallel_size"], "1")?;
     part("--page-size", &["page_size"], "the attention backend's default")?;
     part("--kv-cache-dtype", &["kv_cache_dtype"], "auto")?;
@@ -108,10 +110,33 @@ fn fingerprint(member: &ProcessView<'_>) -> Option<Vec<(&'static str, String, Op
         Some(_) => part("--served-model-name", &name, "")?,
         None => part("--model-path", &["model_path", "model"], "none")?,
     }
+    parts.push(attention_tp(member)?);
     let tag = member.extra.as_ref().and_then(|node| node.get("extra_backend_tag")?.text().map(str::to_owned));
     let place = member.flag(&["hicache_storage_backend_extra_config"]).and_then(|flag| flag.value.clone());
     parts.push(("extra_backend_tag", tag.unwrap_or_else(|| "none".to_owned()), place));
     Some(parts)
+}
+
+/// The name of the part that [`attention_tp`] returns.
+const ATTENTION_TP: &str = "the attention TP size";
+
+/// The number of ranks among which the attention heads are split, and where it is set. With DP attention, each replica has a part of the
+/// ranks. Empty if pages do not depend on it.
+fn attention_tp(member: &ProcessView<'_>) -> Option<(&'static str, String, Option<LocatedValue>)> {
+    const TP: &[&str] = &["tp_size", "tp", "tensor_parallel_size"];
+    let tp = member.number(TP, 1)?;
+    let place = member.flag(TP).and_then(|flag| flag.value.clone());
+    let is_split = member.switch(&["enable_dp_attention"]);
+    let dp = if is_split { member.number(&["dp_size", "dp", "data_parallel_size"], 1)? } else { 1 };
+    let cp = member.number(&["attn_cp_size", "attention_context_parallel_size"], 1)?;
+    // The latent rows of MLA are the same on every rank, and tp_lcm_size divides the pages of servers with different sizes alike.
+    let model = member.value(&["model_path", "model"]).map_or("", |located| launch::program(&located.text));
+    let is_latent = models::by_name(model).is_ok_and(|known| known.geometry.is_latent());
+    if is_latent || member.extra.as_ref().is_some_and(|extra| extra.get("tp_lcm_size").is_some()) {
+        return Some((ATTENTION_TP, String::new(), place));
+    }
+    let ranks = tp.checked_div(dp)?.checked_div(cp)?;
+    Some((ATTENTION_TP, ranks.to_string(), place))
 }
 
 /// Servers of one store that should share pages need the same page size, ranks, model and prefix.
@@ -140,13 +165,13 @@ pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
                 continue;
             }
             for ((what, ours, located), (_, theirs, _)) in other.iter().zip(&base) {
-                if ours == theirs || what.contains("model") {
+                if ours == theirs || what.contains("model") || ours.is_empty() || theirs.is_empty() {
                     continue;
                 }
                 let place = located.as_ref().map_or(&member.process.place, |located| &located.place);
                 let prefill_only = member.process.role != first.process.role;
                 let next = if prefill_only {
-                    "the same value, on both sides of a disaggregated deployment"
+                    "the same value on both sides of a disaggregated deployment"
                 } else {
                     "the same value everywhere"
                 };
@@ -158,7 +183,12 @@ pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
                         first.process.describe()
                     ),
                     format!("{what} is {ours} here, {theirs} at {}", first.process.place),
-                    format!("set {what} to {next}, or use separate stores"),
+                    match *what {
+                        ATTENTION_TP => {
+                            format!("set --tp-size, and --dp-size with --enable-dp-attention, to {next}, or use separate stores")
+                        }
+                        what => format!("set {what} to {next}, or use separate stores"),
+                    },
                 );
             }
         }
@@ -309,7 +339,19 @@ pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
             let is_apart = |theirs: &Option<String>| matches!((theirs, &address), (Some(a), Some(b)) if a != b);
             let other =
                 users.iter().find(|(other, _, theirs)| other.surely_overlaps(member.process) && !is_apart(theirs));
+            let reuses = |process: &Process| process.role == ProcessRole::Vllm;
             match (other, own) {
+                // vLLM sets SO_REUSEPORT, so both servers start.
+                (Some((other, ..)), None) if reuses(other) && reuses(member.process) => out.warning(
+                    &place,
+                    format!(
+                        "{} and {} share port {port}: each connection reaches one of them, by chance",
+                        member.process.describe(),
+                        other.describe()
+                    ),
+                    format!("port {port}: HTTP here and at {}; vLLM opens it with SO_REUSEPORT", other.place),
+                    "use a different port for one of them",
+                ),
                 (Some((other, theirs, _)), None) => out.error(
                     &place,
                     format!(
@@ -382,6 +424,15 @@ fn listening_ports(member: &ProcessView<'_>) -> Vec<(u16, &'static str, crate::e
             }
         }
         ProcessRole::RealClient => add(&["port"], ports::CLIENT_RPC, "RPC"),
+        // A settings file may set the port.
+        ProcessRole::Sglang(_) | ProcessRole::Vllm
+            if member.flag(&["config"]).is_some() && member.flag(&["port"]).is_none() => {}
+        ProcessRole::Vllm => {
+            let is_first = member.number(&["node_rank"], 0) == Some(0);
+            if is_first && !member.switch(&["headless"]) && member.flag(&["uds"]).is_none() {
+                add(&["port"], VLLM_HTTP, "HTTP");
+            }
+        }
         ProcessRole::Sglang(_) if member.number(&["node_rank"], 0) == Some(0) => {
             add(&["port"], 30000, "HTTP");
             if matches!(member.process.role, ProcessRole::Sglang(SglangMode::Prefill)) {

@@ -83,6 +83,7 @@ pub fn outlives(view: &DeploymentView<'_>, out: &mut Findings) {
             (false, _) => path,
             (true, Some(MountSource::Host(from))) => from,
             (true, Some(MountSource::Volume(_))) => continue,
+            (true, None) if process.limits.is_partial => continue,
             (true, source) => {
                 let (what, evidence) = match source {
                     Some(MountSource::EmptyDir) => ("a new pod", "an emptyDir is removed with its pod"),

@@ -230,17 +230,30 @@ pub fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
             _ => format!("set a limit of {gib}g or more, or contribute less memory"),
         };
         let who = member.process.describe();
-        if limit <= total {
-            out.error(
-                &located.place,
-                format!("{who} will be OOM-killed: its memory limit does not exceed its allocations"),
-                evidence,
-                remedy,
+        let bytes_of = |names: &[&str]| -> u64 {
+            let chosen = parts.iter().filter(|(name, _)| names.contains(name));
+            chosen.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        };
+        // The L2 pool is pinned at startup. The pages of a segment are used as it fills, and never returned.
+        if limit <= bytes_of(&[L2]) {
+            let finding = format!("{who} cannot start: its L2 pool does not fit into its memory limit");
+            out.error(&located.place, finding, evidence, remedy);
+        } else if limit <= bytes_of(&[L2, SEGMENT]) {
+            let finding = format!(
+                "{who} is OOM-killed at the latest when its segment has been used in full: its memory limit does not \
+                 exceed its allocations"
             );
+            out.error(&located.place, finding, evidence, remedy);
+        } else if limit <= total {
+            let finding = match bytes_of(&[L2]) {
+                0 => format!("{who} may be OOM-killed: its memory limit does not exceed its segment and buffers"),
+                _ => format!("{who} may refuse to start, or be OOM-killed: its memory limit leaves too little free"),
+            };
+            out.warning(&located.place, finding, evidence, remedy);
         } else if limit < advised {
             out.warning(
                 &located.place,
-                format!("{who} has little headroom: its allocations exceed 90% of the memory limit"),
+                format!("{who} has little headroom: its allocations may exceed 90% of the memory limit"),
                 evidence,
                 remedy,
             );
@@ -248,13 +261,16 @@ pub fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
+const SEGMENT: &str = "segment";
+const L2: &str = "HiCache L2";
+
 /// The allocations of a client that count against its memory limit, and their sum.
 fn need(member: &ProcessView<'_>) -> Option<(Vec<(&'static str, u64)>, u64)> {
     let huge = member.huge_pages()?;
     let mut parts = Vec::new();
     let (segment, _) = member.segment()?;
     if !huge {
-        parts.push(("segment", segment));
+        parts.push((SEGMENT, segment));
     }
     match member.process.role {
         ProcessRole::Store => {
@@ -277,7 +293,7 @@ fn need(member: &ProcessView<'_>) -> Option<(Vec<(&'static str, u64)>, u64)> {
             if let Some(size) = member.value(&["hicache_size"]).and_then(|located| located.text.parse::<u64>().ok())
                 && !huge
             {
-                parts.push(("HiCache L2", size.checked_mul(1_000_000_000)?.checked_mul(ranks)?));
+                parts.push((L2, size.checked_mul(1_000_000_000)?.checked_mul(ranks)?));
             }
             if !huge {
                 parts.push(("local buffers", ranks.checked_mul(16 * ByteSize::MIB)?));
@@ -286,7 +302,7 @@ fn need(member: &ProcessView<'_>) -> Option<(Vec<(&'static str, u64)>, u64)> {
             if parts.is_empty() {
                 return None;
             }
-            if parts.iter().any(|(name, _)| *name == "HiCache L2") {
+            if parts.iter().any(|(name, _)| *name == L2) {
                 parts.push(("SGLang reserve", SGLANG_SPARE_BYTES));
             }
         }

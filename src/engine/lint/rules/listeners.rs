@@ -11,7 +11,8 @@ const BOOTSTRAP: u16 = 8998;
 /// SGLang's gRPC port is its HTTP port plus this.
 const GRPC_OFFSET: u16 = 10000;
 const ROUTER_METRICS: u16 = 29000;
-const VLLM_HTTP: u16 = 8000;
+/// The default port of vLLM's HTTP server.
+pub const VLLM_HTTP: u16 = 8000;
 /// Side channel of vLLM's NIXL connector.
 const VLLM_SIDE_CHANNEL: u16 = 5600;
 

@@ -286,8 +286,23 @@ impl<'s> ProcessView<'s> {
         Some(located.text.contains("MooncakeStoreConnector"))
     }
 
+    /// Whether an SGLang server uses a real client on its host, or may do so. Such a server has no transport and no segment of its own.
+    pub fn may_use_real_client(&self) -> bool {
+        let is_on = |text: &str| matches!(text.trim().to_ascii_lowercase().as_str(), "1" | "true" | "yes");
+        self.process.role.is_sglang()
+            && matches!(self.client("client_server_address"), SettingValue::Is(_))
+            && match self.client("standalone_storage") {
+                SettingValue::Is(located) => is_on(&located.text),
+                SettingValue::Unset => false,
+                SettingValue::Unknown => true,
+            }
+    }
+
     /// The transport, with the default if it is unset.
     pub fn protocol(&self) -> Option<LocatedValue> {
+        if self.may_use_real_client() {
+            return None;
+        }
         match self.client("protocol") {
             SettingValue::Is(located) => {
                 Some(LocatedValue::new(located.text.trim().to_ascii_lowercase(), located.place))
@@ -321,6 +336,9 @@ impl<'s> ProcessView<'s> {
 
     /// The bytes that the process contributes, across all ranks of an SGLang server. `None` if unknown or invalid.
     pub fn segment(&self) -> Option<(u64, SourceLocation)> {
+        if self.may_use_real_client() {
+            return None;
+        }
         let located = match self.client("global_segment_size") {
             SettingValue::Is(located) => located,
             SettingValue::Unset => {

@@ -293,7 +293,7 @@ impl Evaluator<'_> {
     }
 
     fn background(&mut self, inner: &ShellNode) {
-        let first = self.out.processes.len();
+        let (first, nested) = (self.out.processes.len(), self.jobs.len());
         let was_background = std::mem::replace(&mut self.in_background, true);
         match inner.command {
             ShellCommand::Simple { .. } => {
@@ -302,7 +302,17 @@ impl Evaluator<'_> {
             _ => self.run_isolated(std::slice::from_ref(inner)),
         }
         self.in_background = was_background;
-        self.jobs.push((first..self.out.processes.len()).collect());
+        let started: Vec<usize> = (first..self.out.processes.len()).collect();
+        // Its commands run one after another, but for the jobs among them.
+        let in_turn = |at: &&usize| !self.jobs.iter().skip(nested).any(|job| job.contains(*at));
+        let in_turn: Vec<usize> = started.iter().filter(in_turn).copied().collect();
+        let start = |at: usize| self.out.processes[at].span.as_ref().map(|span| span.start);
+        if in_turn.iter().any(|at| start(*at) != start(in_turn[0])) {
+            for at in in_turn {
+                self.out.processes[at].span.iter_mut().for_each(|span| span.may_end = true);
+            }
+        }
+        self.jobs.push(started);
     }
 
     /// Runs the functions that the script defines but does not call, each on its own.
