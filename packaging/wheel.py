@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a wheel that puts a program on PATH, with the metadata of packaging/python/pyproject.toml. Prints its path.
+"""Writes a wheel that puts a program on PATH, and its JSON Schemas in share/mcctl/schemas. The metadata is that of
+packaging/python/pyproject.toml. Prints its path.
 
 All files have the date $SOURCE_DATE_EPOCH, so two runs give the same bytes.
 """
@@ -34,6 +35,10 @@ tag = f"py3-none-{args.platform}"
 info = f"{stem}.dist-info"
 files = {
     f"{stem}.data/scripts/mcctl": (pathlib.Path(args.program).read_bytes(), 0o755),
+    **{
+        f"{stem}.data/data/share/mcctl/schemas/{schema.name}": (schema.read_bytes(), 0o644)
+        for schema in sorted(pathlib.Path("packaging/schemas").glob("*.json"))
+    },
     f"{info}/METADATA": ("\n".join(metadata).encode(), 0o644),
     f"{info}/WHEEL": (f"Wheel-Version: 1.0\nGenerator: mcctl\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(), 0o644),
     f"{info}/licenses/LICENSE": (pathlib.Path("LICENSE").read_bytes(), 0o644),

@@ -73,10 +73,11 @@ pub fn with_admin_hint(failure: Failure) -> Failure {
 }
 
 fn mismatch(failure: Failure, found: &DiscoveredMode, used: &MetadataUri, origin: &str) -> Failure {
-    let Failure { exit, what, tried, found: cause, .. } = failure;
+    let Failure { exit, kind, what, tried, found: cause, .. } = failure;
     let evidence = format!("{}; {what}", reason(&found.evidence));
     Failure {
         exit,
+        kind,
         what: format!("the nodes use --metadata-server {}, but this client uses {used} ({origin})", found.metadata),
         tried,
         found: Some(cause.map_or(evidence.clone(), |cause| format!("{evidence} ({cause})"))),

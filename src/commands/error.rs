@@ -6,8 +6,10 @@
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use clap::error::{ContextKind, ContextValue};
+use serde::Serialize;
 
 use crate::commands::logging;
 use crate::engine::base::text::{masked, masked_address, printable};
@@ -26,6 +28,8 @@ pub enum Exit {
     Host,
     /// A bug in mcctl.
     Bug,
+    /// The signal with this number stopped the command. The exit code is the one that a shell reports for a process killed by the signal.
+    Signal(u8),
     /// An exit code of the upstream program that a symlink imitates byte for byte.
     Imitated(u8),
 }
@@ -40,6 +44,7 @@ impl Exit {
             Exit::Unreachable => 3,
             Exit::Host => 4,
             Exit::Bug => 70,
+            Exit::Signal(number) => 128 + number,
             Exit::Imitated(code) => code,
         }
     }
@@ -51,6 +56,36 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// The kind of a failure in the error document of `--json`. The names are a contract (`docs/json.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// The command completed with a negative result.
+    Negative,
+    /// The key does not exist.
+    NotFound,
+    /// A signal stopped the command.
+    Interrupted,
+    Usage,
+    Unreachable,
+    Host,
+    Bug,
+}
+
+impl From<Exit> for FailureKind {
+    /// The kind of failures that have no more specific one.
+    fn from(exit: Exit) -> FailureKind {
+        match exit {
+            Exit::Done | Exit::No | Exit::Imitated(_) => FailureKind::Negative,
+            Exit::Usage => FailureKind::Usage,
+            Exit::Unreachable => FailureKind::Unreachable,
+            Exit::Host => FailureKind::Host,
+            Exit::Bug => FailureKind::Bug,
+            Exit::Signal(_) => FailureKind::Interrupted,
+        }
+    }
+}
+
 /// The result of a command.
 pub type Outcome = Result<Exit, Failure>;
 
@@ -58,6 +93,8 @@ pub type Outcome = Result<Exit, Failure>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub exit: Exit,
+    /// The kind, if the exit code does not determine it.
+    pub kind: Option<FailureKind>,
     /// The cause, with the value found: one sentence without a final period.
     pub what: String,
     /// The action that failed, with address or path and the origin of the value.
@@ -71,7 +108,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with exit code `exit` and first line `what`.
     pub fn new(exit: Exit, what: impl Into<String>) -> Failure {
-        Failure { exit, what: what.into(), tried: None, found: None, next: None }
+        Failure { exit, kind: None, what: what.into(), tried: None, found: None, next: None }
     }
 
     /// A failure with [`Exit::Usage`].
@@ -92,6 +129,16 @@ impl Failure {
     /// A failure with [`Exit::No`].
     pub fn no(what: impl Into<String>) -> Failure {
         Failure::new(Exit::No, what)
+    }
+
+    /// A failure with [`Exit::No`]: the key does not exist.
+    pub fn not_found(what: impl Into<String>) -> Failure {
+        Failure { kind: Some(FailureKind::NotFound), ..Failure::no(what) }
+    }
+
+    /// A failure with [`Exit::No`]: a signal stopped the command before it had a result.
+    pub fn interrupted(what: impl Into<String>) -> Failure {
+        Failure { kind: Some(FailureKind::Interrupted), ..Failure::no(what) }
     }
 
     /// Sets the action that failed.
@@ -129,7 +176,7 @@ impl Failure {
     }
 
     /// `text` without passwords and without control characters, which come from files, peers and the command line.
-    fn shown(text: &str) -> String {
+    pub fn shown(text: &str) -> String {
         masked(&printable(text)).into_owned()
     }
 
@@ -226,23 +273,34 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Reports every panic as a bug. [`guard`] returns exit code 70. A panic in a server's task ends only that task,
-/// unless it makes the master's state unusable.
+/// The failure of the last panic, which [`guard`] returns.
+static LAST_PANIC: Mutex<Option<Failure>> = Mutex::new(None);
+
+/// Reports every panic as a bug. A panic in a server's task ends only that task, unless it makes the master's state unusable.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
         let payload = info.payload();
         let message = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
-        Failure::new(Exit::Bug, format!("bug in mcctl {}", env!("CARGO_PKG_VERSION")))
+        let failure = Failure::new(Exit::Bug, format!("bug in mcctl {}", env!("CARGO_PKG_VERSION")))
             .found(format!("panic at {location}: {}", message.unwrap_or("no message")))
-            .next("report this line together with the command line")
-            .report();
+            .next("report this line together with the command line");
+        failure.report();
+        if let Ok(mut last) = LAST_PANIC.lock() {
+            *last = Some(failure);
+        }
     }));
 }
 
-/// Runs `work`; a panic in `work` becomes exit code 70.
-pub fn guard(work: impl FnOnce() -> Exit) -> Exit {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(Exit::Bug)
+/// Runs `work`.
+///
+/// # Errors
+/// `work` panicked. The panic hook has already reported the failure.
+pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|_| {
+        let reported = LAST_PANIC.lock().ok().and_then(|mut last| last.take());
+        reported.unwrap_or_else(|| Failure::new(Exit::Bug, "bug in mcctl"))
+    })
 }
 
 #[cfg(test)]
@@ -299,8 +357,8 @@ mod tests {
     fn a_panic_has_exit_code_70() {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
-        let exit = guard(|| panic!("on purpose"));
+        let outcome: Result<(), Failure> = guard(|| panic!("on purpose"));
         std::panic::set_hook(hook);
-        assert_eq!(exit.code(), 70);
+        assert_eq!(outcome.map_err(|failure| failure.exit.code()), Err(70));
     }
 }

@@ -415,5 +415,12 @@ pub const GUIDES: &[Guide] = &[
         examples: &[("mcctl help store put", "the same as mcctl store put --help")],
         first: &["help"],
     },
-    Guide { command: "version", examples: &[("mcctl version", "the same as mcctl --version")], first: &["help"] },
+    Guide {
+        command: "version",
+        examples: &[
+            ("mcctl version", "the same as mcctl --version"),
+            ("mcctl version --json", "also the commit, the target and the build profile"),
+        ],
+        first: &["json", "help"],
+    },
 ];

@@ -39,7 +39,7 @@ impl MasterCommand {
     /// The master does not respond.
     pub fn run(self) -> Outcome {
         let MasterCommand::StepDown(args) = self;
-        runtime::block_on(0, args.run())
+        runtime::block_on(0, runtime::reporting_signals(args.json, args.run()))
     }
 }
 

@@ -17,6 +17,7 @@ pub mod devices;
 pub mod discovery;
 pub mod doctor;
 pub mod error;
+pub mod error_document;
 pub mod etcd_access;
 mod etcd_master;
 pub mod extra_flags;
@@ -26,6 +27,7 @@ pub mod guides;
 pub mod help;
 pub mod init;
 pub mod input;
+pub mod json_flag;
 pub mod key_space;
 pub mod lint;
 pub mod lint_inputs;
@@ -61,6 +63,7 @@ pub mod transport;
 mod tree;
 mod unknown_key;
 pub mod up;
+pub mod version;
 pub mod whole_file;
 
 use std::ffi::OsString;
@@ -75,7 +78,7 @@ use crate::commands::serve::ServiceKind;
 use crate::engine::sys::signal;
 use crate::engine::upstream::mooncake_series;
 
-/// Text that `--version` prints after the program name.
+/// The version, in the first line that `--version` prints.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (compatible with Mooncake ", mooncake_series!(), ")");
 
 /// Size, run, check and benchmark a Mooncake KV-cache store.
@@ -136,8 +139,8 @@ enum TopCommand {
     Man(man::Args),
     /// Show the help for a command
     Help(HelpArgs),
-    /// Print the mcctl version
-    Version,
+    /// Print the mcctl version and how it was built
+    Version(version::Args),
 }
 
 #[derive(Debug, Args)]
@@ -173,9 +176,26 @@ struct RawFlags {
 pub fn main(args: Vec<OsString>) -> ExitCode {
     error::install_panic_hook();
     signal::file_size_limit_is_an_error();
-    let exit = error::guard(|| run(args).unwrap_or_else(|failure| failure.report()));
+    let (exit, failure) = match error::guard(|| run(args.clone())) {
+        Ok(Ok(exit)) => (exit, None),
+        Ok(Err(failure)) => (failure.report(), Some(failure)),
+        Err(panic) => (panic.exit, Some(panic)),
+    };
+    if exit != Exit::Done && !output::has_document() && requests_json(args) {
+        let failure = failure.unwrap_or_else(|| Failure::new(exit, "the command failed").next("see stderr"));
+        // The exit code does not depend on whether stdout can be written: stderr has the error.
+        let _ = error_document::print(&failure);
+    }
     logging::finish();
     exit.into()
+}
+
+/// Whether the command line requests JSON on stdout. Programs that a symlink imitates have no JSON documents.
+fn requests_json(args: Vec<OsString>) -> bool {
+    let args: Vec<String> = args.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let is_imitated = size_hugepages::compat_of(&args).is_some()
+        || args.first().is_some_and(|program| ProgramAlias::named(program).is_some());
+    !is_imitated && json_flag::is_set(&Cli::command(), &args)
 }
 
 /// Rejects mcctl and Mooncake environment variables that are not UTF-8: they would be treated as unset.
@@ -211,7 +231,10 @@ fn run(args: Vec<OsString>) -> Outcome {
             let args = bench::multi_turn::preset::expand(args)?;
             let cli = match parse(&args) {
                 Ok(cli) => cli,
-                // --help and --version.
+                Err(error) if error.kind() == ErrorKind::DisplayVersion => {
+                    return version::print(args.iter().any(|word| word == "--json"));
+                }
+                // --help.
                 Err(error) if !error.use_stderr() => {
                     output::data(error.to_string())?;
                     return Ok(Exit::Done);
@@ -341,10 +364,7 @@ impl Cli {
             TopCommand::Completions(args) => args.run(),
             TopCommand::Man(args) => args.run(),
             TopCommand::Help(args) => show_help(&args.command),
-            TopCommand::Version => {
-                output::line(format_args!("mcctl {VERSION}"))?;
-                Ok(Exit::Done)
-            }
+            TopCommand::Version(args) => version::print(args.json),
         }
     }
 }

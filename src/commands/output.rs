@@ -1,6 +1,7 @@
 //! Command output: only data goes to stdout; notes and errors go to stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
@@ -28,11 +29,28 @@ pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     data(format!("{text}\n"))
 }
 
-/// Writes `value` to stdout as one JSON document, followed by a newline.
+/// Whether [`json`] was called: the command's document has been written, or stdout cannot be written.
+static HAS_DOCUMENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether the command has printed its JSON document. Documents that [`json_line`] printed do not count.
+pub fn has_document() -> bool {
+    HAS_DOCUMENT.load(Ordering::Relaxed)
+}
+
+/// Writes `value` to stdout as the command's only or last JSON document, followed by a newline. No error document follows it.
 ///
 /// # Errors
 /// The same as [`data`].
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
+    HAS_DOCUMENT.store(true, Ordering::Relaxed);
+    json_line(value)
+}
+
+/// Writes `value` to stdout as one of several JSON documents, one per line. An error document may follow it.
+///
+/// # Errors
+/// The same as [`data`].
+pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     line(serde_json::to_string(value).expect("all documents have only string keys"))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::commands::args::show_duration;
-use crate::commands::error::Failure;
+use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::logging;
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::sys::signal::is_hangup_ignored;
@@ -125,6 +125,25 @@ impl Signals {
             _ = term.recv() => "SIGTERM",
             _ = int.recv() => "SIGINT",
             () = hung_up => "SIGHUP",
+        }
+    }
+}
+
+/// Runs `work`. With `reports`, SIGINT and SIGTERM end it with a failure, so that `--json` prints an error document. The exit code is the one
+/// that a shell reports for a process killed by the signal. Without `reports`, the signal kills the process.
+///
+/// # Errors
+/// `work` fails, or a signal arrives.
+pub async fn reporting_signals(reports: bool, work: impl Future<Output = Outcome>) -> Outcome {
+    if !reports {
+        return work.await;
+    }
+    let mut signals = Signals::take()?;
+    tokio::select! {
+        outcome = work => outcome,
+        signal = signals.next() => {
+            let number = if signal == "SIGINT" { 2 } else { 15 };
+            Err(Failure::new(Exit::Signal(number), format!("{signal}: stopped before the master responded")))
         }
     }
 }

@@ -47,7 +47,7 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
                 .next("pass the address of a different master with --master HOST:PORT")
         }
         StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => {
-            Failure::no(format!("{cannot}: the object does not exist"))
+            Failure::not_found(format!("{cannot}: the object does not exist"))
         }
         StoreError::Refused { code: ErrorCode::REPLICA_IS_NOT_READY, .. } => Failure::no(format!(
             "{cannot}: the put has not finished"

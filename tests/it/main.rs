@@ -36,6 +36,7 @@ mod rdma;
 mod rest;
 mod rpc;
 mod running;
+mod schemas;
 mod server;
 mod sim;
 mod simulator;

@@ -204,13 +204,25 @@ fn a_wheel_has_the_program_its_metadata_and_the_same_bytes_each_time() {
     assert!(unpacked.expect("python3").success());
     let read = |name: &str| fs::read_to_string(path("files").join(format!("mcctl_mooncake-1.2.3.{name}"))).expect(name);
     assert_eq!(read("data/scripts/mcctl"), "program");
+    let schemas =
+        fs::read_dir(path("files/mcctl_mooncake-1.2.3.data/data/share/mcctl/schemas")).expect("schemas").count();
+    assert_eq!(schemas, fs::read_dir(root().join("packaging/schemas")).expect("a folder").count());
     let metadata = read("dist-info/METADATA");
     for line in ["Name: mcctl-mooncake", "Version: 1.2.3", "License-Expression: Apache-2.0", "# mcctl"] {
         assert!(metadata.lines().any(|found| found == line), "{line}: {metadata}");
     }
     assert!(read("dist-info/WHEEL").contains("\nTag: py3-none-manylinux_2_28_x86_64\n"));
     let record = read("dist-info/RECORD");
-    assert!(record.contains("scripts/mcctl,sha256=") && record.lines().count() == 6, "{record}");
+    assert!(record.contains("scripts/mcctl,sha256=") && record.lines().count() == 6 + schemas, "{record}");
+}
+
+#[test]
+fn the_archive_and_the_debian_package_contain_the_schemas() {
+    for script in ["packaging/archive", "packaging/deb"] {
+        let install =
+            text(script).lines().any(|line| line.starts_with("install ") && line.contains("packaging/schemas/*.json"));
+        assert!(install, "{script}");
+    }
 }
 
 /// The instructions of a Containerfile, with continued lines joined.

@@ -211,7 +211,7 @@ impl Args {
                 output::data(format!("{}{}", peer::table(&peers), table::render(&reports, self.verbose, limit)))?;
             }
             if let Some(signal) = signal {
-                return Err(Failure::no(format!("{signal}: stopped before all checks had completed")));
+                return Err(Failure::interrupted(format!("{signal}: stopped before all checks had completed")));
             }
             let failed = reports.iter().filter_map(CheckReport::worst).any(|worst| worst >= limit);
             Ok(if failed { Exit::No } else { Exit::Done })
@@ -257,7 +257,7 @@ async fn unless_stopped(
     output::say(format!("{signal}: removing probe objects from the store; send another signal to exit immediately"));
     tokio::select! {
         seen = &mut checks => Ok((seen, Some(signal))),
-        _ = signals.next() => Err(Failure::no(format!("{signal}: stopped before all checks had completed"))),
+        _ = signals.next() => Err(Failure::interrupted(format!("{signal}: stopped before all checks had completed"))),
     }
 }
 

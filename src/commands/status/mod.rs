@@ -149,7 +149,7 @@ impl Args {
                 // --watch ends only on a signal.
                 signal = signals.next() => match self.watch {
                     true => Ok(Exit::Done),
-                    false => Err(Failure::no(format!("{signal}: stopped before the master responded"))),
+                    false => Err(Failure::interrupted(format!("{signal}: stopped before the master responded"))),
                 },
             }
         })
@@ -195,7 +195,10 @@ impl Args {
     ) -> Result<(), Failure> {
         let document = document(admin, now, before);
         if self.json {
-            return output::json(&document);
+            return match self.watch {
+                true => output::json_line(&document),
+                false => output::json(&document),
+            };
         }
         let clear = if self.watch && output::is_fancy() { "\x1b[H\x1b[2J" } else { "" };
         output::data(format!("{clear}{}", render(&document, is_http)))

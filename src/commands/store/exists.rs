@@ -20,7 +20,7 @@ pub struct Args {
     quiet: bool,
     /// Print one JSON document to stdout
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     master: MasterArgs,
     #[command(flatten)]

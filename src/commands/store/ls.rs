@@ -117,7 +117,7 @@ impl Args {
 
     fn print(&self, key: &str) -> Result<(), Failure> {
         match self.json {
-            true => output::json(&KeyDocument { schema: "mcctl.store.ls/1", key, replicas: None }),
+            true => output::json_line(&KeyDocument { schema: "mcctl.store.ls/1", key, replicas: None }),
             false => output::line(escaped(key)),
         }
     }
@@ -136,7 +136,7 @@ impl Args {
                 let first = replicas.first();
                 bytes += first.map_or(0, |first| first.bytes);
                 if self.json {
-                    output::json(&KeyDocument {
+                    output::json_line(&KeyDocument {
                         schema: "mcctl.store.ls/1",
                         key,
                         replicas: Some(ReplicaEntry::list(&replicas)),

@@ -49,10 +49,10 @@ impl StoreCommand {
             match self {
                 StoreCommand::Put(args) => args.run().await,
                 StoreCommand::Get(args) => args.run().await,
-                StoreCommand::Exists(args) => args.run().await,
-                StoreCommand::Rm(args) => args.run().await,
+                StoreCommand::Exists(args) => runtime::reporting_signals(args.json, args.run()).await,
+                StoreCommand::Rm(args) => runtime::reporting_signals(args.json && !args.may_ask(), args.run()).await,
                 StoreCommand::Ls(args) => args.run().await,
-                StoreCommand::Stat(args) => args.run().await,
+                StoreCommand::Stat(args) => runtime::reporting_signals(args.json, args.run()).await,
                 StoreCommand::Verify(args) => args.run().await,
             }
         })

@@ -30,7 +30,7 @@ pub struct Args {
     force: bool,
     /// Print one JSON document to stdout
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     master: MasterArgs,
     #[command(flatten)]
@@ -54,6 +54,11 @@ struct KeptKey<'a> {
 }
 
 impl Args {
+    /// Whether the command may ask for confirmation. The prompt blocks, so a signal must be able to kill the process.
+    pub(super) fn may_ask(&self) -> bool {
+        self.all && !self.confirm.yes
+    }
+
     pub(super) async fn run(self) -> Outcome {
         let master = self.master.find().await?;
         let (removed, kept) = match &self.regex {

@@ -111,5 +111,5 @@ impl StoreSession {
 
 /// The failure for a command that a signal stopped while it was trying to `what`.
 pub(super) fn stopped(signal: &str, what: &str) -> Failure {
-    Failure::no(format!("{signal}: stopped while trying to {what}"))
+    Failure::interrupted(format!("{signal}: stopped while trying to {what}"))
 }

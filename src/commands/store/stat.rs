@@ -24,7 +24,7 @@ pub struct Args {
     keys: Vec<String>,
     /// Print one JSON document to stdout
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     master: MasterArgs,
     #[command(flatten)]

@@ -9,6 +9,7 @@ mod exit;
 mod files;
 mod flags;
 mod help;
+mod json;
 mod link;
 mod logs;
 mod node;
@@ -29,8 +30,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::peer::process::PATIENCE;
+use crate::schemas::{self, is_as_described};
 
 /// Exit code and output of a finished run.
 #[derive(Debug)]
@@ -41,12 +44,24 @@ pub struct Run {
 }
 
 impl Run {
-    /// Assert the exit code `code` and an empty stdout. Returns stderr.
+    /// Assert the exit code `code`, and that stdout is empty or, with `--json`, the error document. Returns stderr.
     #[track_caller]
     pub fn fails(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
-        assert_eq!(self.stdout, "", "errors go to stderr");
+        if self.stdout.contains(schemas::ERROR) {
+            self.error_document();
+        } else {
+            assert_eq!(self.stdout, "", "errors go to stderr");
+        }
         self.stderr.trim_end()
+    }
+
+    /// Assert that stdout is one error document, with the exit code of the run. Returns it.
+    #[track_caller]
+    pub fn error_document(&self) -> Value {
+        let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        assert_eq!((&document["schema"], &document["exit_code"]), (&schemas::ERROR.into(), &self.code.into()));
+        document
     }
 
     /// Assert exit code 0. Returns stdout.
@@ -113,11 +128,13 @@ pub fn mcctl_within(limit: Duration, args: &[&str]) -> Run {
     finish(output.expect("our child"))
 }
 
-/// A finished process as a [`Run`].
+/// A finished process as a [`Run`]. Each JSON document on stdout must be as its schema describes it.
 pub fn finish(output: Output) -> Run {
-    Run {
+    let run = Run {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
+    };
+    run.stdout.lines().filter_map(schemas::document_in).for_each(|document| is_as_described(&document));
+    run
 }

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::peer::process::PATIENCE;
+use crate::schemas;
 
 pub struct Service {
     child: Child,
@@ -54,6 +55,7 @@ impl Service {
         loop {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
+                    schemas::document_in(&line).iter().for_each(schemas::is_as_described);
                     self.seen.push(line.clone());
                     if line.contains(part) {
                         return line;
@@ -149,5 +151,6 @@ fn ask(port: u16, method: &str, target: &str, body: &str) -> (u16, String) {
     let text = String::from_utf8_lossy(&text);
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    schemas::document_in(body).iter().for_each(schemas::is_as_described);
     (status, body.to_owned())
 }

@@ -9,8 +9,8 @@ use mcctl::engine::env::RealEnv;
 use mcctl::engine::sim::{self, Config, Cost, RunningSimulator};
 
 use super::server::{Behaviour, RequestBodies, serve_and_record};
-use super::validate::is_as_described;
 use crate::cli::{Run, command, finish, mcctl};
+use crate::schemas::is_as_described;
 
 /// A server whose answers have `tokens` tokens, the first after `first` ms.
 struct Server {

@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 
 use super::server::{Behaviour, serve};
-use super::validate::is_as_described;
 use crate::cli::service::Service;
 use crate::cli::{Run, command, mcctl};
 use crate::peer::cluster::{Cluster, Make, Metadata};
+use crate::schemas::is_as_described;
 
 /// A simulator with small tiers on our store, its URL, and the admin address of the master.
 struct Stack {

@@ -11,7 +11,6 @@ mod report;
 mod secure;
 mod server;
 mod serving;
-mod validate;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::command::{bench, document};
 use super::server::{Behaviour, RequestBodies, serve_and_record};
-use super::validate::{is_as_described, undescribed, validate};
 use crate::cli::{Run, command, finish};
 use crate::peer::process::{PATIENCE, wait_until};
+use crate::schemas::validate::{undescribed, validate};
+use crate::schemas::{is_as_described, schema};
 
 fn quick(_: usize) -> Behaviour {
     Behaviour::Answer(3, Duration::from_millis(2), Duration::from_millis(1))
@@ -101,9 +102,7 @@ fn goodput_limits_add_their_keys_to_the_output_file() {
 
 #[test]
 fn json_document_matches_its_schema() {
-    let schema: Value =
-        serde_json::from_str(include_str!("../../../fixtures/load/schema/mcctl.bench.multi-turn.1.json"))
-            .expect("JSON");
+    let schema = schema("mcctl.bench.multi-turn/1");
     for behaviour in [quick, |n| if n % 3 == 0 { Behaviour::Status(503, "") } else { quick(n) }] {
         let mut report = document(&run(behaviour, &["--json".to_owned()]));
         is_as_described(&report);

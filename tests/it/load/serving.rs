@@ -7,9 +7,9 @@ use mcctl::commands::bench::serving::flags::{FlagEffect, SERVING};
 use serde_json::{Value, json};
 
 use super::server::{Behaviour, RequestBodies, serve_and_record};
-use super::validate::is_as_described;
 use crate::cli::service::Service;
 use crate::cli::{Run, mcctl};
+use crate::schemas::is_as_described;
 
 /// Starts a fast simulator. Returns it and its port.
 fn simulator() -> (Service, u16) {

@@ -196,7 +196,7 @@ fn info(server: &ServerClient) -> Result<ServerInfo, Failure> {
         let mut signals = Signals::take()?;
         tokio::select! {
             answer = server_info(server) => Ok(answer),
-            signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the first measurement"))),
+            signal = signals.next() => Err(Failure::interrupted(format!("{signal}: stopped before the first measurement"))),
         }
     })?;
     answer.map_err(|refusal| {

@@ -117,7 +117,7 @@ impl Args {
             let mut signals = Signals::take()?;
             tokio::select! {
                 survey = measurement.survey(&env, measure_speed) => survey.map_err(no_response),
-                signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the first measurement"))),
+                signal = signals.next() => Err(Failure::interrupted(format!("{signal}: stopped before the first measurement"))),
             }
         })?;
         let is_dataset = measurement.is_dataset;

@@ -320,7 +320,7 @@ impl Args {
                 measured = &mut running => break measured?,
                 signal = signals.next() => {
                     if stopped.is_some() {
-                        return Err(Failure::no(format!("{signal}: stopped without a report; the objects remain in the store"))
+                        return Err(Failure::interrupted(format!("{signal}: stopped without a report; the objects remain in the store"))
                             .next(removal(plan, at)));
                     }
                     output::say(format!("{signal}: waiting for the current batches to finish before reporting"));
@@ -358,7 +358,7 @@ fn removal(plan: &StoreBenchPlan, at: &str) -> String {
 }
 
 fn stopped_early(signal: &str) -> Failure {
-    Failure::no(format!("{signal}: stopped before the client was ready"))
+    Failure::interrupted(format!("{signal}: stopped before the client was ready"))
 }
 
 /// Returns an error if nothing was stored because no node is reachable. Without stored objects, there is nothing to report.

@@ -49,7 +49,7 @@ pub(super) struct RankFailure {
 
 impl From<Failure> for RankFailure {
     fn from(failure: Failure) -> RankFailure {
-        let Failure { exit, what, tried, found, next } = failure;
+        let Failure { exit, what, tried, found, next, .. } = failure;
         RankFailure { exit: exit.code(), what, tried, found, next }
     }
 }
@@ -60,7 +60,7 @@ impl RankFailure {
         let RankFailure { exit, what, tried, found, next } = self;
         let all = [Exit::No, Exit::Usage, Exit::Unreachable, Exit::Host, Exit::Bug];
         let exit = all.into_iter().find(|one| one.code() == exit).unwrap_or(Exit::Bug);
-        Failure { exit, what: format!("rank {rank}: {what}"), tried, found, next }
+        Failure { tried, found, next, ..Failure::new(exit, format!("rank {rank}: {what}")) }
     }
 }
 

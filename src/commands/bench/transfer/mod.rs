@@ -161,7 +161,7 @@ pub fn run(args: &Args) -> Outcome {
                     }
                 };
                 runtime::stop_in_time("the transfer engine", end).await;
-                return Err(Failure::no(format!("{signal}: stopped before the transfer engine was ready")));
+                return Err(Failure::interrupted(format!("{signal}: stopped before the transfer engine was ready")));
             }
         };
         let outcome = match args.mode {
@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> Outcome {
             TransferRole::Initiator => tokio::select! {
                 outcome = initiator(&engine, buffer, plan, args) => outcome,
                 // Shutting down the engine ends the current batches.
-                signal = signals.next() => Err(Failure::no(format!("{signal}: stopped before the end of --duration"))),
+                signal = signals.next() => Err(Failure::interrupted(format!("{signal}: stopped before the end of --duration"))),
             },
         };
         if let Some(Err(error)) = runtime::stop_in_time("the transfer engine", engine.shutdown()).await {
@@ -185,7 +185,9 @@ async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, 
     let (at, segment, data) = (engine.handshake(), engine.segment_name(), engine.data_port());
     if args.json {
         let protocol = engine.protocol();
-        let ready = TargetReady { listening: at.to_string(), segment, protocol, data_port: data, buffer_bytes: bytes };
+        let schema = "mcctl.bench.transfer.target/1";
+        let ready =
+            TargetReady { schema, listening: at.to_string(), segment, protocol, data_port: data, buffer_bytes: bytes };
         output::json(&ready)?;
     } else if data == 0 {
         output::line(format_args!("listening on {at} (segment {segment}, {}, {bytes} bytes)", engine.protocol()))?;
@@ -262,6 +264,7 @@ fn print(report: &TransferBenchResult, protocol: &'static str, args: &Args) -> R
 
 #[derive(Serialize)]
 struct TargetReady<'a> {
+    schema: &'static str,
     listening: String,
     segment: &'a str,
     protocol: &'static str,

@@ -1,4 +1,4 @@
-//! The report of a run as a JSON document (schema `mcctl.bench.multi-turn/1`, `fixtures/load/schema`).
+//! The report of a run as a JSON document (schema `mcctl.bench.multi-turn/1`, `packaging/schemas`).
 //!
 //! Each part of the document is a struct with a function that returns its [`ReportSection`]s. Optional parts are an `Option`. The text
 //! report and the HTML page render the same sections.

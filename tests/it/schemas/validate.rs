@@ -45,18 +45,6 @@ fn look(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<S
     }
 }
 
-/// `report` is a document of `bench multi-turn` or `bench serving` as the committed schema has it, with no member that is not described.
-#[track_caller]
-pub fn is_as_described(report: &Value) {
-    let text = match report["schema"].as_str() {
-        Some("mcctl.bench.serving/1") => include_str!("../../../fixtures/load/schema/mcctl.bench.serving.1.json"),
-        _ => include_str!("../../../fixtures/load/schema/mcctl.bench.multi-turn.1.json"),
-    };
-    let schema: Value = serde_json::from_str(text).expect("JSON");
-    assert_eq!(validate(&schema, report), Vec::<String>::new());
-    assert_eq!(undescribed(&schema, report), Vec::<String>::new());
-}
-
 fn check(root: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
     let Some(words) = schema.as_object() else { return };
     for (word, says) in words {
