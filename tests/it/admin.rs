@@ -8,6 +8,7 @@ use mcctl::engine::admin::{AdminClient, AdminErrorKind};
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::http::{FetchError, HttpServer};
+use mcctl::engine::journal::DiskSpace;
 use mcctl::engine::master::admin::AdminApi;
 use mcctl::engine::master::metrics::{MasterCounters, MasterGauges};
 use mcctl::engine::master::view::{
@@ -82,7 +83,8 @@ impl AdminView for Fixed {
     }
 
     fn data(&self) -> Option<DataView> {
-        self.is_elected.then(DataView::default)
+        let space = Some(DiskSpace { free: 7, size: 9 });
+        self.is_elected.then(|| DataView { space, ..DataView::default() })
     }
 
     fn ha(&self) -> Option<HaView> {
@@ -209,6 +211,14 @@ async fn metric_families_are_the_real_masters_in_order_then_ours() {
 pub async fn metrics_of_an_elected_master() -> String {
     let (_state, _running, mut connection) = serve(Fixed { is_elected: true, ..captured() }).await;
     connection.ask("GET", "/metrics", b"").await.text().to_owned()
+}
+
+#[tokio::test]
+async fn ha_status_has_the_free_space_of_the_data_directory() {
+    let (_state, _running, mut connection) = serve(Fixed { is_elected: true, ..captured() }).await;
+    let status = connection.ask("GET", "/ha_status?format=json", b"").await;
+    let status: serde_json::Value = serde_json::from_str(status.text()).unwrap();
+    assert_eq!(status["data_dir_free_bytes"], 7);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! `mcctl status`: a master's memory, objects, clients, segments and rates, and the transport of nodes. It only reads from HTTP ports
 //! and does not change anything.
 
+mod data_dir;
 mod follow;
 mod masters;
 mod nodes;
@@ -17,6 +18,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::status::data_dir::DataDirStatus;
 use crate::commands::status::masters::ClusterMasterStatus;
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
 use crate::commands::table::{ListTable, counted};
@@ -87,6 +89,10 @@ struct StatusDocument<'a> {
     evicted_keys: u64,
     evicted_bytes: u64,
     failed_allocations: u64,
+    /// Replicas lost since the master started, with nodes that expired, restarted or did not return; `null` if the master does not count them.
+    lost_replicas: Option<u64>,
+    /// The file system of the data directory; `null` without one.
+    data_dir: Option<DataDirStatus>,
     /// Rates per second, measured over `interval_ms`.
     rates: Option<OperationRates>,
     interval_ms: Option<u64>,
@@ -244,6 +250,8 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         evicted_keys: status.metric("master_evicted_key_count"),
         evicted_bytes: status.metric("master_evicted_size_bytes"),
         failed_allocations: status.metric("master_put_start_alloc_failures_total"),
+        lost_replicas: status.reported("mcctl_master_lost_replicas_total"),
+        data_dir: DataDirStatus::of(status),
         rates: before.map(|before| status.rates_since(before)),
         interval_ms: before.map(|before| milliseconds(status.at.since(before.at))),
         completed_writes: status.writes,
@@ -284,6 +292,12 @@ enum StatusCaveat {
         counted(*.0, "object")
     )]
     SuspiciousWrites(u64),
+    #[error(
+        "the data directory's disk is almost full: {} free, and two snapshots and a log file need {}. A full disk stops the master",
+        ByteSize(.0.free_bytes),
+        ByteSize(.0.needed_bytes)
+    )]
+    DiskAlmostFull(DataDirStatus),
 }
 
 /// The number of heartbeats that a client has missed if its last heartbeat is `age` old.
@@ -329,6 +343,8 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     }
     let suspicious = status.completed_writes.map(|writes| writes.suspicious).filter(|count| *count > 0);
     caveats.extend(suspicious.map(StatusCaveat::SuspiciousWrites));
+    let almost_full = status.data_dir.filter(DataDirStatus::is_almost_full);
+    caveats.extend(almost_full.map(StatusCaveat::DiskAlmostFull));
     caveats
 }
 
@@ -370,6 +386,10 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
         ByteSize(status.evicted_bytes),
         plural(status.failed_allocations, "failed allocation"),
     ));
+    if let Some(lost) = status.lost_replicas.filter(|lost| *lost > 0) {
+        let lost = format!("{} with nodes that expired, restarted or did not return", plural(lost, "replica"));
+        text.push_str(&output::labelled("lost", &lost));
+    }
     if let Some(writes) = status.completed_writes
         && let Some(share) = writes.unchecked_share()
     {
@@ -485,6 +505,8 @@ mod tests {
             evicted_keys: 7,
             evicted_bytes: 7 << 20,
             failed_allocations: 0,
+            lost_replicas: Some(0),
+            data_dir: None,
             rates: Some(OperationRates { puts: 12.34, ..OperationRates::default() }),
             interval_ms: Some(1000),
             completed_writes: None,
@@ -558,6 +580,29 @@ mod tests {
         assert_eq!(line(99_999, 1).as_deref(), Some("under 0.1 % of 100000 writes have no checksum"));
         assert_eq!(line(30, 0), None);
         assert_eq!(line(0, 0), None);
+    }
+
+    #[test]
+    fn lost_replicas_are_shown_if_there_are_any() {
+        let line = |lost_replicas| {
+            let text = render(&StatusDocument { lost_replicas, ..status(&[]) }, false);
+            text.lines().find_map(|line| line.strip_prefix("lost ")).map(|line| line.trim().to_owned())
+        };
+        let lost = line(Some(2));
+        assert_eq!(lost.as_deref(), Some("2 replicas with nodes that expired, restarted or did not return"));
+        assert_eq!((line(Some(0)), line(None)), (None, None));
+    }
+
+    #[test]
+    fn a_disk_without_room_for_two_snapshots_and_a_log_file_is_a_caveat() {
+        let segments = [segment("node-1:12345", "a")];
+        let found = |free_bytes| {
+            let data_dir = Some(DataDirStatus { free_bytes, size_bytes: 100 << 20, needed_bytes: 36 << 20 });
+            caveats(&StatusDocument { data_dir, ..status(&segments) })
+        };
+        assert_eq!(found(36 << 20), []);
+        let almost_full = found((36 << 20) - 1);
+        assert!(matches!(almost_full[..], [StatusCaveat::DiskAlmostFull(_)]), "{almost_full:?}");
     }
 
     #[test]

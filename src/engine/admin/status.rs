@@ -106,7 +106,12 @@ impl MasterStatus {
 
     /// The value of the metric `name`, a count or a size; 0 if the master does not report it.
     pub fn metric(&self, name: &str) -> u64 {
-        self.metrics.get(name).map_or(0, |value| count(*value))
+        self.reported(name).unwrap_or(0)
+    }
+
+    /// Like [`metric`](Self::metric), but `None` if the master does not report it.
+    pub fn reported(&self, name: &str) -> Option<u64> {
+        self.metrics.get(name).map(|value| count(*value))
     }
 
     /// The rates of operations between `before` and this state.

@@ -84,6 +84,9 @@ pub struct HaStatusReport {
     pub dropped_objects: u64,
     /// The last error of etcd, until it answers again.
     pub etcd_error: Option<String>,
+    /// Free space on the file system of the data directory; `null` without one.
+    #[serde(default)]
+    pub data_dir_free_bytes: Option<u64>,
 }
 
 impl HaStatusReport {

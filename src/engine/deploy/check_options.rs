@@ -27,6 +27,7 @@ pub(crate) fn check(spec: &DeploymentSpec, platform: Platform) -> Result<(), Dep
     servers("serving.decode", &spec.serving.decode, spec)?;
     hub(spec)?;
     access(spec, platform)?;
+    runbook_base(&spec.monitoring.runbook_base)?;
     capacity(spec)?;
     if platform == Platform::Hosts { Ok(()) } else { pods(spec) }
 }
@@ -104,6 +105,20 @@ fn absolute(key: &'static str, path: &str) -> Result<(), DeployError> {
     match path.is_empty() || is_path(path) && !path.split('/').any(|part| part == "..") {
         true => Ok(()),
         false => Err(invalid_value(key, format!("{} must be an absolute path without '..'", Quoted(path)))),
+    }
+}
+
+/// Checks that the base is empty, or an HTTP URL to which `/FILE#SECTION` can be appended.
+fn runbook_base(base: &str) -> Result<(), DeployError> {
+    let host = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"));
+    let is_url = host.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+    let is_plain = !base.contains(|c: char| c.is_whitespace() || c.is_control() || "#?{}\"".contains(c));
+    match base.is_empty() || is_url && is_plain {
+        true => Ok(()),
+        false => {
+            let what = format!("{} must be an http:// or https:// URL without '?' and '#'", Quoted(base));
+            Err(invalid_value("monitoring.runbook_base", what))
+        }
     }
 }
 

@@ -184,6 +184,11 @@ pub(super) const KEYS: &[KeyHelp] = &[
     ("access", "monitoring_token_file", "file with the token that Prometheus sends, on its host"),
     ("access", "monitoring_cert", "PEM file with the client certificate of Prometheus, on its host"),
     ("access", "monitoring_key", "PEM file with the key of monitoring_cert"),
+    (
+        "monitoring",
+        "runbook_base",
+        "URL of a folder with mcctl's docs/, for runbook_url in alerts; empty: runbook, a path in /usr/share/doc/mcctl",
+    ),
     ("images", "sglang", "image with SGLang and the Mooncake release set above"),
     ("images", "store", "image with upstream's master and store; empty uses the SGLang image"),
     ("images", "router", "SGLang router"),

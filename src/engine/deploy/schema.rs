@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::deploy::{AccessSection, DeploySize, ExtraVolume, PodToleration};
+use crate::engine::deploy::{AccessSection, DeploySize, ExtraVolume, MonitoringSection, PodToleration};
 use crate::engine::upstream::{MASTER_FLAGS, Release, find, ports};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,7 @@ pub struct DeploymentSpec {
     pub hugepages: HugePagesSection,
     /// Access control of masters and store nodes.
     pub access: AccessSection,
+    pub monitoring: MonitoringSection,
     pub images: ImagesSection,
     pub kubernetes: KubernetesSection,
     /// Location of programs on plain hosts.
@@ -55,6 +56,7 @@ impl Default for DeploymentSpec {
             serving: ServingSection::default(),
             hugepages: HugePagesSection::default(),
             access: AccessSection::default(),
+            monitoring: MonitoringSection::default(),
             images: ImagesSection::default(),
             kubernetes: KubernetesSection::default(),
             host: HostSection::default(),

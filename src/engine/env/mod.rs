@@ -31,6 +31,11 @@ pub trait Env: Clone + Send + Sync + 'static {
     fn net(&self) -> &Self::Net;
     /// Returns the monotonic time.
     fn now(&self) -> Mono;
+    /// Returns the time that this thread has last read with [`now`](Env::now). This costs about 1 ns, and reading the
+    /// clock 20 to 70 ns.
+    fn recent(&self) -> Mono {
+        self.now()
+    }
     /// Returns the time on a monotonic clock that also counts while the host is suspended. Its origin differs from that of [`now`](Env::now).
     fn boottime(&self) -> Mono {
         self.now()

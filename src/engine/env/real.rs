@@ -1,6 +1,7 @@
 //! The real environment: tokio's sockets and timers, the system's clocks and entropy.
 #![expect(clippy::disallowed_methods, reason = "the only file where these calls are allowed")]
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
@@ -44,7 +45,13 @@ impl Env for RealEnv {
     }
 
     fn now(&self) -> Mono {
-        now()
+        let now = now();
+        RECENT.set(Some(now));
+        now
+    }
+
+    fn recent(&self) -> Mono {
+        RECENT.get().unwrap_or_else(now)
     }
 
     fn boottime(&self) -> Mono {
@@ -76,6 +83,11 @@ impl Env for RealEnv {
         // Not getrusage: its value lags by up to a timer tick while the thread runs.
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
     }
+}
+
+thread_local! {
+    /// The last time that the thread has read.
+    static RECENT: Cell<Option<Mono>> = const { Cell::new(None) };
 }
 
 fn boottime() -> Mono {
@@ -230,6 +242,14 @@ impl Listener for RealListener {
 mod tests {
     use super::*;
     use nix::sys::socket::{getsockopt, sockopt};
+
+    #[test]
+    fn the_recent_time_is_the_last_that_the_thread_has_read() {
+        let env = RealEnv::new();
+        let read = env.now();
+        let other = std::thread::spawn(|| RealEnv::new().now()).join().unwrap();
+        assert!(other > read && env.recent() == read);
+    }
 
     #[tokio::test]
     async fn accepted_connections_end_when_the_peers_host_is_gone() {

@@ -15,7 +15,7 @@ use crate::engine::journal::note;
 use crate::engine::journal::planted::{JournalMistake, is_planted};
 use crate::engine::journal::recovery::{RecoveredItem, RecoveryReport, RecoverySource};
 use crate::engine::journal::snapshot::{SnapshotTrailer, SnapshotWriter};
-use crate::engine::journal::storage::{JournalStorage, StorageOperation, read_full};
+use crate::engine::journal::storage::{DiskSpace, JournalStorage, StorageOperation, read_full};
 use crate::engine::journal::uuid::Uuid;
 use crate::engine::journal::writer::{LogConfig, LogWriter};
 
@@ -123,6 +123,11 @@ impl DataDir {
     /// The kernel's boot ID, as it was given when the directory was opened.
     pub fn boot(&self) -> Uuid {
         self.boot
+    }
+
+    /// The space on the file system; `None` if it cannot be read.
+    pub fn space(&self) -> Option<DiskSpace> {
+        self.storage.space()
     }
 
     /// Whether no process has begun a log in the directory since it was created or emptied.

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use nix::sys::statvfs::statvfs;
 
 use crate::engine::journal::error::JournalError;
 use crate::engine::journal::modes;
 use crate::engine::journal::names;
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
+use crate::engine::journal::storage::{DiskSpace, JournalFile, JournalStorage, StorageOperation};
 
 /// Number of zeros that one write preallocates a file with.
 const ZERO_BYTES: usize = 1 << 20;
@@ -47,6 +48,12 @@ impl DiskStorage {
 impl JournalStorage for DiskStorage {
     fn path(&self) -> String {
         self.root.display().to_string()
+    }
+
+    fn space(&self) -> Option<DiskSpace> {
+        let system = statvfs(&self.root).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(system.fragment_size());
+        Some(DiskSpace { free: bytes(system.blocks_available()), size: bytes(system.blocks()) })
     }
 
     fn lock(&self) -> io::Result<bool> {
@@ -199,6 +206,13 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let storage = DiskStorage::open(&root.path().join("data/a")).unwrap();
         (root, storage)
+    }
+
+    #[test]
+    fn the_space_is_that_of_the_file_system() {
+        let root = tempfile::tempdir().unwrap();
+        let space = DiskStorage::open(root.path()).unwrap().space().expect("a file system");
+        assert!(space.free <= space.size && space.size > 0, "{space:?}");
     }
 
     #[test]

@@ -49,6 +49,6 @@ pub use recovery::{RecoveredItem, RecoveredSnapshot, RecoveryReport};
 pub use simulated::{Crash, SimulatedStorage};
 pub use simulated_disk::DiskFault;
 pub use snapshot::{CHUNK_BYTES_MAX, SnapshotTrailer, SnapshotWriter};
-pub use storage::{JournalFile, JournalStorage, StorageOperation};
+pub use storage::{DiskSpace, JournalFile, JournalStorage, StorageOperation};
 pub use uuid::{ParseUuidError, Uuid};
 pub use writer::{LOG_FILE_BYTES, LogConfig, LogWriter};

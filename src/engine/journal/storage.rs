@@ -38,6 +38,14 @@ impl fmt::Display for StorageOperation {
     }
 }
 
+/// The space on the file system of a directory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Available to this process's user.
+    pub free: u64,
+    pub size: u64,
+}
+
 /// A directory of files. Names are relative to it. Only [`JournalStorage::rename`] and [`JournalStorage::sync_directory`] accept a
 /// subdirectory.
 ///
@@ -45,6 +53,11 @@ impl fmt::Display for StorageOperation {
 pub trait JournalStorage: Send + Sync {
     /// The directory, for messages.
     fn path(&self) -> String;
+
+    /// The space on its file system; `None` if it cannot be read.
+    fn space(&self) -> Option<DiskSpace> {
+        None
+    }
 
     /// Locks the directory for this process. Returns `false` if another process has it locked. The lock ends with the storage.
     ///

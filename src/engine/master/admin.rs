@@ -22,7 +22,7 @@ use crate::engine::http::{BindError, HttpAccess, HttpServer, Requests, ResponseB
 use crate::engine::master::announcer::Announcer;
 use crate::engine::master::data_metrics::data_exposition;
 use crate::engine::master::ha_report::{ha_exposition, ha_status};
-use crate::engine::master::metrics::{SegmentUsage, exposition, heartbeat_exposition};
+use crate::engine::master::metrics::{SegmentUsage, exposition, heartbeat_exposition, latency_exposition};
 use crate::engine::master::metrics_line::{LINE_INTERVAL, metrics_line};
 use crate::engine::master::summary::SummaryBaselines;
 use crate::engine::master::view::{AdminView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name};
@@ -157,7 +157,8 @@ impl<E: Env> AdminService for AdminApi<E> {
     }
 
     fn ha_status(&self) -> Option<HaStatusReport> {
-        self.view.ha().map(ha_status)
+        let free = self.view.data().and_then(|data| data.space).map(|space| space.free);
+        Some(HaStatusReport { data_dir_free_bytes: free, ..ha_status(self.view.ha()?) })
     }
 
     async fn step_down(&self) -> SteppedDown {
@@ -190,6 +191,7 @@ impl<E: Env> AdminService for AdminApi<E> {
         self.each_segment(|segment| add_use(&mut by_name, &segment));
         let mut text = exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)));
         text.push_str(&heartbeat_exposition(self.heartbeat_age_max()));
+        text.push_str(&latency_exposition(&self.view.rpc_latency()));
         if let Some(data) = self.view.data() {
             text.push_str(&data_exposition(&data));
         }

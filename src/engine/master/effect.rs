@@ -71,6 +71,16 @@ pub enum UnmountReason {
     },
 }
 
+impl UnmountReason {
+    /// Whether the replicas in the segment are lost although no client asked for that.
+    pub fn loses_replicas(self) -> bool {
+        match self {
+            UnmountReason::Requested | UnmountReason::GraceElapsed => false,
+            UnmountReason::ClientExpired | UnmountReason::Unconfirmed | UnmountReason::Superseded { .. } => true,
+        }
+    }
+}
+
 /// Effects in the order in which they occurred.
 #[derive(Debug, Default)]
 pub struct Effects {

@@ -11,6 +11,9 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use crate::engine::base::LatencySnapshot;
+use crate::engine::wire::Method;
+
 /// Call counts for one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCount {
@@ -188,6 +191,8 @@ pub struct MasterCounters {
     pub exist_hits: u64,
     /// Restored keys that were dropped because no client confirmed their segments. Not in upstream.
     pub unconfirmed_keys: u64,
+    /// Replicas in segments that were removed without a request of their client. Not in upstream.
+    pub lost_replicas: u64,
     /// Completed writes whose writer sent a checksum, and the others. Not in upstream.
     pub completed_with_checksum: u64,
     pub completed_without_checksum: u64,
@@ -252,6 +257,7 @@ impl Default for MasterCounters {
             put_start_releases: 0,
             exist_hits: 0,
             unconfirmed_keys: 0,
+            lost_replicas: 0,
             completed_with_checksum: 0,
             completed_without_checksum: 0,
             suspicious_put_ends: 0,
@@ -407,6 +413,11 @@ pub fn exposition<'a>(
         "Restored objects dropped because no client confirmed their memory",
         c.unconfirmed_keys,
     );
+    out.counter(
+        "mcctl_master_lost_replicas_total",
+        "Replicas lost with the memory of nodes that expired, restarted, or did not confirm it",
+        c.lost_replicas,
+    );
     out.head(
         "mcctl_master_completed_writes_total",
         "Completed writes, by whether the writer sent a checksum",
@@ -423,6 +434,19 @@ pub fn exposition<'a>(
     let hold_max = Duration::from_nanos(c.state_lock_ns.max());
     let help = "Longest time for which the state was locked";
     out.seconds("mcctl_master_state_hold_max_seconds", help, "gauge", hold_max);
+    out.0
+}
+
+/// Renders how long RPC calls took, for the methods that were called.
+pub(super) fn latency_exposition(by_method: &[(Method, LatencySnapshot)]) -> String {
+    let mut out = ExpositionText(String::new());
+    let name = "mcctl_rpc_request_duration_seconds";
+    let help =
+        "Time from the receipt of an RPC request until its response is ready, with the waits for standbys and the disk";
+    out.head(name, help, "histogram");
+    for (method, latency) in by_method {
+        latency.write_series(&mut out.0, name, &format!("method=\"{}\"", method.name()));
+    }
     out.0
 }
 

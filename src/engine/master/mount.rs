@@ -289,6 +289,9 @@ impl MasterState {
         if let Some(client) = self.clients.get_mut(departed.client) {
             client.segments.retain(|other| *other != slot);
         }
+        if reason.loses_replicas() {
+            self.counters.lost_replicas += u64::from(departed.replicas);
+        }
         self.record(&MasterRecord::SegmentRetired { slot });
         self.sweep_left = self.objects.slots();
         out.list.push(StateEffect::Unmounted {

@@ -6,11 +6,13 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, ErrorCode, SegmentId};
+use crate::engine::base::{ClientId, ErrorCode, LatencySnapshot, SegmentId};
 use crate::engine::ha::{HaRole, HandOverProblem, MemberId};
+use crate::engine::journal::DiskSpace;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
 use crate::engine::master::remove::ObjectWalk;
 use crate::engine::rpc::{CommitWait, Receipt};
+use crate::engine::wire::Method;
 
 /// Access to the master's state for the admin API. No call locks the state for long: lists are returned in pages.
 pub trait AdminView: Send + Sync + 'static {
@@ -21,6 +23,11 @@ pub trait AdminView: Send + Sync + 'static {
     /// worker's clients get no responses.
     fn stuck_for(&self) -> Option<Duration> {
         None
+    }
+
+    /// How long RPC calls took, for each method that was called.
+    fn rpc_latency(&self) -> Vec<(Method, LatencySnapshot)> {
+        Vec::new()
     }
 
     /// A snapshot of the counters and the gauges.
@@ -98,15 +105,18 @@ pub struct DataView {
     pub durable: u64,
     /// Size of the changes appended by this process, in bytes.
     pub appended_bytes: u64,
-    pub syncs: u64,
-    /// Total duration of the syncs.
-    pub sync_time: Duration,
+    /// The syncs of the log.
+    pub syncs: LatencySnapshot,
     pub snapshots: u64,
     pub snapshot_failures: u64,
     /// Duration of the last snapshot.
     pub snapshot_time: Duration,
     /// Number of objects in the last snapshot.
     pub snapshot_objects: u64,
+    /// Size of the last snapshot, written or restored, in bytes.
+    pub snapshot_bytes: u64,
+    /// The file system of the directory; `None` if its size cannot be read.
+    pub space: Option<DiskSpace>,
     /// The master continues without the log after an error of the disk.
     pub memory_only: bool,
     /// Size of the changes that are not passed to the kernel, in bytes.

@@ -17,6 +17,7 @@ use tracing::Level;
 use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{HostPort, Mono};
 use crate::engine::env::{Env, Net, deadline};
+use crate::engine::rpc::latency::{AnsweredCalls, RpcLatency};
 use crate::engine::rpc::log;
 use crate::engine::rpc::receipt::Receipt;
 use crate::engine::rpc::service::{Admitted, RpcService};
@@ -45,6 +46,8 @@ const FORWARD_DEADLINE: Duration = Duration::from_secs(1);
 const UNIT_BYTES: usize = 64 << 10;
 /// Responses are written once this many bytes are buffered, even if more requests are waiting.
 const WRITE_AT_BYTES: usize = 256 << 10;
+/// Encoding responses of this size takes long enough to count in their latency.
+const LATENCY_BYTES_MIN: usize = 1 << 10;
 /// An output buffer that grew beyond this size for a large response is freed afterwards.
 const KEEP_BUFFER_BYTES: usize = 256 << 10;
 /// Initial size of a connection's input buffer.
@@ -65,6 +68,7 @@ pub(super) struct ConnectionShared<E, S> {
     pub unfinished: Semaphore,
     /// Limits long calls. `None` if connections have no threads (simulations); long calls are then processed like all others.
     pub long_calls: Option<Arc<Semaphore>>,
+    pub latency: RpcLatency,
 }
 
 impl<E, S> ConnectionShared<E, S> {
@@ -72,12 +76,13 @@ impl<E, S> ConnectionShared<E, S> {
         env: E,
         service: Arc<S>,
         idle_timeout: Option<Duration>,
-        has_threads: bool,
+        threads: usize,
         stopping: watch::Receiver<bool>,
     ) -> ConnectionShared<E, S> {
         let unfinished = Semaphore::new(UNFINISHED_BYTES_MAX / UNIT_BYTES);
-        let long_calls = has_threads.then(|| Arc::new(Semaphore::new(LONG_CALLS_MAX)));
-        ConnectionShared { env, service, idle_timeout, stopping, unfinished, long_calls }
+        let long_calls = (threads > 0).then(|| Arc::new(Semaphore::new(LONG_CALLS_MAX)));
+        let latency = RpcLatency::new(threads.max(1));
+        ConnectionShared { env, service, idle_timeout, stopping, unfinished, long_calls, latency }
     }
 }
 
@@ -111,9 +116,10 @@ struct LongCall {
     body: Vec<u8>,
 }
 
-/// Serves one connection until it ends. `_guard` is dropped at the end.
+/// Serves one connection until it ends, on worker number `worker`. `_guard` is dropped at the end.
 pub(super) async fn serve<E: Env, S: RpcService>(
     shared: Arc<ConnectionShared<E, S>>,
+    worker: usize,
     mut stream: <E::Net as Net>::Stream,
     peer: String,
     _guard: impl Send,
@@ -125,6 +131,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     let (mut share, mut answer_share) = (None, None);
     // When the first part of the unfinished request was received.
     let mut unfinished_since: Option<Mono> = None;
+    let mut answered = AnsweredCalls::default();
     loop {
         let read = match (input.is_empty(), shared.idle_timeout) {
             (true, None) => stream.read_buf(&mut input).await,
@@ -143,13 +150,16 @@ pub(super) async fn serve<E: Env, S: RpcService>(
         if !matches!(read, Ok(1..)) {
             return;
         }
+        // When the buffered requests were received. Requests that arrive while an earlier one waits count from the arrival of that one.
+        let mut received_at = shared.env.now();
         loop {
-            let received = input.len();
-            let (next, receipt) = match answer_buffered(&shared, &mut input, &mut output, &mut decode_errors, &peer) {
+            let buffered = input.len();
+            let calls = (&mut answered, &mut decode_errors);
+            let (next, receipt) = match answer_buffered(&shared, &mut input, &mut output, calls, &peer) {
                 Ok(answered) => answered,
                 Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
             };
-            if input.len() != received {
+            if input.len() != buffered {
                 unfinished_since = None;
             }
             if share.is_some() {
@@ -162,10 +172,18 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                 }
             }
             // The calls may have changed the state even if this connection ends here.
-            if let Some(stored) = shared.service.commit(receipt)
+            let storing = shared.service.commit(receipt);
+            let is_ready = storing.is_none();
+            if let Some(stored) = storing
                 && !stored.await
             {
                 return tracing::warn!(%peer, "connection closed without a response: the changes cannot be stored");
+            }
+            if !answered.is_empty() {
+                // Reading the clock again would cost about 0.5 % of a small call. The service has read it when it unlocked the state.
+                let is_small = is_ready && output.len() < LATENCY_BYTES_MIN;
+                let ready_at = if is_small { shared.env.recent() } else { shared.env.now() };
+                answered.record(&shared.latency, worker, ready_at.since(received_at));
             }
             if !output.is_empty() {
                 match deadline(&shared.env, WRITE_DEADLINE, stream.write_all(&output)).await {
@@ -185,7 +203,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                     let Some(permit) = shared.acquire_budget(whole).await else { return };
                     share = Some(permit);
                     match read_large(&shared.env, &mut stream, &mut input, whole).await {
-                        Ok(true) => {}
+                        Ok(true) => received_at = shared.env.now(),
                         Ok(false) => return report_unfinished(&peer, input.len(), PROGRESS_DEADLINE),
                         Err(_) => return,
                     }
@@ -210,8 +228,9 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                     };
                     let Some((answer, decode_error, permit)) = answered else { return };
                     (output, answer_share) = (answer, permit);
-                    if let Some(error) = decode_error {
-                        decode_errors.report(&peer, method, &error);
+                    match decode_error {
+                        Some(error) => decode_errors.report(&peer, method, &error),
+                        None => shared.latency.record(worker, method, 1, shared.env.now().since(received_at)),
                     }
                 }
             }
@@ -309,14 +328,15 @@ async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut Bytes
 }
 
 /// Processes the complete requests in `input` in order, until a different step is required. Also returns the merged
-/// receipt of their responses.
+/// receipt of their responses. `calls` receives the calls that were answered, and the errors of the others.
 fn answer_buffered<E: Env, S: RpcService>(
     shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,
     output: &mut Vec<u8>,
-    decode_errors: &mut DecodeErrorThrottle,
+    calls: (&mut AnsweredCalls, &mut DecodeErrorThrottle),
     peer: &str,
 ) -> Result<(NextStep, Receipt), FrameError> {
+    let (answered, decode_errors) = calls;
     let service = &*shared.service;
     let mut receipt = Receipt::default();
     while let Some(header) = next_header(input)? {
@@ -346,7 +366,10 @@ fn answer_buffered<E: Env, S: RpcService>(
                 return Ok((NextStep::RunLong(call), receipt));
             }
             Some(method) => match answer(service, &shared.env, peer, method, header.seq, body, output) {
-                Ok(answered) => receipt.merge(answered),
+                Ok(call) => {
+                    answered.add(method);
+                    receipt.merge(call);
+                }
                 Err(error) => decode_errors.report(peer, method, &error),
             },
         }
@@ -405,7 +428,7 @@ impl DecodeErrorThrottle {
 mod tests {
     use super::*;
     use crate::engine::env::RealEnv;
-    use crate::engine::rpc::CommitWait;
+    use crate::engine::rpc::{CommitWait, RpcServer, ServerConfig};
     use crate::engine::wire::pack::DecodeFault;
     use std::pin::pin;
     use std::sync::Mutex;
@@ -448,19 +471,76 @@ mod tests {
     #[test]
     fn one_receipt_covers_all_requests_of_a_buffer() {
         let (_stop, stopping) = watch::channel(false);
-        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), None, false, stopping);
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), None, 0, stopping);
         let bodies: [&[u8]; 4] = [&[3], &[5], &[], &[4]];
         let mut input: BytesMut = bodies.iter().flat_map(|body| request(Method::PutEnd, body)).collect();
-        let (mut output, mut errors) = (Vec::new(), DecodeErrorThrottle::default());
-        let mut answer = || answer_buffered(&shared, &mut input, &mut output, &mut errors, "a:1").unwrap().1;
+        let (mut output, mut answered, mut errors) =
+            (Vec::new(), AnsweredCalls::default(), DecodeErrorThrottle::default());
+        let mut answer =
+            || answer_buffered(&shared, &mut input, &mut output, (&mut answered, &mut errors), "a:1").unwrap().1;
         assert_eq!(answer(), Receipt { term: 1, last: 5, ..Receipt::default() });
         assert_eq!(answer(), Receipt::default(), "a receipt covers its own requests only");
+    }
+
+    /// Each call is stored after this time.
+    const STORED_AFTER: Duration = Duration::from_millis(20);
+
+    /// Its calls wait until they are stored. An empty body cannot be decoded.
+    struct SlowStorage;
+
+    impl RpcService for SlowStorage {
+        fn answer(&self, _: &str, _: Method, body: &[u8], _: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+            let decoded = body.first().map(|_| Receipt::default());
+            decoded.ok_or_else(|| DecodeFault::Short { needed: 1, left: 0 }.into())
+        }
+
+        fn commit(&self, _: Receipt) -> Option<CommitWait<'_>> {
+            Some(Box::pin(async {
+                RealEnv::new().sleep(STORED_AFTER).await;
+                true
+            }))
+        }
+
+        fn is_long(&self, method: Method) -> bool {
+            method == Method::RemoveAll
+        }
+    }
+
+    #[tokio::test]
+    async fn a_latency_includes_the_wait_for_storage() {
+        for threads in [0, 1] {
+            let listen = HostPort::new("127.0.0.1", 0);
+            let config = ServerConfig { listen: listen.clone(), threads, idle_timeout: None };
+            let server = RpcServer::start(config, RealEnv::new(), Arc::new(SlowStorage)).await.unwrap();
+            assert!(server.latency().by_method().is_empty());
+            let at = HostPort { port: server.port(), ..listen };
+            let mut stream = RealEnv::new().net().connect(&at).await.unwrap();
+            let calls = [(Method::Ping, "b"), (Method::Ping, "b"), (Method::RemoveAll, "b"), (Method::ExistKey, "")];
+            let bytes: Vec<u8> = calls.iter().flat_map(|(method, body)| request(*method, body.as_bytes())).collect();
+            stream.write_all(&bytes).await.unwrap();
+            let mut answers = BytesMut::new();
+            while answers.len() < calls.len() * frame::RESPONSE_HEADER_BYTES {
+                assert!(stream.read_buf(&mut answers).await.unwrap() > 0, "the connection stays open");
+            }
+            let found = server.latency().by_method();
+            let counts: Vec<_> = found.iter().map(|(method, all)| (*method, all.count())).collect();
+            assert_eq!(
+                counts,
+                [(Method::Ping, 2), (Method::RemoveAll, 1)],
+                "a call that cannot be decoded is left out"
+            );
+            for (method, all) in found {
+                let least = STORED_AFTER * u32::try_from(all.count()).unwrap();
+                assert!(all.sum() >= least && all.sum() < PROGRESS_DEADLINE, "{method:?}: {:?}", all.sum());
+            }
+            server.stop().await;
+        }
     }
 
     #[tokio::test]
     async fn a_long_call_commits_its_own_receipt() {
         let (_stop, stopping) = watch::channel(false);
-        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), None, true, stopping);
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), None, 1, stopping);
         for body in [vec![7], vec![]] {
             let call = LongCall { method: Method::RemoveAll, seq: 1, body };
             assert!(run_long_call(&shared, call, String::new(), None).await.is_some());
@@ -472,7 +552,7 @@ mod tests {
     #[tokio::test]
     async fn large_answers_to_long_calls_share_the_budget() {
         let (_stop, stopping) = watch::channel(false);
-        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(LargeAnswers), None, true, stopping);
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(LargeAnswers), None, 1, stopping);
         // The budget is large enough for one response, but not for two.
         shared.unfinished.forget_permits(UNFINISHED_BYTES_MAX / UNIT_BYTES - 6);
         let ask = || {

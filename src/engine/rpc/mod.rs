@@ -5,6 +5,7 @@
 pub mod client;
 mod client_connection;
 pub mod connection;
+pub mod latency;
 mod log;
 pub mod polls;
 pub mod receipt;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use client::{CallError, RpcClient, Timeouts, master_calls};
 pub use client_connection::ConnectionError;
+pub use latency::RpcLatency;
 pub use polls::WorkerPolls;
 pub use receipt::Receipt;
 pub use server::{RpcServer, ServerConfig, StartError};

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::engine::base::HostPort;
 use crate::engine::env::{Env, Listener, Net, processors};
 use crate::engine::rpc::connection::{self, ConnectionShared};
+use crate::engine::rpc::latency::RpcLatency;
 use crate::engine::rpc::polls::WorkerPolls;
 use crate::engine::rpc::service::RpcService;
 
@@ -59,6 +60,7 @@ pub struct RpcServer {
     workers: Vec<JoinHandle<()>>,
     connections: Arc<AtomicUsize>,
     polls: WorkerPolls,
+    latency: RpcLatency,
 }
 
 impl RpcServer {
@@ -77,7 +79,8 @@ impl RpcServer {
         let (shutdown, stopping) = watch::channel(false);
         let connections = Arc::new(AtomicUsize::new(0));
         let polls = WorkerPolls::new(config.threads, env.now());
-        let shared = Arc::new(ConnectionShared::new(env, service, config.idle_timeout, config.threads > 0, stopping));
+        let shared = Arc::new(ConnectionShared::new(env, service, config.idle_timeout, config.threads, stopping));
+        let latency = shared.latency.clone();
         let mut queues: Vec<Worker<E>> = Vec::new();
         let mut workers = Vec::new();
         for index in 0..config.threads {
@@ -90,7 +93,7 @@ impl RpcServer {
             let mine = Arc::<AtomicUsize>::default();
             let updates = polls.clone().keep_updated(shared.env.clone(), index, mine.clone());
             let work = move || {
-                run_worker(&shared, &runtime, updates, sockets);
+                run_worker(&shared, index, &runtime, updates, sockets);
                 // Do not wait for long calls in progress.
                 runtime.shutdown_background();
             };
@@ -98,7 +101,7 @@ impl RpcServer {
             queues.push(Worker { queue, connections: mine });
         }
         let acceptor = tokio::spawn(accept(shared, listener, queues, connections.clone()));
-        Ok(RpcServer { port, shutdown, acceptor, workers, connections, polls })
+        Ok(RpcServer { port, shutdown, acceptor, workers, connections, polls, latency })
     }
 
     /// The port on which the server listens.
@@ -114,6 +117,11 @@ impl RpcServer {
     /// When each worker last polled its connections.
     pub fn polls(&self) -> WorkerPolls {
         self.polls.clone()
+    }
+
+    /// How long the server takes to answer calls, by method.
+    pub fn latency(&self) -> RpcLatency {
+        self.latency.clone()
     }
 
     /// Stops accepting connections and closes all open ones. A request in progress is either processed completely or not at all. A
@@ -192,7 +200,7 @@ async fn accept<E: Env, S: RpcService>(
         let guard = ConnectionGuard::new(&connections);
         let Some(worker) = workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed) / GROUP_SIZE)
         else {
-            here.spawn(connection::serve(shared.clone(), stream, peer, guard));
+            here.spawn(connection::serve(shared.clone(), 0, stream, peer, guard));
             continue;
         };
         let Ok(socket) = E::Net::detach(stream) else { continue };
@@ -204,6 +212,7 @@ async fn accept<E: Env, S: RpcService>(
 
 fn run_worker<E: Env, S: RpcService>(
     shared: &Arc<ConnectionShared<E, S>>,
+    index: usize,
     runtime: &tokio::runtime::Runtime,
     updates: impl Future<Output = ()> + Send + 'static,
     mut sockets: mpsc::Receiver<Handover<E>>,
@@ -217,7 +226,7 @@ fn run_worker<E: Env, S: RpcService>(
                 handover = sockets.recv() => {
                     let Some((socket, peer, guard)) = handover else { break };
                     match E::Net::attach(socket) {
-                        Ok(stream) => drop(tasks.spawn(connection::serve(shared.clone(), stream, peer, guard))),
+                        Ok(stream) => drop(tasks.spawn(connection::serve(shared.clone(), index, stream, peer, guard))),
                         Err(error) => tracing::warn!(%peer, %error, "cannot move a connection to a worker thread"),
                     }
                 }

@@ -70,14 +70,29 @@ fn families(text: &str) -> BTreeSet<String> {
     types.map(|(name, kind)| if kind == "histogram" { format!("{name}_bucket") } else { name.to_owned() }).collect()
 }
 
-/// Metrics of checksums. Those of a client appear when they are first used.
-const CHECKSUMS: &[&str] = &[
+/// Metrics of clients, which appear when they are first used.
+const CLIENTS: &[&str] = &[
+    "mcctl_client_object_reads_total",
+    "mcctl_client_peer_bytes_total",
+    "mcctl_client_peer_failures_total",
+    "mcctl_client_peer_seconds_total",
+    "mcctl_client_peer_transfers_total",
     "mcctl_client_checksum_mismatches_total",
     "mcctl_client_checksum_rereads_total",
     "mcctl_client_checksum_retries_total",
     "mcctl_client_replicas_withdrawn_total",
     "mcctl_client_unchecked_reads_total",
     "mcctl_client_unchecked_writes_total",
+];
+
+/// Metrics of SGLang 0.5.23.
+const SGLANG: &[&str] = &[
+    "sglang:cached_tokens_total",
+    "sglang:inter_token_latency_seconds_bucket",
+    "sglang:num_queue_reqs",
+    "sglang:num_running_reqs",
+    "sglang:prompt_tokens_total",
+    "sglang:time_to_first_token_seconds_bucket",
 ];
 
 #[tokio::test]
@@ -89,8 +104,9 @@ async fn every_metric_of_a_query_is_exported() {
         address_filter::exposition(),
     ];
     let mut exported: BTreeSet<String> = expositions.iter().flat_map(|text| families(text)).collect();
-    exported.insert("up".to_owned());
-    exported.extend(CHECKSUMS.iter().map(|name| (*name).to_owned()));
+    // Series of Prometheus itself.
+    exported.extend(["up".to_owned(), "ALERTS".to_owned()]);
+    exported.extend(CLIENTS.iter().chain(SGLANG).map(|name| (*name).to_owned()));
     for fixture in all_fixtures() {
         let recorded = rendered_strings(&fixture, "record");
         let queries = rendered_strings(&fixture, "expr");
@@ -118,6 +134,8 @@ fn every_runbook_is_a_section_of_the_documentation() {
     for fixture in all_fixtures() {
         for runbook in rendered_strings(&fixture, "runbook") {
             let (file, section) = runbook.split_once('#').expect("a section");
+            // Where the Debian package installs docs/.
+            let file = file.strip_prefix("/usr/share/doc/mcctl/").expect("an installed document");
             let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("a document");
             let mut headings = text.lines().filter(|line| line.starts_with('#'));
             assert!(headings.any(|line| crate::docs::anchor(line.trim_start_matches('#')) == section), "{runbook}");
@@ -163,6 +181,7 @@ const HEALTHY: &[(&str, &str)] = &[
     (r#"up{job="ha-master",instance="m2"}"#, "1+0x480"),
     (r#"up{job="ha-store",instance="n1"}"#, "1+0x480"),
     (r#"up{job="ha-server",instance="s1"}"#, "1+0x480"),
+    (r#"up{job="ha-server",instance="s2"}"#, "1+0x480"),
     (r#"mcctl_ha_serving{job="ha-master",instance="m1"}"#, "1+0x480"),
     (r#"mcctl_ha_serving{job="ha-master",instance="m2"}"#, "0+0x480"),
     (r#"mcctl_ha_standbys_in_sync{job="ha-master",instance="m1"}"#, "1+0x480"),
@@ -175,8 +194,25 @@ const HEALTHY: &[(&str, &str)] = &[
     (r#"mcctl_master_snapshot_failures_total{job="ha-master",instance="m1"}"#, "0+0x480"),
     (r#"mcctl_master_log_changes_total{job="ha-master",instance="m1"}"#, "5+100x480"),
     (r#"mcctl_master_log_durable_changes_total{job="ha-master",instance="m1"}"#, "0+100x480"),
-    (r#"mcctl_master_log_syncs_total{job="ha-master",instance="m1"}"#, "0+10x480"),
-    (r#"mcctl_master_log_sync_seconds_total{job="ha-master",instance="m1"}"#, "0+0.1x480"),
+    (r#"mcctl_master_log_sync_duration_seconds_bucket{job="ha-master",instance="m1",le="0.5"}"#, "0+10x480"),
+    (r#"mcctl_master_log_sync_duration_seconds_bucket{job="ha-master",instance="m1",le="1"}"#, "0+10x480"),
+    (r#"mcctl_master_log_sync_duration_seconds_bucket{job="ha-master",instance="m1",le="+Inf"}"#, "0+10x480"),
+    (r#"mcctl_master_data_dir_free_bytes{job="ha-master",instance="m1"}"#, "400000000+0x480"),
+    (r#"mcctl_master_data_dir_size_bytes{job="ha-master",instance="m1"}"#, "1000000000+0x480"),
+    (r#"mcctl_master_snapshot_bytes{job="ha-master",instance="m1"}"#, "100000000+0x480"),
+    (r#"mcctl_master_lost_replicas_total{job="ha-master",instance="m1"}"#, "0+0x480"),
+    (
+        r#"mcctl_rpc_request_duration_seconds_bucket{job="ha-master",instance="m1",method="PutStart",le="0.1"}"#,
+        "0+100x480",
+    ),
+    (
+        r#"mcctl_rpc_request_duration_seconds_bucket{job="ha-master",instance="m1",method="PutStart",le="0.25"}"#,
+        "0+100x480",
+    ),
+    (
+        r#"mcctl_rpc_request_duration_seconds_bucket{job="ha-master",instance="m1",method="PutStart",le="+Inf"}"#,
+        "0+100x480",
+    ),
     (r#"mcctl_master_heartbeat_age_max_seconds{job="ha-master",instance="m1"}"#, "1+0x480"),
     (r#"segment_total_capacity_bytes{job="ha-master",instance="m1",segment="10.0.1.1:12300"}"#, "1000+0x480"),
     (r#"master_total_capacity_bytes{job="ha-master",instance="m1"}"#, "1000+0x480"),
@@ -203,7 +239,9 @@ const HEALTHY: &[(&str, &str)] = &[
 /// The alert that a change of samples must cause, alone. Each change begins at 30 min. `None`: no alert.
 struct AlertCase {
     alert: Option<&'static str>,
-    /// Metric, instance, and its samples from 30 min on.
+    /// Its severity, if it has several.
+    severity: Option<&'static str>,
+    /// Metric, instance, and its samples from 30 min on. The instance may be followed by other labels.
     changes: &'static [(&'static str, &'static str, &'static str)],
     /// Time at which the alert must be firing, and time at which it must not be firing yet.
     fires: &'static str,
@@ -216,13 +254,19 @@ const fn alert(
     fires: &'static str,
     waits: &'static str,
 ) -> AlertCase {
-    AlertCase { alert: Some(alert), changes, fires, waits }
+    AlertCase { alert: Some(alert), severity: None, changes, fires, waits }
 }
 
 const ALERTS: &[AlertCase] = &[
-    AlertCase { alert: None, changes: &[], fires: "119m", waits: "1m" },
+    AlertCase { alert: None, severity: None, changes: &[], fires: "119m", waits: "1m" },
     // A failover within the hold time.
-    AlertCase { alert: None, changes: &[("mcctl_ha_serving", "m1", "0 1+0x300")], fires: "31m", waits: "30m" },
+    AlertCase {
+        alert: None,
+        severity: None,
+        changes: &[("mcctl_ha_serving", "m1", "0 1+0x300")],
+        fires: "31m",
+        waits: "30m",
+    },
     alert("McctlNoLeader", &[("mcctl_ha_serving", "m1", "0+0x300")], "30m30s", "30m"),
     alert("McctlNoStandbyInSync", &[("mcctl_ha_standbys_in_sync", "m1", "0+0x300")], "31m30s", "30m45s"),
     alert("McctlEtcdUnreachable", &[("mcctl_ha_etcd_unreachable", "m1", "1+0x300")], "31m", "30m15s"),
@@ -230,13 +274,41 @@ const ALERTS: &[AlertCase] = &[
     alert("McctlLeadersChange", &[("mcctl_ha_view", "m1", "8+1x4 12+0x300")], "32m", "30m15s"),
     alert("McctlMasterDown", &[("up", "m2", "0+0x300")], "31m", "30m15s"),
     alert("McctlNodeDown", &[("up", "n1", "0+0x300")], "31m30s", "30m45s"),
-    alert("McctlServerDown", &[("up", "s1", "0+0x300")], "32m30s", "31m45s"),
+    AlertCase { severity: Some("warning"), ..alert("McctlServerDown", &[("up", "s1", "0+0x300")], "32m30s", "31m45s") },
+    AlertCase {
+        severity: Some("critical"),
+        ..alert("McctlServerDown", &[("up", "s1", "0+0x300"), ("up", "s2", "0+0x300")], "32m30s", "31m45s")
+    },
     alert("McctlNodesMissing", &[("segment_total_capacity_bytes", "m1", "stale")], "32m30s", "31m45s"),
     alert("McctlMemoryOnly", &[("mcctl_master_memory_only", "m1", "1+0x300")], "30m15s", "29m45s"),
     alert("McctlDiskStalled", &[("mcctl_master_log_stalled", "m1", "1+0x300")], "31m", "30m15s"),
     alert("McctlSnapshotsFail", &[("mcctl_master_snapshot_failures_total", "m1", "1+0x300")], "30m15s", "29m45s"),
     alert("McctlLogNotSynced", &[("mcctl_master_log_durable_changes_total", "m1", "12000+0x300")], "33m30s", "31m"),
-    alert("McctlLogSyncSlow", &[("mcctl_master_log_sync_seconds_total", "m1", "20+10x300")], "40m", "31m"),
+    // Each later sync takes between 0.5 and 1 s.
+    alert(
+        "McctlLogSyncSlow",
+        &[("mcctl_master_log_sync_duration_seconds_bucket", "m1\",le=\"0.5", "1190+0x300")],
+        "40m",
+        "31m",
+    ),
+    alert("McctlDiskAlmostFull", &[("mcctl_master_data_dir_free_bytes", "m1", "210000000+0x300")], "31m30s", "30m45s"),
+    alert(
+        "McctlDiskFilling",
+        &[
+            ("mcctl_master_data_dir_free_bytes", "m1", "99000000+0x300"),
+            ("mcctl_master_snapshot_bytes", "m1", "1000+0x300"),
+        ],
+        "41m",
+        "39m",
+    ),
+    alert("McctlReplicasLost", &[("mcctl_master_lost_replicas_total", "m1", "7+0x300")], "30m15s", "29m45s"),
+    // Of 100 calls, 2 take between 0.1 and 0.25 s.
+    alert(
+        "McctlRpcSlow",
+        &[("mcctl_rpc_request_duration_seconds_bucket", "m1\",method=\"PutStart\",le=\"0.1", "11998+98x300")],
+        "46m",
+        "39m",
+    ),
     alert("McctlHeartbeatLate", &[("mcctl_master_heartbeat_age_max_seconds", "m1", "20 1+0x300")], "30m15s", "29m45s"),
     alert(
         "McctlStoreFull",
@@ -247,6 +319,7 @@ const ALERTS: &[AlertCase] = &[
     // A full store in which few puts fail, which is the normal state of a cache.
     AlertCase {
         alert: None,
+        severity: None,
         changes: &[
             ("master_allocated_bytes", "m1", "950+0x300"),
             ("master_put_start_alloc_failures_total", "m1", "0.5+0.5x300"),
@@ -290,13 +363,17 @@ fn series(changes: &[(&str, &str, &str)]) -> Vec<Value> {
 
 /// A test of promtool: which alerts fire at two times.
 fn promtool_case(case: &AlertCase) -> Value {
+    let (by, severity) = match case.severity {
+        None => ("alertname", String::new()),
+        Some(severity) => ("alertname, severity", format!(",severity=\"{severity}\"")),
+    };
     let at = |time: &str, firing: Option<&str>| {
         let samples: Vec<Value> = firing
             .iter()
-            .map(|name| serde_json::json!({"labels": format!("{{alertname=\"{name}\"}}"), "value": 1}))
+            .map(|name| serde_json::json!({"labels": format!("{{alertname=\"{name}\"{severity}}}"), "value": 1}))
             .collect();
         serde_json::json!({
-            "expr": "count by (alertname) (ALERTS{alertstate=\"firing\"})",
+            "expr": format!("group by ({by}) (ALERTS{{alertstate=\"firing\"}})"),
             "eval_time": time,
             "exp_samples": samples,
         })

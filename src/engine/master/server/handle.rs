@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use crate::engine::base::{ClientId, ErrorCode, Mono};
+use crate::engine::base::{ClientId, ErrorCode, LatencySnapshot, Mono};
 use crate::engine::env::Env;
 use crate::engine::ha::{HaRole, HandOverProblem};
 use crate::engine::master::call::access::StateAccess;
@@ -18,8 +18,8 @@ use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{
     AdminView, DataView, HaView, LeaderView, RemovedSlice, ReplicaView, RunState, SegmentView, ServiceView,
 };
-use crate::engine::rpc::{CommitWait, Receipt, RpcService, WorkerPolls};
-use crate::engine::wire::MasterApi;
+use crate::engine::rpc::{CommitWait, Receipt, RpcLatency, RpcService, WorkerPolls};
+use crate::engine::wire::{MasterApi, Method};
 
 /// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
 /// second apart, and no call on a worker takes as long as a second.
@@ -29,11 +29,12 @@ pub const WORKER_STUCK_AFTER: Duration = Duration::from_secs(5);
 pub struct MasterHandle<E> {
     pub(super) shared: Arc<MasterShared<E>>,
     pub(super) polls: WorkerPolls,
+    pub(super) latency: RpcLatency,
 }
 
 impl<E> Clone for MasterHandle<E> {
     fn clone(&self) -> MasterHandle<E> {
-        MasterHandle { shared: self.shared.clone(), polls: self.polls.clone() }
+        MasterHandle { shared: self.shared.clone(), polls: self.polls.clone(), latency: self.latency.clone() }
     }
 }
 
@@ -87,6 +88,10 @@ impl<E: Env> AdminView for MasterHandle<E> {
     fn stuck_for(&self) -> Option<Duration> {
         let silent = self.shared.env.now().since(self.polls.oldest()?);
         (silent >= WORKER_STUCK_AFTER).then_some(silent)
+    }
+
+    fn rpc_latency(&self) -> Vec<(Method, LatencySnapshot)> {
+        self.latency.by_method()
     }
 
     fn metrics(&self) -> (MasterCounters, MasterGauges) {

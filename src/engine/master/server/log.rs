@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::base::Unix;
-use crate::engine::journal::{DataDir, JournalError, LogWriter, SyncMode};
+use crate::engine::base::{LatencyHistogram, Unix};
+use crate::engine::journal::{DataDir, DiskSpace, JournalError, LogWriter, SyncMode};
 use crate::engine::master::planted::{PlantedMistake, is_planted};
 use crate::engine::master::record::buffer::{ClosedChange, RepeatedCall};
 use crate::engine::master::server::data::{DataOptions, MasterData};
@@ -55,13 +55,14 @@ pub(super) struct MasterLog {
     pub counts: LogCounts,
     /// The last snapshot, written or attempted.
     last_snapshot: Mutex<SnapshotMark>,
+    /// The file system when it was last examined.
+    space: Mutex<Option<DiskSpace>>,
 }
 
 /// Counters for the metrics.
 #[derive(Debug, Default)]
 pub(super) struct LogCounts {
-    pub syncs: AtomicU64,
-    pub sync_us: AtomicU64,
+    pub syncs: LatencyHistogram,
     pub snapshots: AtomicU64,
     pub snapshot_failures: AtomicU64,
     pub snapshot_us: AtomicU64,
@@ -119,6 +120,7 @@ impl MasterLog {
         let MasterData { dir, options } = data;
         let (flushed, durable, outcome) = (writer.flushed(), writer.durable(), LogOutcome::Working);
         MasterLog {
+            space: Mutex::new(dir.space()),
             dir,
             writer,
             options,
@@ -358,6 +360,16 @@ impl MasterLog {
         waited.expect(NO_PANIC).0.stopping
     }
 
+    /// Examines the free space of the file system. It may wait for the disk, so requests for metrics use the last result.
+    pub fn examine_space(&self) {
+        let space = self.dir.space();
+        *self.space() = space;
+    }
+
+    fn space(&self) -> MutexGuard<'_, Option<DiskSpace>> {
+        self.space.lock().expect(NO_PANIC)
+    }
+
     /// Whether the master stops.
     pub fn is_stopping(&self) -> bool {
         self.requests().stopping
@@ -438,12 +450,13 @@ impl MasterLog {
             appended: self.writer.appended(),
             durable: self.writer.durable(),
             appended_bytes: self.appended_bytes(),
-            syncs: read(&counts.syncs),
-            sync_time: time(&counts.sync_us),
+            syncs: counts.syncs.snapshot(),
             snapshots: read(&counts.snapshots),
             snapshot_failures: read(&counts.snapshot_failures),
             snapshot_time: time(&counts.snapshot_us),
             snapshot_objects: read(&counts.snapshot_objects),
+            snapshot_bytes: self.last_snapshot().bytes,
+            space: *self.space(),
             memory_only: self.memory_only(),
             unflushed_bytes: self.writer.unflushed_bytes() as u64,
             stalled_for: None,

@@ -2,7 +2,6 @@
 //! continues after an error.
 
 use std::ops::Deref;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
@@ -89,9 +88,7 @@ where
         let durable = self.log.writer.sync(sequence)?;
         self.last_sync = self.shared.env.now();
         if durable > before {
-            let us = u64::try_from(self.last_sync.since(began).as_micros()).unwrap_or(u64::MAX);
-            self.log.counts.syncs.fetch_add(1, Ordering::Relaxed);
-            self.log.counts.sync_us.fetch_add(us, Ordering::Relaxed);
+            self.log.counts.syncs.record(self.last_sync.since(began), 1);
         }
         self.log.publish_progress();
         self.report_durable();

@@ -212,7 +212,7 @@ impl<E: Env> MasterServer<E> {
         let server = ServerConfig { listen: config.listen, threads: config.threads, idle_timeout: config.idle_timeout };
         let rpc = RpcServer::start(server, env, shared.clone()).await?;
         let (stop, stopping) = watch::channel(false);
-        let handle = MasterHandle { shared, polls: rpc.polls() };
+        let handle = MasterHandle { shared, polls: rpc.polls(), latency: rpc.latency() };
         let mut background = JoinSet::new();
         background.spawn(run_ticker(handle.clone(), stopping));
         if let Some(log) = handle.shared.log.clone() {

@@ -103,6 +103,7 @@ where
             if self.writer.log.wait_to_snapshot(if may_wait { CHECK_PERIOD } else { Duration::ZERO }) {
                 return false;
             }
+            self.writer.log.examine_space();
             if self.writer.is_due() {
                 self.run = Some(self.writer.start());
             }

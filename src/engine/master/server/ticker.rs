@@ -73,7 +73,7 @@ pub(super) fn log_permits_tick<E: Env>(shared: &MasterShared<E>) -> bool {
 
 /// Runs the state's background work until `stopping` is true.
 pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: watch::Receiver<bool>) {
-    let MasterHandle { shared, polls } = master;
+    let MasterHandle { shared, polls, .. } = master;
     let mut fence = FenceObserver::default();
     loop {
         let slice = || {

@@ -101,6 +101,7 @@ fn a_remount_confirms_only_the_equal_segments_that_it_lists() {
     });
     assert_eq!(dropped.collect::<Vec<_>>(), [SegmentId(3, 3)]);
     assert_eq!((m.state.gauges().keys, m.state.counters.unconfirmed_keys), (before[0], before[1] + before[2]));
+    assert_eq!(m.state.counters.lost_replicas, before[1] + before[2]);
 }
 
 #[test]

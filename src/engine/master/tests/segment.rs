@@ -79,7 +79,7 @@ fn a_client_expires_after_its_ttl_with_all_its_segments() {
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     assert_eq!(ping(&mut m, A), ClientStatus::OK);
     assert!(!m.exists("k"), "lost objects do not return");
-    assert_eq!(m.state.used_ratio(), 0.0);
+    assert_eq!((m.state.used_ratio(), m.state.counters.lost_replicas), (0.0, 1));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn unmounting_a_segment_removes_its_objects_at_once() {
     let writing = m.get("writing") == Err(NOT_READY);
     assert_eq!(m.state.gauges().keys as usize, 50 - on_a + 1 + usize::from(writing));
     assert_eq!(m.end(A, "writing").is_ok(), writing);
-    assert_eq!(m.state.gauges().capacity_bytes, MIB);
+    assert_eq!((m.state.gauges().capacity_bytes, m.state.counters.lost_replicas), (MIB, 0), "nothing was lost");
 }
 
 #[test]
@@ -178,6 +178,7 @@ fn a_process_restarted_under_its_name_takes_over_at_once() {
     let superseded =
         |e: &StateEffect| matches!(e, StateEffect::Unmounted { reason: UnmountReason::Superseded { .. }, .. });
     assert!(m.effects().iter().any(superseded));
+    assert_eq!(m.state.counters.lost_replicas, 1);
     assert_eq!(ping(&mut m, A), ClientStatus::NEED_REMOUNT);
     // The expiry of the old client does not affect the new one.
     m.put("new", 10);

@@ -18,6 +18,12 @@ use crate::engine::deploy::{AccessSection, ComponentRole, DeployError, Platform,
 const RECORDING_FILE: &str = "rules/mcctl-recording.yml";
 const ALERTS_FILE: &str = "rules/mcctl-alerts.yml";
 
+/// Where the Debian package installs the documentation.
+const INSTALLED_DOCS: &str = "/usr/share/doc/mcctl/docs";
+
+const RUNBOOK_COMMENT: &str =
+    "Each runbook is a section in the documentation of mcctl. monitoring.runbook_base makes it a URL.";
+
 /// Renders `prometheus.yml` and its rule files.
 ///
 /// # Errors
@@ -37,7 +43,7 @@ pub(crate) fn prometheus_files(context: &RenderContext<'_>) -> Result<Vec<Render
     Ok(vec![
         file("prometheus.yml", scrape::COMMENT, scrape::document(&scope)),
         file(RECORDING_FILE, "Series for alerts and the dashboard.", recording::document(&scope)),
-        file(ALERTS_FILE, "Each runbook is a section in the documentation of mcctl.", alerts::document(&scope)),
+        file(ALERTS_FILE, RUNBOOK_COMMENT, alerts::document(&scope)),
     ])
 }
 
@@ -81,6 +87,8 @@ struct MonitoringScope {
     watermark: f64,
     /// Seconds after which a client without heartbeats expires.
     client_ttl_s: u64,
+    /// URL of the folder with the documentation; empty without one.
+    runbook_base: String,
 }
 
 impl MonitoringScope {
@@ -117,6 +125,7 @@ impl MonitoringScope {
             is_synced: !spec.master.extra_flags.iter().any(never),
             watermark: spec.master.high_watermark,
             client_ttl_s: spec.master.client_ttl_s,
+            runbook_base: spec.monitoring.runbook_base.trim_end_matches('/').to_owned(),
         }
     }
 
@@ -140,6 +149,22 @@ impl MonitoringScope {
             .replace("$client", &format!("job=~\"{}-(store|client)\"", self.name))
             .replace("$process", &format!("job=~\"{}-(master|store)\"", self.name))
             .replace("$deployment", &format!("deployment=\"{}\"", self.name))
+    }
+
+    /// The annotation that names a section of the documentation: its URL, or its path on a host with the Debian package.
+    fn runbook(&self, section: &str) -> (&'static str, String) {
+        match self.runbook_base.as_str() {
+            "" => ("runbook", format!("{INSTALLED_DOCS}/{section}")),
+            base => ("runbook_url", format!("{base}/{section}")),
+        }
+    }
+
+    /// Replaces the variables of a query by matchers with the dashboard's variables, so that a dashboard shows any deployment. The metrics
+    /// of each role have their own names.
+    fn panel_query(&self, template: &str) -> String {
+        const ROLES: [&str; 5] = ["$master", "$store", "$server", "$client", "$process"];
+        let query = template.replace("$deployment", "deployment=~\"$deployment\"");
+        ROLES.iter().fold(query, |query, role| query.replace(role, "deployment=~\"$deployment\",job=~\"$job\""))
     }
 
     /// A rule file with one group.

@@ -9,7 +9,7 @@ use crate::engine::deploy::{AccessSection, ComponentRole};
 
 /// The comment above the configuration.
 pub(super) const COMMENT: &str = "A complete configuration. To extend your own one, copy rules/ and scrape_configs.\n\
-    The rules and the dashboard require these job names.";
+    The rules require these job names.";
 
 /// The certificates for HTTPS. `None` without HTTPS, or if the CAs of Prometheus's host suffice.
 fn tls_config(access: &AccessSection, server_name: Option<String>) -> Option<Value> {

@@ -36,10 +36,18 @@ fn alert_names(spec: &DeploymentSpec) -> BTreeSet<String> {
 }
 
 fn panel_titles(spec: &DeploymentSpec) -> Vec<String> {
-    let files = render(spec, RenderFormat::Grafana, "a.toml").unwrap();
-    let dashboard: Value = serde_json::from_str(&files[0].text).unwrap();
+    all_panels(&dashboard(spec)).iter().map(|panel| panel["title"].as_str().unwrap().to_owned()).collect()
+}
+
+/// All panels, with those of collapsed rows.
+fn all_panels(dashboard: &Value) -> Vec<&Value> {
     let panels = dashboard["panels"].as_array().unwrap();
-    panels.iter().map(|panel| panel["title"].as_str().unwrap().to_owned()).collect()
+    panels.iter().chain(panels.iter().filter_map(|row| row["panels"].as_array()).flatten()).collect()
+}
+
+fn dashboard(spec: &DeploymentSpec) -> Value {
+    let files = render(spec, RenderFormat::Grafana, "a.toml").unwrap();
+    serde_json::from_str(&files[0].text).unwrap()
 }
 
 fn targets(spec: &DeploymentSpec, job: &str) -> Vec<String> {
@@ -79,9 +87,17 @@ fn rules_fit_the_deployment() {
     {
         assert!(elected.contains(name) && !single.contains(name), "{name}");
     }
-    for name in
-        ["McctlMemoryOnly", "McctlDiskStalled", "McctlSnapshotsFail", "McctlLogNotSynced", "McctlReleasesDiffer"]
-    {
+    for name in [
+        "McctlMemoryOnly",
+        "McctlDiskStalled",
+        "McctlDiskAlmostFull",
+        "McctlDiskFilling",
+        "McctlSnapshotsFail",
+        "McctlLogNotSynced",
+        "McctlReleasesDiffer",
+        "McctlReplicasLost",
+        "McctlRpcSlow",
+    ] {
         assert!(elected.contains(name) && single.contains(name) && !upstream.contains(name), "{name}");
     }
     let mut mixed = spec("upstream", &[ONE_MASTER]);
@@ -107,8 +123,37 @@ fn every_alert_has_a_severity_two_texts_and_a_runbook() {
         assert!(["critical", "warning"].contains(&rule["labels"]["severity"].as_str().unwrap()), "{rule}");
         let text = |name: &str| rule["annotations"][name].as_str().unwrap_or_default().to_owned();
         assert!(!text("summary").is_empty() && !text("description").is_empty(), "{rule}");
-        assert!(text("runbook").starts_with("docs/") && text("runbook").contains(".md#"), "{rule}");
+        let runbook = text("runbook");
+        assert!(runbook.starts_with("/usr/share/doc/mcctl/docs/") && runbook.contains(".md#"), "{rule}");
     }
+}
+
+#[test]
+fn a_base_makes_runbooks_urls() {
+    let base = "[monitoring]\nrunbook_base = \"https://wiki.example/mcctl/docs/\"\n";
+    for rule in rules(&spec("mcctl", &[ONE_MASTER, base])).iter().filter(|rule| !rule["alert"].is_null()) {
+        let url = rule["annotations"]["runbook_url"].as_str().unwrap_or_default();
+        let section = url.strip_prefix("https://wiki.example/mcctl/docs/").unwrap_or_default();
+        assert!(section.contains(".md#") && !section.starts_with('/'), "{rule}");
+        assert!(rule["annotations"]["runbook"].is_null(), "{rule}");
+    }
+    for base in ["wiki", "ftp://a", "https://", "https:///x", "https://a/{{ $value }}", "https://a#b"] {
+        let text = format!("name = \"a\"\n{MODEL}[monitoring]\nrunbook_base = \"{base}\"\n");
+        let invalid = parse(&text, FileFormat::Toml, &[]).and_then(|spec| render(&spec, RenderFormat::Prometheus, "a"));
+        assert!(invalid.is_err_and(|error| error.to_string().contains("monitoring.runbook_base")), "{base}");
+    }
+}
+
+#[test]
+fn all_servers_down_are_critical_and_one_of_several_a_warning() {
+    let severities = |hosts: &str| -> Vec<String> {
+        let text = format!("name = \"a\"\n[model]\npath = \"m\"\n[serving]\nhosts = [{hosts}]\n{ONE_MASTER}");
+        let rules = rules(&parse(&text, FileFormat::Toml, &[]).unwrap());
+        let down = rules.iter().filter(|rule| rule["alert"] == "McctlServerDown");
+        down.map(|rule| rule["labels"]["severity"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(severities("\"10.0.2.1\""), ["critical"]);
+    assert_eq!(severities("\"10.0.2.1\", \"10.0.2.2\""), ["critical", "warning"]);
 }
 
 #[test]
@@ -128,16 +173,38 @@ fn queries_select_the_processes_of_their_deployment() {
 fn panels_fit_the_deployment() {
     let elected = panel_titles(&spec("mcctl", &[THREE_MASTERS, NODES]));
     let upstream = panel_titles(&spec("upstream", &[THREE_MASTERS, NODES]));
-    for title in ["Standbys", "Log", "Read from nodes", "HTTP requests, p99"] {
+    for title in
+        ["Standbys", "Log", "Read from nodes", "HTTP requests, p99", "RPC calls, p99", "Failed operations, by peer"]
+    {
         let has = |titles: &[String]| titles.iter().any(|found| found == title);
         assert!(has(&elected) && !has(&upstream), "{title}");
     }
 }
 
+/// Everything but the default values of its variables and the collapsed rows.
+#[test]
+fn a_dashboard_shows_any_deployment_of_the_same_programs() {
+    let queries = |spec: &DeploymentSpec| -> BTreeSet<String> {
+        let dashboard = dashboard(spec);
+        let targets = all_panels(&dashboard).into_iter().filter_map(|panel| panel["targets"].as_array());
+        targets.flatten().map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+    };
+    let elected = spec("mcctl", &[THREE_MASTERS, NODES]);
+    let other = DeploymentSpec { name: "other".to_owned(), ..spec("mcctl", &[ONE_MASTER]) };
+    assert_eq!(queries(&elected), queries(&other));
+    assert!(queries(&elected).iter().all(|query| query.contains("$deployment") && !query.contains("$master")));
+    let collapsed = |spec: &DeploymentSpec| -> Vec<String> {
+        let dashboard = dashboard(spec);
+        let rows = dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["collapsed"] == true);
+        rows.map(|row| row["title"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((collapsed(&elected), collapsed(&other)), (vec![], vec!["Election and standbys".to_owned()]));
+    assert_eq!(dashboard(&other)["templating"]["list"][1]["current"]["value"], "other");
+}
+
 #[test]
 fn panels_do_not_overlap_and_have_different_ids() {
-    let files = render(&spec("mcctl", &[THREE_MASTERS, NODES]), RenderFormat::Grafana, "a.toml").unwrap();
-    let dashboard: Value = serde_json::from_str(&files[0].text).unwrap();
+    let dashboard = dashboard(&spec("mcctl", &[THREE_MASTERS, NODES]));
     let (mut cells, mut ids) = (BTreeSet::new(), BTreeSet::new());
     for panel in dashboard["panels"].as_array().unwrap() {
         let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();

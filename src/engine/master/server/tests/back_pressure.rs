@@ -20,7 +20,7 @@ use crate::engine::master::server::ticker::log_permits_tick;
 use crate::engine::master::tests::{T, segment};
 use crate::engine::master::view::AdminView;
 use crate::engine::master::{Effects, MasterConfig, MasterHandle};
-use crate::engine::rpc::{AdmissionWait, Admitted, RpcClient, RpcService, WorkerPolls, master_calls};
+use crate::engine::rpc::{AdmissionWait, Admitted, RpcClient, RpcLatency, RpcService, WorkerPolls, master_calls};
 use crate::engine::wire::types::ReplicateConfig;
 use crate::engine::wire::{MasterApi, Method};
 
@@ -176,7 +176,10 @@ fn a_stall_is_reported_while_changes_wait_for_it() {
     let (shared, log) = start_in(env.clone(), &disk, options(1 << 20));
     let shared = Arc::new(shared);
     let mut thread = LogThread::new(shared.clone(), log.clone());
-    let api = AdminApi::new(env, Arc::new(MasterHandle { shared: shared.clone(), polls: WorkerPolls::none() }));
+    let api = AdminApi::new(
+        env,
+        Arc::new(MasterHandle { shared: shared.clone(), polls: WorkerPolls::none(), latency: RpcLatency::none() }),
+    );
     let stalled = || {
         let is_shown = api.metrics().lines().any(|line| line == "mcctl_master_log_stalled 1");
         assert_eq!(is_shown, api.not_ready().is_some());

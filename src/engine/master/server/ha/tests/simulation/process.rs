@@ -27,7 +27,7 @@ use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::server::ticker::run_ticker;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::{DATA_FORMAT, StorePolicy};
-use crate::engine::rpc::WorkerPolls;
+use crate::engine::rpc::{RpcLatency, WorkerPolls};
 
 /// The settings of a master.
 #[derive(Clone)]
@@ -125,7 +125,7 @@ impl Process {
         let driver = HaDriver::new(shared.clone(), hub.clone(), backend, settings, RPC_PORT, found, policy);
         let (stop, stopping) = watch::channel(false);
         let listener = crate::engine::env::Env::net(env).listener();
-        let ticker = MasterHandle { shared: shared.clone(), polls: WorkerPolls::none() };
+        let ticker = MasterHandle { shared: shared.clone(), polls: WorkerPolls::none(), latency: RpcLatency::none() };
         let main = vec![
             runtime.spawn(driver.run(listener, commands, stopping.clone())),
             runtime.spawn(run_ticker(ticker, stopping)),
