@@ -49,6 +49,7 @@ pub mod runtime;
 pub mod serve;
 pub mod service_flags;
 pub mod settings;
+pub mod severity_colour;
 pub mod shared_memory;
 pub mod simulator;
 pub mod size_hugepages;
