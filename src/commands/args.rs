@@ -13,6 +13,8 @@ use crate::engine::base::size::ParseSizeError;
 pub enum ValueError {
     #[error("invalid duration '{0}': use a whole number with ms, s, m or h, e.g. 10s (no unit means ms)")]
     Duration(String),
+    #[error("invalid time '{0}': use a number with ms, s, m or h, e.g. 500ms or 1.5s")]
+    Time(String),
     #[error("expected a number of seconds from 1 to {0}")]
     Seconds(u64),
     #[error("expected a whole number of GB, e.g. 64")]
@@ -56,17 +58,6 @@ pub fn duration(text: &str) -> Result<Duration, ValueError> {
         _ => return Err(bad()),
     };
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(bad)
-}
-
-/// A [`duration`] used as a time limit, which must be greater than 0.
-///
-/// # Errors
-/// The string is not a duration, or the duration is 0.
-pub fn limit(text: &str) -> Result<Duration, ValueError> {
-    match duration(text)? {
-        Duration::ZERO => Err(ValueError::ZeroLimit),
-        limit => Ok(limit),
-    }
 }
 
 /// A whole number of seconds from 1 to `most`.
@@ -167,7 +158,6 @@ mod tests {
         for bad in ["", "s", "-1", "1.5s", "5x", "5 s s", "18446744073709551615h", "1d"] {
             assert_eq!(duration(bad), Err(ValueError::Duration(bad.to_owned())));
         }
-        assert_eq!(limit("0"), Err(ValueError::ZeroLimit));
     }
 
     #[test]

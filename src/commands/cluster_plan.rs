@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::commands::args;
 use crate::commands::data_directory::data_format;
 use crate::commands::error::Failure;
 use crate::commands::etcd_access;
 use crate::commands::settings::{Settings, read_text};
+use crate::commands::times;
 use crate::engine::base::HostPort;
 use crate::engine::election::{EtcdElection, cluster_name};
 use crate::engine::etcd::EtcdOptions;
@@ -171,8 +171,11 @@ fn when_not_in_sync(settings: &Settings) -> Result<NotInSyncPolicy, Failure> {
         return Ok(NotInSyncPolicy::Wait);
     }
     let time = text.strip_prefix("promote-after=").ok_or_else(unknown)?;
+    if let Some(warning) = times::unit_warning("--when-not-in-sync: promote-after", time, "s") {
+        tracing::warn!("{warning}");
+    }
     let time = if time.ends_with(|last: char| last.is_ascii_digit()) { format!("{time}s") } else { time.to_owned() };
-    let time = args::duration(&time).map_err(|_| unknown())?;
+    let time = times::parse(&time).map_err(|_| unknown())?;
     // Shorter times would pass before a leader that lost etcd is fenced.
     if (Duration::from_secs(3)..=Duration::from_secs(86_400)).contains(&time) {
         Ok(NotInSyncPolicy::PromoteAfter(time))

@@ -259,7 +259,7 @@ impl ConfigReader<'_> {
 }
 
 fn takes_text(kind: ValueKind) -> bool {
-    matches!(kind, ValueKind::Text | ValueKind::Word(_) | ValueKind::Duration | ValueKind::Size)
+    matches!(kind, ValueKind::Text | ValueKind::Word(_) | ValueKind::Duration | ValueKind::Time | ValueKind::Size)
 }
 
 fn kind_of(value: &Json) -> String {

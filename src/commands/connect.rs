@@ -53,8 +53,18 @@ pub struct ClientPlan {
     pub metadata: Origin<MetadataUri>,
     /// Warnings about environment variables that do not parse.
     pub warnings: Vec<String>,
-    /// A message with the discovered metadata mode, printed to stderr once the client has started.
+    /// A message with the discovered metadata mode: see [`ClientPlan::log_note`].
     pub note: Option<String>,
+}
+
+impl ClientPlan {
+    /// Logs the discovered metadata mode, once the client has started. Commands do not show this level by default, because the mode
+    /// matters only if a transfer fails, and the failure then names it.
+    pub fn log_note(&self) {
+        if let Some(note) = &self.note {
+            tracing::info!("{note}");
+        }
+    }
 }
 
 impl ConnectArgs {

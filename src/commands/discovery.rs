@@ -33,7 +33,7 @@ pub async fn find_at(admin: &HostPort, master: &MasterTarget) -> Option<Discover
     found
 }
 
-/// A one-line message for stderr about the metadata mode that a client of `master` uses.
+/// A one-line message for the log about the metadata mode that a client of `master` uses.
 pub fn note(found: Option<&DiscoveredMode>, master: &MasterTarget) -> String {
     let (metadata, why) = match found {
         Some(DiscoveredMode { metadata, evidence }) => (metadata, reason(evidence)),

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::commands::args;
+use crate::commands::{args, times};
 use crate::engine::base::ByteSize;
 use crate::engine::upstream::{FlagKind, UpstreamFlag, is_same};
 
@@ -25,6 +25,8 @@ pub struct FlagSpec {
     pub key: FileKey,
     /// Environment variable that sets the flag.
     pub env: Option<&'static str>,
+    /// Placeholder for the value in `--help`, if there is a better one than that of the kind.
+    pub value: Option<&'static str>,
 }
 
 /// Type and range of a flag's value.
@@ -40,8 +42,10 @@ pub enum ValueKind {
     /// One of the listed values.
     Word(&'static [&'static str]),
     Port,
-    /// A duration, in milliseconds if it has no unit.
+    /// A duration of an upstream flag, in milliseconds if it has no unit.
     Duration,
+    /// A time of one of mcctl's own flags. A number without a unit is deprecated: see [`times`].
+    Time,
     /// A number of bytes.
     Size,
     /// `KEY=VALUE`: sets the flag with that configuration key. Only the flag parser handles this kind.
@@ -95,7 +99,8 @@ pub struct FlagTable {
 /// A supported flag: its key in configuration files is the flag's name, and it has no environment variable. The builder methods change
 /// this.
 pub const fn flag(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> FlagSpec {
-    FlagSpec { name, aliases: &[], kind, default, help, class: FlagSupport::Works, key: FileKey::Same, env: None }
+    let class = FlagSupport::Works;
+    FlagSpec { name, aliases: &[], kind, default, help, class, key: FileKey::Same, env: None, value: None }
 }
 
 /// A flag or setting of an upstream program, with its type, default and settings key. A flag without a key is only allowed on the command
@@ -158,10 +163,33 @@ impl FlagSpec {
         self
     }
 
+    /// Sets the placeholder for the value in `--help`.
+    pub const fn value(mut self, name: &'static str) -> FlagSpec {
+        self.value = Some(name);
+        self
+    }
+
     /// Sets aliases for the flag.
     pub const fn aliases(mut self, names: &'static [&'static str]) -> FlagSpec {
         self.aliases = names;
         self
+    }
+
+    /// Placeholder for the value in `--help`: the unit of a number whose name ends with it.
+    pub fn value_name(&self) -> &'static str {
+        let is_number = matches!(self.kind, ValueKind::Whole(..) | ValueKind::Number(..));
+        let ends = |suffix: &str| is_number && self.name.ends_with(suffix);
+        match self.value {
+            Some(name) => name,
+            None if ends("_sec") || ends("_secs") || ends("_seconds") => "SECONDS",
+            None if ends("_ms") => "MS",
+            None => self.kind.value_name(),
+        }
+    }
+
+    /// Whether mcctl implements the flag.
+    pub fn works(&self) -> bool {
+        self.class == FlagSupport::Works
     }
 
     /// The flag in mcctl's spelling: `--rpc-port`.
@@ -264,6 +292,7 @@ impl ValueKind {
             ValueKind::Word(words) => words.contains(&text).then(|| FlagValue::Text(text.to_owned())),
             ValueKind::Text | ValueKind::Define => Some(FlagValue::Text(text.to_owned())),
             ValueKind::Duration => args::duration(text).ok().map(FlagValue::Duration),
+            ValueKind::Time => times::parse(text).ok().map(FlagValue::Duration),
             ValueKind::Size => text.parse().ok().map(FlagValue::Size),
         }
     }
@@ -274,9 +303,9 @@ impl ValueKind {
             ValueKind::Bool => "",
             ValueKind::Whole(..) | ValueKind::Number(..) => "N",
             ValueKind::Text => "TEXT",
-            ValueKind::Word(_) => "WORD",
+            ValueKind::Word(_) => "VALUE",
             ValueKind::Port => "PORT",
-            ValueKind::Duration => "TIME",
+            ValueKind::Duration | ValueKind::Time => "TIME",
             ValueKind::Size => "SIZE",
             ValueKind::Define => "KEY=VALUE",
         }
@@ -296,6 +325,7 @@ impl fmt::Display for ValueKind {
             ValueKind::Word(words) => write!(f, "one of {}", words.join(", ")),
             ValueKind::Port => f.write_str("a port from 0 to 65535"),
             ValueKind::Duration => f.write_str("a duration such as 10s, 500ms or 10000 (ms)"),
+            ValueKind::Time => f.write_str("a time with a unit, such as 10s, 1.5s or 500ms"),
             ValueKind::Size => f.write_str("a size such as 16gb, 512mb or 4096"),
             ValueKind::Define => f.write_str("KEY=VALUE"),
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::commands::error::Failure;
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, parse_bool};
-use crate::commands::help::HelpLength;
+use crate::commands::help_length::HelpLength;
 use crate::commands::origin::ValueOrigin;
 use crate::commands::settings::Assignment;
 use crate::commands::unknown_key::UnknownKey;
@@ -150,9 +150,8 @@ impl<W: FlagSources> FlagParser<'_, W> {
             "tryfromenv" => return TokenKind::Loader(FlagLoader::TryFromEnv),
             "undefok" => return TokenKind::Loader(FlagLoader::UndefOk),
             "h" | "helpshort" => return TokenKind::Help(HelpLength::Short),
-            "help" | "helpfull" | "helppackage" | "helpon" | "helpmatch" | "helpxml" => {
-                return TokenKind::Help(HelpLength::Long);
-            }
+            "help" | "helppackage" | "helpon" | "helpmatch" | "helpxml" => return TokenKind::Help(HelpLength::Long),
+            "help_all" | "helpall" | "helpfull" => return TokenKind::Help(HelpLength::All),
             "version" => return TokenKind::Version,
             _ => {}
         }
@@ -201,9 +200,7 @@ impl<W: FlagSources> FlagParser<'_, W> {
             }
             TokenKind::Help(length) => {
                 // The longer help takes precedence.
-                if self.out.help != Some(HelpLength::Long) {
-                    self.out.help = Some(length);
-                }
+                self.out.help = self.out.help.max(Some(length));
                 Ok(WordCount::One)
             }
             TokenKind::Version => {

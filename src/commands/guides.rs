@@ -27,7 +27,7 @@ pub const GUIDES: &[Guide] = &[
             ("mcctl doctor", "check this host and the running store"),
             ("mcctl help store put", "show the help for one command"),
         ],
-        first: &["help"],
+        first: &["help", "version"],
     },
     Guide {
         command: "serve",
@@ -54,7 +54,6 @@ pub const GUIDES: &[Guide] = &[
             "enable_ha",
             "etcd_endpoints",
             "enable_http_metadata_server",
-            "http_metadata_server_port",
             "default_kv_lease_ttl",
             "eviction_high_watermark_ratio",
             "client_ttl",
@@ -118,11 +117,11 @@ pub const GUIDES: &[Guide] = &[
         command: "up",
         examples: &[
             ("mcctl up", "run a master, a metadata service and a 1 GiB node on 127.0.0.1"),
-            ("mcctl up --segment-size 8gb --host 10.0.0.1", "contribute 8 GiB and allow access from other hosts"),
+            ("mcctl up --segment-size 8gb --bind 10.0.0.1", "contribute 8 GiB and allow access from other hosts"),
             ("mcctl up --with-sim", "also run a simulated SGLang server on the store"),
             ("mcctl up --once --json", "start, check, print one JSON document and exit"),
         ],
-        first: &["segment-size", "host", "metadata", "protocol", "with-sim", "once", "json"],
+        first: &["segment-size", "bind", "metadata", "protocol", "with-sim", "once", "json"],
     },
     Guide {
         command: "store",
@@ -313,7 +312,7 @@ pub const GUIDES: &[Guide] = &[
             "objects",
             "clients",
             "ranks",
-            "batch",
+            "batch-size",
             "duration",
             "verify",
             "master",
@@ -384,7 +383,7 @@ pub const GUIDES: &[Guide] = &[
                 "write a deployment file without questions",
             ),
         ],
-        first: &["out", "model", "mode", "tp-size", "hicache-size", "segment", "master", "hosts"],
+        first: &["out", "model", "mode", "tp-size", "hicache-size", "segment-size", "master", "hosts"],
     },
     Guide {
         command: "render",

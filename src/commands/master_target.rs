@@ -10,6 +10,7 @@ use crate::commands::args;
 use crate::commands::credentials::CredentialArgs;
 use crate::commands::error::Failure;
 use crate::commands::etcd_master;
+use crate::commands::time_flag::TimeParser;
 use crate::engine::admin::{self, AdminClient, AdminError};
 use crate::engine::base::HostPort;
 use crate::engine::base::text::masked_address;
@@ -44,7 +45,7 @@ pub struct MasterArgs {
     ///
     /// The timeout applies to responses from the master, its admin HTTP endpoint and the metadata service. Listing keys may take
     /// longer, provided that at least 64 KiB arrives in each timeout interval.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::limit)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = TimeParser::limit())]
     pub timeout: Duration,
     #[command(flatten)]
     pub credentials: CredentialArgs,

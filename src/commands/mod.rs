@@ -25,6 +25,9 @@ pub mod flags;
 pub mod gflags;
 pub mod guides;
 pub mod help;
+mod help_flag;
+pub mod help_length;
+mod help_page;
 pub mod init;
 pub mod input;
 pub mod json_flag;
@@ -51,6 +54,7 @@ pub mod runtime;
 pub mod serve;
 pub mod service_flags;
 pub mod settings;
+pub mod severity_colour;
 pub mod shared_memory;
 pub mod simulator;
 pub mod size_hugepages;
@@ -59,6 +63,8 @@ pub mod store;
 pub mod store_failure;
 pub mod svg;
 pub mod table;
+pub mod time_flag;
+pub mod times;
 pub mod transport;
 mod tree;
 mod unknown_key;
@@ -73,6 +79,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::help::HELP_ALL;
+use crate::commands::help_length::HelpLength;
 use crate::commands::program_alias::ProgramAlias;
 use crate::commands::serve::ServiceKind;
 use crate::engine::sys::signal;
@@ -234,22 +242,38 @@ fn run(args: Vec<OsString>) -> Outcome {
                 Err(error) if error.kind() == ErrorKind::DisplayVersion => {
                     return version::print(args.iter().any(|word| word == "--json"));
                 }
-                // --help.
-                Err(error) if !error.use_stderr() => {
-                    output::data(error.to_string())?;
-                    return Ok(Exit::Done);
-                }
-                // If a required subcommand is missing, clap's list of subcommands is the error message.
-                Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                    output::say(error.to_string().trim_end());
-                    return Ok(Exit::Usage);
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => return answer(error, &args),
             };
             return cli.run();
         }
     };
     service.run(rest, &logging::LogOptions::default())
+}
+
+/// Prints the help or the version that clap's `error` asks for. Other errors are failures.
+fn answer(error: clap::Error, args: &[String]) -> Outcome {
+    // clap does not know --help-all, and answers --help instead.
+    let as_help = |arg: &String| if arg == HELP_ALL { "--help".to_owned() } else { arg.clone() };
+    let asks_for_all = args.iter().any(|arg| arg == HELP_ALL);
+    let error = if asks_for_all { parse(&args.iter().map(as_help).collect::<Vec<_>>()).err() } else { Some(error) };
+    let Some(error) = error else { return Err(Failure::usage(format!("{HELP_ALL} is not a value"))) };
+    let text = error.to_string();
+    match help::requested(&text) {
+        // If a required subcommand is missing, the list of subcommands is the error message.
+        Some((path, length)) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            output::say(help::plain_text(&path, length)?.trim_end());
+            Ok(Exit::Usage)
+        }
+        Some((path, length)) => {
+            output::data(help::text(&path, if asks_for_all { HelpLength::All } else { length })?)?;
+            Ok(Exit::Done)
+        }
+        None if !error.use_stderr() => {
+            output::data(text)?;
+            Ok(Exit::Done)
+        }
+        None => Err(error.into()),
+    }
 }
 
 /// The command tree used by the parser.
@@ -282,9 +306,8 @@ fn suggest_visible(mut error: clap::Error, args: &[String]) -> clap::Error {
 
 /// Shows the help for the command that `words` specify.
 fn show_help(words: &[String]) -> Outcome {
-    man::find(tree::with_flags_of_services(), words)?;
-    let line = std::iter::once("mcctl").chain(words.iter().map(String::as_str)).chain(["--help"]);
-    run(line.map(OsString::from).collect())
+    output::data(help::text(&words.join(" "), HelpLength::Long)?)?;
+    Ok(Exit::Done)
 }
 
 /// The long flags of `bench COMMAND`, without dashes.
@@ -403,9 +426,7 @@ mod tests {
         for line in ["mcctl doctor --problem", "mcctl bench multi-turn --a-b", "mcctl init --hicache-size-g=1"] {
             let visible = suggestion(line).is_none_or(|name| {
                 let words: Vec<&str> = line.split(' ').skip(1).take_while(|word| !word.starts_with('-')).collect();
-                let mut whole = parser();
-                let command = words.iter().fold(&mut whole, |at, word| at.find_subcommand_mut(word).unwrap());
-                command.render_long_help().to_string().contains(&name)
+                help::text(&words.join(" "), HelpLength::Long).unwrap().contains(&name)
             });
             assert!(visible, "{line}: {:?}", suggestion(line));
         }

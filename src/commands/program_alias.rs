@@ -83,6 +83,8 @@ fn client(words: &[String]) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::help;
+    use crate::commands::help_length::HelpLength;
 
     #[test]
     fn a_program_is_recognised_by_the_file_name_of_its_path() {
@@ -98,8 +100,7 @@ mod tests {
 
     #[test]
     fn every_name_is_recognised_and_listed_in_the_help() {
-        use clap::CommandFactory;
-        let help = crate::commands::Cli::command().render_long_help().to_string().replace(['\n', ' '], "");
+        let help = help::text("", HelpLength::Long).unwrap().replace(['\n', ' '], "");
         for name in NAMES {
             let is_script = crate::commands::size_hugepages::compat_of(&[(*name).to_owned()]).is_some();
             assert!(is_script || ProgramAlias::named(name).is_some(), "{name}");

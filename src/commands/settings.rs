@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
-use crate::commands::flags::{FlagSpec, FlagSupport, FlagTable, FlagValue};
+use crate::commands::flags::{FlagSpec, FlagSupport, FlagTable, FlagValue, ValueKind};
 use crate::commands::origin::{Origin, ValueOrigin};
+use crate::commands::times;
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::masked_address;
 
@@ -23,13 +24,15 @@ pub struct Assignment {
 #[derive(Debug)]
 pub struct Settings {
     set: Vec<(&'static FlagSpec, Origin<FlagValue>)>,
+    /// Warnings about values that a later release will refuse.
+    deprecated: Vec<String>,
 }
 
 impl Settings {
     /// All flags in `table`, set to their defaults.
     pub fn new(table: &'static FlagTable) -> Settings {
         let default = |flag: &'static FlagSpec| (flag, Origin::default(flag.default_value()));
-        Settings { set: table.flags().map(default).collect() }
+        Settings { set: table.flags().map(default).collect(), deprecated: Vec::new() }
     }
 
     /// Sets a flag. A later assignment replaces an earlier one, so sources must be applied in order of increasing precedence.
@@ -38,6 +41,9 @@ impl Settings {
     /// The string does not parse as the flag's kind.
     pub fn assign(&mut self, given: &Assignment) -> Result<(), Failure> {
         let value = given.flag.kind.parse(&given.text).ok_or_else(|| ill_typed(given))?;
+        if given.flag.kind == ValueKind::Time {
+            self.deprecated.extend(times::unit_warning(&given.flag.spelled(), &given.text, "ms"));
+        }
         let entry = self.set.iter_mut().find(|(flag, _)| flag.name == given.flag.name);
         entry.expect("assignments use flags of the same table").1 = Origin { value, origin: given.origin.clone() };
         Ok(())
@@ -149,12 +155,13 @@ impl Settings {
         given.map(|(flag, _)| self.describe(flag.name)).collect()
     }
 
-    /// Checks the values against mcctl's features. Returns a warning for each flag that has no effect.
+    /// Checks the values against mcctl's features. Returns a warning for each flag that has no effect, and for each value without a
+    /// required unit.
     ///
     /// # Errors
     /// A flag for a feature that mcctl does not have is not at its default.
     pub fn check_features(&self) -> Result<Vec<String>, Failure> {
-        let mut warnings = Vec::new();
+        let mut warnings = self.deprecated.clone();
         for (flag, setting) in &self.set {
             if setting.value == flag.default_value() {
                 continue;
@@ -223,7 +230,7 @@ pub fn read_text(path: &Path, origin: &str, limit: u64) -> Result<String, Failur
 mod tests {
     use super::*;
     use crate::commands::error::Exit;
-    use crate::commands::flags::{ValueKind, flag};
+    use crate::commands::flags::flag;
 
     static TABLE: FlagTable = FlagTable {
         command: "test",
@@ -234,6 +241,8 @@ mod tests {
                 flag("port", ValueKind::Port, "50051", "Port to listen on"),
                 flag("nodelay", ValueKind::Whole(0, 9), "1", "Send at once").no_effect("always on"),
                 flag("ha", ValueKind::Bool, "false", "Elect a master").absent("high availability"),
+                flag("stall", ValueKind::Time, "2s", "Time after which a call is a stall"),
+                flag("lease", ValueKind::Duration, "10000", "Life of a read lease"),
             ],
         )],
     };
@@ -264,6 +273,18 @@ mod tests {
         let absent = settings.check_features().expect_err("an absent feature");
         assert!([&in_file, &on_line, &absent].iter().all(|failure| failure.exit == Exit::Usage));
         insta::assert_snapshot!(format!("{in_file}\n{on_line}\n{absent}\n{}", warnings.join("\n")));
+    }
+
+    #[test]
+    fn only_own_flags_warn_about_a_time_without_a_unit() {
+        let mut settings = Settings::new(&TABLE);
+        settings.assign_all(&[give("lease", "500"), give("stall", "1.5s")]).expect("times");
+        assert_eq!(settings.check_features(), Ok(vec![]));
+        assert_eq!(settings.duration("stall"), Duration::from_millis(1_500));
+        settings.assign(&give("stall", "500")).expect("a time");
+        let warnings = settings.check_features().expect("only a warning");
+        assert!(warnings[0].starts_with("--stall 500 has no unit: it means 500 ms."), "{warnings:?}");
+        assert_eq!(settings.duration("stall"), Duration::from_millis(500));
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl RunningArgs {
         if is_metadata_assumed && let Some(admin) = admins.first() {
             let found = discovery::find_at(admin, &master).await;
             is_metadata_assumed = found.is_none();
-            output::say(discovery::note(found.as_ref(), &master));
+            tracing::info!("{}", discovery::note(found.as_ref(), &master));
             link.metadata_server = Some(found.map_or(MetadataUri::P2p, |found| found.metadata).to_string());
         }
         let flag = link.metadata_server.as_deref();

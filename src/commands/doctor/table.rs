@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
 use crate::commands::doctor::document::{DoctorSummary, by_severity};
+use crate::commands::output;
+use crate::commands::severity_colour::painted;
 use crate::commands::table::{width, wrapped_line};
 use crate::engine::base::text::escaped;
 use crate::engine::check::{CheckGroup, CheckReport, CheckStatus, Severity};
@@ -15,10 +17,12 @@ const NAMED_MAX: usize = 4;
 /// can find it.
 pub(super) fn render(reports: &[CheckReport], verbose: bool, fail_on: Severity) -> String {
     let is_terminal = std::io::stdout().is_terminal();
+    let has_colour = output::is_fancy();
     let line = |text: String| if is_terminal { wrapped_line(&text, width()) } else { format!("{text}\n") };
     let mut text = String::new();
     for finding in by_severity(reports) {
-        text.push_str(&line(format!("{:<8} {}: {}", finding.severity, finding.id, escaped(&finding.finding))));
+        let head = line(format!("{:<8} {}: {}", finding.severity, finding.id, escaped(&finding.finding)));
+        text.push_str(&painted(head, finding.severity, 0, has_colour));
         if let Some(place) = &finding.place {
             text.push_str(&line(format!("         location  {}", escaped(&place.to_string()))));
         }
@@ -44,7 +48,10 @@ pub(super) fn render(reports: &[CheckReport], verbose: bool, fail_on: Severity) 
     let sum = DoctorSummary::of(reports);
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let result = match reports.iter().filter_map(CheckReport::worst).max() {
-        Some(worst) => format!("{worst} (code {} with --fail-on {fail_on})", i32::from(worst >= fail_on)),
+        Some(worst) => {
+            let code = i32::from(worst >= fail_on);
+            painted(format!("{worst} (code {code} with --fail-on {fail_on})"), worst, 0, has_colour)
+        }
         None => "no findings (code 0)".to_owned(),
     };
     text.push_str(&format!(

@@ -199,10 +199,15 @@ fn a_define_sets_the_key_of_a_configuration_file() {
 
 #[test]
 fn help_is_shown_even_next_to_an_unknown_flag() {
-    use crate::commands::help::HelpLength::{Long, Short};
-    for (help, length) in
-        [("--help", Long), ("-help", Long), ("-h", Short), ("--helpfull", Long), ("--helpshort", Short)]
-    {
+    use crate::commands::help_length::HelpLength::{All, Long, Short};
+    for (help, length) in [
+        ("--help", Long),
+        ("-help", Long),
+        ("-h", Short),
+        ("--helpfull", All),
+        ("--help-all", All),
+        ("--helpshort", Short),
+    ] {
         let parsed = run(&["--bogus", help], &FakeSources::default()).expect("help");
         assert_eq!(parsed.help, Some(length), "{help}");
     }

@@ -50,17 +50,17 @@ pub struct Args {
     /// Programs for the master and store nodes: mcctl or upstream [default: mcctl; upstream with --ssd]
     #[arg(long, value_name = "NAME", value_parser = ["mcctl", "upstream"])]
     programs: Option<String>,
-    /// Tensor parallel size of each server
+    /// Tensor parallel size (number of ranks) of each server
     #[arg(long = "tp-size", alias = "tp", value_name = "N")]
     tp: Option<u64>,
-    /// Pipeline parallel size of each server
+    /// Pipeline parallel size (number of ranks) of each server
     #[arg(long = "pp-size", alias = "pp", value_name = "N")]
     pp: Option<u64>,
     /// L2 per rank in GB (10^9 bytes), the same as SGLang's --hicache-size
     #[arg(long = "hicache-size", alias = "hicache-size-gb", value_name = "GB", value_parser = args::gigabytes)]
     hicache_size_gb: Option<u64>,
     /// Memory that each server contributes to the store, e.g. 16GiB; 0 for none
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long = "segment-size", alias = "segment", value_name = "SIZE", value_parser = size)]
     segment: Option<String>,
     /// Master host; with --etcd, several hosts [default: the first of --hosts, otherwise 127.0.0.1]
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
@@ -77,10 +77,10 @@ pub struct Args {
     /// Router host
     #[arg(long, value_name = "HOST")]
     router: Option<String>,
-    /// Tensor parallel size of prefill servers [default: --tp-size]
+    /// Tensor parallel size (number of ranks) of prefill servers [default: --tp-size]
     #[arg(long, value_name = "N")]
     prefill_tp: Option<u64>,
-    /// Tensor parallel size of decode servers [default: --tp-size]
+    /// Tensor parallel size (number of ranks) of decode servers [default: --tp-size]
     #[arg(long, value_name = "N")]
     decode_tp: Option<u64>,
     /// Number of hosts per distributed server
@@ -89,8 +89,8 @@ pub struct Args {
     /// Storage-only node hosts
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     stores: Vec<String>,
-    /// Memory that each storage-only node contributes
-    #[arg(long, value_name = "SIZE", requires = "stores", value_parser = size)]
+    /// Memory that each storage-only node contributes, e.g. 512GiB
+    #[arg(long = "store-segment-size", alias = "store-segment", value_name = "SIZE", requires = "stores", value_parser = size)]
     store_segment: Option<String>,
     /// NUMA nodes to use on storage-only hosts; one process per NUMA node
     #[arg(long, value_name = "NODES", value_delimiter = ',', requires = "stores")]

@@ -34,7 +34,7 @@ impl Args {
             spec.model.hicache_size_gb = given.hicache_size_gb;
             spec.model.hicache_ratio = None;
         }
-        spec.segment.engines = size_or("--segment", given.segment, spec.segment.engines);
+        spec.segment.engines = size_or("--segment-size", given.segment, spec.segment.engines);
         self.choose_values(&mut spec)?;
         if !self.devices.is_empty() {
             spec.transfer.devices.clone_from(&self.devices);
@@ -44,7 +44,7 @@ impl Args {
         if !self.stores.is_empty() {
             spec.nodes.hosts.clone_from(&self.stores);
         }
-        spec.nodes.segment = size_or("--store-segment", given.store_segment, spec.nodes.segment);
+        spec.nodes.segment = size_or("--store-segment-size", given.store_segment, spec.nodes.segment);
         if !given.numa.is_empty() {
             spec.nodes.numa = given.numa;
         }

@@ -143,7 +143,7 @@ impl Args {
         } else if !names.is_empty() {
             // Editors and scripts parse unwrapped lines.
             let width = io::stdout().is_terminal().then(table::width);
-            output::data(report::text(&deployment, &names, &findings, verdict, width))?;
+            output::data(report::text(&deployment, &names, &findings, verdict, width, output::is_fancy()))?;
         }
         if !unread.is_empty() {
             return Ok(Exit::Usage);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::commands::error::Failure;
+use crate::commands::severity_colour::painted;
 use crate::commands::table::{ReportTable, wrapped_line};
 use crate::engine::base::text::printable;
 use crate::engine::check::{Finding, Severity};
@@ -138,13 +139,14 @@ impl LintVerdict {
 }
 
 /// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict. Lines wrap at `width`. Control
-/// characters are escaped.
+/// characters are escaped. With `has_colour`, severities have colours.
 pub fn text(
     deployment: &ParsedDeployment,
     files: &[&str],
     findings: &[Finding],
     verdict: LintVerdict,
     width: Option<usize>,
+    has_colour: bool,
 ) -> String {
     let line = |text: String| {
         // A file name or a value in a file may contain control characters and newlines.
@@ -157,7 +159,8 @@ pub fn text(
     let mut out = String::new();
     for finding in findings {
         let place = finding.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
-        out.push_str(&line(format!("{place}{}: {} [{}]", finding.severity, finding.finding, finding.id)));
+        let head = line(format!("{place}{}: {} [{}]", finding.severity, finding.finding, finding.id));
+        out.push_str(&painted(head, finding.severity, place.len(), has_colour));
         out.push_str(&line(format!("    found: {}", finding.evidence)));
         out.push_str(&line(format!("    next:  {}", finding.remedy)));
     }
@@ -241,7 +244,14 @@ mod tests {
             place: None,
         };
         let text = |width| {
-            text(&ParsedDeployment::default(), &["a"], std::slice::from_ref(&finding), LintVerdict::Failed, width)
+            text(
+                &ParsedDeployment::default(),
+                &["a"],
+                std::slice::from_ref(&finding),
+                LintVerdict::Failed,
+                width,
+                false,
+            )
         };
         assert!(text(Some(60)).lines().all(|line| line.len() <= 60));
         assert_eq!(text(None).lines().count(), 5);

@@ -22,6 +22,8 @@ use crate::engine::base::ByteSize;
 
 /// The log levels, least verbose first.
 pub const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
+/// Heading in help texts of the options that all commands have. They follow a command's own options.
+pub const COMMON: &str = "Common options";
 /// The log formats. The first is the default.
 pub const FORMATS: &[&str] = &["text", "json"];
 /// Default size at which a log file is rotated.
@@ -35,11 +37,11 @@ pub const FILE_KEEP_MAX: u64 = 1000;
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogOptions {
     /// Log level: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
-    #[arg(id = "log_level", long = "log-level", global = true, value_name = "LEVEL")]
+    #[arg(id = "log_level", long = "log-level", global = true, value_name = "LEVEL", help_heading = COMMON)]
     pub level: Option<String>,
     /// Log format (json: one object per line)
     #[arg(id = "log_format", long = "log-format", global = true, value_name = "FORMAT", default_value = FORMATS[0], value_parser = FORMATS.to_vec(),
-        hide_short_help = true)]
+        help_heading = COMMON)]
     pub format: String,
     #[command(flatten)]
     pub file: LogFileOptions,
@@ -49,14 +51,14 @@ pub struct LogOptions {
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogFileOptions {
     /// Append log lines to this file instead of stderr
-    #[arg(long = "log-file", value_name = "PATH", hide_short_help = true)]
+    #[arg(long = "log-file", value_name = "FILE", help_heading = COMMON)]
     pub path: Option<PathBuf>,
     /// Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 means no rotation
-    #[arg(long = "log-file-max-size", value_name = "SIZE", default_value = FILE_MAX_SIZE, hide_short_help = true)]
+    #[arg(long = "log-file-max-size", value_name = "SIZE", default_value = FILE_MAX_SIZE, help_heading = COMMON)]
     pub max_size: ByteSize,
     /// Number of rotated log files to keep
     #[arg(long = "log-file-keep", value_name = "N", default_value = FILE_KEEP,
-        value_parser = clap::value_parser!(u32).range(0..=FILE_KEEP_MAX as i64), hide_short_help = true)]
+        value_parser = clap::value_parser!(u32).range(0..=FILE_KEEP_MAX as i64), help_heading = COMMON)]
     pub keep: u32,
 }
 

@@ -5,6 +5,7 @@ pub mod write;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
 use crate::commands::deployment_file::{failure, read, say_misfits, say_plain_secrets};
@@ -32,7 +33,7 @@ use crate::engine::upstream::python_client;
     mcctl init writes a deployment file.")]
 pub struct Args {
     /// Output format: env, sglang, systemd, docker, compose, k8s, kustomize, rbg, prometheus or grafana
-    #[arg(value_name = "FORMAT", value_parser = format)]
+    #[arg(value_name = "FORMAT", value_parser = formats())]
     kind: RenderFormat,
     /// Deployment file, .toml or .yaml
     #[arg(value_name = "FILE")]
@@ -68,11 +69,14 @@ pub struct Args {
 
 /// An unknown output format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("supported formats: {}", RenderFormat::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
+#[error("unknown output format")]
 struct UnknownFormat;
 
-fn format(text: &str) -> Result<RenderFormat, UnknownFormat> {
-    RenderFormat::ALL.iter().find(|(name, _)| *name == text).map(|(_, format)| *format).ok_or(UnknownFormat)
+/// Parses a name in [`RenderFormat::ALL`]. Shell completions offer the names.
+fn formats() -> impl TypedValueParser<Value = RenderFormat> {
+    let format = |name: String| RenderFormat::ALL.iter().find(|(known, _)| *known == name).map(|(_, format)| *format);
+    let names = RenderFormat::ALL.iter().map(|(name, _)| *name);
+    PossibleValuesParser::new(names).try_map(move |name| format(name).ok_or(UnknownFormat))
 }
 
 impl Args {

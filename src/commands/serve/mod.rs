@@ -34,7 +34,7 @@ impl ServiceKind {
         };
         let parsed = gflags::parse(table, args, &ProcessSources)?;
         if let Some(length) = parsed.help {
-            output::data(help::render(table, length))?;
+            output::data(help::text(table.command, length)?)?;
             return Ok(Exit::Done);
         }
         if parsed.version {

@@ -19,7 +19,7 @@ use crate::engine::store::{StoreClient, StoreClientBuilder};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    #[arg(long, visible_alias = "bind", value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
     /// Port to listen on; 0 means any free port
     #[arg(long, value_name = "PORT", default_value_t = 30_000)]
@@ -106,17 +106,23 @@ pub struct SimShape {
 /// SGLang flags that are accepted so that SGLang command lines work unchanged. The features are always on.
 #[derive(Debug, clap::Args)]
 struct SglangCompatFlags {
+    /// (no effect) Serve /metrics: it is always served
     #[arg(long, hide = true)]
     enable_metrics: bool,
+    /// (no effect) Report cached tokens: they are always reported
     #[arg(long, hide = true)]
     enable_cache_report: bool,
-    #[arg(long, hide = true, value_parser = ["write_through"])]
+    /// When L1 is written to L2: only write_through
+    #[arg(long, hide = true, value_name = "POLICY", value_parser = ["write_through"])]
     hicache_write_policy: Option<String>,
-    #[arg(long, hide = true, value_parser = ["wait_complete"])]
+    /// How long a request waits for L3: only wait_complete
+    #[arg(long, hide = true, value_name = "POLICY", value_parser = ["wait_complete"])]
     hicache_storage_prefetch_policy: Option<String>,
-    #[arg(long, hide = true)]
+    /// (no effect) How pages are copied between L1 and L2
+    #[arg(long, hide = true, value_name = "NAME")]
     hicache_io_backend: Option<String>,
-    #[arg(long, hide = true)]
+    /// (no effect) Layout of pages in L2
+    #[arg(long, hide = true, value_name = "NAME")]
     hicache_mem_layout: Option<String>,
 }
 
@@ -256,7 +262,7 @@ async fn connect(link: &ClientArgs, signals: &mut Signals) -> Result<Option<Stor
         let (master, plan) = link.planned().await?;
         match StoreClientBuilder::from(plan.config.clone()).start(RealEnv::new()).await {
             Ok(client) => {
-                plan.note.iter().for_each(output::say);
+                plan.log_note();
                 Ok(Some(client))
             }
             Err(error) => Err(connect::unstarted(&master, &plan, error).await),

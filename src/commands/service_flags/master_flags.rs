@@ -3,8 +3,9 @@
 //! Types, defaults and settings keys are upstream's (`src/engine/upstream/master_flags.rs`). The help texts are mcctl's own.
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag as own_flag, upstream_flag};
+use crate::commands::logging;
+use crate::commands::service_flags::COMMON;
 use crate::commands::service_flags::access_flags;
-use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 use crate::engine::upstream::{master_flag, mooncake_series};
 
@@ -45,7 +46,7 @@ pub static TABLE: FlagTable = FlagTable {
     ),
     groups: &[
         ("RPC", RPC),
-        ("Admin HTTP, metrics and logs", ADMIN),
+        ("Admin HTTP and metrics", ADMIN),
         (access_flags::HEADING, access_flags::ACCESS),
         ("Leases, pins and eviction", LEASES),
         ("Embedded metadata service", METADATA),
@@ -55,14 +56,15 @@ pub static TABLE: FlagTable = FlagTable {
         ("Tasks, replication, tenants and events", EXTRAS),
         ("glog", GLOG),
         ("Files and the environment", LOADERS),
+        (logging::COMMON, COMMON),
     ],
 };
 
 const RPC: &[FlagSpec] = &[
     flag("rpc_port", "RPC port; 0 means --port is used"),
     flag("port", "RPC port if --rpc-port is 0; 0 means any free port. Deprecated").not_in_file("use rpc_port"),
-    flag("rpc_address", "Address to bind the RPC port to"),
-    flag("rpc_interface", "Bind to the IPv4 address of this network interface instead of --rpc-address"),
+    flag("rpc_address", "Address to bind the RPC port to").value("ADDRESS"),
+    flag("rpc_interface", "Bind to the IPv4 address of this network interface instead of --rpc-address").value("NAME"),
     flag("rpc_thread_num", "Number of worker threads; 0 means one per CPU, at most --max-threads")
         .within(0, THREADS_MAX),
     flag("max_threads", "Maximum worker threads if --rpc-thread-num is 0. Deprecated")
@@ -74,13 +76,8 @@ const RPC: &[FlagSpec] = &[
 
 const ADMIN: &[FlagSpec] = &[
     flag("metrics_port", "Admin HTTP port (metrics, health, queries); 0 means any free port"),
-    flag("metrics_host", "Address to bind the admin HTTP port to; '::' for IPv6 and IPv4"),
+    flag("metrics_host", "Address to bind the admin HTTP port to; '::' for IPv6 and IPv4").value("ADDRESS"),
     flag("enable_metric_reporting", "Log a line with metrics every 10 s (upstream: on by default)").default("false"),
-    LOG_LEVEL,
-    LOG_FILE,
-    LOG_FILE_MAX_SIZE,
-    LOG_FILE_KEEP,
-    LOG_FORMAT,
 ];
 
 const LEASES: &[FlagSpec] = &[
@@ -88,15 +85,17 @@ const LEASES: &[FlagSpec] = &[
     flag("default_kv_soft_pin_ttl", "Soft pin duration; soft-pinned objects are evicted last"),
     flag("max_kv_soft_pin_ttl", "Maximum soft pin duration"),
     flag("allow_evict_soft_pinned_objects", "Evict soft-pinned objects when no other objects are left"),
-    flag("eviction_ratio", "Fraction of the objects to remove per eviction"),
+    flag("eviction_ratio", "Fraction of the objects to remove per eviction").value("SHARE"),
     flag(
         "eviction_high_watermark_ratio",
         "Evict when more than this fraction of the memory is in use; 1 means only when a put fails",
-    ),
+    )
+    .value("SHARE"),
     flag("put_start_discard_timeout_sec", "Seconds after which an unfinished put may be overwritten")
         .within(0, U32_MAX),
     flag("put_start_release_timeout_sec", "Seconds after which an unfinished put's memory is freed").within(0, U32_MAX),
     flag("client_ttl", "Seconds without a heartbeat after which a client expires and its segments are dropped")
+        .value("SECONDS")
         .within(0, U32_MAX),
     flag(
         "allocation_strategy",
@@ -112,7 +111,7 @@ const METADATA: &[FlagSpec] = &[
         "Also serve the transfer engine's metadata service (http://HOST:PORT/metadata)",
     ),
     flag("http_metadata_server_port", "Metadata service port; 0 means any free port"),
-    flag("http_metadata_server_host", "Address to bind the metadata service to"),
+    flag("http_metadata_server_host", "Address to bind the metadata service to").value("ADDRESS"),
     flag("enable_metadata_cleanup_on_timeout", "Remove an expired client's records from the metadata service"),
 ];
 
@@ -123,14 +122,14 @@ const DATA: &[FlagSpec] = &[
         "",
         "Keep the state in this directory, as a log and snapshots, so that a restart keeps every key; without it, the state is only in \
          memory",
-    ),
+    ).value("DIR"),
     own_flag(
         "fsync",
         ValueKind::Text,
         "interval=50ms",
         "When the log is synced: always (before each response), interval=TIME, or never (when the kernel decides). A crash of the master \
          loses nothing in any mode; a power loss may lose the changes since the last sync",
-    ),
+    ).value("MODE"),
     own_flag(
         "on_disk_error",
         ValueKind::Word(&["stop", "continue-memory-only"]),
@@ -139,8 +138,8 @@ const DATA: &[FlagSpec] = &[
     ),
     own_flag(
         "disk_stall_timeout",
-        ValueKind::Duration,
-        "2000",
+        ValueKind::Time,
+        "2s",
         "Time after which a disk operation is a stall, 200ms to 60s. While changes wait for it, /ready is 503. A leader hands over to a \
          standby in sync",
     ),
@@ -151,7 +150,7 @@ const DATA: &[FlagSpec] = &[
         "1",
         "Format of the records to write. All formats are read. 2 takes less space, but releases that only know 1 cannot read it",
     ),
-    flag("cluster_id", "Name of the cluster; a data directory of another cluster is refused"),
+    flag("cluster_id", "Name of the cluster; a data directory of another cluster is refused").value("NAME"),
     flag(
         "enable_snapshot",
         "Keep the state in $MOONCAKE_SNAPSHOT_LOCAL_PATH/mcctl/CLUSTER_ID, like --data-dir. Snapshots of mooncake_master are not read",
@@ -179,11 +178,11 @@ const HA_FLAGS: &[FlagSpec] = &[
         "Run as one of several masters with the same --cluster-id: one leads, the others are standbys that take over with all keys",
     ),
     flag("ha_backend_type", "Election backend; only etcd is supported"),
-    flag("ha_backend_connstring", "etcd addresses; overrides --etcd-endpoints"),
+    flag("ha_backend_connstring", "etcd addresses; overrides --etcd-endpoints").value("HOST:PORT;.."),
     flag(
         "etcd_endpoints",
         "etcd addresses, separated by ';' (https:// is allowed). Certificates and login: ETCDCTL_* variables, as for etcdctl",
-    ),
+    ).value("HOST:PORT;.."),
     own_flag("ha_port", ValueKind::Port, "0", "Port for the standbys, on --rpc-address; 0 means any free port"),
     own_flag(
         "ha_ack",
@@ -194,8 +193,8 @@ const HA_FLAGS: &[FlagSpec] = &[
     ),
     own_flag(
         "ha_standby_timeout",
-        ValueKind::Duration,
-        "1000",
+        ValueKind::Time,
+        "1s",
         "Time without an acknowledgement after which a standby is out of sync and responses no longer wait for it",
     ),
     own_flag(
@@ -203,14 +202,14 @@ const HA_FLAGS: &[FlagSpec] = &[
         ValueKind::Text,
         "",
         "File with a secret shared by all masters; without it, standbys are not authenticated",
-    ),
+    ).value("FILE"),
     own_flag(
         "when_not_in_sync",
         ValueKind::Text,
         "promote-after=90s",
         "If no master leads and this one may lack acknowledged keys: wait for one that has them all, or promote-after=TIME, which drops all \
          objects: their memory may belong to others",
-    ),
+    ).value("MODE"),
     flag("pod_name", "Pod to label as leader").no_effect(ONLY_PODS),
     flag("pod_namespace", "Pod namespace").no_effect(ONLY_PODS),
     flag("enable_oplog", "Replicate metadata to standby masters").absent(OPLOG),
@@ -307,12 +306,14 @@ pub(crate) const GLOG: &[FlagSpec] = &[
 ];
 
 const LOADERS: &[FlagSpec] = &[
-    flag("config_path", "YAML or JSON file whose keys are flag names with '_'; flags override it"),
+    flag("config_path", "YAML or JSON file whose keys are flag names with '_'; flags override it")
+        .aliases(&["config"])
+        .value("FILE"),
     STRICT,
-    flag("flagfile", "File with one flag per line, applied in place"),
-    flag("fromenv", "Flags to read from the environment: NAME from FLAGS_NAME"),
-    flag("tryfromenv", "Like --fromenv, but unset variables are ignored"),
-    flag("undefok", "Unknown flags to ignore"),
+    flag("flagfile", "File with one flag per line, applied in place").value("FILE"),
+    flag("fromenv", "Flags to read from the environment: NAME from FLAGS_NAME").value("NAME,.."),
+    flag("tryfromenv", "Like --fromenv, but unset variables are ignored").value("NAME,.."),
+    flag("undefok", "Unknown flags to ignore").value("NAME,.."),
 ];
 
 /// The flag `name` of `mooncake_master`, with mcctl's description.
@@ -322,6 +323,8 @@ const fn flag(name: &'static str, help: &'static str) -> FlagSpec {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::engine::lint::MCCTL_FLAGS;
     use crate::engine::upstream::{LIBRARY_FLAGS, MASTER_FLAGS, Release, UpstreamFlag};
@@ -345,8 +348,8 @@ mod tests {
     #[test]
     fn flags_beyond_upstream_are_listed_for_lint() {
         let is_ours = |name: &&str| !upstream().any(|row| row.name == *name);
-        let ours: Vec<_> = TABLE.flags().map(|flag| flag.name).filter(is_ours).collect();
-        let known: Vec<_> = MCCTL_FLAGS.iter().copied().chain(["strict_config"]).collect();
+        let ours: BTreeSet<_> = TABLE.flags().map(|flag| flag.name).filter(is_ours).collect();
+        let known: BTreeSet<_> = MCCTL_FLAGS.iter().copied().chain(["strict_config"]).collect();
         assert_eq!(ours, known);
     }
 }

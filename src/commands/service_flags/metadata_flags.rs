@@ -1,8 +1,9 @@
 //! The flags of `mooncake_http_metadata_server` (`src/engine/upstream/service_flags.rs`), and mcctl's own.
 
 use crate::commands::flags::{FileKey, FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
+use crate::commands::logging;
+use crate::commands::service_flags::COMMON;
 use crate::commands::service_flags::access_flags;
-use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::engine::upstream::{METADATA_SERVER_FLAGS, find, mooncake_series};
 
 /// The `serve metadata` flags.
@@ -18,16 +19,12 @@ pub static TABLE: FlagTable = FlagTable {
             "Service",
             &[
                 service("port", "Port to listen on; 0 means any free port"),
-                service("host", "Address to listen on"),
-                LOG_LEVEL,
-                LOG_FILE,
-                LOG_FILE_MAX_SIZE,
-                LOG_FILE_KEEP,
-                LOG_FORMAT,
+                service("host", "Address to listen on").value("ADDRESS"),
             ],
         ),
         (access_flags::HEADING, access_flags::ACCESS),
         ("Data directory", DATA),
+        (logging::COMMON, COMMON),
     ],
 };
 
@@ -37,14 +34,14 @@ const DATA: &[FlagSpec] = &[
         ValueKind::Text,
         "",
         "Keep the records in this directory, as a log and snapshots, so that a restart keeps them; without it, they are only in memory",
-    ),
+    ).value("DIR"),
     flag(
         "fsync",
         ValueKind::Text,
         "interval=50ms",
         "When the log is synced: always (before each response), interval=TIME, or never (when the kernel decides). A crash of the service \
          loses nothing in any mode; a power loss may lose the writes since the last sync",
-    ),
+    ).value("MODE"),
     flag(
         "on_disk_error",
         ValueKind::Word(&["stop", "continue-memory-only"]),

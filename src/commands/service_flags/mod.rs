@@ -8,37 +8,37 @@ pub mod store_flags;
 use crate::commands::flags::{FlagSpec, ValueKind, flag};
 use crate::commands::logging;
 
-/// `--log-level`, for all services.
-pub(crate) const LOG_LEVEL: FlagSpec =
+/// The flags that all services have. They are the last group of each table, under [`logging::COMMON`].
+pub(crate) const COMMON: &[FlagSpec] = &[LOG_LEVEL, LOG_FILE, LOG_FILE_MAX_SIZE, LOG_FILE_KEEP, LOG_FORMAT];
+
+const LOG_LEVEL: FlagSpec =
     flag("log_level", ValueKind::Text, "info", "Log level: off, error, warn, info, debug or trace")
+        .value("LEVEL")
         .not_in_file("use --log-level or MCCTL_LOG")
         .env("MCCTL_LOG");
-/// `--log-file`, for all services.
-pub(crate) const LOG_FILE: FlagSpec = flag(
+const LOG_FILE: FlagSpec = flag(
     "log_file",
     ValueKind::Text,
     "",
     "Append log lines to this file instead of stderr; the file is reopened on SIGHUP",
 )
+.value("FILE")
 .not_in_file("use --log-file");
-/// `--log-file-max-size`, for all services.
-pub(crate) const LOG_FILE_MAX_SIZE: FlagSpec = flag(
+const LOG_FILE_MAX_SIZE: FlagSpec = flag(
     "log_file_max_size",
     ValueKind::Size,
     logging::FILE_MAX_SIZE,
     "Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 means no rotation",
 )
 .not_in_file("use --log-file-max-size");
-/// `--log-file-keep`, for all services.
-pub(crate) const LOG_FILE_KEEP: FlagSpec = flag(
+const LOG_FILE_KEEP: FlagSpec = flag(
     "log_file_keep",
     ValueKind::Whole(0, logging::FILE_KEEP_MAX),
     logging::FILE_KEEP,
     "Number of rotated log files to keep",
 )
 .not_in_file("use --log-file-keep");
-/// `--log-format`, for all services.
-pub(crate) const LOG_FORMAT: FlagSpec = flag(
+const LOG_FORMAT: FlagSpec = flag(
     "log_format",
     ValueKind::Word(logging::FORMATS),
     logging::FORMATS[0],

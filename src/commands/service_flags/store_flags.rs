@@ -3,8 +3,9 @@
 //! Upstream's types and defaults are in `src/engine/upstream` (`config_keys.rs`, `service_flags.rs`).
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
+use crate::commands::logging;
+use crate::commands::service_flags::COMMON;
 use crate::commands::service_flags::access_flags;
-use crate::commands::service_flags::{LOG_FILE, LOG_FILE_KEEP, LOG_FILE_MAX_SIZE, LOG_FORMAT, LOG_LEVEL};
 use crate::commands::unknown_key::STRICT;
 use crate::engine::upstream::{STORE_SERVICE_FLAGS, find, mooncake_series, store_key};
 
@@ -25,24 +26,25 @@ pub static TABLE: FlagTable = FlagTable {
         ("Service", SERVICE),
         (access_flags::HEADING, access_flags::ACCESS),
         ("Files and the environment", LOADERS),
+        (logging::COMMON, COMMON),
     ],
 };
 
 const STORE: &[FlagSpec] = &[
-    setting("master_server_address", "Master RPC address, HOST:PORT, or etcd://HOST:PORT of a cluster of masters").aliases(&["master"]),
-    setting("metadata_server", "Metadata service URL (http:// or etcd://), or P2PHANDSHAKE"),
+    setting("master_server_address", "Master RPC address, HOST:PORT, or etcd://HOST:PORT of a cluster of masters").value("HOST:PORT").aliases(&["master"]),
+    setting("metadata_server", "Metadata service URL (http:// or etcd://), or P2PHANDSHAKE").value("URL"),
     // Upstream announces `localhost`, which other hosts cannot reach.
     setting(
         "local_hostname",
         "Name or address that other hosts use to reach this node; if empty, localhost if the master is on this host, otherwise the local \
          address used to reach the master",
-    )
+    ).value("HOST")
     .default("")
     ,
     setting("global_segment_size", "Memory to contribute to the store; 0 means none").aliases(&["segment_size"]),
     setting("local_buffer_size", "Memory for this node's own puts and gets; 0 means allocate on demand"),
-    setting("protocol", "Transport: tcp or rdma"),
-    setting("device_name", "RDMA devices, comma-separated; if empty, all usable devices").aliases(&["rdma_devices"]),
+    setting("protocol", "Transport: tcp or rdma").value("PROTOCOL"),
+    setting("device_name", "RDMA devices, comma-separated; if empty, all usable devices").value("NAME,..").aliases(&["rdma_devices"]),
     flag(
         "allow_tcp_fallback",
         ValueKind::Bool,
@@ -62,7 +64,7 @@ const STORE: &[FlagSpec] = &[
         "",
         "Directory for the Unix socket of shared memory. Containers need a volume that both mount. If empty, the socket has no file and \
          reaches only processes in the same network namespace",
-    )
+    ).value("DIR")
     .env("MCCTL_SHARED_MEMORY_SOCKET"),
     flag(
         "on_corruption",
@@ -96,23 +98,23 @@ const fn service(name: &'static str, help: &'static str) -> FlagSpec {
 
 const SERVICE: &[FlagSpec] = &[
     service("port", "REST port; 0 means any free port").aliases(&["rest_port"]).not_in_file("use --rest-port"),
-    flag("host", ValueKind::Text, "0.0.0.0", "Address to bind the REST port to").not_in_file("use --host"),
+    flag("host", ValueKind::Text, "0.0.0.0", "Address to bind the REST port to")
+        .value("ADDRESS")
+        .not_in_file("use --host"),
     service("max_wait_time", "Maximum seconds to wait for the metadata service, and then for the master")
+        .value("SECONDS")
         .kind(ValueKind::Number(0.0, 86_400.0))
         .not_in_file("use --max-wait-time"),
-    LOG_LEVEL,
-    LOG_FILE,
-    LOG_FILE_MAX_SIZE,
-    LOG_FILE_KEEP,
-    LOG_FORMAT,
 ];
 
 const LOADERS: &[FlagSpec] = &[
     service("config", "JSON file whose keys are the flag names in the Store and Access groups, with '_'")
+        .value("FILE")
         .not_in_file("use --config"),
     STRICT,
     service("define", "Set a --config key; repeatable").kind(ValueKind::Define).aliases(&["D"]).not_in_file("use -D"),
     flag("flagfile", ValueKind::Text, "", "File with one flag per line, applied in place")
+        .value("FILE")
         .not_in_file("set it on the command line"),
 ];
 

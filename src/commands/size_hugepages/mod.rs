@@ -55,7 +55,7 @@ pub struct Args {
     /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and whether [host] in the file has it
     #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
     pub(crate) file: Option<PathBuf>,
-    /// Tensor parallel size (tp)
+    /// Tensor parallel size (tp): number of ranks
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) tp_size: u64,
     /// L2 per rank: 64 means 64 GB (10^9 bytes each), the same as in SGLang; 64gb means 64 GiB, the same as in upstream's sizing script.
@@ -69,7 +69,13 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
     /// Memory that one TP x PP group contributes to the store, in bytes or with a binary unit (4gb); 0 for none
-    #[arg(long, value_name = "SIZE", default_value = "4gb", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        visible_alias = "segment-size",
+        value_name = "SIZE",
+        default_value = "4gb",
+        allow_hyphen_values = true
+    )]
     pub(crate) global_segment_size: String,
     /// MC_MMAP_ARENA_POOL_SIZE for each process, in bytes or with a binary unit (4gb); 0 for none
     #[arg(long, value_name = "SIZE", default_value = "0", allow_hyphen_values = true)]
@@ -93,10 +99,10 @@ pub struct Args {
     /// Cache element type: auto, bf16, fp8_e4m3 or fp8_e5m2
     #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub(crate) kv_cache_dtype: String,
-    /// Pipeline parallel size (pp)
+    /// Pipeline parallel size (pp): number of ranks
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) pp_size: u64,
-    /// Data parallel size (dp)
+    /// Data parallel size (dp): number of ranks
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) dp_size: u64,
     /// Treat the data parallel ranks as groups within tp

@@ -22,6 +22,7 @@ use crate::commands::status::data_dir::DataDirStatus;
 use crate::commands::status::masters::ClusterMasterStatus;
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
 use crate::commands::table::{ListTable, counted};
+use crate::commands::time_flag::TimeParser;
 use crate::engine::admin::types::SegmentDetail;
 use crate::engine::admin::{AdminClient, CompletedWrites, MasterStatus, OperationRates};
 use crate::engine::base::text::escaped;
@@ -36,7 +37,7 @@ pub struct Args {
     #[arg(long, short)]
     watch: bool,
     /// Interval for measuring rates, and between --watch reports; 0 shows no rates
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parsers::duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = TimeParser::any())]
     interval: Duration,
     /// Also show this node's transport, by peer and RDMA device; repeatable
     ///

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::args::{self as parsers, ValueError};
+use crate::commands::args::show_duration;
 use crate::commands::connect::ClientArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::master_target::MasterTarget;
@@ -20,6 +20,7 @@ use crate::commands::runtime::Signals;
 use crate::commands::store::key;
 use crate::commands::store::session::{StoreSession, stopped};
 use crate::commands::store::stat::{self, KeyState};
+use crate::commands::time_flag::TimeParser;
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::hosts::copy_hosts;
 use crate::engine::base::text::{Quoted, escaped};
@@ -51,9 +52,9 @@ pub struct Args {
     /// Exit with code 0 even if fewer copies than --replicas were stored
     #[arg(long)]
     allow_fewer: bool,
-    /// Soft-pin the object for TIME, so that it is evicted last [without TIME: the master's default]
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "", require_equals = true, value_parser = soft_pin)]
-    soft_pin: Option<SoftPin>,
+    /// Soft-pin the object for TIME, e.g. 1h, so that it is evicted last [without TIME: the master's default]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = TimeParser::any())]
+    soft_pin: Option<Option<Duration>>,
     /// Never evict the object
     #[arg(long)]
     hard_pin: bool,
@@ -92,17 +93,6 @@ fn exists(quoted: Quoted<'_>, state: KeyState) -> Failure {
             "another client put {quoted} first, but the object has since been removed; nothing was stored"
         ))
         .next("retry"),
-    }
-}
-
-/// The TTL of a soft pin; `None` means the master's default.
-#[derive(Clone, Copy, Debug)]
-struct SoftPin(Option<Duration>);
-
-fn soft_pin(text: &str) -> Result<SoftPin, ValueError> {
-    match text {
-        "" => Ok(SoftPin(None)),
-        text => parsers::duration(text).map(|life| SoftPin(Some(life))),
     }
 }
 
@@ -274,11 +264,11 @@ impl Args {
     fn invalid_arguments(&self) -> Failure {
         let quoted = Quoted(&self.key);
         match self.soft_pin {
-            Some(SoftPin(Some(life))) => Failure::usage(format!(
+            Some(Some(life)) => Failure::usage(format!(
                 "cannot put {quoted}: the master rejected a soft pin of {}",
-                parsers::show_duration(life)
+                show_duration(life)
             ))
-            .tried(format!("--soft-pin={}", parsers::show_duration(life)))
+            .tried(format!("--soft-pin={}", show_duration(life)))
             .found(ErrorCode::INVALID_PARAMS.to_string())
             .next("use a shorter time: the master's --max-kv-soft-pin-ttl is 24h by default"),
             _ => Failure::no(format!("cannot put {quoted}: the master rejected the arguments"))
@@ -313,7 +303,7 @@ impl Args {
     fn config(&self) -> ReplicateConfig {
         let mut config =
             ReplicateConfig { replica_num: self.replicas, with_hard_pin: self.hard_pin, ..ReplicateConfig::default() };
-        if let Some(SoftPin(life)) = self.soft_pin {
+        if let Some(life) = self.soft_pin {
             config.soft_pin_action = SoftPinAction::ENABLE;
             config.soft_pin_ttl_ms = life.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX));
         }

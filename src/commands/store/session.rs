@@ -8,7 +8,6 @@ use crate::commands::connect::{self, ClientArgs};
 use crate::commands::error::Failure;
 use crate::commands::master_target::MasterTarget;
 use crate::commands::origin::Origin;
-use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::store_failure;
 use crate::engine::env::RealEnv;
@@ -54,7 +53,7 @@ impl StoreSession {
         };
         match started {
             Ok(client) => {
-                plan.note.iter().for_each(output::say);
+                plan.log_note();
                 Ok(StoreSession { master, metadata: plan.metadata, client, signals })
             }
             Err(error) => Err(connect::unstarted(&master, &plan, error).await),

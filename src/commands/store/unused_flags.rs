@@ -6,24 +6,24 @@
 #[command(next_help_heading = "Connection flags (ignored by this command)")]
 pub(super) struct UnusedConnectArgs {
     /// See mcctl store get
-    #[arg(long, value_name = "URL", hide_short_help = true)]
+    #[arg(long, value_name = "URL")]
     metadata_server: Option<String>,
     /// See mcctl store get
-    #[arg(long, value_name = "HOST", hide_short_help = true)]
+    #[arg(long, value_name = "HOST")]
     local_hostname: Option<String>,
     /// See mcctl store get
-    #[arg(long, value_name = "PROTOCOL", hide_short_help = true)]
+    #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<String>,
     /// See mcctl store get
-    #[arg(long, aliases = ["device_name", "rdma-devices", "rdma_devices"], value_name = "NAME,..", hide_short_help = true)]
+    #[arg(long, aliases = ["device_name", "rdma-devices", "rdma_devices"], value_name = "NAME,..")]
     device_name: Option<String>,
     /// See mcctl store get
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     allow_tcp_fallback: bool,
     /// See mcctl store get
-    #[arg(long, alias = "no_shared_memory", hide_short_help = true)]
+    #[arg(long, alias = "no_shared_memory")]
     no_shared_memory: bool,
     /// See mcctl store get
-    #[arg(long, alias = "shared_memory_socket", value_name = "DIR", hide_short_help = true)]
+    #[arg(long, alias = "shared_memory_socket", value_name = "DIR")]
     shared_memory_socket: Option<String>,
 }

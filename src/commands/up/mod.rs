@@ -46,27 +46,27 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = segment_size)]
     segment_size: SegmentSize,
     /// Address that all services listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    host: IpAddr,
+    #[arg(long, alias = "host", value_name = "ADDRESS", default_value = "127.0.0.1")]
+    bind: IpAddr,
     /// Metadata mode: http (a metadata service in this process) or P2PHANDSHAKE
     #[arg(long, value_name = "MODE", default_value = "http", value_parser = ["http", "P2PHANDSHAKE"])]
     metadata: String,
-    /// Master RPC port [default: 50051 if free, otherwise any free port]
+    /// Master RPC port [default: 50051 if free, otherwise the next free port]
     #[arg(long, value_name = "PORT")]
     rpc_port: Option<u16>,
-    /// Master admin HTTP port [default: 9003 if free, otherwise any free port]
+    /// Master admin HTTP port [default: 9003 if free, otherwise the next free port]
     #[arg(long, value_name = "PORT")]
     metrics_port: Option<u16>,
-    /// Metadata service port [default: 8080 if free, otherwise any free port]
+    /// Metadata service port [default: 8080 if free, otherwise the next free port]
     #[arg(long, value_name = "PORT")]
     metadata_port: Option<u16>,
-    /// Node REST port [default: 8081 if free, otherwise any free port]
+    /// Node REST port [default: 8081 if free, otherwise the next free port]
     #[arg(long, value_name = "PORT")]
     rest_port: Option<u16>,
     /// Also run a simulated SGLang server on this store, and print a command that generates load for it
     #[arg(long)]
     with_sim: bool,
-    /// Simulated server port [default: 30000 if free, otherwise any free port]
+    /// Simulated server port [default: 30000 if free, otherwise the next free port]
     #[arg(long, value_name = "PORT", requires = "with_sim")]
     sim_port: Option<u16>,
     #[command(flatten)]
@@ -270,11 +270,11 @@ struct LocalStore {
 
 impl LocalStore {
     async fn start(args: &Args) -> Result<LocalStore, Failure> {
-        if args.host.is_unspecified() {
-            return Err(Failure::usage(format!("--host {} is not an address that clients can connect to", args.host))
+        if args.bind.is_unspecified() {
+            return Err(Failure::usage(format!("--bind {} is not an address that clients can connect to", args.bind))
                 .next("use one of this host's addresses (ip -brief address lists them)"));
         }
-        let host = args.host.to_string();
+        let host = args.bind.to_string();
         let mut notes = Vec::new();
         let request = |what, flag, port, default| PortRequest { what, flag, port, default };
         let mut requests = vec![
@@ -328,7 +328,7 @@ impl LocalStore {
         };
         let mut config = StoreClient::builder(master.rpc.clone())
             .metadata(metadata)
-            .local_hostname(if args.host.is_ipv6() { format!("[{host}]") } else { host.clone() })
+            .local_hostname(if args.bind.is_ipv6() { format!("[{host}]") } else { host.clone() })
             .transport(transport.value.protocol, transport.value.options)
             .config();
         config.engine.announce_host = Some(host);

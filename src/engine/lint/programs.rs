@@ -55,7 +55,7 @@ pub const REFUSED_BY_NODE: &[RefusedFlag] =
 /// Transports of `mcctl serve store`.
 pub const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
 
-/// Additional flags of `mcctl serve master`, in the order of its help: the logging flags of all services, and those of the data directory.
+/// Additional flags of `mcctl serve master`: the logging flags of all services, and those of the data directory.
 pub const MCCTL_FLAGS: &[&str] = &[
     "log_level",
     "log_file",
@@ -83,6 +83,9 @@ pub const MCCTL_FLAGS: &[&str] = &[
     "ha_secret_file",
     "when_not_in_sync",
 ];
+
+/// Names of upstream's flags that only `mcctl serve master` accepts.
+pub const MCCTL_ALIASES: &[&str] = &["config"];
 
 /// The logging flags of all services.
 pub fn log_flags() -> impl Iterator<Item = &'static str> {
@@ -157,6 +160,7 @@ pub const METADATA_FLAGS: &[&str] = &[
 /// Flags of `mcctl up`, without the logging flags.
 pub const UP_FLAGS: &[&str] = &[
     "segment_size",
+    "bind",
     "host",
     "metadata",
     "rpc_port",

@@ -91,7 +91,7 @@ fn one_manual_page_goes_to_stdout_with_the_flags_of_its_command() {
     let page = mcctl(&["man", "serve", "master"]);
     let page = page.succeeds();
     assert!(
-        page.contains(".TH mcctl-serve-master 1") && page.contains("rpc\\-port") && page.contains("default 50051"),
+        page.contains(".TH mcctl-serve-master 1") && page.contains("rpc\\-port") && page.contains("default: 50051"),
         "{page}"
     );
     mcctl(&["man", "store", "--dir=/tmp"]).fails(2);
@@ -118,9 +118,24 @@ fn the_bash_script_parses_and_completes() {
     std::fs::write(&file, mcctl(&["completions", "bash"]).succeeds()).expect("written");
     let check = Command::new("bash").arg("-n").arg(&file).stdin(Stdio::null()).output().expect("bash");
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
-    // The call of readline: the words so far and the cursor position.
-    let ask =
-        "source \"$0\"; COMP_WORDS=(mcctl store pu); COMP_CWORD=2; _mcctl mcctl pu store; echo \"${COMPREPLY[*]}\"";
-    let answer = Command::new("bash").args(["-c", ask]).arg(&file).stdin(Stdio::null()).output().expect("bash");
-    assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "put");
+    // The call of readline: the words so far and the cursor position. Without a result, bash completes a path.
+    let complete = |words: &[&str]| {
+        let (line, at) = (words.join(" "), words.len() - 1);
+        let (current, before) = (words[at], words[at - 1]);
+        let ask = format!(
+            "source \"$0\"; COMP_WORDS=({line} ''); COMP_CWORD={at}; _mcctl mcctl '{current}' {before}; echo \"${{COMPREPLY[*]}}\""
+        );
+        let answer = Command::new("bash").args(["-c", &ask]).arg(&file).stdin(Stdio::null()).output().expect("bash");
+        String::from_utf8_lossy(&answer.stdout).trim().to_owned()
+    };
+    assert_eq!(complete(&["mcctl", "store", "pu"]), "put");
+    assert_eq!(
+        complete(&["mcctl", "render", ""]),
+        "env sglang systemd docker compose k8s kustomize rbg prometheus grafana"
+    );
+    assert_eq!(complete(&["mcctl", "render", "k8s", ""]), "");
+    assert_eq!(complete(&["mcctl", "lint", ""]), "");
+    assert!(complete(&["mcctl", "render", "--"]).starts_with("--out "));
+    assert!(complete(&["mcctl", "size-hugepages", "--model", "Qwen3-3"]).contains("Qwen3-32B"));
+    assert!(complete(&["mcctl", ""]).split(' ').any(|word| word == "serve"));
 }

@@ -78,6 +78,38 @@ fn strict_config_refuses_unknown_keys_and_wrong_types() {
 }
 
 #[test]
+fn an_own_time_without_a_unit_is_accepted_with_a_warning() {
+    let run = mcctl(&["status", "--master=127.0.0.1:1", "--admin=127.0.0.1:1", "--interval=5", "--timeout", "100"]);
+    let warnings: Vec<&str> = run.fails(3).lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(warnings.len(), 2, "{run:?}");
+    assert!(warnings[0].contains("--interval 5 has no unit: it means 5 ms. Write 5ms or 5s;"), "{run:?}");
+    for args in [["--interval=0", "--timeout=100ms"], ["--interval=1.5s", "--timeout=0.1s"]] {
+        let run = mcctl(&[&["status", "--master=127.0.0.1:1", "--admin=127.0.0.1:1"], &args[..]].concat());
+        assert!(!run.fails(3).contains("warning"), "{run:?}");
+    }
+    mcctl(&["status", "--interval=1.5"]).fails(2);
+}
+
+#[test]
+fn former_names_are_accepted_and_not_shown() {
+    for (words, former, name) in [
+        (&["init"][..], "segment", "segment-size"),
+        (&["init"], "store-segment", "store-segment-size"),
+        (&["up"], "host", "bind"),
+        (&["bench", "store"], "batch", "batch-size"),
+        (&["bench", "store"], "threads", "clients"),
+    ] {
+        let help = mcctl(&[words, &["--help-all"]].concat());
+        let names: Vec<&str> =
+            help.succeeds().split([' ', ',', '\n']).filter_map(|word| word.strip_prefix("--")).collect();
+        assert!(names.contains(&name) && !names.contains(&former), "{words:?} --{former}");
+        // The value is refused, and not the flag.
+        let error = mcctl(&[words, &[&format!("--{former}=?")]].concat());
+        assert!(error.fails(2).contains(&format!("--{name}")), "{error:?}");
+    }
+}
+
+#[test]
 fn a_link_with_an_upstream_name_behaves_as_that_program() {
     let dir = tempfile::tempdir().expect("a folder");
     for (link, command) in [
@@ -89,6 +121,6 @@ fn a_link_with_an_upstream_name_behaves_as_that_program() {
         let path = dir.path().join(link);
         symlink(env!("CARGO_BIN_EXE_mcctl"), &path).expect("a link");
         let run = finish(Command::new(&path).arg("--help").output().expect("the program starts"));
-        assert!(run.succeeds().contains(&format!("Usage: mcctl {command} [FLAGS]")), "{link}: {run:?}");
+        assert!(run.succeeds().contains(&format!("Usage: mcctl {command} [OPTIONS]")), "{link}: {run:?}");
     }
 }

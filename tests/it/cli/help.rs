@@ -20,13 +20,9 @@ fn help(words: &[&str], flag: &str, columns: usize) -> String {
     finish(command.output().expect("the program starts")).succeeds().to_owned()
 }
 
-/// The flags that a help text lists: each line that begins with two blanks and a dash, or with more for a flag without short form.
+/// The flags that a help text lists: each line that begins with two blanks and a dash.
 fn listed_flags(text: &str) -> usize {
-    let is_flag = |line: &&str| {
-        let flag = line.trim_start();
-        let indent = line.len() - flag.len();
-        (2..=6).contains(&indent) && flag.starts_with('-') && !flag.starts_with("- ")
-    };
+    let is_flag = |line: &&str| line.starts_with("  -") && !line.starts_with("  - ");
     let examples_end = text.find("\nUsage: ").unwrap_or_default();
     let options = text[examples_end..].split("\nHow sizes are interpreted").next().unwrap_or_default();
     options.lines().filter(is_flag).count()
@@ -67,6 +63,50 @@ fn short_help_fits_a_screen_and_names_the_long_help() {
         let count: usize = count.split(' ').next().and_then(|count| count.parse().ok()).expect(last);
         let listed = listed_flags(&help(words, "--help", 100));
         assert_eq!(count, listed, "{words:?}: flags that --help lists");
+    }
+}
+
+#[test]
+fn flags_without_effect_are_only_in_the_help_of_all_flags() {
+    for words in all() {
+        let (long, every) = (help(words, "--help", 100), help(words, "--help-all", 100));
+        assert!(!long.contains("(no effect)") && !long.contains("(not available)"), "{words:?}");
+        let hidden = listed_flags(&every) - listed_flags(&long);
+        let line = long.lines().find(|line| line.starts_with("Not shown: "));
+        let expected = (hidden > 0).then(|| format!("Not shown: {hidden} flag"));
+        assert_eq!(line.is_some(), expected.is_some(), "{words:?}: {hidden}");
+        assert!(line.is_none_or(|line| line.starts_with(&expected.expect("checked"))), "{words:?}: {line:?}");
+    }
+    let every = help(&["serve", "master"], "--help-all", 100);
+    assert!(every.contains("  --enable-offload\n        (not available) "), "{every}");
+}
+
+#[test]
+fn the_options_of_all_commands_are_the_last_group() {
+    for words in all() {
+        let text = help(words, "--help", 100);
+        let (own, common) = text.split_once("\nCommon options:\n").expect("a group");
+        assert!(!own.contains("  --log-level") && common.contains("  -h, --help\n"), "{words:?}");
+        assert!(common.contains("  --log-level <LEVEL>\n"), "{words:?}");
+        // Log level, format and file, with size and number, and the help; the root also has the version.
+        assert!(listed_flags(common) <= 7, "{words:?}\n{common}");
+    }
+}
+
+/// Lines on a printed page, for [`help_in_pages`].
+const PAGE_LINES: usize = 50;
+
+/// Prints a table: `cargo test --test it help_in_pages -- --nocapture`.
+#[test]
+fn help_in_pages() {
+    println!("command                 pages  shown  hidden");
+    for words in all() {
+        let (long, every) = (help(words, "--help", 100), help(words, "--help-all", 100));
+        let lines = long.lines().count();
+        let (shown, every) = (listed_flags(&long), listed_flags(&every));
+        let pages = lines as f64 / PAGE_LINES as f64;
+        println!("{:<22} {pages:>6.1} {shown:>6} {:>7}", [&["mcctl"], words].concat().join(" "), every - shown);
+        assert!(lines <= 10 * PAGE_LINES, "{words:?}: {lines} lines");
     }
 }
 

@@ -26,6 +26,31 @@ fn errors_are_coloured_blocks_on_a_terminal_and_no_color_disables_colour() {
 }
 
 #[test]
+fn severities_and_headings_are_in_colour_on_a_terminal() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let script = dir.path().join("start.sh");
+    std::fs::write(&script, "mooncake_master --rpc_prot=1\n").expect("written");
+    for (line, coloured) in [
+        (format!("lint {}", script.display()), "\x1b[1;31merror\x1b[0m: "),
+        ("status --help".to_owned(), "\x1b[1mCommon options:\x1b[0m"),
+    ] {
+        let shown = on_terminal(&line, &[]);
+        assert!(shown.contains(coloured), "{line}: {shown}");
+        let plain = on_terminal(&line, &[("NO_COLOR", "1")]);
+        assert!(!plain.contains('\x1b'), "{line}: {plain}");
+        let words: Vec<&str> = line.split(' ').collect();
+        let piped = finish(command(&words).output().expect("the program starts"));
+        assert!(!piped.stdout.contains('\x1b'), "{piped:?}");
+    }
+}
+
+#[test]
+fn the_list_of_subcommands_on_stderr_has_no_colour() {
+    let shown = on_terminal("store", &[]);
+    assert!(shown.contains("Commands:") && !shown.contains("1b") && !shown.contains('\x1b'), "{shown}");
+}
+
+#[test]
 fn long_work_shows_progress_on_a_terminal_and_removes_it() {
     const BENCH: &str = "bench store --object-size=1kb --objects=16 --read-ratio=0.5";
     let store = Store::start();

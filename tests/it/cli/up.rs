@@ -78,9 +78,9 @@ fn a_client_discovers_the_metadata_mode_of_the_nodes() {
         let link = [format!("--master={master}"), format!("--admin={admin}")];
         let run = |args: &[&str]| mcctl(&[args, &[&*link[0], &*link[1]]].concat());
         let put = run(&["store", "put", "k", "--value=hello"]);
-        assert_eq!(put.code, 0, "{how}: {put:?}");
-        let note = put.stderr.lines().next().expect("a note");
-        assert!(note.starts_with(&format!("metadata: {} (", text("metadata"))), "{note}");
+        assert_eq!((put.code, &*put.stderr), (0, "stored 5 B as 'k', 1 copy\n"), "{how}");
+        let put = run(&["store", "put", "k", "--value=hello", "--upsert", "--log-level=info"]);
+        assert!(put.stderr.contains(&format!(" metadata: {} (", text("metadata"))), "{put:?}");
         assert_eq!(run(&["store", "get", "k"]).succeeds(), "hello");
         let bench = run(&["bench", "store", "--objects=4", "--object-size=1kb", "--json"]);
         assert_eq!(bench.code, 0, "{how}: {bench:?}");
@@ -153,8 +153,11 @@ fn a_default_port_in_use_is_replaced_with_a_note() {
     let _taken = TcpListener::bind("127.0.0.1:50051");
     let args = ["up", "--once", "--metrics-port=0", "--metadata-port=0", "--rest-port=0", "--segment-size=64mb"];
     let run = mcctl(&args);
-    assert!(!run.succeeds().contains("RPC 127.0.0.1:50051,"), "{run:?}");
+    let text = run.succeeds();
+    assert!(!text.contains("RPC 127.0.0.1:50051,"), "{run:?}");
     assert!(run.stderr.starts_with("note: port 50051 "), "{run:?}");
+    let port = text.split("RPC 127.0.0.1:").nth(1).and_then(|rest| rest.split(',').next()?.parse::<u16>().ok());
+    assert!(port.is_some_and(|port| port < 32_768), "below the default ephemeral range: {text}");
 }
 
 #[test]

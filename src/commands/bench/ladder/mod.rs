@@ -25,6 +25,7 @@ use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
 use crate::commands::table;
+use crate::commands::time_flag::TimeParser;
 use crate::engine::env::{Env, wall_clock};
 use crate::engine::load::Seed;
 use crate::engine::load::ladder::{
@@ -71,7 +72,7 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = values::positive)]
     precision: f64,
     /// Add no prompts after this time
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = values::limit)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = TimeParser::limit())]
     max_time: Duration,
     /// Output length per request, in tokens
     #[arg(long, alias = "output-tokens", default_value_t = 4, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=100_000))]

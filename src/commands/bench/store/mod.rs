@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::commands::args::{self, show_duration};
+use crate::commands::args::show_duration;
 use crate::commands::bench::store::measure::{MeasureRules, measure};
 use crate::commands::bench::store::rank_message::RankReply;
 use crate::commands::bench::store::ranks::RankProcesses;
@@ -26,6 +26,7 @@ use crate::commands::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::runtime::{self, Signals};
 use crate::commands::store_failure;
 use crate::commands::table;
+use crate::commands::time_flag::TimeParser;
 use crate::commands::transport;
 use crate::engine::base::ByteSize;
 use crate::engine::bench::store::{StopFlag, StoreBench, StoreBenchPlan, StoreBenchPlanError, StorePass};
@@ -55,10 +56,10 @@ pub struct Args {
     #[arg(long, visible_alias = "value-size", value_name = "SIZE,..", default_value = "1mb", value_delimiter = ',')]
     object_size: Vec<ByteSize>,
     /// Number of objects per batch
-    #[arg(long, visible_alias = "batch-size", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long = "batch-size", alias = "batch", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
     /// Number of concurrent clients per process, each with its own connection to the master
-    #[arg(long, visible_alias = "threads", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, aliases = ["num-clients", "threads"], value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: u32,
     /// Number of processes that run the benchmark at the same time, each with its own objects and clients, like tensor-parallel ranks
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -72,8 +73,8 @@ pub struct Args {
     /// Measure without a warm-up
     #[arg(long)]
     no_warm_up: bool,
-    /// Duration of the second pass [default: until every object has been read once]
-    #[arg(long, value_name = "TIME", value_parser = args::limit)]
+    /// Duration of the second pass, e.g. 30s [default: until every object has been read once]
+    #[arg(long, value_name = "TIME", value_parser = TimeParser::limit())]
     duration: Option<Duration>,
     /// Share of read batches in the second pass, from 0 to 1; all other batches put new objects
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
@@ -99,10 +100,10 @@ pub struct Args {
     /// Print the report as one JSON document
     #[arg(long)]
     json: bool,
-    /// This process is a rank of a run.
+    // This process is a rank of a run. Flags without a description are not in any help.
     #[arg(long, hide = true, requires = "rank_prefix")]
     rank_index: Option<u32>,
-    /// Start of the keys of all ranks.
+    // Start of the keys of all ranks.
     #[arg(long, hide = true)]
     rank_prefix: Option<String>,
     #[command(flatten)]

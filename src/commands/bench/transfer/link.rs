@@ -91,7 +91,7 @@ struct TransferBenchFlags {
 pub fn run(args: &[String]) -> Outcome {
     let parsed = gflags::parse(&TABLE, args, &ProcessSources)?;
     if let Some(length) = parsed.help {
-        output::data(help::render(&TABLE, length))?;
+        output::data(help::of_table(&TABLE, length))?;
         return Ok(Exit::Done);
     }
     if parsed.version {

@@ -66,7 +66,7 @@ pub struct Args {
     /// Direction, from the initiator's point of view
     #[arg(long, value_enum, default_value = "read")]
     operation: TransferOperation,
-    /// Size of each operation
+    /// Size of each operation, in bytes or with a unit (64kb)
     #[arg(long, alias = "block_size", default_value = "65536", value_name = "SIZE")]
     block_size: ByteSize,
     /// Number of operations per batch

@@ -38,15 +38,20 @@ pub struct UpstreamFlags {
     /// File with the topology matrix of RDMA devices and memory [environment: MC_CUSTOM_TOPO_JSON]
     #[arg(long, alias = "nic_priority_matrix", value_name = "FILE")]
     nic_priority_matrix: Option<String>,
-    #[arg(long, hide = true, default_value = "classic")]
+    /// Transfer engine: only classic
+    #[arg(long, hide = true, value_name = "NAME", default_value = "classic")]
     backend: String,
-    #[arg(long, alias = "use_vram", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
+    /// Use GPU memory: only false
+    #[arg(long, alias = "use_vram", hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
     use_vram: Option<bool>,
-    #[arg(long, alias = "gpu_id", hide = true, allow_hyphen_values = true)]
+    /// (no effect) GPU index
+    #[arg(long, alias = "gpu_id", hide = true, value_name = "N", allow_hyphen_values = true)]
     gpu_id: Option<String>,
-    #[arg(long, alias = "init_mem", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
+    /// (no effect) Fill GPU memory first
+    #[arg(long, alias = "init_mem", hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
     init_mem: Option<bool>,
-    #[arg(long, alias = "segment_size", hide = true)]
+    /// (no effect) Size of the segment, in bytes: --buffer-size sets it
+    #[arg(long, alias = "segment_size", hide = true, value_name = "SIZE")]
     segment_size: Option<String>,
 }
 

@@ -379,6 +379,7 @@ pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
 fn listening_address(member: &ProcessView<'_>) -> Option<String> {
     let names: &[&str] = match member.process.role {
         ProcessRole::Master => &["rpc_address", "rpc-address"],
+        ProcessRole::Up => &["bind", "host"],
         _ => &["host"],
     };
     let text = member.value(names)?.text.trim().to_owned();

@@ -6,7 +6,7 @@ use crate::engine::lint::findings::Findings;
 use crate::engine::lint::flags::is_true;
 use crate::engine::lint::model::{Implementation, ProcessRole, SettingsFileKind, Variable};
 use crate::engine::lint::nearest::nearest;
-use crate::engine::lint::programs::MCCTL_FLAGS;
+use crate::engine::lint::programs::{MCCTL_ALIASES, MCCTL_FLAGS};
 use crate::engine::lint::rules::data_dir::{is_sync_mode, mcctl_flag};
 use crate::engine::lint::settings::ProcessView;
 use crate::engine::lint::view::DeploymentView;
@@ -119,8 +119,8 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             }
         };
         for flag in &member.flags {
-            let own =
-                member.process.implementation == Implementation::Mcctl && MCCTL_FLAGS.contains(&flag.name.as_str());
+            let own = member.process.implementation == Implementation::Mcctl
+                && MCCTL_FLAGS.iter().chain(MCCTL_ALIASES).any(|name| *name == flag.name);
             if own || flag.spelled.contains('$') {
                 continue;
             }

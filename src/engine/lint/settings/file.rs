@@ -8,7 +8,7 @@ pub fn config_path(process: &Process) -> Option<(SettingsFileKind, LocatedValue)
     let given = flags::parse(process);
     let flag = |names: &[&str]| flags::last(&given, names).and_then(|f| f.value.clone());
     match process.role {
-        ProcessRole::Master => flag(&["config_path"]).map(|path| (SettingsFileKind::Master, path)),
+        ProcessRole::Master => flag(&["config_path", "config"]).map(|path| (SettingsFileKind::Master, path)),
         ProcessRole::Store => {
             let path = flag(&["config"]).or_else(|| process.var("MOONCAKE_CONFIG_PATH").cloned());
             path.map(|path| (SettingsFileKind::Store, path))

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::commands::args as parsers;
 use crate::commands::bench::number::{self, NumberError};
+use crate::commands::time_flag::TimeParser;
 use crate::engine::load::compare::{BLOCKS_MAX, Measure};
 
 /// A metric of a comparison.
@@ -52,7 +52,7 @@ pub struct CompareArgs {
     pub margin: Option<f64>,
     /// Add a caveat if the generator's p99 scheduling lag exceeds TIME. The lag never discards a result: intervals are wider by its mean
     /// [default: 5ms]
-    #[arg(long, value_name = "TIME", value_parser = parsers::limit)]
+    #[arg(long, value_name = "TIME", value_parser = TimeParser::limit())]
     pub lag_limit: Option<Duration>,
 }
 

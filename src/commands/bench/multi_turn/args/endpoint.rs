@@ -11,6 +11,7 @@ use crate::commands::args as parsers;
 use crate::commands::bench::multi_turn::args::api::Api;
 use crate::commands::bench::multi_turn::args::backend::{Backend, DEFAULT_PORT};
 use crate::commands::error::Failure;
+use crate::commands::time_flag::TimeParser;
 use crate::engine::base::HostPort;
 use crate::engine::load::target::{ExchangeLimits, HttpProtocol, LoadTarget, Tls, Trust};
 
@@ -43,13 +44,13 @@ pub struct EndpointArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub ready_check_timeout_sec: Option<u64>,
     /// Abort a request if the server sends nothing for this long
-    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = parsers::limit)]
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = TimeParser::limit())]
     pub timeout: Duration,
     /// Connect timeout, including the TLS handshake
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parsers::limit)]
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = TimeParser::limit())]
     pub connect_timeout: Duration,
     /// Timeout for a whole request
-    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = parsers::limit)]
+    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = TimeParser::limit())]
     pub request_timeout: Duration,
     /// Retry a request up to N times if the server returns 429 or 503 with Retry-After; latency is still measured from
     /// the first scheduled send time

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::commands::args as parsers;
 use crate::commands::bench::number::{self, NumberError};
+use crate::commands::time_flag::TimeParser;
 use crate::engine::load::{Gaps, ReadyOrder, Rules};
 
 /// Distribution of the gaps between requests.
@@ -52,7 +52,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Stop sending after this time
-    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = parsers::limit)]
+    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = TimeParser::limit())]
     pub duration: Duration,
     /// No effect; accepted for bench_multiturn.py compatibility
     #[arg(long, hide = true)]

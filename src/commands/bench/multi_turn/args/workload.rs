@@ -15,7 +15,7 @@ const TURNS_MAX: u64 = 1 << 26;
 #[command(next_help_heading = "Workload")]
 pub struct WorkloadArgs {
     /// Number of synthetic conversations (for a dataset, use --num-prompts) [default: 256; comparisons choose it]
-    #[arg(long, alias = "clients", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, visible_alias = "clients", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub num_clients: Option<u32>,
     /// Length of the first question in tokens: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
     #[arg(long, alias = "input-tokens", default_value = "512", value_name = "TOKENS")]
