@@ -9,7 +9,7 @@ Exit codes: 0 copied; 1 a link leads to a file that does not exist.
 import os, pathlib, re, sys
 
 folder, others = pathlib.Path(sys.argv[1]), {pathlib.Path(name) for name in sys.argv[2:]}
-files = [pathlib.Path("README.md"), pathlib.Path("SECURITY.md"), *sorted(pathlib.Path("docs").glob("*.md")), *sorted(pathlib.Path("docs/figures").glob("*.svg"))]
+files = [pathlib.Path("README.md"), pathlib.Path("SECURITY.md"), *sorted(pathlib.Path("docs").glob("*.md")), pathlib.Path("docs/figures/README.md"), *sorted(pathlib.Path("docs/figures").glob("*.svg"))]
 known = {*files, *others}
 missing = 0
 

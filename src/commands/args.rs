@@ -116,6 +116,11 @@ pub fn show_duration(duration: Duration) -> String {
     format!("{ms} ms")
 }
 
+/// `duration` as [`duration`] reads it: `300ms`, `10s`, `30m`, `24h`.
+pub fn flag_value(duration: Duration) -> String {
+    show_duration(duration).replace(" min", "m").replace(' ', "")
+}
+
 /// `HOST` or `HOST:PORT`; the port defaults to `port`.
 ///
 /// # Errors
@@ -128,6 +133,14 @@ pub fn endpoint(text: &str, port: u16) -> Result<HostPort, ValueError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shown_flag_value_can_be_read_again() {
+        for ms in [0, 1, 300, 1_000, 1_500, 60_000, 90_000, 1_800_000, 3_600_000, 86_400_000] {
+            let time = Duration::from_millis(ms);
+            assert_eq!(duration(&flag_value(time)), Ok(time), "{}", flag_value(time));
+        }
+    }
 
     #[test]
     fn seconds_and_gigabytes_are_whole_numbers() {

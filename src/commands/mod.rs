@@ -260,6 +260,12 @@ fn answer(error: clap::Error, args: &[String]) -> Outcome {
     let text = error.to_string();
     match help::requested(&text) {
         // If a required subcommand is missing, the list of subcommands is the error message.
+        Some((path, _))
+            if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                && args.iter().any(|arg| arg == "--json") =>
+        {
+            Err(Failure::usage(format!("mcctl {path} needs a subcommand")).next("see --help"))
+        }
         Some((path, length)) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             output::say(help::plain_text(&path, length)?.trim_end());
             Ok(Exit::Usage)

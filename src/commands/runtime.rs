@@ -143,7 +143,8 @@ pub async fn reporting_signals(reports: bool, work: impl Future<Output = Outcome
         outcome = work => outcome,
         signal = signals.next() => {
             let number = if signal == "SIGINT" { 2 } else { 15 };
-            Err(Failure::new(Exit::Signal(number), format!("{signal}: stopped before the master responded")))
+            let failure = Failure::new(Exit::Signal(number), format!("{signal}: stopped before the master responded"));
+            Err(failure.next("the master may still perform the call: check the result with mcctl status or mcctl store exists"))
         }
     }
 }

@@ -5,8 +5,9 @@
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
 
 use crate::commands::Cli;
+use crate::commands::args;
 use crate::commands::error::Failure;
-use crate::commands::flags::{FileKey, FlagSpec, FlagSupport, FlagTable, ValueKind, spelled};
+use crate::commands::flags::{FileKey, FlagSpec, FlagSupport, FlagTable, FlagValue, ValueKind, spelled};
 use crate::commands::service_flags::{master_flags, metadata_flags, store_flags};
 
 /// How the flags of a service are written, at the end of its help.
@@ -118,7 +119,10 @@ fn note(flag: &FlagSpec) -> String {
     let mut notes = Vec::new();
     if !flag.default.is_empty() && flag.kind != ValueKind::Define {
         let shown = match flag.kind {
-            ValueKind::Duration | ValueKind::Time => flag.default_value().to_string().replace(' ', ""),
+            ValueKind::Duration | ValueKind::Time => match flag.default_value() {
+                FlagValue::Duration(time) => args::flag_value(time),
+                other => other.to_string(),
+            },
             _ => flag.default.to_owned(),
         };
         notes.push(format!("default: {shown}"));

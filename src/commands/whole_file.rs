@@ -2,12 +2,12 @@
 //!
 //! The contents are first written to a temporary file in the same directory, so that a full disk is found before anything changes.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::TempPath;
 
 /// Mode of a new file before the umask.
 const MODE: u32 = 0o666;
@@ -19,7 +19,7 @@ pub enum IfExists {
     Fail,
 }
 
-/// A file whose contents are on the disk under a temporary name. Dropping it removes the temporary file.
+/// A file whose contents were written under a temporary name, without a sync: there may be thousands. Dropping it removes the temporary file.
 #[derive(Debug)]
 pub struct StagedFile {
     temporary: TempPath,
@@ -32,7 +32,20 @@ impl StagedFile {
     /// # Errors
     /// The directory is not writable, or the disk is full.
     pub fn new(path: &Path, contents: &[u8]) -> io::Result<StagedFile> {
-        let (file, target) = stage(path, contents)?;
+        StagedFile::written(path, contents, |_| Ok(()))
+    }
+
+    /// Like [`new`](StagedFile::new), with a last step before the temporary file is closed.
+    fn written(path: &Path, contents: &[u8], finish: impl FnOnce(&File) -> io::Result<()>) -> io::Result<StagedFile> {
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut builder = tempfile::Builder::new();
+        let mut file = builder.prefix(".mcctl-").permissions(Permissions::from_mode(MODE)).tempfile_in(folder)?;
+        file.as_file_mut().write_all(contents)?;
+        if let Ok(found) = fs::metadata(&target) {
+            file.as_file().set_permissions(found.permissions())?;
+        }
+        finish(file.as_file())?;
         // Closed, because there may be more files than a process may open.
         Ok(StagedFile { temporary: file.into_temp_path(), target })
     }
@@ -57,23 +70,8 @@ pub fn write(path: &Path, contents: &[u8], if_exists: IfExists) -> io::Result<()
     if if_exists == IfExists::Replace && fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return fs::OpenOptions::new().write(true).open(path)?.write_all(contents);
     }
-    let (file, target) = stage(path, contents)?;
-    // Some file systems report a full disk only here.
-    file.as_file().sync_all()?;
-    StagedFile { temporary: file.into_temp_path(), target }.commit(if_exists)
-}
-
-/// Writes `contents` to a temporary file, and returns it with the path of the file to replace.
-fn stage(path: &Path, contents: &[u8]) -> io::Result<(NamedTempFile, PathBuf)> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    let mut file = builder.prefix(".mcctl-").permissions(Permissions::from_mode(MODE)).tempfile_in(folder)?;
-    file.as_file_mut().write_all(contents)?;
-    if let Ok(found) = fs::metadata(&target) {
-        file.as_file().set_permissions(found.permissions())?;
-    }
-    Ok((file, target))
+    // Some file systems report a full disk only at the sync.
+    StagedFile::written(path, contents, File::sync_all)?.commit(if_exists)
 }
 
 #[cfg(test)]

@@ -3,27 +3,27 @@
 /// The [`ClientArgs`](crate::commands::connect::ClientArgs) flags, accepted but ignored by commands that transfer no data. All `store` commands accept the same connection
 /// flags.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Connection flags (ignored by this command)")]
+#[command(next_help_heading = "Connection flags without effect")]
 pub(super) struct UnusedConnectArgs {
-    /// See mcctl store get
-    #[arg(long, value_name = "URL")]
+    /// (no effect) Metadata service URL
+    #[arg(long, value_name = "URL", hide = true)]
     metadata_server: Option<String>,
-    /// See mcctl store get
-    #[arg(long, value_name = "HOST")]
+    /// (no effect) Host name or address of this client
+    #[arg(long, value_name = "HOST", hide = true)]
     local_hostname: Option<String>,
-    /// See mcctl store get
-    #[arg(long, value_name = "PROTOCOL")]
+    /// (no effect) Transport
+    #[arg(long, value_name = "PROTOCOL", hide = true)]
     protocol: Option<String>,
-    /// See mcctl store get
-    #[arg(long, aliases = ["device_name", "rdma-devices", "rdma_devices"], value_name = "NAME,..")]
+    /// (no effect) RDMA devices
+    #[arg(long, aliases = ["device_name", "rdma-devices", "rdma_devices"], value_name = "NAME,..", hide = true)]
     device_name: Option<String>,
-    /// See mcctl store get
-    #[arg(long)]
+    /// (no effect) Use TCP if RDMA is not available
+    #[arg(long, hide = true)]
     allow_tcp_fallback: bool,
-    /// See mcctl store get
-    #[arg(long, alias = "no_shared_memory")]
+    /// (no effect) Do not use shared memory
+    #[arg(long, alias = "no_shared_memory", hide = true)]
     no_shared_memory: bool,
-    /// See mcctl store get
-    #[arg(long, alias = "shared_memory_socket", value_name = "DIR")]
+    /// (no effect) Directory of the shared-memory sockets
+    #[arg(long, alias = "shared_memory_socket", value_name = "DIR", hide = true)]
     shared_memory_socket: Option<String>,
 }

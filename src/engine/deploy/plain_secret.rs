@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_the_file_for_the_token_of_the_hub_is_named_without_the_value() {
+    fn the_key_for_the_token_file_is_named_without_the_value() {
         let text = "[model]\npath = 'm'\nenv = {HF_TOKEN = 'hf_1'}\n";
         let all = plain_secrets(&parse(text, FileFormat::Toml, &[]).unwrap());
         assert!(all[0].remedy.contains("model.token_file") && all[0].remedy.contains("kubernetes.hf_token_secret"));

@@ -186,10 +186,7 @@ async fn connection<E: Env, H: Handler>(
             serve(server, stream, HttpPeer::new(peer, has_certificate), stopped, slot).await;
         }
         Ok(Err(error)) => match TlsMistake::of_server(&error) {
-            Some(mistake) => {
-                let reason = format!("{mistake}; {}", mistake.remedy());
-                server.note_refusal(&peer, &reason, "TLS handshake failed");
-            }
+            Some(mistake) => server.note_tls_mistake(&peer, &mistake, "TLS handshake failed"),
             None => server.note_refusal(&peer, &error, "TLS handshake failed"),
         },
         Err(late) => server.note_refusal(&peer, &late, "TLS handshake failed"),
@@ -243,7 +240,7 @@ async fn serve<E: Env, H: Handler>(
         ended = connection.as_mut() => {
             // The first byte of a TLS handshake is not a character of an HTTP method.
             if ended.is_err_and(|error| error.is_parse() && error.to_string().contains("HTTP method")) {
-                shared.note_refusal(&from.at, &TlsMistake::ClientUsesTls, "request not readable");
+                shared.note_tls_mistake(&from.at, &TlsMistake::ClientUsesTls, "request not readable");
             }
             return;
         }
@@ -302,6 +299,11 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"mcctl\""));
         }
         Some(response)
+    }
+
+    /// Counts a connection that fails because of a mistake with TLS.
+    fn note_tls_mistake(&self, peer: &str, mistake: &TlsMistake, what: &'static str) {
+        self.note_refusal(peer, &format_args!("{mistake}; {}", mistake.remedy()), what);
     }
 
     /// Counts a refusal, and logs the first, second, fourth and so on.

@@ -121,18 +121,15 @@ pub fn flat<T>(result: Result<Result<T, StoreError>, SessionError>) -> Result<T,
     }
 }
 
-/// The code of upstream's client for this error. A caller sees only the code, and an engine may not show even that, so the cause is logged,
-/// without the key. Not logged as a warning: that an object does not exist or exists already, and a transfer, which the client logs itself.
+/// The code of upstream's client for this error. Logs the cause, without the key, because callers see only the code. Missing and existing keys
+/// are not logged. The client itself logs transfers.
 pub fn error_code(error: &StoreError) -> i32 {
     static FAILURES: OperationFailures = OperationFailures::new();
     let code = error.code();
-    let is_usual = matches!(code, ErrorCode::OBJECT_NOT_FOUND | ErrorCode::OBJECT_ALREADY_EXISTS);
-    if is_usual {
-        return code.0;
-    }
     let cause = || with_causes(&error.without_key());
-    let is_logged = matches!(error, StoreError::Transfer { .. });
-    match FAILURES.due(RealEnv::new().now(), code).filter(|_| !is_logged) {
+    let is_warned = !matches!(code, ErrorCode::OBJECT_NOT_FOUND | ErrorCode::OBJECT_ALREADY_EXISTS)
+        && !matches!(error, StoreError::Transfer { .. });
+    match is_warned.then(|| FAILURES.due(RealEnv::new().now(), code)).flatten() {
         Some(0) => tracing::warn!(code = code.0, "an operation failed: {}", cause()),
         Some(omitted) => tracing::warn!(code = code.0, omitted, "operations failed, the last one: {}", cause()),
         None => tracing::debug!(code = code.0, "an operation failed: {}", cause()),

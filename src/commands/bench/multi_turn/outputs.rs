@@ -13,6 +13,7 @@ use crate::commands::bench::multi_turn::request_log::RequestLogger;
 use crate::commands::bench::multi_turn::{Args, html, text};
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
+use crate::commands::whole_file::{self, IfExists};
 use crate::engine::env::wall_clock;
 use crate::engine::load::session::{Observer, Session};
 
@@ -104,19 +105,8 @@ fn print(report: &RunReport, exit: Exit) -> Result<(), Failure> {
     }
 }
 
-/// Replaces the content of `path` with `text`, atomically if it is a regular file.
+/// Replaces the content of `path` with `text`: see [`whole_file::write`].
 pub(in crate::commands::bench) fn replace(path: &Path, text: &str) -> Result<(), OutputFileError> {
     let cannot = |error: std::io::Error| OutputFileError::Write { path: path.display().to_string(), error };
-    let is_regular = std::fs::metadata(path).map(|metadata| metadata.is_file()).unwrap_or(true);
-    if !is_regular {
-        return std::fs::write(path, text).map_err(cannot);
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut temporary = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
-    std::io::Write::write_all(&mut temporary, text.as_bytes()).map_err(cannot)?;
-    // Keep the permissions of the file being replaced.
-    if let Ok(metadata) = std::fs::metadata(path) {
-        let _ = temporary.as_file().set_permissions(metadata.permissions());
-    }
-    temporary.persist(path).map(drop).map_err(|error| cannot(error.error))
+    whole_file::write(path, text.as_bytes(), IfExists::Replace).map_err(cannot)
 }

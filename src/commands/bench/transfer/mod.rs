@@ -73,7 +73,7 @@ pub struct Args {
     #[arg(long, alias = "batch_size", default_value = "128", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch_size: u32,
     /// Number of threads that submit batches
-    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, visible_alias = "clients", default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
     /// Duration of the run, in seconds
     #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = args::seconds(86_400))]

@@ -157,7 +157,7 @@ fn processes(plan: &ProcessPlan, spec: &DeploymentSpec, lines: &FileLines<'_>) -
     started.processes
 }
 
-/// The words of a command line without more than [`ALIKE_MAX`] occurrences of a flag and its values. A router has one per server.
+/// The arguments of a command line without more than [`ALIKE_MAX`] occurrences of a flag and its values. A router has one per server.
 fn without_repetitions(argv: &[String]) -> impl Iterator<Item = &String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut is_kept = true;

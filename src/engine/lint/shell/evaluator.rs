@@ -25,7 +25,7 @@ pub const NESTING_MAX: u32 = 40;
 /// shells.
 pub type StartCommand = fn(&Process, &[LocatedValue], usize, &mut ScriptEffects);
 
-/// What follows a command.
+/// The point at which a script continues after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ControlFlow {
     Next,

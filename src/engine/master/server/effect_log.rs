@@ -41,7 +41,7 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
                 UnmountReason::Unconfirmed => tracing::warn!(
                     %segment,
                     %client,
-                    "restored segment of node {name} lost, with {lost}: its client has not called since this master started"
+                    "segment of node {name} lost, with {lost}: its client has not called since this master restored it"
                 ),
                 UnmountReason::Superseded { by } => tracing::warn!(
                     %segment,
