@@ -48,6 +48,13 @@ fn public_forms_have_their_expected_results() {
     assert!(files().len() >= 30 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn an_override_file_alone_has_no_unknown_hosts() {
+    let text = fs::read_to_string(folder().join("../clean/compose-override/compose.override.yaml")).unwrap();
+    assert!(results(&deployment("compose.override.yaml", &text)).is_empty());
+    assert!(!results(&deployment("compose.yaml", &text)).is_empty(), "it is not an override file");
+}
+
 /// The roles of the processes that `text` starts, without repeated variants of a command.
 fn roles(text: &str) -> Vec<&'static str> {
     deployment("start.sh", text).distinct_processes().iter().map(|process| process.role.noun()).collect()

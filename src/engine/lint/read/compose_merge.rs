@@ -45,6 +45,13 @@ pub fn services(file: ComposeFile<'_>, all: &[ComposeFile<'_>]) -> Vec<Effective
     out
 }
 
+/// Whether the Compose file at `path` overrides a file that is not among `all`.
+pub fn lacks_base(path: &str, all: &[ComposeFile<'_>]) -> bool {
+    let is_base = |base: &str, other: &str| base == base_of(other) && folder(other) == folder(path);
+    let is_listed = all.iter().any(|(other, _)| *other == path);
+    is_listed && without_override(path).is_some_and(|base| !all.iter().any(|(other, _)| is_base(base, other)))
+}
+
 fn entries(node: &YamlNode) -> &[YamlEntry] {
     node.get("services").map_or(&[][..], YamlNode::entries)
 }

@@ -100,6 +100,12 @@ fn with_templates(mut deployment: ParsedDeployment, templates: Vec<UnreadPlace>)
     deployment
 }
 
+/// The Compose files among `parsed`.
+fn compose_files(parsed: &[ParsedFile]) -> Vec<ComposeFile<'_>> {
+    let of_compose = parsed.iter().filter(|part| part.kind == FileKind::Compose);
+    of_compose.flat_map(|part| part.nodes.iter().map(|node| (&*part.file, node))).collect()
+}
+
 fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
     let (mut deployment, mut sink) = (ParsedDeployment::default(), ScriptEffects::default());
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
@@ -109,6 +115,10 @@ fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError
         if part.kind == FileKind::Shell {
             deployment.script_lines = deployment.script_lines.saturating_add(lines_of(&part.text));
         }
+    }
+    // The file that an override file belongs to may define more services.
+    if parsed.iter().any(|part| compose_merge::lacks_base(&part.file, &compose_files(parsed))) {
+        deployment.compose_names = None;
     }
     let written = add_written(&mut deployment, &mut sink);
     let parsed: Vec<&ParsedFile> = parsed.iter().chain(&written).collect();
@@ -423,9 +433,7 @@ impl ParsedFile {
                 }
             }
             FileKind::Compose => {
-                let of_compose = all.iter().filter(|part| part.kind == FileKind::Compose);
-                let all: Vec<ComposeFile<'_>> =
-                    of_compose.flat_map(|part| part.nodes.iter().map(|node| (&*part.file, node))).collect();
+                let all = compose_files(all);
                 self.nodes.iter().for_each(|node| compose::read(node, &self.file, &all, deployment, sink));
             }
             FileKind::Unit => systemd::read(&self.text, &self.file, sink),
