@@ -12,7 +12,7 @@ pub fn failure(error: &AdminError, origin: &str) -> Failure {
     let unreachable = |found: &str| {
         Failure::unreachable(format!("cannot reach the master's admin HTTP endpoint at {at}"))
             .found(found)
-            .next("start the master, or pass its admin address with --admin HOST:PORT")
+            .next("start a store (mcctl up, or mcctl serve master), or pass its admin address with --admin HOST:PORT")
     };
     let late = |what: &str, limit| {
         Failure::unreachable(format!("the master's admin HTTP endpoint at {at} did not respond in time"))

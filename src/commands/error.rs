@@ -207,6 +207,7 @@ impl Failure {
                 false => self.line(),
             };
             logging::to_stderr(&text);
+            logging::to_file(&self.line());
         }
         self.exit
     }

@@ -41,6 +41,14 @@ pub fn print(failure: &Failure) -> Result<(), Failure> {
     output::json(&ErrorDocument::from(failure))
 }
 
+/// Prints the error document as one of several lines.
+///
+/// # Errors
+/// stdout cannot be written.
+pub fn print_line(failure: &Failure) -> Result<(), Failure> {
+    output::json_line(&ErrorDocument::from(failure))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

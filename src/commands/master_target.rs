@@ -276,7 +276,7 @@ impl MasterTarget {
         if failure.next.is_some() {
             return failure;
         }
-        failure.next("start the master (mcctl serve master), or pass its address with --master HOST:PORT")
+        failure.next("start a store (mcctl up, or mcctl serve master), or pass its address with --master HOST:PORT")
     }
 
     /// The failure for a call to the master at `address` without a response, because the connection ended. A standby closes connections.

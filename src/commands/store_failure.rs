@@ -47,7 +47,7 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
                 .next("pass the address of a different master with --master HOST:PORT")
         }
         StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => {
-            Failure::not_found(format!("{cannot}: the object does not exist"))
+            Failure::not_found(format!("{cannot}: the object does not exist")).next("mcctl store ls lists the keys")
         }
         StoreError::Refused { code: ErrorCode::REPLICA_IS_NOT_READY, .. } => Failure::no(format!(
             "{cannot}: the put has not finished"
@@ -55,7 +55,8 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
         .next("retry; the master drops an unfinished put after --put-start-release-timeout-sec, 600 s by default, and accepts another put of the key after 30 s"),
         StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => {
             Failure::no(format!("{cannot}: no segment has enough free memory"))
-                .next("run mcctl status to see which nodes have mounted segments, and their usage; objects under a read lease are not evicted")
+                .next("run mcctl status to see which nodes have mounted segments, and their usage. Objects that are hard-pinned or under a read lease are not evicted, and a node that has come back accepts new \
+                     objects after 30 s")
         }
         StoreError::Empty { .. } => {
             Failure::usage(format!("{cannot}: the object is empty, but the minimum object size is 1 byte"))

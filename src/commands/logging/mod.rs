@@ -143,6 +143,13 @@ pub fn to_stderr(text: &str) {
     sink::stderr().push_and_wait(text.as_bytes());
 }
 
+/// Logs an error that was written to stderr, if log lines go to a file instead.
+pub fn to_file(text: &str) {
+    if FILE.get().is_some() {
+        tracing::error!("{}", text.trim_end().trim_start_matches("error: "));
+    }
+}
+
 /// Reopens the log file, if one is configured, after log rotation has moved it.
 pub fn reopen() {
     match FILE.get() {

@@ -48,7 +48,7 @@ pub(super) fn leader<'a>(masters: &[ClusterMasterStatus<'a>]) -> Option<&'a str>
 
 /// Whether a standby has every acknowledged change.
 pub(super) fn has_standby_in_sync(masters: &[ClusterMasterStatus<'_>]) -> bool {
-    masters.iter().any(|master| master.in_sync == Some(true))
+    masters.iter().any(|master| master.in_sync == Some(true) && master.role != "disconnected")
 }
 
 /// A table of the masters; empty without a cluster. Only a leader has connections to all of them. `admin` is the admin address of the master

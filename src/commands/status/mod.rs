@@ -15,6 +15,7 @@ use thiserror::Error;
 use crate::commands::args::{self as parsers, ValueError, show_duration};
 use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::error_document;
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
@@ -23,7 +24,7 @@ use crate::commands::status::masters::ClusterMasterStatus;
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
 use crate::commands::table::{ListTable, counted};
 use crate::commands::time_flag::TimeParser;
-use crate::engine::admin::types::SegmentDetail;
+use crate::engine::admin::types::{HaStatusReport, SegmentDetail};
 use crate::engine::admin::{AdminClient, CompletedWrites, MasterStatus, OperationRates};
 use crate::engine::base::text::escaped;
 use crate::engine::base::{ByteSize, HostPort};
@@ -94,6 +95,8 @@ struct StatusDocument<'a> {
     lost_replicas: Option<u64>,
     /// The file system of the data directory; `null` without one.
     data_dir: Option<DataDirStatus>,
+    /// Whether the master continues without its data directory after a disk error; `null` without one.
+    memory_only: Option<bool>,
     /// Rates per second, measured over `interval_ms`.
     rates: Option<OperationRates>,
     interval_ms: Option<u64>,
@@ -176,7 +179,18 @@ impl Args {
         }
         loop {
             env.sleep(pause).await;
-            let now = self.sample(&env, master, admin).await?;
+            let now = match self.sample(&env, master, admin).await {
+                Ok(now) => now,
+                // A cluster may have another leader.
+                Err(failure) if self.watch && master.leader.is_none() && failure.exit == Exit::Unreachable => {
+                    failure.report();
+                    if self.json {
+                        error_document::print_line(&failure)?;
+                    }
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
             self.print(admin, &now, Some(&last), is_http)?;
             if !self.watch {
                 return Ok(exit_of(&now));
@@ -212,6 +226,11 @@ impl Args {
     }
 }
 
+/// Whether the master leads, even if it serves nothing at the moment.
+fn is_leader(ha: &HaStatusReport) -> bool {
+    ["leader", "handing_over"].contains(&&*ha.role)
+}
+
 /// Minimum time between --watch reports.
 const WATCH_MIN: Duration = Duration::from_millis(100);
 
@@ -242,7 +261,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         masters: status.ha.as_ref().map(masters::of),
         not_promotable: status.ha.as_ref().and_then(|ha| ha.not_promotable.as_deref()),
         etcd_error: status.ha.as_ref().and_then(|ha| ha.etcd_error.as_deref()),
-        keys_of_copy: status.ha.as_ref().filter(|ha| !ha.serving).map(|ha| ha.objects),
+        keys_of_copy: status.ha.as_ref().filter(|ha| !ha.serving && !is_leader(ha)).map(|ha| ha.objects),
         used_bytes: status.metric("master_allocated_bytes"),
         capacity_bytes: status.metric("master_total_capacity_bytes"),
         keys: status.metric("master_key_count"),
@@ -253,6 +272,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         failed_allocations: status.metric("master_put_start_alloc_failures_total"),
         lost_replicas: status.reported("mcctl_master_lost_replicas_total"),
         data_dir: DataDirStatus::of(status),
+        memory_only: status.reported("mcctl_master_memory_only").map(|value| value > 0),
         rates: before.map(|before| status.rates_since(before)),
         interval_ms: before.map(|before| milliseconds(status.at.since(before.at))),
         completed_writes: status.writes,
@@ -280,6 +300,15 @@ enum StatusCaveat {
     LeaderWithoutEtcd(String),
     #[error("{0}: this standby cannot be promoted until etcd responds")]
     StandbyWithoutEtcd(String),
+    #[error(
+        "this leader cannot prove that it leads, so all calls wait until etcd responds, or another master is elected"
+    )]
+    Fenced,
+    #[error(
+        "after a disk error, the master continues without its data directory: its next restart loses all keys. Check the disk, and restart it at a \
+         quiet time with --discard-data once"
+    )]
+    MemoryOnly,
     #[error("no standby is in sync: a failover now loses keys")]
     NoStandbyInSync,
     #[error("this standby cannot be promoted without loss: {0}")]
@@ -325,6 +354,12 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
             Some(_) => StatusCaveat::StandbyWithoutEtcd(error),
         });
     }
+    if !status.ready && status.keys_of_copy.is_none() && status.masters.is_some() {
+        caveats.push(StatusCaveat::Fenced);
+    }
+    if status.memory_only == Some(true) {
+        caveats.push(StatusCaveat::MemoryOnly);
+    }
     if status.keys_of_copy.is_none() && status.masters.as_deref().is_some_and(|all| !masters::has_standby_in_sync(all))
     {
         caveats.push(StatusCaveat::NoStandbyInSync);
@@ -344,7 +379,7 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     }
     let suspicious = status.completed_writes.map(|writes| writes.suspicious).filter(|count| *count > 0);
     caveats.extend(suspicious.map(StatusCaveat::SuspiciousWrites));
-    let almost_full = status.data_dir.filter(DataDirStatus::is_almost_full);
+    let almost_full = status.data_dir.filter(|dir| dir.is_almost_full() && status.memory_only != Some(true));
     caveats.extend(almost_full.map(StatusCaveat::DiskAlmostFull));
     caveats
 }
@@ -468,7 +503,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::admin::types::{HaStandbyReport, HaStatusReport};
+    use crate::engine::admin::types::HaStandbyReport;
     use crate::engine::store::transport_stats::{PeerStats, TransportStats};
 
     fn segment(name: &str, client: &str) -> SegmentDetail {
@@ -508,6 +543,7 @@ mod tests {
             failed_allocations: 0,
             lost_replicas: Some(0),
             data_dir: None,
+            memory_only: None,
             rates: Some(OperationRates { puts: 12.34, ..OperationRates::default() }),
             interval_ms: Some(1000),
             completed_writes: None,
@@ -568,6 +604,17 @@ mod tests {
         assert_eq!(found(true, None), []);
         assert_eq!(found(false, None), [StatusCaveat::NoStandbyInSync]);
         assert_eq!(found(true, Some("late")), [StatusCaveat::LeaderWithoutEtcd("late".to_owned())]);
+    }
+
+    #[test]
+    fn a_leader_that_cannot_prove_that_it_leads_is_not_a_standby() {
+        let report =
+            HaStatusReport { role: "leader".to_owned(), leader: Some("a:1".to_owned()), ..HaStatusReport::default() };
+        assert!(is_leader(&report) && !is_leader(&HaStatusReport { role: "standby".to_owned(), ..report.clone() }));
+        let segments = [segment("node-1:12345", "a")];
+        let masters = Some(masters::of(&report));
+        let found = caveats(&StatusDocument { masters, ready: false, memory_only: Some(true), ..status(&segments) });
+        assert_eq!(found, [StatusCaveat::Fenced, StatusCaveat::MemoryOnly, StatusCaveat::NoStandbyInSync]);
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl<E: Env> LeaderFollower<E> {
         });
         match leader {
             Some(at) if changed => tracing::info!("master {at} leads"),
-            None if changed => tracing::warn!("no master leads; calls wait until one is elected"),
+            None if changed => tracing::info!("no master leads at the moment; calls wait until one is elected"),
             _ => {}
         }
     }

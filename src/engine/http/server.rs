@@ -293,7 +293,7 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         };
         let decision = self.access.rules().policy.decide(self.handler.route_class(method, path), caller);
         let (status, text) = decision.refusal()?;
-        self.note_refusal(&peer.at, &text, "HTTP request refused");
+        self.note_refusal(&peer.at, &text.trim_end(), "HTTP request refused");
         let mut response = answer(status, TEXT, text);
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"mcctl\""));

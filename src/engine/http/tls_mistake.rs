@@ -29,6 +29,10 @@ pub enum TlsMistake {
     ServerCertificateDate,
     #[error("the server requires a client certificate")]
     NeedsClientCertificate,
+    #[error(
+        "the server rejects the client's certificate: it has expired, or its CA is not in --client-ca of the server"
+    )]
+    ClientRejected,
     /// The peer does not trust this process's certificate.
     #[error("the client does not trust this server's certificate")]
     ServerDistrusted,
@@ -61,9 +65,15 @@ impl TlsMistake {
                 | CertificateError::NotValidYetContext { .. } => Some(TlsMistake::ServerCertificateDate),
                 _ => None,
             },
+            rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+                Some(TlsMistake::NeedsClientCertificate)
+            }
             rustls::Error::AlertReceived(
-                AlertDescription::CertificateRequired | AlertDescription::BadCertificate | AlertDescription::UnknownCA,
-            ) => Some(TlsMistake::NeedsClientCertificate),
+                AlertDescription::BadCertificate
+                | AlertDescription::UnknownCA
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown,
+            ) => Some(TlsMistake::ClientRejected),
             _ => None,
         }
     }
@@ -81,11 +91,11 @@ impl TlsMistake {
             rustls::Error::NoCertificatesPresented => Some(TlsMistake::NoClientCertificate),
             rustls::Error::InvalidCertificate(_) => Some(TlsMistake::ClientCertificate),
             rustls::Error::AlertReceived(
-                AlertDescription::UnknownCA
-                | AlertDescription::BadCertificate
-                | AlertDescription::CertificateUnknown
-                | AlertDescription::CertificateExpired,
+                AlertDescription::UnknownCA | AlertDescription::BadCertificate | AlertDescription::CertificateUnknown,
             ) => Some(TlsMistake::ServerDistrusted),
+            rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
+                Some(TlsMistake::ServerCertificateDate)
+            }
             _ => None,
         }
     }
@@ -105,7 +115,7 @@ impl TlsMistake {
             TlsMistake::ServerCertificateDate => {
                 "renew the server's certificate; the server reads the file again by itself"
             }
-            TlsMistake::NeedsClientCertificate => {
+            TlsMistake::NeedsClientCertificate | TlsMistake::ClientRejected => {
                 "pass a certificate that the server accepts with --client-cert and --client-key"
             }
             TlsMistake::ClientUsesTls => "use http:// in the client, or start this process with --tls-cert",

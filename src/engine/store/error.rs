@@ -112,6 +112,7 @@ impl StoreError {
             StoreError::Call(
                 CallError::Connect { .. }
                     | CallError::ConnectTimeout { .. }
+                    | CallError::NoLeader { .. }
                     | CallError::Timeout { .. }
                     | CallError::Closed { .. }
             )

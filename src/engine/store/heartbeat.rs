@@ -37,8 +37,8 @@ async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
             Ok(true) => {
                 let (size, silent) = (ByteSize(segments.bytes()), RoundedDuration(env.now().since(answered_at)));
                 tracing::warn!(
-                    "the master had removed this node: all its objects are lost, and its segments ({size}) are mounted again. The last \
-                     heartbeat was {silent} ago"
+                    "the master did not have this node: it has restarted without its state, or has removed the node. All objects of this node \
+                     are lost, and its segments ({size}) are mounted again. The last heartbeat was {silent} ago"
                 );
             }
             Ok(false) if was_healthy == Some(false) => tracing::info!("the master is responding again"),

@@ -73,7 +73,7 @@ fn not_a_command(text: &str, line: u32) -> Option<(u32, &'static str)> {
         return Some((u32::try_from(first + 1).ok()?, USAGE_SYNTAX));
     }
     let is_empty = |line: &&str| line.trim().is_empty() || line.trim_start().starts_with('#');
-    lines[..first].iter().all(|line| is_empty(line)).then_some((line, FRAGMENT))
+    lines[..first].iter().all(is_empty).then_some((line, FRAGMENT))
 }
 
 /// Whether a word begins with a bracket and a flag.

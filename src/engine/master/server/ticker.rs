@@ -36,7 +36,8 @@ impl FenceObserver {
         match (self.fenced_since, shared.is_fenced()) {
             (None, true) => {
                 tracing::warn!(
-                    "this master cannot prove that it leads, because neither etcd nor a standby responds: responses wait"
+                    "this master cannot prove that it leads: etcd does not respond, and no standby responds or its time without etcd has ended. All \
+                     responses wait"
                 );
                 self.fenced_since = Some(now);
             }
@@ -115,7 +116,7 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
                 // A standby has no clients.
                 true => tracing::warn!("this process did not run for {stalled} ({cause})"),
                 false => tracing::warn!(
-                    "this process did not run for {stalled} ({cause}): clients have {extension} more before they expire"
+                    "this process did not run for {stalled} ({cause}): the limits of clients are extended by up to {extension}"
                 ),
             }
         }

@@ -95,6 +95,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Informs the callers of the hand-over.
     fn end_hand_over(&mut self, result: Result<(), HandOverProblem>) {
         if let Err(problem) = &result
+            && *problem != HandOverProblem::NotLeading
             && !self.hand_over_requests.is_empty()
         {
             tracing::warn!(%problem, "this master has not handed over");

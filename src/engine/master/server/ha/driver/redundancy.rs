@@ -70,7 +70,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             Some(id) != lost && listed.contains(&id) && replica.is_connected && replica.is_in_sync()
         };
         let ready = self.core.standbys().filter(|(id, replica)| is_ready(*id, replica)).count();
-        redundancy_text(&self.context.settings.config, ready)
+        let is_alone = !self.core.standbys().any(|(id, replica)| Some(id) != lost && replica.is_connected);
+        redundancy_text(&self.context.settings.config, ready, is_alone)
     }
 
     /// Logs a change of etcd's availability, with its consequence for this master.
@@ -113,13 +114,16 @@ fn loss_cause(replica: &Replica, now: Mono) -> LossCause {
     }
 }
 
-/// What a failover loses while `ready` standbys are in sync and connected.
-fn redundancy_text(config: &HaConfig, ready: usize) -> String {
+/// What a failover loses while `ready` standbys are in sync and connected. `is_alone`: no standby is connected.
+fn redundancy_text(config: &HaConfig, ready: usize, is_alone: bool) -> String {
     match (config.ack, ready, config.not_in_sync) {
         (AckMode::Async, 0, _) => {
             "this leader cannot hand over now (--ha-ack async: a failover loses all keys)".to_owned()
         }
         (AckMode::Async, ..) => "this leader can hand over (--ha-ack async: a failover loses all keys)".to_owned(),
+        (AckMode::Sync, 0, _) if is_alone => {
+            "no standby is connected: if this leader fails now, its keys are lost".to_owned()
+        }
         (AckMode::Sync, 0, NotInSyncPolicy::Wait) => {
             "a failover now loses keys: no other master can serve them (--when-not-in-sync wait)".to_owned()
         }
@@ -184,9 +188,10 @@ mod tests {
             (&own, 0, "cannot hand over"),
             (&own, 1, "can hand over"),
         ] {
-            let text = redundancy_text(config, ready);
+            let text = redundancy_text(config, ready, false);
             assert!(text.contains(part), "{part}: {text}");
         }
+        assert!(redundancy_text(&promote, 0, true).contains("no standby is connected"));
         for (limit, part) in [
             (None, "cannot be promoted"),
             (Some(OutageLimit::WhileStandbysRespond), "as long as its standbys"),
