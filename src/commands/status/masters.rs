@@ -32,7 +32,8 @@ pub(super) fn of(report: &HaStatusReport) -> Vec<ClusterMasterStatus<'_>> {
         in_sync: Some(standby.in_sync),
         lag_changes: report.last_sequence.saturating_sub(standby.acked_sequence),
     });
-    let itself = (!report.serving).then_some(ClusterMasterStatus {
+    let is_leader = ["leader", "handing_over"].contains(&&*report.role);
+    let itself = (!report.serving && !is_leader).then_some(ClusterMasterStatus {
         address: None,
         role: &report.role,
         in_sync: Some(report.in_sync),

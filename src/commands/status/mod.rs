@@ -395,8 +395,12 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     if let Some(standby) = standby_report(status) {
         return standby;
     }
-    let mut text = format!("master    {} {} {}\n", status.admin, status.role, status.state);
-    text.push_str(&masters::render(status.masters.as_deref(), &status.admin, status.role == "leader"));
+    let (role, state) = match caveats(status).contains(&StatusCaveat::Fenced) {
+        true => ("leader", "waiting"),
+        false => (status.role, status.state),
+    };
+    let mut text = format!("master    {} {role} {state}\n", status.admin);
+    text.push_str(&masters::render(status.masters.as_deref(), &status.admin, status.keys_of_copy.is_none()));
     if status.segments.is_empty() {
         text.push_str("segments  none\n");
     } else {

@@ -161,7 +161,7 @@ fn handle_disk_error<E: Env>(shared: &MasterShared<E>, log: &MasterLog, error: J
     }
     tracing::error!(
         %error,
-        "the data directory cannot be written: it is marked as invalid, and the master continues in memory only"
+        "the data directory cannot be written: it is marked as invalid, and the master continues in memory only. Its next restart loses all keys"
     );
     match shared.disk() {
         // The standbys still need the records.
