@@ -177,20 +177,25 @@ impl Args {
             self.print(admin, &last, None, is_http)?;
             return Ok(exit_of(&last));
         }
+        let mut reported = String::new();
         loop {
             env.sleep(pause).await;
             let now = match self.sample(&env, master, admin).await {
                 Ok(now) => now,
                 // A cluster may have another leader.
                 Err(failure) if self.watch && master.leader.is_none() && failure.exit == Exit::Unreachable => {
-                    failure.report();
                     if self.json {
                         error_document::print_line(&failure)?;
+                    }
+                    if failure.what != reported {
+                        failure.report();
+                        reported = failure.what;
                     }
                     continue;
                 }
                 Err(failure) => return Err(failure),
             };
+            reported.clear();
             self.print(admin, &now, Some(&last), is_http)?;
             if !self.watch {
                 return Ok(exit_of(&now));
@@ -290,7 +295,10 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
 enum StatusCaveat {
     #[error("no node has mounted a segment, so every put fails")]
     NoSegments,
-    #[error("{segment}: no heartbeat for {}, {missed} missed", show_duration(*.age))]
+    #[error(
+        "{segment}: no heartbeat for {}, {missed} missed; after --client-ttl, the master removes the node, and its objects are lost",
+        show_duration(*.age)
+    )]
     HeartbeatsMissed { segment: String, age: Duration, missed: u64 },
     #[error("node {0} is unreachable")]
     NodeUnreachable(String),
@@ -348,13 +356,14 @@ fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
             caveats.push(StatusCaveat::HeartbeatsMissed { segment, age, missed });
         }
     }
-    if let Some(error) = status.etcd_error.map(escaped) {
+    let is_fenced = !status.ready && status.keys_of_copy.is_none() && status.masters.is_some();
+    if let Some(error) = status.etcd_error.map(escaped).filter(|_| !is_fenced) {
         caveats.push(match status.keys_of_copy {
             None => StatusCaveat::LeaderWithoutEtcd(error),
             Some(_) => StatusCaveat::StandbyWithoutEtcd(error),
         });
     }
-    if !status.ready && status.keys_of_copy.is_none() && status.masters.is_some() {
+    if is_fenced {
         caveats.push(StatusCaveat::Fenced);
     }
     if status.memory_only == Some(true) {
