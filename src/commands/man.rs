@@ -111,7 +111,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// The section EXAMPLES.
+/// The section EXAMPLES of a man page.
 fn examples(guide: &Guide) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXAMPLES"]);

@@ -16,7 +16,7 @@ pub struct TimeParser {
 }
 
 impl TimeParser {
-    /// Accepts any time.
+    /// Accepts any time, also 0.
     pub const fn any() -> TimeParser {
         TimeParser { allows_zero: true }
     }

@@ -3,6 +3,7 @@
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::report::{SizeRow, SizingReport};
 use crate::commands::size_hugepages::verdict::SizingVerdict;
+use crate::engine::deploy::render::shell_quoted;
 use crate::engine::plan::client::GIB1;
 
 /// The commands: reserve the missing pages now and at boot, set the environment, start SGLang.
@@ -117,12 +118,7 @@ fn sglang(args: &Args, report: &SizingReport) -> String {
     words.join(" ")
 }
 
-/// Quotes `text` as one shell word.
+/// Quotes `text` as one shell word without line breaks, which would end the comment.
 fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    // A newline would end the comment.
-    format!("'{}'", text.replace('\'', r"'\''").replace(['\n', '\r'], " "))
+    shell_quoted(text).replace(['\n', '\r'], " ")
 }

@@ -3,6 +3,7 @@
 use crate::commands::master_target::RPC_PORT;
 use crate::engine::admin;
 use crate::engine::base::HostPort;
+use crate::engine::deploy::render::shell_quoted;
 use crate::engine::upstream::python_client;
 
 /// A store's addresses and the settings for its clients.
@@ -116,16 +117,7 @@ const LINE_MAX: usize = 74;
 
 /// The environment as shell commands.
 pub fn shell(environment: &[(&'static str, String)]) -> String {
-    environment.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value))).collect()
-}
-
-/// Quotes `text` as one shell word.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    environment.iter().map(|(name, value)| format!("export {name}={}\n", shell_quoted(value))).collect()
 }
 
 #[cfg(test)]
@@ -180,8 +172,8 @@ mod tests {
 
     #[test]
     fn shell_metacharacters_are_quoted() {
-        assert_eq!(quoted("[::1]:50051"), "'[::1]:50051'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
+        assert_eq!(shell_quoted("[::1]:50051"), "'[::1]:50051'");
+        assert_eq!(shell_quoted("it's"), r"'it'\''s'");
+        assert_eq!(shell_quoted(""), "''");
     }
 }

@@ -28,7 +28,7 @@ fn file(name: &str) -> PathBuf {
     folder().join(format!("{}.json", name.replace('/', ".")))
 }
 
-/// The schema `name`.
+/// The schema `name` in `packaging/schemas`.
 #[track_caller]
 pub fn schema(name: &str) -> Value {
     let text = fs::read_to_string(file(name)).unwrap_or_else(|error| panic!("no schema for {name}: {error}"));

@@ -547,9 +547,14 @@ fn is_run_option(text: &str) -> bool {
     OPTIONS.contains(&text.split('=').next().unwrap_or(text))
 }
 
+/// Whether the variable belongs to one of the supported programs.
+pub fn has_known_prefix(name: &str) -> bool {
+    ["MC_", "MOONCAKE_", "SGLANG_", "MCCTL_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 fn sets_known_variable(text: &str) -> bool {
     let text = text.strip_prefix("--env=").unwrap_or(text);
-    assignment(text).is_some_and(|(name, _)| super::has_known_prefix(name))
+    assignment(text).is_some_and(|(name, _)| has_known_prefix(name))
 }
 
 fn option(
