@@ -154,7 +154,7 @@ impl MasterArgs {
             }
             (None, None) => (
                 HostPort::new(at.host.clone(), admin::PORT),
-                format!("the default admin port on the host from {origin}"),
+                format!("default admin port, on the host of the master: {origin}"),
             ),
         };
         let (timeout, credentials) = (self.timeout, self.credentials.credentials_with(env)?);
