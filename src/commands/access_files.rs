@@ -9,9 +9,10 @@ use std::time::Duration;
 use crate::commands::credentials::ACCESS_FILE_BYTES_MAX;
 use crate::commands::error::Failure;
 use crate::commands::settings::{Settings, read_text};
-use crate::engine::env::{Env, RealEnv};
+use crate::engine::base::time::RoundedDuration;
+use crate::engine::env::{Env, RealEnv, wall_clock};
 use crate::engine::http::access::{TokenError, TokenTable, WriteOrigin};
-use crate::engine::http::tls::{PemIdentity, server_config};
+use crate::engine::http::tls::{CertificateDate, PemIdentity, server_config};
 use crate::engine::http::{AccessPolicy, AccessRules, HttpAccess};
 
 /// How often the files are read to find out whether they have changed.
@@ -178,6 +179,7 @@ impl AccessFiles {
                     failure = failure.tried(files.join(", "));
                     failure.next("use PEM files: a certificate with its key, and the CAs of the clients")
                 })?;
+                self.warn_of_dates(certificate);
                 Some(Arc::new(config))
             }
         };
@@ -188,6 +190,23 @@ impl AccessFiles {
             protect_metrics: self.protect_metrics,
         };
         Ok(AccessRules { policy, tls })
+    }
+}
+
+impl AccessFiles {
+    /// Logs a warning if no client can accept `certificate` now. The service starts: a renewed file is read again.
+    fn warn_of_dates(&self, certificate: &str) {
+        let now = Duration::from_millis(wall_clock(&RealEnv::new()).0.max(0).unsigned_abs());
+        let Some((path, _)) = &self.tls else { return };
+        let problem = match CertificateDate::problem(certificate.as_bytes(), now) {
+            None => return,
+            Some(CertificateDate::Expired(since)) => format!("expired {} ago", RoundedDuration(since)),
+            Some(CertificateDate::NotYetValid(until)) => format!("becomes valid in {}", RoundedDuration(until)),
+        };
+        tracing::warn!(
+            "the certificate in --tls-cert {} {problem}: clients refuse it. Renew the file; this process reads it again",
+            path.display()
+        );
     }
 }
 

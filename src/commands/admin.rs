@@ -4,7 +4,11 @@ use crate::commands::args::show_duration;
 use crate::commands::error::Failure;
 use crate::engine::admin::{AdminError, AdminErrorKind, KeyList};
 use crate::engine::base::ByteSize;
-use crate::engine::http::{FetchError, StatusCode};
+use crate::engine::base::text::one_line;
+use crate::engine::http::{AccessDecision, FetchError, StatusCode};
+
+/// Characters of a response that an error shows.
+const SHOWN: usize = 80;
 
 /// The failure for `error`. `origin` names the setting that selected the endpoint's address.
 pub fn failure(error: &AdminError, origin: &str) -> Failure {
@@ -32,7 +36,9 @@ pub fn failure(error: &AdminError, origin: &str) -> Failure {
                     "" => shown(*status),
                     why => format!("{}: {why}", shown(*status)),
                 })
-                .next("pass a token with --token-file FILE or MCCTL_TOKEN, and a certificate with --client-cert, if the master requires them")
+                .next(AccessDecision::of_response(body).and_then(AccessDecision::remedy).unwrap_or(
+                    "pass a token with --token-file FILE or MCCTL_TOKEN, or a certificate with --client-cert, if the master requires it",
+                ))
         }
         AdminErrorKind::Fetch(FetchError::Unreachable(why) | FetchError::Unusable(why)) => unreachable(why),
         AdminErrorKind::Fetch(FetchError::Tls(mistake)) => {
@@ -48,7 +54,7 @@ pub fn failure(error: &AdminError, origin: &str) -> Failure {
             late(&format!("received less than {} of the list", ByteSize(KeyList::PROGRESS_BYTES as u64)), *limit)
         }
         AdminErrorKind::Status { status, body } if body.is_empty() => foreign(shown(*status)),
-        AdminErrorKind::Status { status, body } => foreign(format!("{}: {body}", shown(*status))),
+        AdminErrorKind::Status { status, body } => foreign(format!("{}: {}", shown(*status), one_line(&body.split_whitespace().collect::<Vec<_>>().join(" "), SHOWN))),
         AdminErrorKind::Unexpected { status, reason, .. } => foreign(format!("{}: {reason}", shown(*status))),
         AdminErrorKind::LineTooLong(_) => foreign(error.kind.to_string()),
     };

@@ -67,8 +67,8 @@ pub async fn explained(failure: Failure, master: &MasterTarget, used: &MetadataU
 
 /// `failure` with a next step that names the flag for a non-default admin port.
 pub fn with_admin_hint(failure: Failure) -> Failure {
-    const HINT: &str = "pass --admin HOST:PORT so that mcctl can discover the nodes' metadata mode";
-    let next = failure.next.as_ref().map_or(HINT.to_owned(), |next| format!("{HINT}; {next}"));
+    const HINT: &str = "pass --admin HOST:PORT to check whether the nodes use another --metadata-server";
+    let next = failure.next.as_ref().map_or(HINT.to_owned(), |next| format!("{next}; {HINT}"));
     failure.next(next)
 }
 
@@ -91,9 +91,9 @@ mod tests {
     use crate::commands::error::Exit;
 
     #[test]
-    fn the_admin_hint_comes_before_the_other_advice() {
+    fn the_admin_hint_comes_after_the_other_advice() {
         let failure = with_admin_hint(Failure::unreachable("cannot get 'k'").next("check the node"));
-        assert!(failure.next.is_some_and(|next| next.starts_with("pass --admin ") && next.ends_with("check the node")));
+        assert!(failure.next.is_some_and(|next| next.starts_with("check the node; pass --admin ")));
     }
 
     #[test]

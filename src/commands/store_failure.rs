@@ -82,16 +82,14 @@ pub fn failure(master: &MasterTarget, what: &str, error: &StoreError) -> Failure
                     source,
                     ..
                 } => {
-                    format!(
-                        "cannot connect to node {endpoint} ({source}): does the node use the same --metadata-server?"
-                    )
+                    format!("cannot connect to node {endpoint}: {source}")
                 }
                 TransferError::Timeout {
                     step: TransferStep::Resolve | TransferStep::Connect | TransferStep::Handshake,
                     limit,
                     ..
                 } => format!(
-                    "cannot connect to node {endpoint} (no response within {}): does the node use the same --metadata-server?",
+                    "cannot connect to node {endpoint}: no response within {}",
                     show_duration(*limit)
                 ),
                 TransferError::UnknownSegment { .. } => {

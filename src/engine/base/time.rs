@@ -43,12 +43,15 @@ impl Sub<Duration> for Mono {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unix(pub i64);
 
-/// A duration for messages, rounded: `250 ms`, `1.0 s`, `33 s`, `5 min`. A whole number of seconds has no decimal.
+/// A duration for messages, rounded: `250 ms`, `1.0 s`, `33 s`, `5 min`, `7 h`, `3 days`. A whole number of seconds has no decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundedDuration(pub Duration);
 
 impl fmt::Display for RoundedDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MINUTE: u128 = 60;
+        const HOUR: u128 = 60 * MINUTE;
+        const DAY: u128 = 24 * HOUR;
         let tenths = self.0.as_millis().saturating_add(50) / 100;
         let seconds = self.0.as_millis().saturating_add(500) / 1000;
         match self.0.as_millis() {
@@ -56,7 +59,9 @@ impl fmt::Display for RoundedDuration {
             ms if ms.is_multiple_of(1000) && seconds < 120 => write!(f, "{seconds} s"),
             _ if tenths < 100 => write!(f, "{}.{} s", tenths / 10, tenths % 10),
             _ if seconds < 120 => write!(f, "{seconds} s"),
-            _ => write!(f, "{} min", (seconds + 30) / 60),
+            _ if seconds < 2 * HOUR => write!(f, "{} min", (seconds + MINUTE / 2) / MINUTE),
+            _ if seconds < 2 * DAY => write!(f, "{} h", (seconds + HOUR / 2) / HOUR),
+            _ => write!(f, "{} days", (seconds + DAY / 2) / DAY),
         }
     }
 }
@@ -68,10 +73,29 @@ mod tests {
     #[test]
     fn durations_are_rounded_to_two_or_three_digits() {
         let shown = |ms| RoundedDuration(Duration::from_millis(ms)).to_string();
-        let all = [0, 949, 950, 1_000, 1049, 9_949, 9_950, 33_499, 119_499, 119_500, 270_000].map(shown);
+        let all = [
+            0,
+            949,
+            950,
+            1_000,
+            1049,
+            9_949,
+            9_950,
+            33_499,
+            119_499,
+            119_500,
+            270_000,
+            7_140_000,
+            7_200_000,
+            172_800_000,
+        ]
+        .map(shown);
         assert_eq!(
             all,
-            ["0 ms", "949 ms", "1.0 s", "1 s", "1.0 s", "9.9 s", "10 s", "33 s", "119 s", "2 min", "5 min"]
+            [
+                "0 ms", "949 ms", "1.0 s", "1 s", "1.0 s", "9.9 s", "10 s", "33 s", "119 s", "2 min", "5 min",
+                "119 min", "2 h", "2 days"
+            ]
         );
     }
 }

@@ -20,7 +20,7 @@ mod stall_limit;
 pub mod tls;
 pub mod tls_mistake;
 
-pub use access::{AccessPolicy, AccessRules, HttpAccess, OTHER_ROUTE, RouteClass, SecretToken};
+pub use access::{AccessDecision, AccessPolicy, AccessRules, HttpAccess, OTHER_ROUTE, RouteClass, SecretToken};
 pub use body::{PageSource, PieceSource, ResponseBody};
 pub use client::ClientTls;
 pub use credentials::HttpCredentials;

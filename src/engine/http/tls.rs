@@ -1,12 +1,15 @@
 //! The TLS configurations of clients and servers, from PEM files.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::{CertificateError, RootCertStore};
 
 /// The configurations, for the owners of clients and servers.
 pub use rustls::{ClientConfig, ServerConfig};
@@ -73,6 +76,40 @@ pub fn server_config(
     Ok(config)
 }
 
+/// Why a certificate is not valid at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateDate {
+    /// It expired this long before.
+    Expired(Duration),
+    /// It becomes valid after this long.
+    NotYetValid(Duration),
+}
+
+impl CertificateDate {
+    /// The problem of the first certificate in `pem` at `now`, the time since 1970; `None` if it is valid then, or is not a certificate.
+    pub fn problem(pem: &[u8], now: Duration) -> Option<CertificateDate> {
+        let certificate = certificates(pem).ok()?.into_iter().next()?;
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).ok()?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().ok()?;
+        let (name, now) = (ServerName::try_from("localhost").ok()?, UnixTime::since_unix_epoch(now));
+        // The dates are checked before the name and the signature, which do not matter here.
+        match verifier.verify_server_cert(&certificate, &[], &name, &[], now) {
+            Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { time, not_after })) => {
+                Some(CertificateDate::Expired(between(not_after, time)))
+            }
+            Err(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { time, not_before })) => {
+                Some(CertificateDate::NotYetValid(between(time, not_before)))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn between(from: UnixTime, to: UnixTime) -> Duration {
+    Duration::from_secs(to.as_secs().saturating_sub(from.as_secs()))
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -106,6 +143,22 @@ fn parse(identity: PemIdentity<'_>) -> Result<(Vec<CertificateDer<'static>>, Pri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_outside_of_its_dates_is_found() {
+        let day = Duration::from_secs(86_400);
+        let mut params = rcgen::CertificateParams::new(vec!["store.example".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2026, 1, 11);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        let start = Duration::from_secs(1_767_225_600);
+        let problem = |at| CertificateDate::problem(pem.as_bytes(), at);
+        assert_eq!(problem(start + day), None);
+        assert_eq!(problem(start - day), Some(CertificateDate::NotYetValid(day)));
+        assert_eq!(problem(start + 13 * day), Some(CertificateDate::Expired(3 * day)));
+        assert_eq!(CertificateDate::problem(b"text", start), None);
+    }
 
     #[test]
     fn files_without_a_certificate_or_key_are_refused() {

@@ -8,8 +8,8 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage};
 /// Why two programs with different settings for TLS cannot connect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsMistake {
-    /// The client sent plain HTTP, and the server responded with a TLS record.
-    #[error("the port speaks HTTPS, and the client used plain HTTP")]
+    /// The client sent plain HTTP, and the response is not HTTP: most likely a TLS record.
+    #[error("the response is not plain HTTP: the port needs HTTPS, or belongs to another service")]
     ServerNeedsTls,
     /// The client used TLS, and the server responded with something else.
     #[error("the port speaks plain HTTP, and the client used HTTPS")]
@@ -78,7 +78,7 @@ impl TlsMistake {
         }
     }
 
-    /// The first byte of a TLS alert is not a character of an HTTP version.
+    /// The first byte of a TLS alert is not a character of an HTTP version. Nor is the banner of an SSH server.
     fn of_client_http(error: &hyper::Error) -> Option<TlsMistake> {
         let is_binary = error.is_parse() && error.to_string().contains("HTTP version");
         is_binary.then_some(TlsMistake::ServerNeedsTls)
@@ -103,9 +103,10 @@ impl TlsMistake {
     /// What a client must change. Names the flags of this program's clients.
     pub fn remedy(&self) -> &'static str {
         match self {
-            TlsMistake::ServerNeedsTls | TlsMistake::UnknownServerCa => {
-                "pass the CA of the server's certificate with --ca FILE or MCCTL_CA"
+            TlsMistake::ServerNeedsTls => {
+                "for HTTPS, pass the CA of the server's certificate with --ca FILE or MCCTL_CA; otherwise correct the port"
             }
+            TlsMistake::UnknownServerCa => "pass the CA of the server's certificate with --ca FILE or MCCTL_CA",
             TlsMistake::ServerIsPlain => {
                 "omit --ca and MCCTL_CA, and write http://, or start the server with --tls-cert"
             }

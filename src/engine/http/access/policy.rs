@@ -81,6 +81,40 @@ impl AccessPolicy {
 }
 
 impl AccessDecision {
+    const REFUSALS: [AccessDecision; 5] = [
+        AccessDecision::NoCertificate,
+        AccessDecision::NoToken,
+        AccessDecision::UnknownToken,
+        AccessDecision::ReadOnly,
+        AccessDecision::NotLocal,
+    ];
+
+    /// The refusal whose response is `body`; `None` for the text of another server.
+    pub fn of_response(body: &str) -> Option<AccessDecision> {
+        let is_text = |refusal: &AccessDecision| refusal.refusal().is_some_and(|(_, text)| text.trim() == body.trim());
+        AccessDecision::REFUSALS.into_iter().find(is_text)
+    }
+
+    /// What the sender of a refused request must change. Names the flags of this program's clients.
+    pub fn remedy(self) -> Option<&'static str> {
+        Some(match self {
+            AccessDecision::Allow => return None,
+            AccessDecision::NoCertificate => {
+                "pass a certificate that a CA of the server's --client-ca has signed, with --client-cert and --client-key"
+            }
+            AccessDecision::NoToken => {
+                "pass a token of the server's --token-file with --token-file FILE or MCCTL_TOKEN"
+            }
+            AccessDecision::UnknownToken => {
+                "correct the client's --token-file or MCCTL_TOKEN, or add the token to the server's --token-file"
+            }
+            AccessDecision::ReadOnly => "use a token that has the role write in the server's --token-file",
+            AccessDecision::NotLocal => {
+                "run the command on the server's host, or through its --http-socket, or change the server's --writes-from"
+            }
+        })
+    }
+
     /// The status and the text of the response to a request that is not allowed; `None` if it is.
     pub fn refusal(self) -> Option<(StatusCode, &'static str)> {
         Some(match self {
@@ -182,6 +216,16 @@ mod tests {
         let socket = AccessPolicy { writes_from: WriteOrigin::Socket, ..policy };
         assert_eq!(socket.decide(RouteClass::Write, local(Some(WRITE))), AccessDecision::NotLocal);
         assert_eq!(socket.decide(RouteClass::Read, local(Some(READ))), AccessDecision::Allow);
+    }
+
+    #[test]
+    fn a_refusal_is_recognized_by_its_response() {
+        for refusal in AccessDecision::REFUSALS {
+            let (_, text) = refusal.refusal().unwrap();
+            assert_eq!(AccessDecision::of_response(text.trim()), Some(refusal));
+            assert!(refusal.remedy().is_some());
+        }
+        assert_eq!(AccessDecision::of_response("Unauthorized"), None);
     }
 
     #[test]
