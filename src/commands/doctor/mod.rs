@@ -22,7 +22,7 @@ use crate::commands::connect::ConnectArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{self, Signals, StopSignal};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckReport, Severity};
@@ -246,7 +246,7 @@ type CheckResults = (Vec<CheckReport>, peers::PeerFacts);
 async fn unless_stopped(
     queries: &DoctorQueries,
     checks: impl Future<Output = CheckResults>,
-) -> Result<(CheckResults, Option<&'static str>), Failure> {
+) -> Result<(CheckResults, Option<StopSignal>), Failure> {
     let mut signals = Signals::take_with_hangup()?;
     let mut checks = pin!(checks);
     let signal = tokio::select! {

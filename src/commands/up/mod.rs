@@ -25,7 +25,7 @@ use crate::commands::open_files;
 use crate::commands::origin::{ClientOrigins, NodeOrigins};
 use crate::commands::origin::{Origin, ValueOrigin};
 use crate::commands::output;
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{self, Signals, StopSignal};
 use crate::commands::transport::TransportArgs;
 use crate::commands::up::paste::{SGLANG_FLAGS, StoreAddresses};
 use crate::commands::up::ports::PortRequest;
@@ -215,7 +215,7 @@ const THREADS_MAX: usize = 4;
 /// Maximum time that the node waits for the master, which runs in this process.
 const MASTER_WAIT: Duration = Duration::from_secs(5);
 
-fn interrupted(signal: &str) -> Exit {
+fn interrupted(signal: StopSignal) -> Exit {
     output::say(format!("{signal}: stopped before the store was ready"));
     Exit::Done
 }

@@ -23,7 +23,7 @@ use crate::commands::master_target::MasterTarget;
 use crate::commands::origin::Origin;
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{self, Signals, StopSignal};
 use crate::commands::store_failure;
 use crate::commands::table;
 use crate::commands::time_flag::TimeParser;
@@ -358,7 +358,7 @@ fn removal(plan: &StoreBenchPlan, at: &str) -> String {
     format!("mcctl store rm --force --regex '^{}' --master {at}", plan.prefix)
 }
 
-fn stopped_early(signal: &str) -> Failure {
+fn stopped_early(signal: StopSignal) -> Failure {
     Failure::interrupted(format!("{signal}: stopped before the client was ready"))
 }
 
