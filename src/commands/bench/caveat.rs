@@ -20,7 +20,7 @@ pub enum BenchCaveat {
     #[error(transparent)]
     Load(LoadCaveat),
     #[error(
-        "{operation}: {batches} {} too few for latency percentiles: raise --objects, --rounds or --duration, or lower --batch",
+        "{operation}: {batches} {} too few for latency percentiles: raise --objects, --rounds or --duration, or lower --batch-size",
         if *.batches == 1 { "batch is" } else { "batches are" }
     )]
     TooFewStoreBatches { operation: String, batches: u64 },
