@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::commands::error::{Exit, Failure};
 
-/// Values that are meant for a switch.
+/// Values with which users turn a switch on or off.
 const SWITCH_VALUES: [&str; 6] = ["true", "false", "yes", "no", "on", "off"];
 
 /// A flag of the command line, and the word after it.
@@ -87,7 +87,7 @@ fn named<'a>(commands: [&'a Command; 2], name: &str) -> Option<&'a Arg> {
     })
 }
 
-/// Whether `value` is meant for `arg`: it is valid, and not only a number, which may be a key.
+/// Whether `value` is valid for `arg`. A bare number does not count, because it may be a key.
 fn accepts(arg: &Arg, value: &str) -> bool {
     // Without a name, the parser of a time does not warn about it.
     let alone = Arg::new("value").value_parser(arg.get_value_parser().clone());
