@@ -171,8 +171,8 @@ fn when_not_in_sync(settings: &Settings) -> Result<NotInSyncPolicy, Failure> {
         return Ok(NotInSyncPolicy::Wait);
     }
     let time = text.strip_prefix("promote-after=").ok_or_else(unknown)?;
-    if let Some(warning) = times::unit_warning("--when-not-in-sync: promote-after", time, "s") {
-        tracing::warn!("{warning}");
+    if let Some(warning) = times::unit_warning("promote-after", time, "s") {
+        tracing::warn!("{}: {warning}", settings.describe("when_not_in_sync"));
     }
     let time = if time.ends_with(|last: char| last.is_ascii_digit()) { format!("{time}s") } else { time.to_owned() };
     let time = times::parse(&time).map_err(|_| unknown())?;

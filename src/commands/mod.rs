@@ -62,6 +62,7 @@ pub mod status;
 pub mod store;
 pub mod store_failure;
 pub mod svg;
+pub mod switch_value;
 pub mod table;
 pub mod time_flag;
 pub mod times;
@@ -238,13 +239,21 @@ fn run(args: Vec<OsString>) -> Outcome {
             let args = bench::serving::abbreviations::expand(args, own_flags);
             let args = bench::multi_turn::preset::expand(args)?;
             let cli = match parse(&args) {
-                Ok(cli) => cli,
+                Ok(cli) => {
+                    switch_value::check(&parser(), &args)?;
+                    cli
+                }
                 Err(error) if error.kind() == ErrorKind::DisplayVersion => {
                     return version::print(args.iter().any(|word| word == "--json"));
                 }
-                Err(error) => return answer(error, &args),
+                Err(error) => {
+                    if error.use_stderr() {
+                        switch_value::check(&parser(), &args)?;
+                    }
+                    return answer(error, &args).map_err(|failure| switch_value::explained(failure, &parser(), &args));
+                }
             };
-            return cli.run();
+            return cli.run().map_err(|failure| switch_value::explained(failure, &parser(), &args));
         }
     };
     service.run(rest, &logging::LogOptions::default())

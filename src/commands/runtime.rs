@@ -1,5 +1,6 @@
 //! The async runtime for commands, and the signals that stop a command.
 
+use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -52,6 +53,40 @@ pub async fn stop_within<T>(
             tracing::warn!("{what} did not stop within {limit}: {consequence}");
             None
         }
+    }
+}
+
+/// A signal that stops a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignal {
+    Hangup,
+    Interrupt,
+    Terminate,
+}
+
+impl StopSignal {
+    /// The name, such as `SIGINT`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StopSignal::Hangup => "SIGHUP",
+            StopSignal::Interrupt => "SIGINT",
+            StopSignal::Terminate => "SIGTERM",
+        }
+    }
+
+    /// The exit status that a shell reports for a process killed by the signal.
+    const fn exit(self) -> Exit {
+        Exit::Signal(match self {
+            StopSignal::Hangup => 1,
+            StopSignal::Interrupt => 2,
+            StopSignal::Terminate => 15,
+        })
+    }
+}
+
+impl fmt::Display for StopSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -108,8 +143,8 @@ impl Signals {
         Ok(Signals { hangup: HangupAction::ReopensLog(take(SignalKind::hangup())?), ..Signals::take()? })
     }
 
-    /// Waits for the next signal that stops the command. Returns its name.
-    pub async fn next(&mut self) -> &'static str {
+    /// Waits for the next signal that stops the command.
+    pub async fn next(&mut self) -> StopSignal {
         let Signals { term, int, hangup } = self;
         let hung_up = async {
             match hangup {
@@ -122,9 +157,9 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = term.recv() => "SIGTERM",
-            _ = int.recv() => "SIGINT",
-            () = hung_up => "SIGHUP",
+            _ = term.recv() => StopSignal::Terminate,
+            _ = int.recv() => StopSignal::Interrupt,
+            () = hung_up => StopSignal::Hangup,
         }
     }
 }
@@ -142,8 +177,7 @@ pub async fn reporting_signals(reports: bool, work: impl Future<Output = Outcome
     tokio::select! {
         outcome = work => outcome,
         signal = signals.next() => {
-            let number = if signal == "SIGINT" { 2 } else { 15 };
-            let failure = Failure::new(Exit::Signal(number), format!("{signal}: stopped before the master responded"));
+            let failure = Failure::new(signal.exit(), format!("{signal}: stopped before the master responded"));
             Err(failure.next("the master may still perform the call: check the result with mcctl status or mcctl store exists"))
         }
     }

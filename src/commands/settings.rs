@@ -1,5 +1,6 @@
 //! The values of a command's flags. Each value is stored with its origin, which error messages include.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -24,15 +25,15 @@ pub struct Assignment {
 #[derive(Debug)]
 pub struct Settings {
     set: Vec<(&'static FlagSpec, Origin<FlagValue>)>,
-    /// Warnings about values that a later release will refuse.
-    deprecated: Vec<String>,
+    /// Warnings about values that a later release will refuse, by the flag's name. A value that is replaced has no warning.
+    deprecated: BTreeMap<&'static str, String>,
 }
 
 impl Settings {
     /// All flags in `table`, set to their defaults.
     pub fn new(table: &'static FlagTable) -> Settings {
         let default = |flag: &'static FlagSpec| (flag, Origin::default(flag.default_value()));
-        Settings { set: table.flags().map(default).collect(), deprecated: Vec::new() }
+        Settings { set: table.flags().map(default).collect(), deprecated: BTreeMap::new() }
     }
 
     /// Sets a flag. A later assignment replaces an earlier one, so sources must be applied in order of increasing precedence.
@@ -41,8 +42,11 @@ impl Settings {
     /// The string does not parse as the flag's kind.
     pub fn assign(&mut self, given: &Assignment) -> Result<(), Failure> {
         let value = given.flag.kind.parse(&given.text).ok_or_else(|| ill_typed(given))?;
-        if given.flag.kind == ValueKind::Time {
-            self.deprecated.extend(times::unit_warning(&given.flag.spelled(), &given.text, "ms"));
+        self.deprecated.remove(given.flag.name);
+        if given.flag.kind == ValueKind::Time
+            && let Some(warning) = times::unit_warning(&setting_of(given), &given.text, "ms")
+        {
+            self.deprecated.insert(given.flag.name, warning);
         }
         let entry = self.set.iter_mut().find(|(flag, _)| flag.name == given.flag.name);
         entry.expect("assignments use flags of the same table").1 = Origin { value, origin: given.origin.clone() };
@@ -161,7 +165,7 @@ impl Settings {
     /// # Errors
     /// A flag for a feature that mcctl does not have is not at its default.
     pub fn check_features(&self) -> Result<Vec<String>, Failure> {
-        let mut warnings = self.deprecated.clone();
+        let mut warnings: Vec<String> = self.deprecated.values().cloned().collect();
         for (flag, setting) in &self.set {
             if setting.value == flag.default_value() {
                 continue;
@@ -189,18 +193,18 @@ fn origin_text(origin: &ValueOrigin) -> String {
     }
 }
 
-fn ill_typed(given: &Assignment) -> Failure {
-    let name = match &given.origin {
-        ValueOrigin::File { key, .. } => format!("key '{key}'"),
+/// The setting as the user wrote it: the flag, the variable, or the key, with the file that contains it.
+fn setting_of(given: &Assignment) -> String {
+    match &given.origin {
+        ValueOrigin::File { path, key } => format!("{}: key '{key}'", path.display()),
+        ValueOrigin::FlagFile { path, line } => format!("{}:{line}: {}", path.display(), given.flag.spelled()),
         ValueOrigin::Env(name) => name.clone(),
         _ => given.flag.spelled(),
-    };
-    let location = match &given.origin {
-        ValueOrigin::File { path, .. } => format!("{}: ", path.display()),
-        ValueOrigin::FlagFile { path, line } => format!("{}:{line}: ", path.display()),
-        _ => String::new(),
-    };
-    Failure::usage(format!("{location}{name} is '{}', expected {}", given.text, given.flag.kind))
+    }
+}
+
+fn ill_typed(given: &Assignment) -> Failure {
+    Failure::usage(format!("{} is '{}', expected {}", setting_of(given), given.text, given.flag.kind))
         .found(format!("'{}' from {}", given.text, given.origin))
         .next(format!("{}: {}", given.flag.spelled(), given.flag.help))
 }
@@ -282,9 +286,32 @@ mod tests {
         assert_eq!(settings.check_features(), Ok(vec![]));
         assert_eq!(settings.duration("stall"), Duration::from_millis(1_500));
         settings.assign(&give("stall", "500")).expect("a time");
-        let warnings = settings.check_features().expect("only a warning");
-        assert!(warnings[0].starts_with("--stall 500 has no unit: it means 500 ms."), "{warnings:?}");
+        assert_eq!(settings.check_features().map(|warnings| warnings.len()), Ok(1));
         assert_eq!(settings.duration("stall"), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_warning_about_a_time_names_its_origin() {
+        let file = ValueOrigin::File { path: "m.yaml".into(), key: "mcctl.stall".to_owned() };
+        let line = ValueOrigin::FlagFile { path: "m.flags".into(), line: 3 };
+        let origins = [file, line, ValueOrigin::Env("MC_STALL".to_owned()), ValueOrigin::Flag("--stall".to_owned())];
+        let warnings = origins.map(|origin| {
+            let mut settings = Settings::new(&TABLE);
+            settings.assign(&Assignment { origin, ..give("stall", "500") }).expect("a time");
+            settings.check_features().expect("only a warning").join("\n")
+        });
+        insta::assert_snapshot!(warnings.join("\n"));
+    }
+
+    #[test]
+    fn a_replaced_time_without_a_unit_has_no_warning() {
+        let file = ValueOrigin::File { path: "m.yaml".into(), key: "stall".to_owned() };
+        let in_file = Assignment { origin: file, ..give("stall", "500") };
+        let mut settings = Settings::new(&TABLE);
+        settings.assign_all(&[in_file.clone(), give("stall", "1s")]).expect("times");
+        assert_eq!(settings.check_features(), Ok(vec![]));
+        settings.assign_all(&[in_file]).expect("a time");
+        assert_eq!(settings.check_features().map(|warnings| warnings.len()), Ok(1));
     }
 
     #[test]

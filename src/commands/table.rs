@@ -381,11 +381,6 @@ pub fn truncated(text: &str, most: usize) -> String {
     }
 }
 
-/// Returns `number` with the noun `one`, e.g. `1 object` or `2 objects`.
-pub fn counted(number: u64, one: &str) -> String {
-    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,11 +65,8 @@ mod tests {
 
     #[test]
     fn the_warning_names_flag_value_and_unit() {
-        assert_eq!(
-            unit_warning("--interval", "5", "ms").as_deref(),
-            Some("--interval 5 has no unit: it means 5 ms. Write 5ms or 5s; a later release will refuse it")
-        );
-        assert!(unit_warning("--x", "90", "s").is_some_and(|text| text.contains("it means 90 s. Write 90s;")));
+        let warnings = [unit_warning("--interval", "5", "ms"), unit_warning("--x", "90", "s")];
+        insta::assert_snapshot!(warnings.map(Option::unwrap_or_default).join("\n"));
         for text in ["5ms", "5 s", "0", "1.5s", "", "soon"] {
             assert_eq!(unit_warning("--interval", text, "ms"), None, "{text}");
         }

@@ -149,9 +149,7 @@ mod tests {
         let lease = flag("default_kv_lease_ttl", ValueKind::Duration, "10000", "Life of a read lease");
         let ha = flag("enable_ha", ValueKind::Bool, "false", "Standby masters").absent("high availability");
         let own = flag("stall", ValueKind::Time, "1500ms", "Time of a stall");
-        assert_eq!(about(&lease), "Life of a read lease [default: 10s; without a unit: ms]");
-        assert_eq!(about(&ha), "(not available) Standby masters [default: false]");
-        assert_eq!(about(&own), "Time of a stall [default: 1500ms]");
+        insta::assert_snapshot!([lease, ha, own].map(|flag| about(&flag)).join("\n"));
     }
 
     /// What the value of `arg` is, if neither its help `text` nor its placeholder names the unit. Other placeholders than these are units,

@@ -3,13 +3,14 @@
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
+use crate::commands::runtime::StopSignal;
 use crate::engine::load::LoadCaveat;
 
 /// A caveat about the results of a bench command. Serialized as its message.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum BenchCaveat {
     #[error("{signal} ended the run early; the figures cover the run up to that point")]
-    Signal { signal: &'static str },
+    Signal { signal: StopSignal },
     #[error(
         "up to {requests} requests are from an interrupted run that started at {started}: cache contents differ from those \
          in an uninterrupted run, and ITL covers only the resumed part"
@@ -19,7 +20,7 @@ pub enum BenchCaveat {
     #[error(transparent)]
     Load(LoadCaveat),
     #[error(
-        "{operation}: {batches} {} too few for latency percentiles: raise --objects, --rounds or --duration, or lower --batch",
+        "{operation}: {batches} {} too few for latency percentiles: raise --objects, --rounds or --duration, or lower --batch-size",
         if *.batches == 1 { "batch is" } else { "batches are" }
     )]
     TooFewStoreBatches { operation: String, batches: u64 },
@@ -200,7 +201,7 @@ mod tests {
             LoadCaveat::TierNotVerified(other),
         ];
         let others = [
-            BenchCaveat::Signal { signal: "SIGINT" },
+            BenchCaveat::Signal { signal: StopSignal::Interrupt },
             BenchCaveat::Resumed { requests: 12, started: "2026-11-21T20:31:00Z".to_owned() },
             BenchCaveat::TooFewStoreBatches { operation: "put".to_owned(), batches: 3 },
             BenchCaveat::TooFewTransferBatches { batches: 3 },

@@ -10,6 +10,8 @@ use crate::engine::doctor::peer::PeerFacts;
 pub(super) struct DoctorDocument<'a> {
     schema: &'static str,
     summary: DoctorSummary,
+    /// The groups of which every selected check was skipped.
+    not_checked: Vec<CheckGroup>,
     findings: Vec<&'a Finding>,
     checks: Vec<CheckResultEntry<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -71,11 +73,29 @@ impl DoctorDocument<'_> {
         DoctorDocument {
             schema: "mcctl.doctor/1",
             summary: DoctorSummary::of(reports),
+            not_checked: unchecked(reports),
             findings: by_severity(reports),
             checks: reports.iter().map(entry).collect(),
             rdma_peers: peers.peers.iter().map(peer::PeerEntry::of).collect(),
         }
     }
+}
+
+/// The groups of which every check in `reports` was skipped, in the order of their first checks.
+pub(super) fn unchecked(reports: &[CheckReport]) -> Vec<CheckGroup> {
+    let mut groups: Vec<CheckGroup> = Vec::new();
+    for report in reports {
+        let group = report.check.group;
+        if !groups.contains(&group) && has_checked_nothing(reports.iter().filter(|other| other.check.group == group)) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+/// Whether every check was skipped.
+pub(super) fn has_checked_nothing<'a>(reports: impl IntoIterator<Item = &'a CheckReport>) -> bool {
+    reports.into_iter().all(|report| matches!(report.status, CheckStatus::Skipped(_)))
 }
 
 /// All findings, most severe first.

@@ -22,7 +22,7 @@ use crate::commands::connect::ConnectArgs;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{self, Signals, StopSignal};
 use crate::commands::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckReport, Severity};
@@ -52,7 +52,7 @@ const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
     mcctl bench transfer --mode target --protocol rdma --local-server-name HOST prints the name to pass.\n\n\
     Environment variables, the same as for Mooncake and SGLang: MC_*, MOONCAKE_*, SGLANG_*. A problem that affects only a deployment that was not requested is reported as info: \
     RDMA problems without --protocol rdma (or MOONCAKE_PROTOCOL=rdma, --rdma-peer, --mr-test-size), sizes without a plan, ports without --ports.\n\n\
-    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 invalid command line."
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, or every selected check was skipped, 2 invalid command line."
 )]
 pub struct Args {
     /// Run only these checks or groups [default: all]
@@ -214,7 +214,8 @@ impl Args {
                 return Err(Failure::interrupted(format!("{signal}: stopped before all checks had completed")));
             }
             let failed = reports.iter().filter_map(CheckReport::worst).any(|worst| worst >= limit);
-            Ok(if failed { Exit::No } else { Exit::Done })
+            // A caller must not take skipped checks for passed ones.
+            Ok(if failed || document::has_checked_nothing(&reports) { Exit::No } else { Exit::Done })
         })
     }
 }
@@ -246,7 +247,7 @@ type CheckResults = (Vec<CheckReport>, peers::PeerFacts);
 async fn unless_stopped(
     queries: &DoctorQueries,
     checks: impl Future<Output = CheckResults>,
-) -> Result<(CheckResults, Option<&'static str>), Failure> {
+) -> Result<(CheckResults, Option<StopSignal>), Failure> {
     let mut signals = Signals::take_with_hangup()?;
     let mut checks = pin!(checks);
     let signal = tokio::select! {

@@ -1,13 +1,13 @@
-//! The text report: findings (most severe first), passed checks, skipped checks, and the summary.
+//! The text report: the result, then findings (most severe first), passed checks and skipped checks.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
-use crate::commands::doctor::document::{DoctorSummary, by_severity};
+use crate::commands::doctor::document::{DoctorSummary, by_severity, has_checked_nothing, unchecked};
 use crate::commands::output;
 use crate::commands::severity_colour::painted;
 use crate::commands::table::{width, wrapped_line};
-use crate::engine::base::text::escaped;
+use crate::engine::base::text::{counted, escaped};
 use crate::engine::check::{CheckGroup, CheckReport, CheckStatus, Severity};
 
 /// Maximum number of skipped checks named on a line. The JSON document lists all of them.
@@ -45,28 +45,37 @@ pub(super) fn render(reports: &[CheckReport], verbose: bool, fail_on: Severity) 
         };
         text.push_str(&line(format!("skipped  {group}{which}: {}", escaped(why))));
     }
+    let head = headline(reports, fail_on, has_colour);
+    if text.is_empty() { head } else { format!("{head}\n{text}") }
+}
+
+/// The first lines: the result with its exit code, the groups of which no check ran, and the numbers of checks and findings.
+fn headline(reports: &[CheckReport], fail_on: Severity, has_colour: bool) -> String {
     let sum = DoctorSummary::of(reports);
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let result = match reports.iter().filter_map(CheckReport::worst).max() {
         Some(worst) => {
             let code = i32::from(worst >= fail_on);
             painted(format!("{worst} (code {code} with --fail-on {fail_on})"), worst, 0, has_colour)
         }
+        None if has_checked_nothing(reports) => "nothing was checked (code 1)".to_owned(),
         None => "no findings (code 0)".to_owned(),
     };
-    text.push_str(&format!(
-        "{}{}: {} passed, {} skipped, {} with findings\n{}: {}, {}, {}\nResult: {result}\n",
-        if text.is_empty() { "" } else { "\n" },
-        count(sum.checks, "check"),
+    let unchecked: Vec<String> = unchecked(reports).iter().map(ToString::to_string).collect();
+    let unchecked = match unchecked.is_empty() {
+        true => String::new(),
+        false => format!("Not checked: {} (see the reasons after 'skipped')\n", unchecked.join(", ")),
+    };
+    format!(
+        "Result: {result}\n{unchecked}{}: {} passed, {} skipped, {} with findings\n{}: {}, {}, {}\n",
+        counted(sum.checks, "check"),
         sum.passed,
         sum.skipped,
         sum.found,
-        count(sum.errors + sum.warnings + sum.infos, "finding"),
-        count(sum.errors, "error"),
-        count(sum.warnings, "warning"),
-        count(sum.infos, "info"),
-    ));
-    text
+        counted(sum.errors + sum.warnings + sum.infos, "finding"),
+        counted(sum.errors, "error"),
+        counted(sum.warnings, "warning"),
+        counted(sum.infos, "info"),
+    )
 }
 
 /// The skipped checks, by group and reason.

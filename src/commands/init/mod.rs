@@ -59,7 +59,7 @@ pub struct Args {
     /// L2 per rank in GB (10^9 bytes), the same as SGLang's --hicache-size
     #[arg(long = "hicache-size", alias = "hicache-size-gb", value_name = "GB", value_parser = args::gigabytes)]
     hicache_size_gb: Option<u64>,
-    /// Memory that each server contributes to the store, e.g. 16GiB; 0 for none
+    /// Memory that each server contributes to the store, e.g. 16gb; 0 for none
     #[arg(long = "segment-size", alias = "segment", value_name = "SIZE", value_parser = size)]
     segment: Option<String>,
     /// Master host; with --etcd, several hosts [default: the first of --hosts, otherwise 127.0.0.1]
@@ -89,7 +89,7 @@ pub struct Args {
     /// Storage-only node hosts
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     stores: Vec<String>,
-    /// Memory that each storage-only node contributes, e.g. 512GiB
+    /// Memory that each storage-only node contributes, e.g. 512gb
     #[arg(long = "store-segment-size", alias = "store-segment", value_name = "SIZE", requires = "stores", value_parser = size)]
     store_segment: Option<String>,
     /// NUMA nodes to use on storage-only hosts; one process per NUMA node
@@ -119,7 +119,7 @@ pub struct Args {
     /// Memory of each host, including huge pages, e.g. 1TiB, to report sizes that do not fit [default: unknown]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     host_memory: Option<String>,
-    /// Part of this memory that may become huge pages, e.g. 512GiB [default: unknown]
+    /// Part of this memory that may become huge pages, e.g. 512gb [default: unknown]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     host_hugepages: Option<String>,
     /// Networks whose hosts may connect to masters and store nodes, e.g. 10.0.0.0/8,127.0.0.1 [default: all hosts]

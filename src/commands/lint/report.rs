@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::commands::error::Failure;
 use crate::commands::severity_colour::painted;
 use crate::commands::table::{ReportTable, wrapped_line};
-use crate::engine::base::text::printable;
+use crate::engine::base::text::{counted, counted_as, printable};
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, UnreadPlace};
 
@@ -25,6 +25,10 @@ pub struct LintReport<'a> {
     processes: Vec<ListedProcess<'a>>,
     findings: &'a [Finding],
     counts: BTreeMap<Severity, usize>,
+    /// Why the exit code is not 0; `null` if it is 0.
+    cause: Option<String>,
+    /// What to do about it.
+    next: Option<String>,
 }
 
 /// A file that could not be read.
@@ -74,7 +78,8 @@ impl<'a> LintReport<'a> {
         verdict: LintVerdict,
     ) -> LintReport<'a> {
         let reason = |failure: &'a Failure| failure.found.as_deref().unwrap_or(&failure.what);
-        let unread = unread.iter().map(|(name, failure)| UnreadFile { name, reason: reason(failure) }).collect();
+        let unread: Vec<UnreadFile<'_>> =
+            unread.iter().map(|(name, failure)| UnreadFile { name, reason: reason(failure) }).collect();
         let counts = counts(findings);
         let processes = deployment.distinct_processes().into_iter().map(|p| ListedProcess {
             role: p.role.noun(),
@@ -89,6 +94,7 @@ impl<'a> LintReport<'a> {
             lines: unread.lines,
             reason: &unread.reason,
         };
+        let (cause, next) = verdict.explained(&counts, &unread);
         let lost: u32 = deployment.unread.iter().map(|unread| unread.lines).sum();
         let total = deployment.script_lines;
         LintReport {
@@ -101,6 +107,8 @@ impl<'a> LintReport<'a> {
             processes: processes.collect(),
             findings,
             counts,
+            cause,
+            next,
         }
     }
 }
@@ -134,6 +142,32 @@ impl LintVerdict {
             LintVerdict::PartlyRead(_) => "partly-read",
             LintVerdict::Failed => "failed",
             LintVerdict::Incomplete(_) => "incomplete",
+        }
+    }
+
+    /// Why the exit code is not 0, and what to do about it.
+    fn explained(
+        self,
+        counts: &BTreeMap<Severity, usize>,
+        unread: &[UnreadFile<'_>],
+    ) -> (Option<String>, Option<String>) {
+        match self {
+            LintVerdict::Passed | LintVerdict::PartlyRead(_) => (None, None),
+            LintVerdict::Failed => {
+                let of = |severity| counts.get(&severity).copied().unwrap_or_default();
+                let cause = format!(
+                    "found {}, {} and {} info",
+                    counted(of(Severity::Error), "error"),
+                    counted(of(Severity::Warning), "warning"),
+                    of(Severity::Info)
+                );
+                (Some(cause), Some("apply the remedy of each finding, or skip its rule with --skip".to_owned()))
+            }
+            LintVerdict::Incomplete(count) => {
+                let first = unread.first().map(|file| format!(": {}: {}", file.name, file.reason)).unwrap_or_default();
+                let cause = format!("{} could not be read{first}", counted(count, "input"));
+                (Some(cause), Some("pass readable files of a known type; --kind sets the type".to_owned()))
+            }
         }
     }
 }
@@ -172,27 +206,21 @@ pub fn text(
     let count = |severity| counts.get(&severity).copied().unwrap_or_default();
     out.push_str(&line(format!(
         "{}, {}, {} info in {} ({})",
-        counted(count(Severity::Error), "error", "errors"),
-        counted(count(Severity::Warning), "warning", "warnings"),
+        counted(count(Severity::Error), "error"),
+        counted(count(Severity::Warning), "warning"),
         count(Severity::Info),
-        counted(files.len(), "file", "files"),
-        counted(known, "process", "processes"),
+        counted(files.len(), "file"),
+        counted_as(known, "process", "processes"),
     )));
     out.push_str(&match verdict {
         LintVerdict::Passed => "result: passed\n".to_owned(),
-        LintVerdict::PartlyRead(count) => {
-            line(format!("result: passed, {} not read", counted(count, "place", "places")))
-        }
+        LintVerdict::PartlyRead(count) => line(format!("result: passed, {} not read", counted(count, "place"))),
         LintVerdict::Failed => "result: failed\n".to_owned(),
         LintVerdict::Incomplete(count) => {
-            line(format!("result: incomplete, {} could not be read", counted(count, "input", "inputs")))
+            line(format!("result: incomplete, {} could not be read", counted(count, "input")))
         }
     });
     out
-}
-
-fn counted(count: usize, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 /// The `--list` table: each rule and what it checks, at most `width` columns wide.

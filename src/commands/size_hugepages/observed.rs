@@ -66,12 +66,11 @@ fn render(document: &ObservedDocument) -> String {
     let surplus = document.unexplained_bytes;
     let which = if surplus < 0 { "less" } else { "more" };
     format!(
-        "{} {} keys in pages of {} token{}: {} tokens ({} keys per page).\n\n\
+        "{} {} keys in pages of {}: {} tokens ({} keys per page).\n\n\
          reported    {:.2} GiB\ncalculated  {:.2} GiB\nunexplained {:+.2} GiB ({:+.2} %)\n\n{}\n",
         document.keys,
         crate::engine::base::text::escaped(&document.model),
-        document.page_size,
-        if document.page_size == 1 { "" } else { "s" },
+        crate::engine::base::text::counted(document.page_size, "token"),
         document.tokens,
         document.keys_per_page,
         gib(document.reported_bytes as f64),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::commands::error::Failure;
 use crate::commands::table::ListTable;
-use crate::engine::base::text::escaped;
+use crate::engine::base::text::{counted, escaped};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::http::HttpCredentials;
 use crate::engine::store::transport_stats::{DeviceStats, PeerStats, TransportStats};
@@ -111,7 +111,6 @@ pub(super) fn render(nodes: &[NodeStatus<'_>]) -> String {
             (Some(error), _) => format!("no figures: {}", escaped(error)),
             (None, Some("")) | (None, None) => "still starting".to_owned(),
             (None, Some(transport)) => {
-                let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
                 let mut summary = format!("{}, {}", escaped(transport), counted(node.peers.len(), "peer"));
                 if node.shared_memory_clients > 0 {
                     let clients = counted(node.shared_memory_clients, "client");

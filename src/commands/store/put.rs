@@ -23,7 +23,7 @@ use crate::commands::store::stat::{self, KeyState};
 use crate::commands::time_flag::TimeParser;
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::hosts::copy_hosts;
-use crate::engine::base::text::{Quoted, escaped};
+use crate::engine::base::text::{Quoted, counted_as, escaped};
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::env::RealEnv;
 use crate::engine::store::{PutOutcome, StoreClient, StoreError};
@@ -169,6 +169,10 @@ struct PutDocument<'a> {
     /// The hosts of the copies, if there are several and their hosts are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<BTreeSet<String>>,
+    /// Why nothing or too little was stored; `null` if the put succeeded.
+    cause: Option<String>,
+    /// What to do about it.
+    next: Option<String>,
 }
 
 impl Args {
@@ -214,8 +218,15 @@ impl Args {
             PutResult::Exists(_) => 0,
             PutResult::InvalidArguments => return Err(self.invalid_arguments()),
         };
+        let copies = counted_as(replicas, "copy", "copies");
+        let failure = match result {
+            PutResult::Exists(state) => Some(exists(quoted, state)),
+            _ if (replicas as u64) < self.replicas && !self.allow_fewer => Some(self.too_few(&copies)),
+            _ => None,
+        };
         if self.json {
             let stored = replicas > 0;
+            let shown = |text: &String| Failure::shown(text);
             output::json(&PutDocument {
                 schema: "mcctl.store.put/1",
                 key: &self.key,
@@ -224,25 +235,26 @@ impl Args {
                 replicas,
                 replicas_requested: self.replicas,
                 hosts,
+                cause: failure.as_ref().map(|failure| Failure::shown(&failure.what)),
+                next: failure.as_ref().and_then(|failure| failure.next.as_ref()).map(shown),
             })?;
         }
-        if let PutResult::Exists(state) = result {
-            return Err(exists(quoted, state));
-        }
-        let copies = format!("{replicas} {}", if replicas == 1 { "copy" } else { "copies" });
-        if (replicas as u64) < self.replicas && !self.allow_fewer {
-            return Err(Failure::no(format!(
-                "{quoted} was stored with {copies}, but {} were requested",
-                self.replicas
-            ))
-            .found("no other segment has enough free memory; each copy needs its own segment")
-            .next("run mcctl status to list the segments, or use --allow-fewer to accept fewer copies"));
+        if let Some(failure) = failure {
+            return Err(failure);
         }
         if !self.json {
             let of = if (replicas as u64) < self.replicas { format!(" of {}", self.replicas) } else { String::new() };
             output::say(format!("stored {} as {quoted}, {copies}{of}", ByteSize(len as u64)));
         }
         Ok(Exit::Done)
+    }
+
+    /// The failure for an object with fewer copies than requested. `copies`: their number.
+    fn too_few(&self, copies: &str) -> Failure {
+        let quoted = Quoted(&self.key);
+        Failure::no(format!("{quoted} was stored with {copies}, but {} were requested", self.replicas))
+            .found("no other segment has enough free memory; each copy needs its own segment")
+            .next("run mcctl status to list the segments, or use --allow-fewer to accept fewer copies")
     }
 
     async fn put(&self, client: &StoreClient<RealEnv>, value: Slice) -> Result<PutResult, StoreError> {

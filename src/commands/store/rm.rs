@@ -9,7 +9,7 @@ use crate::commands::output;
 use crate::commands::store::unused_flags::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
 use crate::engine::base::ErrorCode;
-use crate::engine::base::text::{Quoted, escaped};
+use crate::engine::base::text::{Quoted, counted, escaped};
 
 /// Flags of `mcctl store rm`.
 #[derive(Debug, clap::Args)]
@@ -44,6 +44,10 @@ struct RmDocument<'a> {
     kept: Vec<KeptKey<'a>>,
     /// Number of objects left after `--all`; `null` with keys or a pattern, or if the admin endpoint does not report it.
     remaining: Option<u64>,
+    /// Why an object was not removed; `null` if all were.
+    cause: Option<String>,
+    /// What to do about it; `null` if nothing helps.
+    next: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -79,16 +83,48 @@ impl Args {
             for (key, code) in &kept {
                 output::say(format!("{}: not removed: {}", escaped(key), reason(*code)));
             }
-            output::say(format!("removed {removed} object{}", if removed == 1 { "" } else { "s" }));
+            output::say(format!("removed {}", counted(removed, "object")));
             if let Some(left @ 1..) = remaining {
                 let force = if self.force { "" } else { "; --force also removes objects under a read lease" };
-                output::say(format!("{left} object{} left{force}", if left == 1 { "" } else { "s" }));
+                output::say(format!("{} left{force}", counted(left, "object")));
             }
             return Ok(exit);
         }
+        let (cause, next) = self.not_removed(&kept, remaining);
         let lines = kept.iter().map(|(key, code)| KeptKey { key, code: code.0, why: reason(*code) });
-        output::json(&RmDocument { schema: "mcctl.store.rm/1", removed, kept: lines.collect(), remaining })?;
+        output::json(&RmDocument {
+            schema: "mcctl.store.rm/1",
+            removed,
+            kept: lines.collect(),
+            remaining,
+            cause,
+            next,
+        })?;
         Ok(exit)
+    }
+
+    /// Why objects were not removed, and what to do about it.
+    fn not_removed(&self, kept: &[(&str, ErrorCode)], remaining: Option<u64>) -> (Option<String>, Option<String>) {
+        let force = (!self.force).then(|| "use --force, which also removes objects under a read lease".to_owned());
+        let Some((key, code)) = kept.first() else {
+            let left = remaining.filter(|left| *left > 0);
+            return (left.map(|left| format!("{} left in the store", counted(left, "object"))), left.and(force));
+        };
+        let cause = match kept.len() {
+            1 => format!("{} was not removed: {}", Quoted(key), reason(*code)),
+            count => format!(
+                "{count} of {} keys were not removed; the first is {}: {}",
+                self.keys.len(),
+                Quoted(key),
+                reason(*code)
+            ),
+        };
+        let next = match *code {
+            ErrorCode::OBJECT_NOT_FOUND => Some("list the keys with mcctl store ls".to_owned()),
+            ErrorCode::OBJECT_HAS_LEASE => force,
+            _ => Some("retry".to_owned()),
+        };
+        (Some(cause), next)
     }
 
     async fn by_regex(&self, master: &MasterTarget, regex: &str) -> Result<i64, Failure> {

@@ -8,7 +8,7 @@ use crate::commands::connect::{self, ClientArgs};
 use crate::commands::error::Failure;
 use crate::commands::master_target::MasterTarget;
 use crate::commands::origin::Origin;
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{self, Signals, StopSignal};
 use crate::commands::store_failure;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;
@@ -109,6 +109,6 @@ impl StoreSession {
 }
 
 /// The failure for a command that a signal stopped while it was trying to `what`.
-pub(super) fn stopped(signal: &str, what: &str) -> Failure {
+pub(super) fn stopped(signal: StopSignal, what: &str) -> Failure {
     Failure::interrupted(format!("{signal}: stopped while trying to {what}"))
 }

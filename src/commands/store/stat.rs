@@ -10,7 +10,7 @@ use crate::commands::store::{TENANT, key};
 use crate::commands::table::ListTable;
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::types::MemoryReplica;
-use crate::engine::base::text::{Quoted, escaped};
+use crate::engine::base::text::{Quoted, counted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::method::Channel;
@@ -86,7 +86,7 @@ impl Args {
                 output::say(format!("{}: not found, or the put has not finished", escaped(key)));
             }
             let count = found.iter().flatten().count();
-            output::say(format!("found {count} of {} key{}", found.len(), if found.len() == 1 { "" } else { "s" }));
+            output::say(format!("found {count} of {}", counted(found.len(), "key")));
         }
         Ok(if found.iter().all(Option::is_some) { Exit::Done } else { Exit::No })
     }

@@ -25,7 +25,7 @@ use crate::commands::open_files;
 use crate::commands::origin::{ClientOrigins, NodeOrigins};
 use crate::commands::origin::{Origin, ValueOrigin};
 use crate::commands::output;
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{self, Signals, StopSignal};
 use crate::commands::transport::TransportArgs;
 use crate::commands::up::paste::{SGLANG_FLAGS, StoreAddresses};
 use crate::commands::up::ports::PortRequest;
@@ -43,7 +43,7 @@ use crate::engine::upstream::{self, python_client};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Memory that the node contributes, in bytes or with a kb, mb, gb or tb suffix (powers of 1024). Pages are allocated on first use
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = segment_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = segment_size)]
     segment_size: SegmentSize,
     /// Address that all services listen on
     #[arg(long, alias = "host", value_name = "ADDRESS", default_value = "127.0.0.1")]
@@ -215,7 +215,7 @@ const THREADS_MAX: usize = 4;
 /// Maximum time that the node waits for the master, which runs in this process.
 const MASTER_WAIT: Duration = Duration::from_secs(5);
 
-fn interrupted(signal: &str) -> Exit {
+fn interrupted(signal: StopSignal) -> Exit {
     output::say(format!("{signal}: stopped before the store was ready"));
     Exit::Done
 }

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// Default size of a file of the master's log, in bytes.
+pub const LOG_FILE_BYTES: u64 = 16 << 20;
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);

@@ -85,6 +85,17 @@ fn secret_of(text: &str) -> Option<&str> {
     authority.rsplit_once('@').map(|(secret, _)| secret)
 }
 
+/// Returns `number` with the noun `one`: `1 object`, `2 objects`.
+pub fn counted<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
+    counted_as(number, one, &format!("{one}s"))
+}
+
+/// Returns `number` with the noun `one`, or with its plural `many`: `1 process`, `2 processes`.
+pub fn counted_as<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
+    let noun = if number == N::from(1) { one } else { many };
+    format!("{number} {noun}")
+}
+
 /// Formats a string for an error message: [`escaped`], quoted, and truncated if it is long.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
@@ -143,6 +154,13 @@ mod tests {
         ] {
             assert_eq!(masked(text), shown);
         }
+    }
+
+    #[test]
+    fn a_noun_is_in_the_plural_unless_the_number_is_one() {
+        assert_eq!([0_u64, 1, 2].map(|number| counted(number, "key")), ["0 keys", "1 key", "2 keys"]);
+        assert_eq!([0.0, 1.0, 2.0].map(|number| counted(number, "key")), ["0 keys", "1 key", "2 keys"]);
+        assert_eq!([1_usize, 3].map(|number| counted_as(number, "copy", "copies")), ["1 copy", "3 copies"]);
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Sub<Duration> for Mono {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unix(pub i64);
 
-/// A duration for messages, rounded: `250 ms`, `1.0 s`, `33 s`, `5 min`, `7 h`, `3 days`. A whole number of seconds has no decimal.
+/// A duration for messages, rounded: `12.3 us`, `250 ms`, `1.0 s`, `33 s`, `5 min`, `7 h`, `3 days`. A whole number of a unit has no decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundedDuration(pub Duration);
 
@@ -54,8 +54,16 @@ impl fmt::Display for RoundedDuration {
         const DAY: u128 = 24 * HOUR;
         let tenths = self.0.as_millis().saturating_add(50) / 100;
         let seconds = self.0.as_millis().saturating_add(500) / 1000;
+        // In tenths of a microsecond and of a millisecond.
+        let (fine, short) = ((self.0.as_nanos() + 50) / 100, (self.0.as_micros() + 50) / 100);
         match self.0.as_millis() {
-            ms if ms < 950 => write!(f, "{ms} ms"),
+            0 if fine == 0 => f.write_str("0 ms"),
+            0 if self.0.as_nanos().is_multiple_of(1000) => write!(f, "{} us", self.0.as_micros()),
+            0 if fine < 10_000 => write!(f, "{}.{} us", fine / 10, fine % 10),
+            ms if ms < 10 && !self.0.as_micros().is_multiple_of(1000) && short < 100 => {
+                write!(f, "{}.{} ms", short / 10, short % 10)
+            }
+            ms if ms < 950 => write!(f, "{} ms", (self.0.as_micros() + 500) / 1000),
             ms if ms.is_multiple_of(1000) && seconds < 120 => write!(f, "{seconds} s"),
             _ if tenths < 100 => write!(f, "{}.{} s", tenths / 10, tenths % 10),
             _ if seconds < 120 => write!(f, "{seconds} s"),
@@ -69,6 +77,13 @@ impl fmt::Display for RoundedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_durations_have_a_decimal_unless_they_are_whole() {
+        let shown = |ns| RoundedDuration(Duration::from_nanos(ns)).to_string();
+        let all = [0, 40, 5_000, 12_345, 999_990, 1_000_000, 1_249_000, 9_960_000].map(shown);
+        assert_eq!(all, ["0 ms", "0 ms", "5 us", "12.3 us", "1.0 ms", "1 ms", "1.2 ms", "10 ms"]);
+    }
 
     #[test]
     fn durations_are_rounded_to_two_or_three_digits() {

@@ -20,7 +20,7 @@ use crate::engine::env::Env;
 pub use running::{Fact, Unavailable};
 pub use select::{Selection, UnknownName};
 
-use running::{chain, finding, plural, reports, shown};
+use running::{chain, finding, reports};
 
 /// All checks, ordered by group.
 pub fn catalogue() -> Vec<Check> {

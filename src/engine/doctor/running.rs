@@ -70,19 +70,6 @@ pub(super) fn reports(
     wanted.map(report).collect()
 }
 
-/// `1 node`, `3 nodes`.
-pub(super) fn plural(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-/// Formats a duration for people: `0.4 ms`, `2.0 s`.
-pub(super) fn shown(time: Duration) -> String {
-    match time.as_secs_f64() {
-        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
-        s => format!("{s:.1} s"),
-    }
-}
-
 /// Formats an error with its sources on one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

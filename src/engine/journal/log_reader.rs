@@ -14,7 +14,7 @@ use crate::engine::journal::log_file::KnownLogFile;
 use crate::engine::journal::names;
 use crate::engine::journal::storage::{JournalStorage, StorageOperation, read_full};
 use crate::engine::journal::uuid::Uuid;
-use crate::engine::journal::writer::LOG_FILE_BYTES;
+use crate::engine::journal::writer::LOG_FILE_SIZES;
 
 /// A frame of the log and its position.
 pub(super) struct LoggedFrame<'a> {
@@ -207,7 +207,7 @@ impl<'a> LogReader<'a> {
             Ok(bytes)
         };
         let size = frame::size(&read(FRAME_HEADER_BYTES)?).unwrap_or(usize::MAX);
-        if size as u64 > header.size.min(*LOG_FILE_BYTES.end()) {
+        if size as u64 > header.size.min(*LOG_FILE_SIZES.end()) {
             return Ok(None);
         }
         Ok(frame::parse(&read(size)?, header.seed()).map(|frame| frame.sequence))
@@ -224,7 +224,7 @@ impl<'a> LogReader<'a> {
         let count = read_full(&*file, 0, &mut bytes).map_err(error(StorageOperation::Read))?;
         let header = FileHeader::decode(FileKind::Log, &name, &bytes[..count])?;
         header.check(&name, self.directory, number)?;
-        if found != header.size || !LOG_FILE_BYTES.contains(&found) {
+        if found != header.size || !LOG_FILE_SIZES.contains(&found) {
             let (offset, expected) = (found.min(header.size), header.size);
             return Err(JournalError::corrupt(&name, offset, Corruption::FileSize { found, expected }));
         }

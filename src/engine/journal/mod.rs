@@ -51,4 +51,4 @@ pub use simulated_disk::DiskFault;
 pub use snapshot::{CHUNK_BYTES_MAX, SnapshotTrailer, SnapshotWriter};
 pub use storage::{DiskSpace, JournalFile, JournalStorage, StorageOperation};
 pub use uuid::{ParseUuidError, Uuid};
-pub use writer::{LOG_FILE_BYTES, LogConfig, LogWriter};
+pub use writer::{LOG_FILE_SIZES, LogConfig, LogWriter};

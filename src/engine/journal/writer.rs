@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use crate::engine::base::Unix;
+use crate::engine::base::size::LOG_FILE_BYTES;
 use crate::engine::journal::error::JournalError;
 use crate::engine::journal::flushed_mark::FlushedMark;
 use crate::engine::journal::frame::{self, FRAME_HEADER_BYTES};
@@ -23,15 +24,15 @@ use crate::engine::journal::names;
 use crate::engine::journal::planted::{JournalMistake, is_planted};
 use crate::engine::journal::storage::{JournalStorage, StorageOperation};
 
-/// Minimum and maximum size of a log file.
-pub const LOG_FILE_BYTES: std::ops::RangeInclusive<u64> = 1024..=1 << 30;
+/// Minimum and maximum size of a log file, in bytes.
+pub const LOG_FILE_SIZES: std::ops::RangeInclusive<u64> = 1024..=1 << 30;
 /// A buffer with more room than this is freed after it is written.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// The size limits of a log's files and buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Size of a log file in bytes, within [`LOG_FILE_BYTES`].
+    /// Size of a log file in bytes, within [`LOG_FILE_SIZES`].
     pub file_bytes: u64,
     /// Maximum number of appended bytes that are not written, for [`LogWriter::append`]. No more changes should be made if half of them are
     /// used.
@@ -40,7 +41,7 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> LogConfig {
-        LogConfig { file_bytes: 16 << 20, buffer_bytes: 64 << 20 }
+        LogConfig { file_bytes: LOG_FILE_BYTES, buffer_bytes: 64 << 20 }
     }
 }
 
@@ -84,7 +85,7 @@ impl LogWriter {
         header: FileHeader,
         older: &[KnownLogFile],
     ) -> Result<LogWriter, JournalError> {
-        assert!(LOG_FILE_BYTES.contains(&config.file_bytes), "log files of {} bytes", config.file_bytes);
+        assert!(LOG_FILE_SIZES.contains(&config.file_bytes), "log files of {} bytes", config.file_bytes);
         let (last, current) = (header.durable, LogFile::create(&*storage, &header)?);
         // The header states that the frames up to `last` are durable, so the mark of an earlier process is no longer needed.
         let mark = FlushedMark::create(&*storage, header.directory, header.boot)?;

@@ -13,6 +13,8 @@ use crate::engine::load::{LiveCounters, TimedRequest};
 
 /// Interval between two samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
+/// Time in a pass after which the remaining time is estimated. The first requests of a pass take longer.
+const ESTIMATE_AFTER: Duration = Duration::from_secs(3);
 /// Number of samples in the moving window (two seconds).
 const WINDOW_SAMPLES: usize = 8;
 
@@ -37,6 +39,8 @@ pub struct Progress<E: Env> {
     /// The current pass and its number of requests.
     pass: Option<(PassId, u64, Arc<LiveCounters>)>,
     began: Mono,
+    /// Number of requests that ended in this run. Excludes those of an interrupted run that is resumed.
+    done: u64,
     failed: u64,
     /// Totals since the last sample.
     current: ProgressWindow,
@@ -55,6 +59,8 @@ pub struct ProgressSnapshot {
     pub ended: u64,
     /// Number of requests in the pass.
     pub requests: u64,
+    /// Estimated time until the end of the pass, if the rate so far continues; `None` until the estimate is useful.
+    pub remaining: Option<Duration>,
     pub failed: u64,
     pub in_flight: u64,
     pub requests_per_s: f64,
@@ -70,7 +76,7 @@ impl<E: Env> Progress<E> {
     pub fn new(env: E) -> Progress<E> {
         let began = env.now();
         let (current, slots) = (ProgressWindow::default(), VecDeque::new());
-        Progress { env, pass: None, began, failed: 0, current, slots, tokens: 0 }
+        Progress { env, pass: None, began, done: 0, failed: 0, current, slots, tokens: 0 }
     }
 
     /// Closes the current sample and returns the figures. Returns `None` between passes.
@@ -102,6 +108,7 @@ impl<E: Env> Progress<E> {
             seconds: now.since(self.began).as_secs(),
             ended,
             requests: *requests,
+            remaining: self.remaining(now, requests.saturating_sub(ended)),
             failed: self.failed,
             in_flight: sent.saturating_sub(ended),
             requests_per_s: sum(|slot| slot.ended) as f64 / seconds,
@@ -109,6 +116,17 @@ impl<E: Env> Progress<E> {
             ttft: (first_tokens > 0).then(|| ttft / u32::try_from(first_tokens).unwrap_or(u32::MAX)),
             cached: (prompt > 0).then(|| [percent(all), percent(tiers[0]), percent(tiers[1]), percent(tiers[2])]),
         })
+    }
+}
+
+impl<E: Env> Progress<E> {
+    /// Estimates how long the pass needs for `left` more requests.
+    fn remaining(&self, now: Mono, left: u64) -> Option<Duration> {
+        let elapsed = now.since(self.began);
+        if elapsed < ESTIMATE_AFTER || self.done == 0 {
+            return None;
+        }
+        Duration::try_from_secs_f64(elapsed.as_secs_f64() * left as f64 / self.done as f64).ok()
     }
 }
 
@@ -121,6 +139,7 @@ impl<E: Env> Observer for Progress<E> {
     fn record(&mut self, _: &PassId, record: &TimedRequest) {
         let exchange = &record.exchange;
         self.current.ended += 1;
+        self.done += 1;
         if exchange.outcome != ExchangeOutcome::Ok {
             self.failed += 1;
             return;
@@ -182,6 +201,13 @@ mod tests {
         assert_eq!(state.slots.len(), WINDOW_SAMPLES);
         let shown = state.sample_at(Mono::ZERO + Duration::from_secs(65)).expect("a pass runs");
         assert_eq!((shown.label.as_str(), shown.ended, shown.requests_per_s), ("A run", 20, 3.5));
+        assert_eq!(shown.remaining, None, "no request was recorded");
+        (state.began, state.done) = (Mono::ZERO, 20);
+        let shown = state.sample_at(Mono::ZERO + Duration::from_secs(65));
+        assert_eq!(shown.and_then(|shown| shown.remaining), Some(Duration::from_secs(260)));
+        let shown = state.sample_at(Mono::ZERO + Duration::from_secs(2));
+        assert_eq!(shown.and_then(|shown| shown.remaining), None, "too early");
+        let shown = state.sample_at(Mono::ZERO + Duration::from_secs(65)).expect("a pass runs");
         assert_eq!((shown.ttft, shown.cached), (Some(Duration::from_millis(40)), Some([75.0, 25.0, 0.0, 50.0])));
         state.pass = None;
         assert_eq!(state.sample_at(Mono::ZERO), None);

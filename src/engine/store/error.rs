@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::base::time::RoundedDuration;
-use crate::engine::base::{ErrorCode, ObjectKey};
+use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::rpc::CallError;
 use crate::engine::transfer::TransferError;
 
@@ -95,7 +95,7 @@ pub enum StoreError {
     #[error("the master returned {found} results for a batch of {requested} keys")]
     BatchLength { requested: usize, found: usize },
     /// The object is too large for this machine's memory.
-    #[error("cannot allocate {size} bytes for object {key}: {why}")]
+    #[error("cannot allocate {} for object {key}: {why}", ByteSize(*.size))]
     NoMemory {
         key: ObjectKey,
         /// Size of the object in bytes.

@@ -259,6 +259,9 @@ fn missing_objects_are_failures_without_overfill() {
     // No leases: the puts evict objects that were not read yet.
     for (more, code) in [(&[][..], 1), (&["--overfill"][..], 0)] {
         let run = bench(&link, &[&over[..], more].concat());
+        let warning = run.stderr.lines().find(|line| line.starts_with("warning: "));
+        let has_sizes = warning.is_some_and(|text| text.contains("64 MiB") && text.contains("16 MiB"));
+        assert_eq!(has_sizes, more.is_empty(), "{run:?}");
         let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
         let (put, get) = (&report["passes"][0]["put"], &report["passes"][1]["get"]);
         assert!(get["missing"].as_u64().is_some_and(|missing| missing > 0), "{report}");
@@ -289,6 +292,8 @@ fn invalid_plans_and_an_unreachable_master_are_errors() {
         let run = mcctl(&["bench", "store", bad]);
         assert!(run.fails(2).len() < 300, "{run:?}");
     }
+    let large = mcctl(&["bench", "store", "--object-size=1tb"]);
+    assert!(large.fails(2).contains("16 TiB; the limit is 4 GiB"), "{large:?}");
     mcctl(&["bench", "store", "--object-size=3gb", "--batch=1", "--clients=1024"]).fails(4);
     let run = mcctl(&["bench", "store", "--master=127.0.0.1:1", "--timeout=5s"]);
     let text = run.fails(3);

@@ -58,7 +58,7 @@ fn fail_on_selects_the_severity_that_exits_with_1() {
     let args = ["doctor", "--only=open-files,memory", "--expect-memory=900tb"];
     let run = mcctl(&args);
     assert_eq!(run.code, 1);
-    assert!(run.stdout.starts_with("error    memory: the plan needs 900 TiB"), "{run:?}");
+    assert!(run.stdout.contains("\nerror    memory: the plan needs 900 TiB"), "{run:?}");
     let mut low = command(&["doctor", "--only=open-files"]);
     // A shell lowers the limit of its child.
     let program = low.get_program().to_owned();
@@ -135,14 +135,26 @@ fn the_statistics_of_specified_nodes_are_checked() {
 fn an_unreachable_master_or_server_is_an_error() {
     let nobody = free_port();
     let run = mcctl(&["doctor", "--only=master-reached", &format!("--master=127.0.0.1:{nobody}")]);
-    assert!(run.code == 1 && run.stdout.starts_with("error    master-reached: "), "{run:?}");
+    assert!(run.code == 1 && run.stdout.contains("\nerror    master-reached: "), "{run:?}");
     let run = mcctl(&["doctor", "--only=sglang-reached", &format!("--sglang=http://127.0.0.1:{nobody}")]);
-    assert!(run.code == 1 && run.stdout.starts_with("error    sglang-reached: "), "{run:?}");
-    let run = mcctl(&["doctor", "--only=serving", "--json"]);
-    let document: Value = serde_json::from_str(run.succeeds()).expect("JSON");
-    assert_eq!(document["summary"]["skipped"], document["summary"]["checks"]);
+    assert!(run.code == 1 && run.stdout.contains("\nerror    sglang-reached: "), "{run:?}");
     mcctl(&["doctor", "--master=etcd://"]).fails(2);
     mcctl(&["doctor", "--metadata-server=ftp://x", "--master=127.0.0.1:1"]).fails(2);
+}
+
+#[test]
+fn the_result_leads_and_names_the_groups_that_were_not_checked() {
+    let run = mcctl(&["doctor", "--only=serving"]);
+    assert!(run.code == 1 && run.stdout.starts_with("Result: nothing was checked (code 1)\n"), "{run:?}");
+    let document = json(&["--only=serving"]);
+    assert_eq!(document["summary"]["skipped"], document["summary"]["checks"]);
+    assert_eq!(document["not_checked"], serde_json::json!(["serving"]));
+    // The host is checked without a server.
+    let run = mcctl(&["doctor", "--only=memory,serving"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert!(lines[0].starts_with("Result: ") && lines[1].starts_with("Not checked: serving "), "{lines:?}");
+    assert_eq!(json(&["--only=memory"])["not_checked"], serde_json::json!([]));
 }
 
 #[test]

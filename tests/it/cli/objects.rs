@@ -73,10 +73,11 @@ fn an_object_from_text_file_or_stdin_is_read_back_unchanged() {
     let bytes: Vec<u8> = (0..3_000_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(&from, &bytes).expect("written");
     let run = store.run(&["store", "put", "file", from.to_str().expect("text"), "--json"]);
-    assert_eq!(
-        run.succeeds(),
-        "{\"schema\":\"mcctl.store.put/1\",\"key\":\"file\",\"bytes\":3000001,\"stored\":true,\"replicas\":1,\"replicas_requested\":1}\n"
-    );
+    let expected = serde_json::json!({
+        "schema": "mcctl.store.put/1", "key": "file", "bytes": 3_000_001, "stored": true, "replicas": 1, "replicas_requested": 1,
+        "cause": null, "next": null
+    });
+    assert_eq!(serde_json::from_str::<Value>(run.succeeds()).expect("JSON"), expected);
     assert_eq!(store.run(&["store", "get", "file", "-o", to.to_str().expect("text")]).code, 0);
     assert!(std::fs::read(&to).expect("written") == bytes);
     let listed = store.run(&["store", "ls", "--long"]);
@@ -104,6 +105,38 @@ fn an_existing_key_is_1_without_upsert() {
     assert!(run.code == 1 && run.stderr.contains("OBJECT_HAS_LEASE (-706)"), "{run:?}");
     assert_eq!(store.run(&["store", "rm", "--force", "k"]).code, 0);
     assert_eq!(store.service.stop(Signal::SIGTERM), 0);
+}
+
+#[test]
+fn a_negative_result_has_its_cause_and_what_to_do() {
+    let store = Store::start();
+    let document = |args: &[&str]| {
+        let run = store.run(&[args, &["--json"]].concat());
+        (run.code, serde_json::from_str::<Value>(&run.stdout).expect("JSON"))
+    };
+    let has =
+        |document: &Value, member: &str, part: &str| document[member].as_str().is_some_and(|text| text.contains(part));
+    assert_eq!(store.run(&["store", "put", "k", "--value", "one"]).code, 0);
+    let (code, put) = document(&["store", "put", "k", "--value", "two"]);
+    assert!(code == 1 && has(&put, "cause", "'k'") && has(&put, "next", "--upsert"), "{put}");
+    assert_eq!(store.run(&["store", "get", "k"]).code, 0);
+    let (code, kept) = document(&["store", "rm", "k"]);
+    assert!(code == 1 && has(&kept, "cause", "-706") && has(&kept, "next", "--force"), "{kept}");
+    let (code, unknown) = document(&["store", "rm", "x", "y"]);
+    assert!(code == 1 && has(&unknown, "cause", "2 of 2 keys") && has(&unknown, "next", "store ls"), "{unknown}");
+    let (code, removed) = document(&["store", "rm", "k", "--force"]);
+    assert_eq!((code, &removed["cause"], &removed["next"]), (0, &Value::Null, &Value::Null));
+}
+
+#[test]
+fn a_soft_pin_after_a_space_is_not_a_key_or_a_file() {
+    for words in ["store put k --soft-pin 1h", "store put --soft-pin 1h k", "store put --soft-pin 1h k --json"] {
+        let run = mcctl(&words.split(' ').collect::<Vec<_>>());
+        let text = run.fails(2);
+        assert!(text.starts_with("error: --soft-pin ") && text.contains("--soft-pin=1h"), "{text}");
+    }
+    let run = mcctl(&["store", "put", "k", "--upsert", "true"]);
+    assert!(run.fails(2).starts_with("error: --upsert has no value"), "{run:?}");
 }
 
 #[test]

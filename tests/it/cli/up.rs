@@ -113,10 +113,10 @@ fn an_ambiguous_size_is_echoed_with_its_meaning() {
 #[test]
 fn the_printed_load_on_a_simulator_uses_all_three_tiers() {
     let more = ["--json", "--with-sim", "--sim-port=0"];
-    // The load stores about 110 MB.
+    // The load stores about 210 MB.
     let words = up(&more)
         .into_iter()
-        .map(|word| if word.starts_with("--segment-size") { "--segment-size=256mb" } else { word });
+        .map(|word| if word.starts_with("--segment-size") { "--segment-size=512mb" } else { word });
     let mut service = Service::start(command(&words.collect::<Vec<_>>()));
     let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
     let sim = &document["sim"];
@@ -124,11 +124,11 @@ fn the_printed_load_on_a_simulator_uses_all_three_tiers() {
     let bench = sim["bench"].as_str().expect("a command line");
     // The same conversations at a higher rate.
     let words: Vec<&str> = bench.split(' ').skip(1).chain(["--json", "--seed=3"]).collect();
-    let words: Vec<&str> = words.iter().map(|word| if *word == "6" { "20" } else { *word }).collect();
+    let words: Vec<&str> = words.iter().map(|word| if *word == "6" { "40" } else { *word }).collect();
     let run = mcctl(&words);
     let report: Value = serde_json::from_str(run.succeeds()).expect("JSON");
     let pass = &report["passes"][0];
-    assert_eq!((&pass["sent"], &pass["completed"]), (&96.into(), &96.into()), "{report}");
+    assert_eq!((&pass["sent"], &pass["completed"]), (&288.into(), &288.into()), "{report}");
     for tier in ["device", "host", "storage"] {
         assert!(pass["tokens"][tier].as_u64().is_some_and(|tokens| tokens > 0), "{tier}: {}", pass["tokens"]);
     }

@@ -100,6 +100,15 @@ fn an_endpoint_that_refuses_every_request_is_an_error_without_tables() {
 }
 
 #[test]
+fn a_server_that_sends_nothing_is_reported_before_the_run() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("--url=http://{}", silent.local_addr().expect("bound"));
+    let run = mcctl_in_time(&["bench", "multi-turn", &url, "--connect-timeout=300ms", "--json"]);
+    assert!(run.fails(3).contains("no HTTP response from "), "{run:?}");
+    assert_eq!(run.error_document()["kind"], "unreachable");
+}
+
+#[test]
 fn an_unreachable_server_gives_3_and_a_wrong_command_line_2() {
     // With the defaults, which are a request a second for half an hour.
     let folder = tempfile::tempdir().expect("a folder");

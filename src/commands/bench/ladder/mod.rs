@@ -110,7 +110,7 @@ impl Args {
             Failure::usage("the tier ladder needs the server's management routes").next("drop --no-server-calls")
         })?;
         let reached = runtime::block_on(0, async { Ok(check_all_reachable(&env(), [("A", &target)]).await) })?;
-        reached.map_err(unreachable)?;
+        reached.map_err(|error| unreachable(error, false))?;
         let info = info(&server)?;
         let prompts = self.prompts(&info)?;
         confirm::destruction(self.confirm.yes, &format!("repeatedly flushes the caches (L1 and L2) of {base}"))?;

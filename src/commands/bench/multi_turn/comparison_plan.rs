@@ -7,7 +7,8 @@ use crate::commands::bench::multi_turn::Args;
 use crate::commands::error::Failure;
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
-use crate::commands::table::{ReportSection, counted};
+use crate::commands::table::ReportSection;
+use crate::engine::base::text::counted;
 use crate::engine::load::LoadCaveat;
 use crate::engine::load::compare::{CacheSizes, ComparedSides, ComparedTier, GivenLoad, WorkingSetPlan};
 use crate::engine::load::plan::{Measurement, MeasurementKind, ProbeError, Survey, UnknownSizes};
@@ -62,11 +63,11 @@ impl ComparisonPlan {
     pub fn lines(&self) -> Vec<String> {
         let rate = self.request_rate.map_or("no rate limit".to_owned(), |rate| format!("{rate} requests/s"));
         let time = self.estimated_s.map_or(String::new(), |seconds| format!(", about {}", duration(seconds)));
-        let blocks = counted(self.blocks.into(), "block");
+        let blocks = counted(self.blocks, "block");
         let mut lines = vec![format!(
             "Plan: {} decides; {} in {blocks} of about {} tokens, {rate}{time}",
             self.primary,
-            counted(self.conversations.into(), "conversation"),
+            counted(self.conversations, "conversation"),
             self.working_set_tokens
         )];
         let caches = self.caches.iter().map(|side| match (&side.sizes, &side.unknown) {

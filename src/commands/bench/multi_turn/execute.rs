@@ -7,7 +7,7 @@ use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::error::Failure;
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{self, Signals, StopSignal};
 use crate::engine::load::LoadCaveat;
 use crate::engine::load::session::{Observer, Observers, PreviousPass, Session, SessionResult};
 use crate::engine::load::target::LoadTarget;
@@ -21,7 +21,7 @@ pub struct MeasuredRun {
     /// Caveats about the whole run.
     pub caveats: Vec<BenchCaveat>,
     /// The signal that ended the run early.
-    pub signal: Option<&'static str>,
+    pub signal: Option<StopSignal>,
 }
 
 /// Runs `session` with `observers`. After the first SIGINT or SIGTERM, requests in flight may complete. A second signal aborts them.
@@ -45,7 +45,7 @@ pub fn run(
         let _too_large = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
         let (stop_sender, mut stop) = mpsc::channel(2);
         let mut observers = Observers(observers);
-        let mut signal: Option<&'static str> = None;
+        let mut signal: Option<StopSignal> = None;
         let mut signals_seen = 0_u32;
         let mut running = session.go_on_here(env(), earlier, &mut stop, &mut observers);
         let executed = loop {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::comparison_plan::ComparisonPlan;
-use crate::commands::bench::multi_turn::preflight::unreachable;
+use crate::commands::bench::multi_turn::preflight::{silent_server, unreachable};
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::confirm;
 use crate::commands::error::Failure;
@@ -27,8 +27,20 @@ impl Args {
     pub(super) fn planned_run(&mut self) -> Result<(PlannedRun, Option<ComparisonPlan>), Failure> {
         self.check_kind()?;
         let mut measurement = self.measurement()?;
-        let reached = runtime::block_on(0, async { Ok(measurement.check_reachable(&env()).await) })?;
-        reached.map_err(unreachable)?;
+        let is_default = self.endpoint.is_default();
+        if let Some(side) = measurement.sides.first().filter(|_| is_default && !self.output.quiet) {
+            output::say(format!(
+                "server: {} (default; --url selects another one)",
+                self.endpoint.base_of(&side.target)
+            ));
+        }
+        let (reached, silent) = runtime::block_on(0, async {
+            let reached = measurement.check_reachable(&env()).await;
+            let silent = if reached.is_ok() { measurement.silent_server(&env()).await } else { None };
+            Ok((reached, silent))
+        })?;
+        reached.map_err(|error| unreachable(error, is_default))?;
+        silent.map_or(Ok(()), |error| Err(silent_server(&error, is_default)))?;
         self.confirm_cache_changes(&measurement)?;
         let compares = matches!(measurement.kind, MeasurementKind::Comparison { .. });
         let plan = if compares { Some(self.plan_comparison(&mut measurement)?) } else { None };

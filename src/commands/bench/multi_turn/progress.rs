@@ -178,6 +178,11 @@ fn columns() -> usize {
     terminal::width(std::io::stderr()).unwrap_or(80)
 }
 
+/// Returns the estimated remaining time as a phrase with a leading comma, or an empty string.
+fn remaining(shown: &ProgressSnapshot) -> String {
+    shown.remaining.map_or(String::new(), |time| format!(", about {} left", clock(time.as_secs())))
+}
+
 fn clock(seconds: u64) -> String {
     let (minutes, seconds) = (seconds / 60, seconds % 60);
     format!("{minutes}:{seconds:02}")
@@ -186,11 +191,12 @@ fn clock(seconds: u64) -> String {
 /// Formats the figures as one log line.
 fn line(shown: &ProgressSnapshot) -> String {
     format!(
-        "{} {}: {} of {} requests; {}",
+        "{} {}: {} of {} requests{}; {}",
         shown.label,
         clock(shown.seconds),
         shown.ended,
         shown.requests,
+        remaining(shown),
         figures(shown).join(", ")
     )
 }
@@ -198,7 +204,10 @@ fn line(shown: &ProgressSnapshot) -> String {
 /// Formats the figures as terminal lines of at most `width` columns: the bar, then the figures.
 fn bar_lines(shown: &ProgressSnapshot, width: usize) -> String {
     const BAR: usize = 40;
-    let ends = [shown.label.clone(), format!("{}/{} {}", shown.ended, shown.requests, clock(shown.seconds))];
+    let ends = [
+        shown.label.clone(),
+        format!("{}/{} {}{}", shown.ended, shown.requests, clock(shown.seconds), remaining(shown)),
+    ];
     let taken: usize = ends.iter().map(|end| end.chars().count()).sum();
     // Two spaces and two brackets; the last column stays free, because some terminals wrap after it.
     let length = width.saturating_sub(taken + 5).min(BAR) as u64;
@@ -218,6 +227,7 @@ mod tests {
             seconds: 65,
             ended: 20,
             requests: 100,
+            remaining: Some(std::time::Duration::from_secs(260)),
             failed: 0,
             in_flight: 10,
             requests_per_s: 3.5,
@@ -226,8 +236,11 @@ mod tests {
             cached: Some([75.0, 25.0, 0.0, 50.0]),
         };
         let lines = bar_lines(&shown, 100);
-        assert!(lines.starts_with("A run [########................................] 20/100 1:05\n"), "{lines}");
-        assert!(line(&shown).starts_with("A run 1:05: 20 of 100 requests; 3.5 requests/s, "));
+        assert!(
+            lines.starts_with("A run [########................................] 20/100 1:05, about 4:20 left\n"),
+            "{lines}"
+        );
+        assert!(line(&shown).starts_with("A run 1:05: 20 of 100 requests, about 4:20 left; 3.5 requests/s, "));
         for width in [40, 50, 80, 120] {
             let lines = bar_lines(&shown, width);
             assert!(lines.lines().all(|line| line.chars().count() <= width), "{width}: {lines}");

@@ -5,6 +5,7 @@ mod rank;
 mod rank_message;
 mod ranks;
 mod report;
+mod room;
 mod runner;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::commands::master_target::MasterTarget;
 use crate::commands::origin::Origin;
 use crate::commands::output;
 use crate::commands::progress_bar::{WorkProgress, WorkUnit};
-use crate::commands::runtime::{self, Signals};
+use crate::commands::runtime::{self, Signals, StopSignal};
 use crate::commands::store_failure;
 use crate::commands::table;
 use crate::commands::time_flag::TimeParser;
@@ -141,6 +142,7 @@ impl Args {
                     // The ranks report why the master is unreachable.
                     let started = async {
                         let master = self.link.connect.master.find().await?;
+                        self.warn_of_room(&master, &plan).await;
                         let ranks = RankProcesses::start(ranks, &plan.prefix).await?;
                         Ok::<_, Failure>((master.at.to_string(), ranks))
                     };
@@ -225,6 +227,9 @@ impl Args {
     ) -> Result<StartedClients, Failure> {
         let env = RealEnv::new();
         let (master, client_plan) = self.link.planned().await?;
+        if self.rank_index.is_none() {
+            self.warn_of_room(&master, plan).await;
+        }
         let starting = StoreClientBuilder::from(client_plan.config.clone()).start(env.clone());
         let client = match timed(&env, starting).await {
             (Ok(client), _) => client,
@@ -269,7 +274,7 @@ impl Args {
         };
         plan.check().map_err(|error| {
             let next = match error {
-                StoreBenchPlanError::TooLarge { .. } => "lower --object-size or --batch",
+                StoreBenchPlanError::TooLarge { .. } => "lower --object-size or --batch-size",
                 StoreBenchPlanError::Zipf(_) => "for example, use --zipf 0.99",
                 StoreBenchPlanError::Ratio(_) => "for example, use --read-ratio 0.9",
                 StoreBenchPlanError::Nothing(_) => "for example, use --object-size 1mb",
@@ -294,6 +299,17 @@ impl Args {
             .next("lower --object-size, --batch, --clients or --ranks"));
         }
         Ok(())
+    }
+
+    /// Warns if the objects of all ranks do not fit into the store.
+    async fn warn_of_room(&self, master: &MasterTarget, plan: &StoreBenchPlan) {
+        if self.overfill {
+            return;
+        }
+        let required = plan.stored_bytes().saturating_mul(u64::from(self.ranks));
+        if let Some(warning) = room::warning(master, required).await {
+            output::say(format!("warning: {warning}"));
+        }
     }
 
     /// Runs all steps, and returns the report and the passes. After the first signal, `stop` is called, and the rest is skipped.
@@ -358,7 +374,7 @@ fn removal(plan: &StoreBenchPlan, at: &str) -> String {
     format!("mcctl store rm --force --regex '^{}' --master {at}", plan.prefix)
 }
 
-fn stopped_early(signal: &str) -> Failure {
+fn stopped_early(signal: StopSignal) -> Failure {
     Failure::interrupted(format!("{signal}: stopped before the client was ready"))
 }
 

@@ -9,8 +9,10 @@ use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::store::measure::{MeasuredStore, WarmUp};
 use crate::commands::bench::store::{Args, BATCHES_MIN, UNREACHABLE};
 use crate::commands::error::Exit;
-use crate::commands::table::{self, ReportSection, ReportTable, counted};
+use crate::commands::runtime::StopSignal;
+use crate::commands::table::{self, ReportSection, ReportTable};
 use crate::engine::base::ByteSize;
+use crate::engine::base::text::counted;
 use crate::engine::bench::store::{
     OperationStats, PassKind, SHARED_MEMORY, StoreBenchPlan, StorePass, TransportShare, TransportUse,
 };
@@ -102,7 +104,7 @@ impl TransportReport {
                 "rdma" => "RDMA",
                 other => other,
             };
-            format!("{name} ({} of {} node{})", share.nodes, self.nodes, if self.nodes == 1 { "" } else { "s" })
+            format!("{name} ({} of {})", share.nodes, counted(self.nodes, "node"))
         };
         match self.used.as_slice() {
             [] => "none".to_owned(),
@@ -170,7 +172,7 @@ impl StoreReport {
         plan: &StoreBenchPlan,
         master: &str,
         measured: MeasuredStore,
-        stopped: Option<&'static str>,
+        stopped: Option<StopSignal>,
     ) -> StoreReport {
         let MeasuredStore { passes, ranks, warm_up, rounds, removed } = measured;
         let mut caveats: Vec<BenchCaveat> = stopped.map(|signal| BenchCaveat::Signal { signal }).into_iter().collect();
@@ -283,13 +285,13 @@ impl StoreReport {
         let sizes: Vec<String> = self.object_bytes.iter().map(|bytes| ByteSize(*bytes).to_string()).collect();
         let mut whole = ReportSection::new("");
         let clients = match self.ranks {
-            1 => counted(self.clients.into(), "client"),
-            ranks => format!("{ranks} ranks with {} each", counted(self.clients.into(), "client")),
+            1 => counted(self.clients, "client"),
+            ranks => format!("{ranks} ranks with {} each", counted(self.clients, "client")),
         };
         whole.text.push(format!(
             "store at {}: {} of {}{}, {} per batch, {clients} (seed {})",
             self.master,
-            counted(self.objects.into(), "object"),
+            counted(self.objects, "object"),
             sizes.join(", "),
             if self.ranks > 1 { " per rank" } else { "" },
             self.batch,
@@ -302,11 +304,7 @@ impl StoreReport {
             }
             WarmUp::Partial { objects, of, .. } => format!("warmed up with only {objects} of {of} objects"),
         };
-        whole.text.push(format!(
-            "transport: {}; {warm_up}; {}",
-            self.transport.text(),
-            counted(self.rounds.into(), "round")
-        ));
+        whole.text.push(format!("transport: {}; {warm_up}; {}", self.transport.text(), counted(self.rounds, "round")));
         let mut moved = ReportTable::new(
             "",
             &["pass", "operation", "objects", "objects/s", "GB/s", "CPU us/object", "missing", "failed", "transport"],

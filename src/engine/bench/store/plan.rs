@@ -4,7 +4,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::Distribution as _;
 
-use crate::engine::base::ObjectKey;
+use crate::engine::base::{ByteSize, ObjectKey};
 use crate::engine::load::Seed;
 
 /// The plan for a run.
@@ -34,7 +34,7 @@ pub enum StoreBenchPlanError {
     /// A count or size is 0.
     #[error("{0} must be at least 1")]
     Nothing(&'static str),
-    #[error("a batch of {batch} objects can be up to {bytes} bytes; the limit is {max}")]
+    #[error("a batch of {batch} objects can be up to {}; the limit is {}", ByteSize(*.bytes), ByteSize(*.max))]
     TooLarge { batch: u32, bytes: u64, max: u64 },
     #[error("{0:?} is not a valid Zipf exponent: use a number above 0 and at most 10")]
     Zipf(f64),
@@ -76,6 +76,15 @@ impl StoreBenchPlan {
     /// Returns the size of the largest batch in bytes.
     pub fn batch_bytes(&self) -> u64 {
         self.sizes.iter().max().copied().unwrap_or(0).saturating_mul(u64::from(self.batch))
+    }
+
+    /// Returns the size of all replicas of all objects of one process, in bytes.
+    pub fn stored_bytes(&self) -> u64 {
+        let count = self.sizes.len().max(1) as u64;
+        let (rounds, rest) = (u64::from(self.objects) / count, u64::from(self.objects) % count);
+        let all: u64 = self.sizes.iter().fold(0, |sum, size| sum.saturating_add(*size));
+        let last: u64 = self.sizes.iter().take(rest as usize).fold(0, |sum, size| sum.saturating_add(*size));
+        all.saturating_mul(rounds).saturating_add(last).saturating_mul(self.replicas)
     }
 
     /// Returns the size of object `index` in bytes.
@@ -131,6 +140,8 @@ mod tests {
     fn sizes_are_used_in_turn_and_the_regex_matches_every_key() {
         let plan = plan();
         assert_eq!((plan.size(0), plan.size(1), plan.size(2), plan.batch_bytes()), (10, 20, 10, 80));
+        assert_eq!(plan.stored_bytes(), 1_500);
+        assert_eq!(StoreBenchPlan { objects: 3, replicas: 2, ..plan.clone() }.stored_bytes(), 80);
         let regex = fancy_regex::Regex::new(&plan.every_key()).unwrap();
         let key = |index| String::from_utf8_lossy(plan.key(index).as_bytes()).into_owned();
         assert!(regex.is_match(&key(0)).unwrap() && regex.is_match(&key(u32::MAX)).unwrap());

@@ -4,6 +4,7 @@
 
 use std::io::Read;
 
+use crate::engine::base::text::counted_as;
 use crate::engine::check::{Check, CheckReport, CheckStatus, Finding, listed};
 use crate::engine::doctor::Selection;
 use crate::engine::env::Env;
@@ -79,7 +80,7 @@ pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<
         seen.push(what);
     };
     if let Some(deployment) = &inputs.files {
-        judge(deployment, format!("{} in the files", plural(deployment.processes.len())));
+        judge(deployment, format!("{} in the files", counted_as(deployment.processes.len(), "process", "processes")));
     }
     let around = environment("environment", inputs.environment.iter().cloned());
     if !around.env.is_empty() {
@@ -89,7 +90,7 @@ pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<
         );
     }
     if !inputs.processes.is_empty() {
-        let what = format!("{} running on this host", plural(inputs.processes.len()));
+        let what = format!("{} running on this host", counted_as(inputs.processes.len(), "process", "processes"));
         judge(&ParsedDeployment { processes: inputs.processes.clone(), ..ParsedDeployment::default() }, what);
     }
     // All rules run together, so each reports the total time.
@@ -126,8 +127,4 @@ fn merged<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Finding> {
         finding
     };
     groups.into_iter().map(merge).collect()
-}
-
-fn plural(n: usize) -> String {
-    format!("{n} process{}", if n == 1 { "" } else { "es" })
 }

@@ -1,5 +1,6 @@
 //! NUMA placement of devices and memory.
 
+use crate::engine::base::text::counted;
 use crate::engine::check::{Check, CheckStatus, Severity};
 use crate::engine::doctor::host::HostFacts;
 use crate::engine::doctor::{find, status};
@@ -37,5 +38,5 @@ pub(super) fn numa(facts: &HostFacts, check: &Check) -> CheckStatus {
         let remedy = "sysctl -w kernel.numa_balancing=0, and bind each process to a node (numactl, NUMAPolicy=bind)";
         findings.push(find(check, Severity::Info, finding, "kernel.numa_balancing is not 0", remedy));
     }
-    status(findings, || format!("{} node{}", nodes.len(), if nodes.len() == 1 { "" } else { "s" }))
+    status(findings, || counted(nodes.len(), "node"))
 }

@@ -1,10 +1,10 @@
 //! Explains why an RDMA path does not transfer data, from the failed step, the errno and the attributes of both endpoints. Pure.
 
 use std::net::Ipv6Addr;
-use std::time::Duration;
 
 use nix::errno::Errno;
 
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::sys::verbs::{CompletionStatus, LinkLayer};
 use crate::engine::topology::gid::{Gid, GidType};
 use crate::engine::transfer::DeviceStep;
@@ -336,19 +336,11 @@ pub fn figures(attempt: &PathProbe) -> Option<String> {
     let figures = attempt.result.as_ref().ok()?;
     let middle = figures.writes.get(figures.writes.len() / 2)?;
     let read = match figures.read.as_ref().map(|read| (read.bytes, &read.result)) {
-        Some((bytes, Ok(time))) => format!(", read of {bytes} bytes {}", time_text(*time)),
+        Some((bytes, Ok(time))) => format!(", read of {bytes} bytes {}", RoundedDuration(*time)),
         Some((bytes, Err(_))) => format!(", read of {bytes} bytes fails"),
         None => String::new(),
     };
-    Some(format!("round trip {}{read}", time_text(*middle)))
-}
-
-/// Formats a short duration: `12.3 us`, `1.2 ms`.
-fn time_text(time: Duration) -> String {
-    match time.as_secs_f64() {
-        s if s < 1e-3 => format!("{:.1} us", s * 1e6),
-        s => format!("{:.1} ms", s * 1e3),
-    }
+    Some(format!("round trip {}{read}", RoundedDuration(*middle)))
 }
 
 fn is_roce(end: &ProbedDevice) -> bool {

@@ -2,10 +2,11 @@
 
 use std::net::Ipv6Addr;
 
+use crate::engine::base::text::counted;
 use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::peer::explain::{self, Diagnosis, address, row};
 use crate::engine::doctor::peer::{PeerFacts, PeerProbe};
-use crate::engine::doctor::{finding, listed, plural, status};
+use crate::engine::doctor::{finding, listed, status};
 use crate::engine::transfer::DeviceStep;
 use crate::engine::transfer::path_probe::{PathProbeFailure, ProbedDevice, ProbedPath};
 use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
@@ -147,7 +148,7 @@ fn stage(facts: &PeerFacts, id: &'static str, stage: PeerStage) -> CheckStatus {
         let severity = if any_works { Severity::Warning } else { Severity::Error };
         let rails = rails(peer);
         for (why, lines) in groups {
-            let count = plural(lines.len(), "path");
+            let count = counted(lines.len(), "path");
             let next = rails.map_or(why.next.clone(), |hint| format!("{hint}; otherwise {}", why.next));
             findings.push(finding(
                 id,
@@ -166,7 +167,7 @@ fn stage(facts: &PeerFacts, id: &'static str, stage: PeerStage) -> CheckStatus {
         };
         return CheckStatus::Skipped(nothing.to_owned());
     }
-    status(findings, || format!("{}: {}", plural(good.len(), "path"), listed(&good)))
+    status(findings, || format!("{}: {}", counted(good.len(), "path"), listed(&good)))
 }
 
 fn unused_device(id: &'static str, device: &str, why: &str, any_works: bool) -> Finding {

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::engine::base::text::counted;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::serving::facts::{Instance, L3Probe, L3Read, ServerSettings, ServingFacts};
-use crate::engine::doctor::{finding, listed, plural, shown, status};
+use crate::engine::doctor::{finding, listed, status};
 use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 use crate::engine::plan::size_text;
 
@@ -68,7 +70,7 @@ fn reached(facts: &ServingFacts) -> CheckStatus {
     });
     status(silent.collect(), || {
         let versions: Vec<String> = with_settings(facts).filter_map(|(_, info)| info.text("version")).collect();
-        format!("{}, release {}", plural(facts.instances.len(), "server"), listed(&versions))
+        format!("{}, release {}", counted(facts.instances.len(), "server"), listed(&versions))
     })
 }
 
@@ -182,7 +184,7 @@ fn master(facts: &ServingFacts) -> CheckStatus {
             "the servers read the master address from their environment, which they do not report".to_owned(),
         );
     }
-    status(findings, || plural(known, "server"))
+    status(findings, || counted(known, "server"))
 }
 
 /// Parses a size as SGLang does: whole bytes, or a whole number of `gb` (1024^3 bytes).
@@ -420,7 +422,7 @@ fn fingerprint(facts: &ServingFacts) -> CheckStatus {
         .filter_map(|(i, info)| Some((info.extra().get("master_server_address")?.to_string(), &*i.url)))
         .collect();
     compare("master_server_address", masters);
-    status(findings, || format!("{} agree", plural(servers.len(), "server")))
+    status(findings, || format!("{} agree", counted(servers.len(), "server")))
 }
 
 fn probe(facts: &ServingFacts) -> CheckStatus {
@@ -457,8 +459,8 @@ fn describe_read(probe: &L3Probe, reading: &L3Read) -> String {
         "{} of {} tokens from the store in {} (cold {})",
         reading.cached.storage,
         probe.tokens,
-        shown(reading.times.1),
-        shown(reading.times.0)
+        RoundedDuration(reading.times.1),
+        RoundedDuration(reading.times.0)
     )
 }
 
@@ -687,7 +689,7 @@ mod tests {
         };
         let stored = CachedTierTokens { device: 0, host: 0, storage: 784 };
         let CheckStatus::Passed(observation) = with(Some(784.0), stored, false, true) else { panic!("not passed") };
-        for number in ["784 of 800", "35.0 ms", "150.0 ms"] {
+        for number in ["784 of 800", "35 ms", "150 ms"] {
             assert!(observation.contains(number), "{observation}");
         }
         assert_found(&with(Some(784.0), stored, false, false), Severity::Warning, "different tokens");

@@ -4,6 +4,7 @@ use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{Process, ProcessRole, RuntimeKind, SettingsFileKind};
 use crate::engine::lint::read::{compose, deployment, env_file, kubernetes, launch, passive, script, systemd};
 use crate::engine::lint::shell::effects::ScriptEffects;
+use crate::engine::lint::shell::word::base_name;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
 use crate::engine::lint::yaml::YamlNode;
 use crate::engine::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
@@ -23,7 +24,7 @@ pub(super) fn is_named_script(source: &SourceFile<'_>) -> bool {
 
 /// The extension of a file in lower case.
 pub(super) fn extension(name: &str) -> String {
-    launch::program(name).rsplit_once('.').map_or_else(String::new, |(_, extension)| extension.to_ascii_lowercase())
+    base_name(name).rsplit_once('.').map_or_else(String::new, |(_, extension)| extension.to_ascii_lowercase())
 }
 
 pub(super) fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, Vec<YamlNode>, bool), ReadError> {
@@ -50,7 +51,7 @@ pub(super) fn detect(source: &SourceFile<'_>, text: &str) -> Result<(FileKind, V
         check_script_limits(text)?;
         return Ok((FileKind::Unit, Vec::new(), false));
     }
-    let named_env = extension(source.name) == "env" || launch::program(source.name).starts_with(".env");
+    let named_env = extension(source.name) == "env" || base_name(source.name).starts_with(".env");
     if named_env || env_file::is_env_file(text) {
         check_script_limits(text)?;
         return Ok((FileKind::Env, Vec::new(), false));
@@ -135,7 +136,7 @@ fn host_setup_kind(name: &str, text: &str) -> Option<&'static str> {
 
 /// A description of the YAML file, if it is for another tool and starts no processes itself.
 fn passive_yaml_kind(name: &str, nodes: &[YamlNode]) -> Option<&'static str> {
-    let base = launch::program(name).rsplit_once('.').map_or("", |(base, _)| base);
+    let base = base_name(name).rsplit_once('.').map_or("", |(base, _)| base);
     if nodes.is_empty() || nodes.iter().any(|node| node.entries().is_empty()) {
         return None;
     }

@@ -11,7 +11,7 @@ use crate::engine::lint::model::{
 use crate::engine::lint::read::session::{self, SessionCommand, SessionLine};
 use crate::engine::lint::read::{PROCESSES_MAX, continuation, script};
 use crate::engine::lint::shell::effects::ScriptEffects;
-use crate::engine::lint::shell::word::is_name;
+use crate::engine::lint::shell::word::{base_name, is_name};
 use crate::engine::lint::shell_lexer::expand;
 use crate::engine::upstream::python_client;
 
@@ -103,7 +103,7 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
             words = &words[1..];
             continue;
         }
-        let name = program(&first.text);
+        let name = base_name(&first.text);
         if !WRAPPERS.contains(&name) {
             break;
         }
@@ -126,7 +126,7 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
         }
         process
     };
-    let name = program(&first.text);
+    let name = base_name(&first.text);
     match name {
         "sh" | "bash" | "dash" | "ash" | "zsh" => {
             let at =
@@ -171,11 +171,6 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
             }
         }
     }
-}
-
-/// The base name of a program path.
-pub fn program(text: &str) -> &str {
-    text.rsplit('/').next().unwrap_or(text)
 }
 
 /// A `NAME=value` assignment before a command.
@@ -291,7 +286,7 @@ fn past_wrapper<'w>(name: &str, words: &'w [LocatedValue]) -> &'w [LocatedValue]
 /// Whether the words begin a command line that starts a supported program, a shell or a container.
 fn is_start(words: &[LocatedValue]) -> bool {
     let Some((first, rest)) = words.split_first() else { return false };
-    let name = program(&first.text);
+    let name = base_name(&first.text);
     let is_shell = matches!(name, "sh" | "bash" | "dash" | "ash" | "zsh") && !rest.is_empty();
     let is_container = matches!(name, "docker" | "podman" | "nerdctl") && rest.iter().any(|word| word.text == "run");
     is_shell
@@ -330,7 +325,7 @@ fn role_of<'w>(name: &str, rest: &'w [LocatedValue]) -> Option<(ProcessRole, Imp
         let at = rest.iter().position(|w| w.text == "-m" || !w.text.starts_with('-'))?;
         let (module, args) = match rest[at].text.as_str() {
             "-m" => (rest.get(at + 1)?.text.as_str(), &rest[at + 2..]),
-            script => (program(script).strip_suffix(".py")?, &rest[at + 1..]),
+            script => (base_name(script).strip_suffix(".py")?, &rest[at + 1..]),
         };
         if module == python_client::LAUNCHER {
             return launched(args);
@@ -358,7 +353,7 @@ fn launched(args: &[LocatedValue]) -> Option<(ProcessRole, Implementation, &[Loc
     let first = command.first()?.text.as_str();
     match first.starts_with('-') || first.ends_with(".py") {
         true => role_of("python", command),
-        false => role_of(program(first), &command[1..]),
+        false => role_of(base_name(first), &command[1..]),
     }
 }
 
@@ -394,7 +389,7 @@ pub fn guess_role(
     image: Option<&str>,
     words: &[LocatedValue],
 ) -> Option<(ProcessRole, Implementation, Vec<LocatedValue>)> {
-    let base = image.map(|image| program(image).split([':', '@']).next().unwrap_or_default());
+    let base = image.map(|image| base_name(image).split([':', '@']).next().unwrap_or_default());
     if base.is_some_and(|base| base.contains("mcctl"))
         && let Some((role, implementation, args)) = mcctl(words)
     {

@@ -8,6 +8,7 @@ use crate::engine::lint::model::{
 use crate::engine::lint::read::embedded_settings::lmcache_variables;
 use crate::engine::lint::read::{ParsedFile, env_file, launch};
 use crate::engine::lint::settings::config_path;
+use crate::engine::lint::shell::word::base_name;
 use crate::engine::lint::source::FileKind;
 
 /// Links processes to the files that they reference. A file that no process references becomes a separate entry.
@@ -48,12 +49,11 @@ pub(super) fn link(deployment: &mut ParsedDeployment, parsed: &[&ParsedFile]) {
     let mut claimed = vec![false; deployment.documents.len()];
     for process in &mut deployment.processes {
         let Some((kind, path)) = config_path(process) else { continue };
-        let base = launch::program(&path.text);
+        let base = base_name(&path.text);
         let candidates = deployment.documents.iter().enumerate().filter(|(_, d)| d.kind.is_read_as(kind));
         let files = last_written(process, base, candidates.collect()).into_iter();
         // In a ConfigMap, the file name is the key.
-        let files =
-            files.map(|(at, d)| (at, if launch::program(&d.file) == d.base { &*d.file } else { d.base.as_str() }));
+        let files = files.map(|(at, d)| (at, if base_name(&d.file) == d.base { &*d.file } else { d.base.as_str() }));
         if let Some(at) = nearest_file(&path.text, &process.place.file, files) {
             process.config = Some(at);
             claimed[at] = true;

@@ -36,6 +36,7 @@ use crate::engine::lint::read::written::add_written;
 use crate::engine::lint::shell::choice::ScriptSpan;
 use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::shell::places::UnreadPlace;
+use crate::engine::lint::shell::word::base_name;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
 use crate::engine::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 
@@ -225,7 +226,7 @@ impl ParsedFile {
         sink: &mut ScriptEffects,
     ) {
         let place = SourceLocation { file: self.file.clone(), line: 1 };
-        let base_name = launch::program(&self.name).to_owned();
+        let base_name = base_name(&self.name).to_owned();
         match self.kind {
             FileKind::Kubernetes => {
                 for node in self.documents() {

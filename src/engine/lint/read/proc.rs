@@ -4,6 +4,7 @@ use crate::engine::check::SourceLocation;
 use crate::engine::lint::model::{LocatedValue, Process, ProcessRole, RuntimeKind, Variable};
 use crate::engine::lint::read::{PARTS_MAX, launch};
 use crate::engine::lint::shell::effects::ScriptEffects;
+use crate::engine::lint::shell::word::base_name;
 
 /// The process `pid`, from `/proc/PID/cmdline` and, if readable, `/proc/PID/environ`. `None` if it is not a supported program.
 pub fn process(pid: u32, cmdline: &[u8], environ: Option<&[u8]>) -> Option<Process> {
@@ -19,7 +20,7 @@ pub fn process(pid: u32, cmdline: &[u8], environ: Option<&[u8]>) -> Option<Proce
     }
     // A shell that waits for its child must not be reported as the child.
     let shell =
-        words.first().is_some_and(|w| matches!(launch::program(&w.text), "sh" | "bash" | "dash" | "docker" | "podman"));
+        words.first().is_some_and(|w| matches!(base_name(&w.text), "sh" | "bash" | "dash" | "docker" | "podman"));
     let mut out = ScriptEffects::default();
     if !shell {
         launch::start(&base, &words, 0, &mut out);

@@ -7,6 +7,7 @@ use crate::engine::lint::model::{LocatedValue, Process, ProcessRole, RuntimeKind
 use crate::engine::lint::read::env_file::unquoted;
 use crate::engine::lint::read::launch::{self, assignment, expanded};
 use crate::engine::lint::shell::effects::ScriptEffects;
+use crate::engine::lint::shell::word::base_name;
 use crate::engine::lint::shell_lexer::commands;
 
 /// A setting of `[Service]`: key, value with continuation lines joined, and words with their locations.
@@ -23,7 +24,7 @@ pub fn is_unit(text: &str) -> bool {
 
 /// Adds the processes that the unit starts.
 pub fn read(text: &str, file: &Arc<str>, sink: &mut ScriptEffects) {
-    let base_name = launch::program(file);
+    let base_name = base_name(file);
     let place = |line| SourceLocation { file: file.clone(), line };
     let mut process = Process::new(format!("unit {base_name}"), ProcessRole::Other, place(1), RuntimeKind::Unit);
     process.network = format!("unit {file}");

@@ -3,10 +3,11 @@
 use crate::engine::lint::model::ParsedDeployment;
 use crate::engine::lint::read::detect::extension;
 use crate::engine::lint::read::embedded_settings::add_embedded_settings;
-use crate::engine::lint::read::{ParsedFile, launch, parse};
+use crate::engine::lint::read::{ParsedFile, parse};
 use crate::engine::lint::shell::choice::ScriptSpan;
 use crate::engine::lint::shell::effects::ScriptEffects;
 use crate::engine::lint::shell::places::WrittenText;
+use crate::engine::lint::shell::word::base_name;
 use crate::engine::lint::shell::word::is_name;
 use crate::engine::lint::source::{FileKind, ReadError, SourceFile};
 use crate::engine::lint::yaml::YamlNode;
@@ -23,7 +24,7 @@ pub(super) fn add_written(deployment: &mut ParsedDeployment, sink: &mut ScriptEf
             (Ok(None), _) => continue,
             (Ok(Some(part)), None) => part,
             (parsed, changed) => {
-                let name = if written.name.is_empty() { "a manifest" } else { launch::program(&written.name) };
+                let name = if written.name.is_empty() { "a manifest" } else { base_name(&written.name) };
                 let lines = u32::try_from(written.text.lines().count()).unwrap_or(u32::MAX);
                 let reason = match (changed, parsed) {
                     (None, Err(error)) => format!("the text of {name}: {error}"),

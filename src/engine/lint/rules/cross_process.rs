@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{Implementation, LocatedValue, Process, ProcessRole, RuntimeKind, SglangMode};
 use crate::engine::lint::nearest::nearest;
-use crate::engine::lint::read::launch;
 use crate::engine::lint::rules::listeners::VLLM_HTTP;
 use crate::engine::lint::settings::{ProcessView, SettingReader, SettingValue, SettingsOrigin};
+use crate::engine::lint::shell::word::base_name;
 use crate::engine::lint::view::DeploymentView;
 use crate::engine::plan::models;
 use crate::engine::upstream::sglang::DECODE_OFFLOAD;
@@ -130,7 +130,7 @@ fn attention_tp(member: &ProcessView<'_>) -> Option<(&'static str, String, Optio
     let dp = if is_split { member.number(&["dp_size", "dp", "data_parallel_size"], 1)? } else { 1 };
     let cp = member.number(&["attn_cp_size", "attention_context_parallel_size"], 1)?;
     // The latent rows of MLA are the same on every rank, and tp_lcm_size divides the pages of servers with different sizes alike.
-    let model = member.value(&["model_path", "model"]).map_or("", |located| launch::program(&located.text));
+    let model = member.value(&["model_path", "model"]).map_or("", |located| base_name(&located.text));
     let is_latent = models::by_name(model).is_ok_and(|known| known.geometry.is_latent());
     if is_latent || member.extra.as_ref().is_some_and(|extra| extra.get("tp_lcm_size").is_some()) {
         return Some((ATTENTION_TP, String::new(), place));

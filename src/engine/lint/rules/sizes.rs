@@ -1,6 +1,7 @@
 //! Sizes: syntax per program, minimum segment, huge pages.
 
 use crate::engine::base::ByteSize;
+use crate::engine::base::text::counted;
 use crate::engine::lint::findings::Findings;
 use crate::engine::lint::model::{LocatedValue, ProcessRole, RuntimeKind};
 use crate::engine::lint::quantity;
@@ -159,7 +160,7 @@ fn unknown_rank_count(member: &ProcessView<'_>, out: &mut Findings) {
         let most = bytes / PLAIN_SEGMENT_BYTES_MIN;
         out.info(
             &located.place,
-            format!("the segment is large enough for at most {most} SGLang rank{}", if most == 1 { "" } else { "s" }),
+            format!("the segment is large enough for at most {}", counted(most, "SGLang rank")),
             evidence,
             "set it to 1gb or more, or to 0 to contribute nothing",
         );

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::engine::base::Mono;
+use crate::engine::base::text::counted;
 use crate::engine::env::Env;
 use crate::engine::load::ladder::median::error_of_looks;
 use crate::engine::load::ladder::{COMPARISON_LEVEL, Ladder, LadderPrompts, LadderTier, result};
@@ -135,9 +136,9 @@ impl<E: Env> Observer for LadderRounds<E> {
         let steps = self.round(&lengths, more);
         let listed: Vec<String> = lengths.iter().map(u32::to_string).collect();
         let note = format!(
-            "round {}: {more} more prompt{} of {} tokens, to narrow the intervals",
+            "round {}: {} of {} tokens, to narrow the intervals",
             self.rounds,
-            if more == 1 { "" } else { "s" },
+            counted(more, "more prompt"),
             listed.join(", ")
         );
         Some(MoreSteps { note, steps })

@@ -9,6 +9,8 @@ mod phases;
 mod schedule;
 mod survey;
 
+use std::time::Duration;
+
 use crate::engine::env::Env;
 use crate::engine::load::LoadCaveat;
 use crate::engine::load::session::{LoadEndpoint, Session};
@@ -60,6 +62,9 @@ pub struct PlannedRun {
     pub caveats: Vec<LoadCaveat>,
 }
 
+/// Time in which a server must respond before the run.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(10);
+
 /// A measurement that cannot give valid results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -74,6 +79,16 @@ pub struct UnreachableEndpoint {
     pub name: String,
     pub target: Box<LoadTarget>,
     pub error: ConnectError,
+}
+
+/// A server that accepted a connection and did not respond to a request of its models.
+#[derive(Debug, thiserror::Error)]
+#[error("no HTTP response from {} (endpoint {name})", .target.at)]
+pub struct SilentServer {
+    pub name: String,
+    pub target: Box<LoadTarget>,
+    /// How long the response was awaited.
+    pub limit: Duration,
 }
 
 /// Connects once to each of these endpoints, which have a name and a target, including the TLS handshake.
@@ -122,6 +137,25 @@ impl Measurement {
     /// A connection fails.
     pub async fn check_reachable<E: Env + Unpin>(&self, env: &E) -> Result<(), UnreachableEndpoint> {
         check_all_reachable(env, self.sides.iter().map(|side| (side.name.as_str(), &side.target))).await
+    }
+
+    /// Requests the models of every server once, so that a port of another program is found before anything is measured. Any HTTP response
+    /// is accepted. Returns the first server that sends none within ten seconds, or within its connect timeout if that is shorter.
+    pub async fn silent_server<E: Env>(&self, env: &E) -> Option<SilentServer> {
+        let mut checked: Vec<&LoadTarget> = Vec::new();
+        for side in &self.sides {
+            let Some(server) = &side.server else { continue };
+            if checked.iter().any(|other| other.at == side.target.at) {
+                continue;
+            }
+            let limit = side.target.limits.connect.min(RESPONSE_LIMIT);
+            if !server.responds(env, limit).await {
+                let (name, target) = (side.name.clone(), Box::new(side.target.clone()));
+                return Some(SilentServer { name, target, limit });
+            }
+            checked.push(&side.target);
+        }
+        None
     }
 
     /// Plans the passes and control steps. Unless the phases determine when caches are flushed, a comparison, a sweep and KEP-74 flush

@@ -57,6 +57,11 @@ pub async fn wait_until_ready<E: Env + Unpin>(
 }
 
 impl ServerClient {
+    /// Returns whether the server responds within `limit`. An error response and a closed connection are responses, too.
+    pub async fn responds<E: Env>(&self, env: &E, limit: Duration) -> bool {
+        deadline(env, limit, self.models()).await.is_ok()
+    }
+
     /// Returns what the server reports about itself. Empty if the server does not respond within ten seconds.
     pub async fn describe<E: Env>(&self, env: &E) -> ServerDescription {
         deadline(env, REQUEST_LIMIT * 2, self.description()).await.unwrap_or_default()

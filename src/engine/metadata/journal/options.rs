@@ -21,7 +21,7 @@ impl Default for MetadataJournalOptions {
         MetadataJournalOptions {
             sync: SyncMode::default(),
             on_error: DiskErrorPolicy::default(),
-            log: LogConfig { file_bytes: LOG_FILE_BYTES, buffer_bytes: LOG_BUFFER_BYTES },
+            log: LogConfig { file_bytes: RECORDS_FILE_BYTES, buffer_bytes: RECORDS_BUFFER_BYTES },
             snapshot_bytes: 8 << 20,
             snapshot_changes: 10_000,
         }
@@ -29,8 +29,9 @@ impl Default for MetadataJournalOptions {
 }
 
 /// Size of a log file. The largest write fits, and the files of a service with few records take little room.
-const LOG_FILE_BYTES: u64 = 20 << 20;
-const LOG_BUFFER_BYTES: usize = 64 << 20;
+const RECORDS_FILE_BYTES: u64 = 20 << 20;
+const RECORDS_BUFFER_BYTES: usize = 64 << 20;
 /// Maximum size of a payload: the format, and two changes of a name that changes owners.
 const PAYLOAD_BYTES_MAX: usize = 1 + 2 * (9 + KEY_BYTES_MAX) + VALUE_BYTES_MAX;
-const _: () = assert!(PAYLOAD_BYTES_MAX as u64 + 4096 < LOG_FILE_BYTES && PAYLOAD_BYTES_MAX + 4096 < LOG_BUFFER_BYTES);
+const _: () =
+    assert!(PAYLOAD_BYTES_MAX as u64 + 4096 < RECORDS_FILE_BYTES && PAYLOAD_BYTES_MAX + 4096 < RECORDS_BUFFER_BYTES);

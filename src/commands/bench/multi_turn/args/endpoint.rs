@@ -168,6 +168,11 @@ impl EndpointArgs {
             .map_err(|error| Failure::usage(format!("cannot set up TLS with {from}")).found(error.to_string()))
     }
 
+    /// Returns whether no flag selects the server, so that the default address is used.
+    pub fn is_default(&self) -> bool {
+        self.url.is_none() && self.host.is_none() && self.port.is_none() && self.backend.is_none()
+    }
+
     /// Returns the target from `--url`, or from `--host` and `--port`.
     ///
     /// # Errors

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::engine::base::ByteSize;
+use crate::engine::base::text::counted;
 use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::cluster::facts::ClusterFacts;
 use crate::engine::doctor::cluster::judge::no_admin;
-use crate::engine::doctor::{finding, plural, status};
+use crate::engine::doctor::{finding, status};
 use crate::engine::http::Samples;
 
 /// Number of lookups above which puts are expected.
@@ -53,7 +54,7 @@ pub fn clients(facts: &ClusterFacts) -> CheckStatus {
             "clients-alive",
             Severity::Warning,
             "owners of mounted segments send no heartbeats: their segments and all objects in them are lost after client_ttl",
-            format!("master_active_clients {active}, {}", plural(owners.len(), "segment owner")),
+            format!("master_active_clients {active}, {}", counted(owners.len(), "segment owner")),
             "check that those processes are running and can reach the master; the check nodes-answer lists them",
         ));
     }
@@ -81,7 +82,7 @@ pub fn clients(facts: &ClusterFacts) -> CheckStatus {
             ttl,
         ));
     }
-    status(findings, || format!("{active} active, {}", plural(owners.len(), "segment owner")))
+    status(findings, || format!("{active} active, {}", counted(owners.len(), "segment owner")))
 }
 
 /// The counters of transferred objects increase.
@@ -103,7 +104,7 @@ pub fn moved(facts: &ClusterFacts) -> CheckStatus {
     if short.is_empty() {
         return CheckStatus::Passed(format!(
             "{} and {} lookups counted",
-            plural(usize::try_from(done.puts).unwrap_or(0), "put"),
+            counted(usize::try_from(done.puts).unwrap_or(0), "put"),
             done.lookups
         ));
     }
@@ -178,7 +179,7 @@ pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
                 "{failed} of {puts} puts failed to allocate, {:.0} % of {} in use, {} evicted{when}",
                 full * 100.0,
                 size(capacity),
-                plural_f(value("master_evicted_key_count"), "key")
+                counted(value("master_evicted_key_count"), "key")
             ),
             "lower --eviction_high_watermark_ratio (0.90) or --default_kv_lease_ttl, add memory, or use fewer replicas than segments",
         ));
@@ -216,17 +217,13 @@ pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
         ));
     }
     status(findings, || {
-        format!("{:.0} % of {} in use, {} failed", full * 100.0, size(capacity), plural_f(failed, "allocation"))
+        format!("{:.0} % of {} in use, {} failed", full * 100.0, size(capacity), counted(failed, "allocation"))
     })
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes and counts; the cast saturates")]
 fn size(bytes: f64) -> ByteSize {
     ByteSize(bytes as u64)
-}
-
-fn plural_f(n: f64, what: &str) -> String {
-    format!("{n} {what}{}", if (n - 1.0).abs() < 0.5 { "" } else { "s" })
 }
 
 /// The counters of the disk tier agree with its configuration.
@@ -248,7 +245,7 @@ pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
             format!(
                 "capacity {}, file_cache_nums_ 0, {} evicted from memory",
                 size(capacity),
-                plural_f(evicted, "key")
+                counted(evicted, "key")
             ),
             "also start mooncake_master with --enable_offload=true (a bucket is written only when it reaches 500 keys or 256 MB)",
         ));
@@ -258,7 +255,7 @@ pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
             "ssd-tier",
             Severity::Warning,
             "the SSD tier is written to but never read from",
-            format!("file_cache_nums_ {held}, file_cache_hit_nums_ 0, {} evicted from memory", plural_f(evicted, "key")),
+            format!("file_cache_nums_ {held}, file_cache_hit_nums_ 0, {} evicted from memory", counted(evicted, "key")),
             "check that other hosts can resolve the nodes' names (SSD reads go to local_hostname), and set --promotion_on_hit",
         ));
     }
@@ -271,7 +268,7 @@ pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
             "set MOONCAKE_OFFLOAD_BUCKET_EVICTION_POLICY=fifo (or lru) and MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES to the space available on the disk",
         ));
     }
-    status(findings, || format!("{} of {}, read {}", size(used), size(capacity), plural_f(read, "time")))
+    status(findings, || format!("{} of {}, read {}", size(used), size(capacity), counted(read, "time")))
 }
 
 #[cfg(test)]

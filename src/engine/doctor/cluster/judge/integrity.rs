@@ -2,10 +2,10 @@
 
 use crate::engine::admin::CompletedWrites;
 use crate::engine::base::HostPort;
-use crate::engine::base::text::escaped;
+use crate::engine::base::text::{counted, escaped};
 use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::cluster::facts::ClusterFacts;
-use crate::engine::doctor::{finding, plural, status};
+use crate::engine::doctor::{finding, status};
 use crate::engine::store::transport_stats::TransportStats;
 use crate::engine::upstream::checksum::VARIABLE;
 
@@ -38,8 +38,8 @@ pub fn objects(facts: &ClusterFacts) -> CheckStatus {
         let all = writes.map_or(0, |writes| usize::try_from(writes.with_checksum).unwrap_or(usize::MAX));
         format!(
             "{} with a checksum, {} without mismatches",
-            plural(all, "write"),
-            plural(facts.transports.len(), "node")
+            counted(all, "write"),
+            counted(facts.transports.len(), "node")
         )
     })
 }

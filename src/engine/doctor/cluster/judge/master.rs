@@ -1,11 +1,13 @@
 //! Judges the master: whether it is reachable, leads, runs a compatible release, and keeps its metadata.
 
 use crate::engine::base::HostPort;
+use crate::engine::base::text::counted;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::cluster::etcd;
 use crate::engine::doctor::cluster::facts::{AdminFacts, ClusterFacts, ProbeFailureKind, RpcState};
 use crate::engine::doctor::cluster::judge::no_admin;
-use crate::engine::doctor::{Fact, finding, listed, plural, shown, status};
+use crate::engine::doctor::{Fact, finding, listed, status};
 use crate::engine::upstream::{PROTOCOL_VERSION, SERIES};
 
 /// Minimum number of keys whose loss is reported.
@@ -42,7 +44,7 @@ fn without_leader(record: Option<&Fact<Option<String>>>, why: &str) -> CheckStat
 pub fn reached(facts: &ClusterFacts) -> CheckStatus {
     let (at, hang, error) = (&facts.master, HANG, unreached);
     match &facts.rpc.state {
-        RpcState::Ready(_) => CheckStatus::Passed(format!("{at} responds in {}", shown(facts.rpc.took))),
+        RpcState::Ready(_) => CheckStatus::Passed(format!("{at} responds in {}", RoundedDuration(facts.rpc.took))),
         RpcState::Unknown(why) => without_leader(facts.leader.as_ref().map(|leader| &leader.found), why),
         RpcState::Unresolved(why) if facts.leader.is_some() => error(
             format!("the leader's host name {} does not resolve: {hang}", at.host),
@@ -175,7 +177,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
     }
     status(findings, || match healthy.len() {
         1 => format!("{} is serving", listed(&ready)),
-        n => format!("{} of {} is serving; the others are standbys", listed(&ready), plural(n, "master")),
+        n => format!("{} of {} is serving; the others are standbys", listed(&ready), counted(n, "master")),
     })
 }
 
@@ -293,14 +295,10 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
     match facts.probes.made.iter().any(|probe_object| probe_object.end.is_ok()) {
         true => CheckStatus::Passed(format!("it accepted {SERIES} put, get and remove calls")),
         false => CheckStatus::Skipped(format!(
-            "no probe object was put, and version '{version}' does not distinguish 0.3.12 from {SERIES}{}",
-            facts.probes.none.as_ref().map_or(String::new(), |why| format!(": {why}"))
+            "the release is 0.3.12 or {SERIES}: both report version '{version}', and only a probe object shows which one{}",
+            facts.probes.none.as_ref().map_or(String::new(), |why| format!(" ({why})"))
         )),
     }
-}
-
-fn counted(keys: f64) -> String {
-    if keys == 1.0 { "1 key".to_owned() } else { format!("{keys} keys") }
 }
 
 /// The master's metadata survives a restart.
@@ -325,7 +323,7 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
             "metadata-survives",
             Severity::Warning,
             "HA is enabled, but no standby replicates the leader's metadata: a failover loses all keys",
-            format!("{}, and ha_oplog_applied_sequence_id is 0 at {}", counted(keys), listed(&ats(&standbys))),
+            format!("{}, and ha_oplog_applied_sequence_id is 0 at {}", counted(keys, "key"), listed(&ats(&standbys))),
             "start all masters with --enable_oplog=true (0.3.13, etcd), or accept an empty cache after a failover",
         ));
     }
@@ -378,16 +376,16 @@ pub fn survives(facts: &ClusterFacts) -> CheckStatus {
         let made = snapshots.map_or(0, |(made, _)| made);
         let evidence = format!(
             "{}, no standby, {}",
-            counted(keys),
-            plural(usize::try_from(made).unwrap_or(usize::MAX), "snapshot")
+            counted(keys, "key"),
+            counted(usize::try_from(made).unwrap_or(usize::MAX), "snapshot")
         );
         findings.push(finding("metadata-survives", severity, what, evidence, remedy));
     }
     status(findings, || match (is_kept, is_ha) {
-        (true, _) if directory.is_some() => format!("{}, and the master has a data directory", counted(keys)),
+        (true, _) if directory.is_some() => format!("{}, and the master has a data directory", counted(keys, "key")),
         (true, _) => "a standby replicates the metadata".to_owned(),
         (false, true) => "nothing is stored yet".to_owned(),
-        (false, false) => format!("one master, {}", counted(keys)),
+        (false, false) => format!("one master, {}", counted(keys, "key")),
     })
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::base::text::counted;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::cluster::facts::{ClusterFacts, DialResult, MetadataRecords, NodeFacts};
 use crate::engine::doctor::cluster::judge::{undetailed, unlisted};
-use crate::engine::doctor::{finding, listed, plural, shown, status};
+use crate::engine::doctor::{finding, listed, status};
 
 fn named(node: &NodeFacts) -> String {
     match node.names.first() {
@@ -56,7 +58,9 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
          if this persists, check that clients and nodes use the same --metadata-server",
     );
     let hung = of(&|dial| match dial {
-        DialResult::Hung(limit) => Some(format!("accepted the connection but did not respond for {}", shown(*limit))),
+        DialResult::Hung(limit) => {
+            Some(format!("accepted the connection but did not respond for {}", RoundedDuration(*limit)))
+        }
         _ => None,
     });
     add(
@@ -95,7 +99,7 @@ pub fn answer(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Skipped(listed(&unknown));
     }
     let slowest = facts.nodes.iter().map(|node| node.took).max().unwrap_or_default();
-    status(findings, || format!("{} responded within {}", plural(facts.nodes.len(), "node"), shown(slowest)))
+    status(findings, || format!("{} responded within {}", counted(facts.nodes.len(), "node"), RoundedDuration(slowest)))
 }
 
 /// Whether the master reports at least one active client per segment owner.
@@ -106,7 +110,7 @@ fn sends_heartbeats(facts: &ClusterFacts) -> bool {
 }
 
 fn are(n: usize) -> String {
-    format!("{} {}", plural(n, "node"), if n == 1 { "is" } else { "are" })
+    format!("{} {}", counted(n, "node"), if n == 1 { "is" } else { "are" })
 }
 
 /// No node uses TCP although its host has RDMA devices.
@@ -137,7 +141,7 @@ pub fn silent_tcp(facts: &ClusterFacts) -> CheckStatus {
     let described = facts.nodes.iter().filter(|node| node.described.is_some()).count();
     match described {
         0 => CheckStatus::Skipped("no node returned its descriptor".to_owned()),
-        n => CheckStatus::Passed(format!("{} as registered", plural(n, "transport"))),
+        n => CheckStatus::Passed(format!("{} as registered", counted(n, "transport"))),
     }
 }
 
@@ -198,7 +202,7 @@ pub fn records(facts: &ClusterFacts) -> CheckStatus {
             "use the same MOONCAKE_TE_META_DATA_SERVER for nodes, SGLang and this command",
         ));
     }
-    status(findings, || format!("both records found for {}", plural(facts.nodes.len(), "node")))
+    status(findings, || format!("both records found for {}", counted(facts.nodes.len(), "node")))
 }
 
 /// The nodes contribute the memory that the plan expects.
@@ -235,7 +239,7 @@ pub fn planned(facts: &ClusterFacts) -> CheckStatus {
             ),
         });
     }
-    status(findings, || format!("{} free", plural(facts.metadata.planned.len(), "name")))
+    status(findings, || format!("{} free", counted(facts.metadata.planned.len(), "name")))
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use crate::engine::base::text::counted;
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::check::{CheckStatus, Finding, Severity};
 use crate::engine::doctor::cluster::facts::{ClusterFacts, ObjectProbe, ProbeFailureKind, ProbeTiming};
-use crate::engine::doctor::{finding, listed, plural, shown, status};
+use crate::engine::doctor::{finding, listed, status};
 use crate::engine::upstream::mooncake_series;
 
 /// A node this many times slower than the median is reported.
@@ -91,7 +93,7 @@ pub fn round_trip(facts: &ClusterFacts) -> CheckStatus {
         let least = speeds.iter().copied().fold(f64::INFINITY, f64::min);
         let most = speeds.iter().copied().fold(0.0, f64::max);
         let rest = if probes.skipped.is_empty() { String::new() } else { format!("; not probed: {}", skipped(facts)) };
-        format!("{} over tcp, {least:.0} to {most:.0} MB/s{rest}", plural(arrived.len(), "node"))
+        format!("{} over tcp, {least:.0} to {most:.0} MB/s{rest}", counted(arrived.len(), "node"))
     })
 }
 
@@ -102,7 +104,7 @@ fn skipped(facts: &ClusterFacts) -> String {
 fn seen(probe_object: &ObjectProbe, kind: ProbeFailureKind) -> Option<String> {
     let failure = probe_object.end.as_ref().err().filter(|failure| failure.kind == kind)?;
     let at = if probe_object.segment.is_empty() { "any node" } else { &probe_object.segment };
-    Some(format!("{at}: {} after {}: {}", failure.step, shown(failure.after), failure.message))
+    Some(format!("{at}: {} after {}: {}", failure.step, RoundedDuration(failure.after), failure.message))
 }
 
 fn message(kind: ProbeFailureKind) -> (Severity, &'static str, &'static str) {
@@ -175,7 +177,7 @@ pub fn streams(facts: &ClusterFacts) -> CheckStatus {
         "a single transfer does not use the available bandwidth, whichever client is used: TCP keeps one slice in flight per transfer",
         format!(
             "{} of {} kB: {single:.0} MB/s sequential, {together:.0} MB/s parallel",
-            plural(parallel_read.objects as usize, "object"),
+            counted(parallel_read.objects as usize, "object"),
             parallel_read.bytes / 1000
         ),
         "batch more keys per call, or use RDMA; measure with mcctl bench transfer, using more threads and larger blocks",
@@ -195,7 +197,8 @@ pub fn latency(facts: &ClusterFacts) -> CheckStatus {
         times[index]
     };
     let (median, worst) = (at(0.5), at(0.99));
-    let evidence = format!("{} lookups: median {}, p99 {}", times.len(), shown(median), shown(worst));
+    let evidence =
+        format!("{} lookups: median {}, p99 {}", times.len(), RoundedDuration(median), RoundedDuration(worst));
     if worst < LOOKUP_SLOW {
         return CheckStatus::Passed(evidence);
     }

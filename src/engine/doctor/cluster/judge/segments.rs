@@ -5,11 +5,12 @@ use std::net::IpAddr;
 
 use crate::engine::admin::hosts::segment_host;
 use crate::engine::base::addr::host_is_loopback;
+use crate::engine::base::text::counted;
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::check::{CheckStatus, Severity};
 use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment};
 use crate::engine::doctor::cluster::judge::{no_admin, undetailed, unlisted};
-use crate::engine::doctor::{finding, listed, plural, status};
+use crate::engine::doctor::{finding, listed, status};
 
 /// Minimum useful segment size: the store's alignment. SGLang's ranks reject smaller ones.
 const SEGMENT_MIN: u64 = 16 << 20;
@@ -50,14 +51,14 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
     if !listing.is_detailed {
         return CheckStatus::Passed(format!(
             "{} (the master is too old to report their sizes)",
-            plural(listing.segments.len(), "segment")
+            counted(listing.segments.len(), "segment")
         ));
     }
     let total: u64 = listing.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.bytes));
     if let Some(expected) = facts.expected {
         let allowed = expected.0 / 1000 * MISSING_PER_MILLE;
         let evidence =
-            format!("{} in {}, planned {expected}", ByteSize(total), plural(listing.segments.len(), "segment"));
+            format!("{} in {}, planned {expected}", ByteSize(total), counted(listing.segments.len(), "segment"));
         if total.saturating_add(allowed) < expected.0 {
             findings.push(finding(
                 "segments-mounted",
@@ -101,11 +102,11 @@ pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
             "no action is needed if a node is being drained; see mcctl status",
         ));
     }
-    status(findings, || format!("{} in {}", ByteSize(total), plural(listing.segments.len(), "segment")))
+    status(findings, || format!("{} in {}", ByteSize(total), counted(listing.segments.len(), "segment")))
 }
 
 fn verb(n: usize, what: &str) -> String {
-    format!("{} {}", plural(n, what), if n == 1 { "is" } else { "are" })
+    format!("{} {}", counted(n, what), if n == 1 { "is" } else { "are" })
 }
 
 fn small_evidence(small: &[&ListedSegment]) -> String {
@@ -127,7 +128,7 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
         .map(|(name, of)| format!("{name} is used by {} clients", of.len()))
         .collect();
     if shared.is_empty() {
-        return CheckStatus::Passed(plural(owners.len(), "name"));
+        return CheckStatus::Passed(counted(owners.len(), "name"));
     }
     CheckStatus::Found(vec![finding(
         "segment-names",
@@ -155,10 +156,10 @@ pub fn hosts(facts: &ClusterFacts) -> CheckStatus {
             "copy-hosts",
             Severity::Info,
             "all copies of an object are on one host: if it fails, the object is lost",
-            format!("{} on host {host}", plural(names.len(), "node")),
+            format!("{} on host {host}", counted(names.len(), "node")),
             "no action is needed with one copy per object; otherwise start nodes on another host, or correct MOONCAKE_HOST_ID",
         )]),
-        (_, count) => CheckStatus::Passed(plural(count, "host")),
+        (_, count) => CheckStatus::Passed(counted(count, "host")),
     }
 }
 
@@ -192,7 +193,7 @@ pub fn endpoints(facts: &ClusterFacts) -> CheckStatus {
         }
     }
     if bad.is_empty() && odd.is_empty() {
-        return CheckStatus::Passed(plural(facts.nodes.len(), "endpoint"));
+        return CheckStatus::Passed(counted(facts.nodes.len(), "endpoint"));
     }
     let shown: Vec<String> = bad.iter().map(|(at, why)| format!("{at} ({why})")).chain(odd.iter().cloned()).collect();
     let is_everywhere = bad.iter().any(|(_, why)| *why != "loopback") || !odd.is_empty();

@@ -1,10 +1,9 @@
 //! Alerts on the disk of the data directory.
 
 use super::{AlertRule, AlertSeverity};
+use crate::engine::base::size::LOG_FILE_BYTES;
 use crate::engine::deploy::render::monitoring::MonitoringScope;
 
-/// Size of a log file, which the master creates before the current one is full.
-const LOG_FILE_BYTES: u64 = 16 << 20;
 /// Share of the disk below which the space should be watched.
 const FREE_SHARE_MIN: f64 = 0.1;
 
