@@ -1,16 +1,54 @@
 //! Failures of operations on objects, as messages.
 
+use std::collections::BTreeMap;
+
 use crate::commands::args::show_duration;
 use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure, chain};
 use crate::commands::master_target::MasterTarget;
 use crate::commands::origin::Origin;
+use crate::commands::table::counted;
 use crate::commands::transport;
-use crate::engine::base::ErrorCode;
+use crate::engine::admin::types::SegmentDetail;
+use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::StoreError;
 use crate::engine::transfer::{TransferError, TransferStep};
 use crate::engine::upstream::SERIES;
+
+/// `failure`, with the use of the store's memory, if the master's admin HTTP endpoint reports it.
+async fn with_memory(failure: Failure, master: &MasterTarget) -> Failure {
+    let admin = master.admin().ok().filter(|_| !master.is_admin_unknown());
+    let Some(admin) = admin else { return failure };
+    match admin.segments().await {
+        Ok(segments) => failure.found(memory_text(&segments)),
+        Err(_) => failure,
+    }
+}
+
+/// The use of the segments' memory, and which of them accept no new objects.
+fn memory_text(segments: &[SegmentDetail]) -> String {
+    // Usage is reported by name, for all segments with the name together.
+    let by_name: BTreeMap<&str, &SegmentDetail> =
+        segments.iter().map(|segment| (segment.segment_name.as_str(), segment)).collect();
+    let sum = |bytes: fn(&SegmentDetail) -> u64| by_name.values().map(|segment| bytes(segment)).sum();
+    let (used, capacity) =
+        (sum(|segment| segment.allocator_used_bytes), sum(|segment| segment.allocator_capacity_bytes));
+    let is_closed = |segment: &&SegmentDetail| segment.held_ms.is_some() || segment.unconfirmed_ms.is_some();
+    let closed = segments.iter().filter(is_closed).count();
+    let mut text = format!(
+        "{} of {} are used, in {}",
+        ByteSize(used),
+        ByteSize(capacity),
+        counted(segments.len() as u64, "segment")
+    );
+    if closed > 0 {
+        let longest = segments.iter().filter_map(|segment| segment.held_ms).max();
+        let time = longest.map_or(String::new(), |ms| format!(" for up to {} s", ms.div_ceil(1000)));
+        text.push_str(&format!(", {closed} of which accept no new objects{time}"));
+    }
+    text
+}
 
 /// The failure for `error`, which occurred while trying to `what`. If the metadata mode may be the cause, the client's mode is compared
 /// with the nodes' mode.
@@ -24,6 +62,7 @@ pub async fn explained(
     match error {
         StoreError::Transfer { source: TransferError::Device(_), .. } => failure,
         StoreError::Transfer { .. } => compared(failure, master, metadata).await,
+        StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => with_memory(failure, master).await,
         _ => failure,
     }
 }
@@ -130,6 +169,21 @@ mod tests {
     use super::*;
     use crate::commands::master_target::MasterArgs;
     use crate::engine::metadata::MetadataError;
+
+    #[test]
+    fn a_full_store_is_described_with_numbers() {
+        let segment = |name: &str, used: u64, held_ms| SegmentDetail {
+            segment_name: name.to_owned(),
+            allocator_used_bytes: used << 20,
+            allocator_capacity_bytes: 64 << 20,
+            held_ms,
+            ..SegmentDetail::default()
+        };
+        let (full, held) = (segment("a:1", 60, None), segment("b:1", 0, Some(22_500)));
+        assert_eq!(memory_text(&[full.clone(), full.clone()]), "60 MiB of 64 MiB are used, in 2 segments");
+        let text = memory_text(&[full, held]);
+        assert_eq!(text, "60 MiB of 128 MiB are used, in 2 segments, 1 of which accept no new objects for up to 23 s");
+    }
 
     #[test]
     fn a_stuck_metadata_service_is_named_instead_of_the_node() {

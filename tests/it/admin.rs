@@ -12,7 +12,7 @@ use mcctl::engine::journal::DiskSpace;
 use mcctl::engine::master::admin::AdminApi;
 use mcctl::engine::master::metrics::{MasterCounters, MasterGauges};
 use mcctl::engine::master::view::{
-    AdminView, DataView, HaView, RemovedSlice, ReplicaView, RunState, SegmentView, ServiceView,
+    AdminView, DataView, HaView, HeartbeatView, RemovedSlice, ReplicaView, RunState, SegmentView, ServiceView,
 };
 use mcctl::engine::master::{MasterState, ObjectWalk, StorePolicy};
 use mcctl::engine::rpc::{CommitWait, Receipt};
@@ -72,13 +72,17 @@ impl AdminView for Fixed {
                 protocol: "tcp",
                 host: "",
                 status: 1,
+                held_for: None,
+                unconfirmed: None,
             });
         }
         (from + limit < self.segments.len()).then_some(cursor + limit as u64)
     }
 
-    fn heartbeats(&self, _cursor: u64, _limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
-        self.heartbeats.iter().for_each(|age| visit(ClientId(1, 2), *age));
+    fn heartbeats(&self, _cursor: u64, _limit: usize, visit: &mut dyn FnMut(HeartbeatView)) -> Option<u64> {
+        let heartbeat =
+            |age: &Duration| HeartbeatView { client: ClientId(1, 2), age: *age, expires_in: Duration::ZERO };
+        self.heartbeats.iter().map(heartbeat).for_each(visit);
         None
     }
 

@@ -1,30 +1,33 @@
 //! `mcctl status`: a master's memory, objects, clients, segments and rates, and the transport of nodes. It only reads from HTTP ports
 //! and does not change anything.
 
+mod caveats;
 mod data_dir;
 mod follow;
 mod masters;
 mod nodes;
+mod segments;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use thiserror::Error;
 
-use crate::commands::args::{self as parsers, ValueError, show_duration};
+use crate::commands::args::{self as parsers, ValueError};
 use crate::commands::discovery;
 use crate::commands::error::{Exit, Failure, Outcome};
 use crate::commands::error_document;
 use crate::commands::master_target::{MasterArgs, MasterTarget};
 use crate::commands::output;
 use crate::commands::runtime::{self, Signals};
+use crate::commands::status::caveats::{StatusCaveat, caveats};
 use crate::commands::status::data_dir::DataDirStatus;
 use crate::commands::status::masters::ClusterMasterStatus;
 use crate::commands::status::nodes::{NodeReply, NodeStatus};
+use crate::commands::status::segments::SegmentStatusEntry;
 use crate::commands::table::ListTable;
 use crate::commands::time_flag::TimeParser;
-use crate::engine::admin::types::{HaStatusReport, SegmentDetail};
+use crate::engine::admin::types::HaStatusReport;
 use crate::engine::admin::{AdminClient, CompletedWrites, MasterStatus, OperationRates};
 use crate::engine::base::text::{counted, escaped};
 use crate::engine::base::{ByteSize, HostPort};
@@ -81,6 +84,8 @@ struct StatusDocument<'a> {
     not_promotable: Option<&'a str>,
     /// The last error of etcd, while it does not respond; `null` otherwise, and without high availability.
     etcd_error: Option<&'a str>,
+    /// Milliseconds for which the leader can still serve without etcd; `null` if etcd responds, or the time is not limited.
+    etcd_outage_left_ms: Option<u64>,
     /// Number of keys with which the standby that was asked would lead; `null` for a leader.
     keys_of_copy: Option<u64>,
     used_bytes: u64,
@@ -91,7 +96,7 @@ struct StatusDocument<'a> {
     evicted_keys: u64,
     evicted_bytes: u64,
     failed_allocations: u64,
-    /// Replicas lost since the master started, with nodes that expired, restarted or did not return; `null` if the master does not count them.
+    /// Replicas lost since this master's process started, with nodes that expired, restarted or did not return; `null` if the master does not count them.
     lost_replicas: Option<u64>,
     /// The file system of the data directory; `null` without one.
     data_dir: Option<DataDirStatus>,
@@ -107,36 +112,6 @@ struct StatusDocument<'a> {
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
     /// The nodes specified with --node.
     nodes: Vec<NodeStatus<'a>>,
-}
-
-/// A segment in the JSON document: the fields that are shown, under their names in the admin HTTP API.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct SegmentStatusEntry<'a> {
-    segment_name: &'a str,
-    segment_id: &'a str,
-    client_id: &'a str,
-    size_bytes: u64,
-    te_endpoint: &'a str,
-    protocol: &'a str,
-    status: &'a str,
-    allocator_used_bytes: u64,
-    allocator_capacity_bytes: u64,
-}
-
-impl<'a> From<&'a SegmentDetail> for SegmentStatusEntry<'a> {
-    fn from(segment: &'a SegmentDetail) -> SegmentStatusEntry<'a> {
-        SegmentStatusEntry {
-            segment_name: &segment.segment_name,
-            segment_id: &segment.segment_id,
-            client_id: &segment.client_id,
-            size_bytes: segment.size_bytes,
-            te_endpoint: &segment.te_endpoint,
-            protocol: &segment.protocol,
-            status: &segment.status,
-            allocator_used_bytes: segment.allocator_used_bytes,
-            allocator_capacity_bytes: segment.allocator_capacity_bytes,
-        }
-    }
 }
 
 impl Args {
@@ -266,6 +241,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         masters: status.ha.as_ref().map(masters::of),
         not_promotable: status.ha.as_ref().and_then(|ha| ha.not_promotable.as_deref()),
         etcd_error: status.ha.as_ref().and_then(|ha| ha.etcd_error.as_deref()),
+        etcd_outage_left_ms: status.ha.as_ref().and_then(|ha| ha.etcd_outage_left_ms),
         keys_of_copy: status.ha.as_ref().filter(|ha| !ha.serving && !is_leader(ha)).map(|ha| ha.objects),
         used_bytes: status.metric("master_allocated_bytes"),
         capacity_bytes: status.metric("master_total_capacity_bytes"),
@@ -281,7 +257,7 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
         rates: before.map(|before| status.rates_since(before)),
         interval_ms: before.map(|before| milliseconds(status.at.since(before.at))),
         completed_writes: status.writes,
-        segments: status.segments.iter().map(SegmentStatusEntry::from).collect(),
+        segments: segments::of(status),
         heartbeats_ms: status
             .heartbeats
             .as_ref()
@@ -290,107 +266,10 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
     }
 }
 
-/// A reason why calls to the store may fail even though the master responds.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-enum StatusCaveat {
-    #[error("no node has mounted a segment, so every put fails")]
-    NoSegments,
-    #[error(
-        "{segment}: no heartbeat for {}, {missed} missed; after --client-ttl, the master removes the node, and its objects are lost",
-        show_duration(*.age)
-    )]
-    HeartbeatsMissed { segment: String, age: Duration, missed: u64 },
-    #[error("node {0} is unreachable")]
-    NodeUnreachable(String),
-    #[error(
-        "{0}: the leader serves while its standbys in sync respond, and no failover is possible until etcd responds"
-    )]
-    LeaderWithoutEtcd(String),
-    #[error("{0}: this standby cannot be promoted until etcd responds")]
-    StandbyWithoutEtcd(String),
-    #[error(
-        "this leader cannot prove that it leads, so all calls wait until etcd responds, or another master is elected"
-    )]
-    Fenced,
-    #[error(
-        "after a disk error, the master continues without its data directory: its next restart loses all keys. Check the disk, and restart it at a \
-         quiet time with --discard-data once"
-    )]
-    MemoryOnly,
-    #[error("no standby is in sync: a failover now loses keys")]
-    NoStandbyInSync,
-    #[error("this standby cannot be promoted without loss: {0}")]
-    NotPromotable(String),
-    #[error("node {node} read damaged objects from {segment}: checksum mismatches: {count}")]
-    ChecksumMismatches { node: String, segment: String, count: u64 },
-    #[error("node {node}: the memory of host {host} is suspect: ten checksum mismatches within a minute")]
-    SuspectHost { node: String, host: String },
-    #[error(
-        "{} may have wrong bytes: the client started the write again, and ended it over another connection",
-        counted(*.0, "object")
-    )]
-    SuspiciousWrites(u64),
-    #[error(
-        "the data directory's disk is almost full: {} free, and two snapshots and a log file need {}. A full disk stops the master",
-        ByteSize(.0.free_bytes),
-        ByteSize(.0.needed_bytes)
-    )]
-    DiskAlmostFull(DataDirStatus),
-}
-
 /// The number of heartbeats that a client has missed if its last heartbeat is `age` old.
 fn missed(age: Duration) -> u64 {
     // Tolerate half an interval of scheduling delay.
     u64::try_from(age.saturating_sub(HEARTBEAT / 2).as_millis() / HEARTBEAT.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
-    let mut caveats = Vec::new();
-    if status.ready && status.segments.is_empty() {
-        caveats.push(StatusCaveat::NoSegments);
-    }
-    for segment in &status.segments {
-        if let Some(age) = heartbeat(status, segment).filter(|age| missed(*age) >= 2) {
-            let age = Duration::from_secs(age.as_secs());
-            let (segment, missed) = (escaped(segment.segment_name), missed(age + HEARTBEAT / 2));
-            caveats.push(StatusCaveat::HeartbeatsMissed { segment, age, missed });
-        }
-    }
-    let is_fenced = !status.ready && status.keys_of_copy.is_none() && status.masters.is_some();
-    if let Some(error) = status.etcd_error.map(escaped).filter(|_| !is_fenced) {
-        caveats.push(match status.keys_of_copy {
-            None => StatusCaveat::LeaderWithoutEtcd(error),
-            Some(_) => StatusCaveat::StandbyWithoutEtcd(error),
-        });
-    }
-    if is_fenced {
-        caveats.push(StatusCaveat::Fenced);
-    }
-    if status.memory_only == Some(true) {
-        caveats.push(StatusCaveat::MemoryOnly);
-    }
-    if status.keys_of_copy.is_none() && status.masters.as_deref().is_some_and(|all| !masters::has_standby_in_sync(all))
-    {
-        caveats.push(StatusCaveat::NoStandbyInSync);
-    }
-    caveats.extend(status.not_promotable.map(|why| StatusCaveat::NotPromotable(escaped(why))));
-    let failed = status.nodes.iter().filter(|node| node.has_failed());
-    caveats.extend(failed.map(|node| StatusCaveat::NodeUnreachable(node.at().to_owned())));
-    for node in &status.nodes {
-        let at = || node.at().to_owned();
-        caveats.extend(node.mismatches().map(|(segment, count)| StatusCaveat::ChecksumMismatches {
-            node: at(),
-            segment: escaped(segment),
-            count,
-        }));
-        let suspects = node.suspect_peers().iter();
-        caveats.extend(suspects.map(|host| StatusCaveat::SuspectHost { node: at(), host: escaped(host) }));
-    }
-    let suspicious = status.completed_writes.map(|writes| writes.suspicious).filter(|count| *count > 0);
-    caveats.extend(suspicious.map(StatusCaveat::SuspiciousWrites));
-    let almost_full = status.data_dir.filter(|dir| dir.is_almost_full() && status.memory_only != Some(true));
-    caveats.extend(almost_full.map(StatusCaveat::DiskAlmostFull));
-    caveats
 }
 
 /// The time since the last heartbeat of the client that owns `segment`.
@@ -411,7 +290,12 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     let mut text = format!("master    {} {role} {state}\n", status.admin);
     text.push_str(&masters::render(status.masters.as_deref(), &status.admin, status.keys_of_copy.is_none()));
     if status.segments.is_empty() {
-        text.push_str("segments  none\n");
+        // A leader that waits does not list them.
+        text.push_str(if status.ready {
+            "segments  none\n"
+        } else {
+            "segments  not listed while the master does not serve\n"
+        });
     } else {
         text.push_str(&format!("segments  {}\n{}", status.segments.len(), segment_table(status, is_http)));
     }
@@ -436,7 +320,10 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
         plural(status.failed_allocations, "failed allocation"),
     ));
     if let Some(lost) = status.lost_replicas.filter(|lost| *lost > 0) {
-        let lost = format!("{} with nodes that expired, restarted or did not return", plural(lost, "replica"));
+        let lost = format!(
+            "{} since this master's process started, with nodes that expired, restarted or did not return",
+            plural(lost, "replica")
+        );
         text.push_str(&output::labelled("lost", &lost));
     }
     if let Some(writes) = status.completed_writes
@@ -506,7 +393,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
                 .map_or("-".to_owned(), |share| share.trim_end_matches(" %").to_owned()),
             if is_only_name { "(metadata service)".to_owned() } else { escaped(segment.te_endpoint) },
             escaped(segment.protocol),
-            escaped(segment.status),
+            escaped(&segment.shown_status()),
             heartbeat,
         ]);
     }
@@ -516,7 +403,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::admin::types::HaStandbyReport;
+    use crate::engine::admin::types::{HaStandbyReport, SegmentDetail};
     use crate::engine::store::transport_stats::{PeerStats, TransportStats};
 
     fn segment(name: &str, client: &str) -> SegmentDetail {
@@ -545,6 +432,7 @@ mod tests {
             masters: None,
             not_promotable: None,
             etcd_error: None,
+            etcd_outage_left_ms: None,
             keys_of_copy: None,
             used_bytes: 4 << 30,
             capacity_bytes: 16 << 30,
@@ -571,6 +459,51 @@ mod tests {
         let segments = [segment("node-1:12345", "a"), segment("node-2:12345", "b"), segment("node-3:12345", "c")];
         let status = status(&segments);
         insta::assert_snapshot!(format!("{}\nHTTP metadata:\n{}", render(&status, false), render(&status, true)));
+    }
+
+    #[test]
+    fn holds_missing_nodes_and_replaced_clients_are_caveats_with_times() {
+        let held = SegmentDetail { held_ms: Some(22_100), ..segment("node-1:12345", "a") };
+        let unconfirmed = SegmentDetail {
+            unconfirmed_ms: Some(31_000),
+            unconfirmed_replicas: Some(812),
+            ..segment("node-3:12345", "c")
+        };
+        let old = segment("node-2:12345", "b");
+        let segments = [held.clone(), unconfirmed, old];
+        let mut document = status(&segments);
+        document.segments[2].replaced_by = Some("d");
+        document.segments[2].expires_ms = Some(2_900);
+        let text = render(&document, false);
+        let mut full = status(&[]);
+        full.rates = Some(OperationRates { failed_allocations: 2.0, ..OperationRates::default() });
+        let full = caveats(&full);
+        assert!(
+            full.iter().any(|caveat| matches!(caveat, StatusCaveat::NoMemory { used: 4_294_967_296, .. })),
+            "{full:?}"
+        );
+        let mut alone = status(&segments[..1]);
+        alone.rates = Some(OperationRates { failed_allocations: 2.0, ..OperationRates::default() });
+        insta::assert_snapshot!(format!("{text}\nalone:\n{}", render(&alone, false)));
+        let json = serde_json::to_value(&document).unwrap();
+        assert_eq!(
+            (&json["segments"][0]["held_ms"], &json["segments"][2]["replaced_by"]),
+            (&22_100.into(), &"d".into())
+        );
+    }
+
+    #[test]
+    fn an_outage_of_etcd_states_how_long_the_leader_serves() {
+        let segments = [segment("node-1:12345", "a")];
+        let texts = [(true, None), (true, Some(84_200)), (false, Some(1_300))].map(|(in_sync, left)| {
+            let standbys = vec![HaStandbyReport { connected: true, in_sync, ..HaStandbyReport::default() }];
+            let report = HaStatusReport { serving: true, standbys, ..HaStatusReport::default() };
+            let masters = Some(masters::of(&report));
+            let etcd_error = Some("no response from etcd within 1 s");
+            caveats(&StatusDocument { masters, etcd_error, etcd_outage_left_ms: left, ..status(&segments) })[0]
+                .to_string()
+        });
+        insta::assert_snapshot!(texts.join("\n"));
     }
 
     #[test]
@@ -616,7 +549,10 @@ mod tests {
         };
         assert_eq!(found(true, None), []);
         assert_eq!(found(false, None), [StatusCaveat::NoStandbyInSync]);
-        assert_eq!(found(true, Some("late")), [StatusCaveat::LeaderWithoutEtcd("late".to_owned())]);
+        assert_eq!(
+            found(true, Some("late")),
+            [StatusCaveat::LeaderWithoutEtcd { error: "late".to_owned(), left: None, has_standby: true }]
+        );
     }
 
     #[test]
@@ -650,19 +586,24 @@ mod tests {
             text.lines().find_map(|line| line.strip_prefix("lost ")).map(|line| line.trim().to_owned())
         };
         let lost = line(Some(2));
-        assert_eq!(lost.as_deref(), Some("2 replicas with nodes that expired, restarted or did not return"));
+        assert_eq!(
+            lost.as_deref(),
+            Some(
+                "2 replicas since this master's process started, with nodes that expired, restarted or did not return"
+            )
+        );
         assert_eq!((line(Some(0)), line(None)), (None, None));
     }
 
     #[test]
-    fn a_disk_without_room_for_two_snapshots_and_a_log_file_is_a_caveat() {
+    fn a_disk_without_room_for_the_next_snapshot_and_the_log_is_a_caveat() {
         let segments = [segment("node-1:12345", "a")];
         let found = |free_bytes| {
-            let data_dir = Some(DataDirStatus { free_bytes, size_bytes: 100 << 20, needed_bytes: 36 << 20 });
+            let data_dir = Some(DataDirStatus::new(free_bytes, 900 << 20, 10 << 20));
             caveats(&StatusDocument { data_dir, ..status(&segments) })
         };
-        assert_eq!(found(36 << 20), []);
-        let almost_full = found((36 << 20) - 1);
+        assert_eq!(found(154 << 20), []);
+        let almost_full = found((154 << 20) - 1);
         assert!(matches!(almost_full[..], [StatusCaveat::DiskAlmostFull(_)]), "{almost_full:?}");
     }
 
@@ -706,6 +647,7 @@ mod tests {
             segment: "node-2:12345".to_owned(),
             age: Duration::from_secs(7),
             missed: 7,
+            expires_s: None,
         };
         assert_eq!(caveats(&status(&segments)), [missed]);
         assert_eq!(caveats(&status(&[])), [StatusCaveat::NoSegments]);

@@ -24,6 +24,7 @@ use crate::commands::time_flag::TimeParser;
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::hosts::copy_hosts;
 use crate::engine::base::text::{Quoted, counted_as, escaped};
+use crate::engine::base::time::RoundedDuration;
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::env::RealEnv;
 use crate::engine::store::{PutOutcome, StoreClient, StoreError};
@@ -89,6 +90,14 @@ fn exists(quoted: Quoted<'_>, state: KeyState) -> Failure {
                 "retry when that put has finished; if its client is no longer running, the master drops the key after \
                  --put-start-discard-timeout-sec, 30 s by default",
             ),
+        KeyState::Waiting(time) => Failure::no(format!(
+            "{quoted} exists, but it was not changed and cannot be read yet: its node has not called since the master restarted or was replaced"
+        ))
+        .next(format!(
+            "retry in a few seconds, or replace it with --upsert. Without a heartbeat of its node, the master drops the object after {}. mcctl \
+             status names the missing nodes",
+            RoundedDuration(time)
+        )),
         KeyState::Gone => Failure::no(format!(
             "another client put {quoted} first, but the object has since been removed; nothing was stored"
         ))

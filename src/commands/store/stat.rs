@@ -1,5 +1,7 @@
 //! `mcctl store stat`: shows the size and replicas of objects.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::commands::error::{Exit, Failure, Outcome};
@@ -168,6 +170,9 @@ pub(super) enum KeyState {
     Complete,
     /// A put of the key has not finished.
     Unfinished,
+    /// It cannot be read, perhaps because it was restored and its node has not called since. In this time, missing nodes and their objects
+    /// are dropped.
+    Waiting(Duration),
     Gone,
 }
 
@@ -187,9 +192,16 @@ where
     }
     match calls.get_replica_list(key.into(), TENANT.into()).await {
         Ok(Err(ErrorCode::REPLICA_IS_NOT_READY)) => KeyState::Unfinished,
-        Ok(Err(ErrorCode::OBJECT_NOT_FOUND)) => KeyState::Gone,
+        Ok(Err(ErrorCode::OBJECT_NOT_FOUND)) => missing_node(master).await.map_or(KeyState::Gone, KeyState::Waiting),
         _ => KeyState::Complete,
     }
+}
+
+/// The time until the master drops restored segments whose nodes have not called; `None` if there are none, or it does not report them.
+async fn missing_node(master: &MasterTarget) -> Option<Duration> {
+    let admin = master.admin().ok().filter(|_| !master.is_admin_unknown())?;
+    let segments = admin.segments().await.ok()?;
+    segments.iter().filter_map(|segment| segment.unconfirmed_ms).max().map(Duration::from_millis)
 }
 
 /// A complete memory replica in the format of the admin HTTP endpoint.

@@ -21,6 +21,8 @@ pub struct MasterStatus {
     pub segments: Vec<SegmentDetail>,
     /// Time since the last heartbeat, by client ID; `None` if the master does not report heartbeats (`mooncake_master` does not).
     pub heartbeats: Option<BTreeMap<String, Duration>>,
+    /// Time until each client expires, unless it calls again; empty if the master does not report it.
+    pub expiries: BTreeMap<String, Duration>,
     /// The metrics without labels, by name.
     metrics: BTreeMap<String, f64>,
     /// The writes that clients have completed; `None` if the master does not count them by checksum (`mooncake_master` does not).
@@ -94,6 +96,9 @@ impl MasterStatus {
             true => (admin.segments().await?, admin.heartbeats().await?),
             false => (Vec::new(), None),
         };
+        let expiring = heartbeats.iter().flatten();
+        let expiries =
+            expiring.filter_map(|one| Some((one.client_id.clone(), Duration::from_millis(one.expires_ms?)))).collect();
         let heartbeats = heartbeats.map(|all| {
             all.into_iter().map(|one| (one.client_id, Duration::from_millis(one.last_heartbeat_ms))).collect()
         });
@@ -101,7 +106,7 @@ impl MasterStatus {
         let writes = CompletedWrites::of(&metrics);
         let metrics = metrics.plain().map(|(name, value)| (name.to_owned(), value)).collect();
         let ha = admin.ha_status().await?;
-        Ok(MasterStatus { at, health, segments, heartbeats, metrics, writes, ha })
+        Ok(MasterStatus { at, health, segments, heartbeats, expiries, metrics, writes, ha })
     }
 
     /// The value of the metric `name`, a count or a size; 0 if the master does not report it.

@@ -84,6 +84,9 @@ pub struct HaStatusReport {
     pub dropped_objects: u64,
     /// The last error of etcd, until it answers again.
     pub etcd_error: Option<String>,
+    /// Set while etcd does not respond, if the time is limited: milliseconds for which this leader can still serve.
+    #[serde(default)]
+    pub etcd_outage_left_ms: Option<u64>,
     /// Free space on the file system of the data directory; `null` without one.
     #[serde(default)]
     pub data_dir_free_bytes: Option<u64>,
@@ -167,6 +170,16 @@ pub struct SegmentDetail {
     pub host_id: String,
     /// `OK`, `DRAINING`, ...
     pub status: String,
+    /// Milliseconds for which the segment accepts no new objects, because transfers to its earlier objects may be in progress. Only mcctl's
+    /// master has it; omitted if the segment accepts new objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<u64>,
+    /// Set if the segment was restored and its client has not called since: milliseconds until it is dropped. Only mcctl's master has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unconfirmed_ms: Option<u64>,
+    /// With `unconfirmed_ms`: number of replicas that cannot be read until the client calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unconfirmed_replicas: Option<u64>,
     /// Bytes in use in all segments with this name.
     pub allocator_used_bytes: u64,
     /// Total capacity of all segments with this name, in bytes.
@@ -216,6 +229,9 @@ pub struct ClientHeartbeat {
     pub client_id: String,
     /// Milliseconds since the client's last heartbeat or other call.
     pub last_heartbeat_ms: u64,
+    /// Milliseconds until the client expires, unless it calls again. Earlier releases do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
 }
 
 /// The response to a request that removed objects.

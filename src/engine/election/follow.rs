@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::base::HostPort;
+use crate::engine::base::time::RoundedDuration;
+use crate::engine::base::{HostPort, Mono};
 use crate::engine::election::backend::{ElectionBackend, ElectionError};
 use crate::engine::election::etcd::EtcdElection;
 use crate::engine::env::{Env, deadline};
@@ -53,6 +54,7 @@ struct LeaderFollower<E: Env> {
 impl<E: Env> LeaderFollower<E> {
     /// Follows the key from the revision after `revision` on.
     async fn run(&self, mut revision: u64) {
+        let mut outage = EtcdOutage::default();
         loop {
             if let Err(error) = self.watch(revision + 1).await {
                 tracing::debug!(%error, "the watch of the leader's key ended");
@@ -60,8 +62,15 @@ impl<E: Env> LeaderFollower<E> {
             }
             match self.election.observe().await {
                 Ok(seen) => {
+                    if let Some(silent) = outage.end(self.env.now()) {
+                        tracing::info!("etcd responds again after {}", RoundedDuration(silent));
+                    }
                     revision = seen.revision;
                     self.set(seen.leader.as_ref().and_then(|key| address(&key.address)));
+                }
+                Err(error) if outage.begin(self.env.now()) => {
+                    let kept = self.sender.borrow().as_ref().map(ToString::to_string);
+                    tracing::warn!(%error, "{}", outage_text(kept.as_deref()));
                 }
                 Err(error) => tracing::debug!(%error, "cannot read the leader's key"),
             }
@@ -93,13 +102,62 @@ impl<E: Env> LeaderFollower<E> {
         });
         match leader {
             Some(at) if changed => tracing::info!("master {at} leads"),
-            None if changed => tracing::info!("no master leads at the moment; calls wait until one is elected"),
+            None if changed => tracing::info!(
+                "no master leads at the moment: its key in etcd was removed, because the master stopped, failed or did not reach etcd in time, or \
+                 because etcd did not respond. Calls wait until a master leads"
+            ),
             _ => {}
         }
+    }
+}
+
+/// A time without a response from etcd.
+#[derive(Debug, Default)]
+struct EtcdOutage {
+    since: Option<Mono>,
+}
+
+impl EtcdOutage {
+    /// Keeps that a request failed. Returns true for the first one.
+    fn begin(&mut self, now: Mono) -> bool {
+        let is_first = self.since.is_none();
+        self.since.get_or_insert(now);
+        is_first
+    }
+
+    /// Keeps that a request succeeded. Returns how long the outage lasted, if there was one.
+    fn end(&mut self, now: Mono) -> Option<Duration> {
+        self.since.take().map(|since| now.since(since))
+    }
+}
+
+/// What an outage of etcd means for a client. `kept` is the last leader.
+fn outage_text(kept: Option<&str>) -> String {
+    match kept {
+        Some(kept) => format!(
+            "etcd does not respond: calls go on to the last known master, {kept}. If another master is elected, this process uses it only when \
+             etcd responds"
+        ),
+        None => "etcd does not respond, and no master is known: calls wait until etcd responds".to_owned(),
     }
 }
 
 /// The address in the key. `None` if the key contains what a master writes before it is ready.
 fn address(value: &str) -> Option<HostPort> {
     if value.starts_with(LeaderKey::WARMING) { None } else { value.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_of_etcd_is_reported_once_with_its_length() {
+        let mut outage = EtcdOutage::default();
+        assert_eq!(outage.end(Mono::from_ms(1)), None);
+        assert!(outage.begin(Mono::from_ms(1_000)) && !outage.begin(Mono::from_ms(3_000)));
+        assert_eq!(outage.end(Mono::from_ms(8_000)), Some(Duration::from_secs(7)));
+        assert!(outage.begin(Mono::from_ms(9_000)));
+        assert!(outage_text(Some("m:1")).contains("m:1") && outage_text(None).contains("no master is known"));
+    }
 }

@@ -15,7 +15,7 @@ use crate::engine::admin::types::{
     Announcement, ClientHeartbeat, ClientHeartbeats, HaStatusReport, MasterHealth, MasterLeader, MasterVersion,
     MemoryReplica, MemoryUsage, NamedSegmentStatus, SegmentDetail, SegmentsDetail, SteppedDown,
 };
-use crate::engine::base::{ClientId, ErrorCode, HostPort};
+use crate::engine::base::{ErrorCode, HostPort};
 use crate::engine::env::Env;
 use crate::engine::ha::HandOverProblem;
 use crate::engine::http::{BindError, HttpAccess, HttpServer, Requests, ResponseBody};
@@ -25,7 +25,9 @@ use crate::engine::master::ha_report::{ha_exposition, ha_status};
 use crate::engine::master::metrics::{SegmentUsage, exposition, heartbeat_exposition, latency_exposition};
 use crate::engine::master::metrics_line::{LINE_INTERVAL, metrics_line};
 use crate::engine::master::summary::SummaryBaselines;
-use crate::engine::master::view::{AdminView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name};
+use crate::engine::master::view::{
+    AdminView, HeartbeatView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name,
+};
 use crate::engine::rpc::CommitWait;
 
 /// The admin API of one master.
@@ -97,8 +99,8 @@ impl<E: Env> AdminApi<E> {
         }
     }
 
-    /// Visits the client of every mounted segment with the time since its last heartbeat, one page at a time.
-    fn each_heartbeat(&self, mut visit: impl FnMut(ClientId, Duration)) {
+    /// Visits the last heartbeat of every mounted segment's client, one page at a time.
+    fn each_heartbeat(&self, mut visit: impl FnMut(HeartbeatView)) {
         let mut cursor = Some(0);
         while let Some(at) = cursor {
             cursor = self.view.heartbeats(at, SEGMENTS_PER_PAGE, &mut visit);
@@ -109,7 +111,7 @@ impl<E: Env> AdminApi<E> {
     fn heartbeat_age_max(&self) -> Duration {
         let mut age_max = Duration::ZERO;
         if self.view.service().state == RunState::Serving {
-            self.each_heartbeat(|_, age| age_max = age_max.max(age));
+            self.each_heartbeat(|heartbeat| age_max = age_max.max(heartbeat.age));
         }
         age_max
     }
@@ -224,13 +226,16 @@ impl<E: Env> AdminService for AdminApi<E> {
 
     fn heartbeats(&self) -> ClientHeartbeats {
         let mut heartbeats = BTreeMap::new();
-        self.each_heartbeat(|client, age| {
-            heartbeats.insert(client.to_string(), age);
+        self.each_heartbeat(|heartbeat| {
+            heartbeats.insert(heartbeat.client.to_string(), heartbeat);
         });
-        let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let clients = heartbeats
             .into_iter()
-            .map(|(client_id, age)| ClientHeartbeat { client_id, last_heartbeat_ms: milliseconds(age) })
+            .map(|(client_id, heartbeat)| ClientHeartbeat {
+                client_id,
+                last_heartbeat_ms: milliseconds(heartbeat.age),
+                expires_ms: Some(milliseconds(heartbeat.expires_in)),
+            })
             .collect();
         ClientHeartbeats { schema: ClientHeartbeats::SCHEMA.to_owned(), clients }
     }
@@ -280,6 +285,9 @@ impl<E: Env> AdminService for AdminApi<E> {
                 protocol: segment.protocol.to_owned(),
                 host_id: segment.host.to_owned(),
                 status: segment_status_name(segment.status).to_owned(),
+                held_ms: segment.held_for.map(milliseconds),
+                unconfirmed_ms: segment.unconfirmed.map(|unconfirmed| milliseconds(unconfirmed.dropped_in)),
+                unconfirmed_replicas: segment.unconfirmed.map(|unconfirmed| unconfirmed.replicas),
                 ..SegmentDetail::default()
             });
         });
@@ -363,6 +371,10 @@ async fn are_stored(commits: &mut Vec<CommitWait<'_>>) -> bool {
         }
     }
     true
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn add_use(by_name: &mut BTreeMap<String, SegmentUsage>, segment: &SegmentView<'_>) {

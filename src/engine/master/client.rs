@@ -27,6 +27,8 @@ pub(super) struct ClientRecord {
     pub restored: bool,
     /// Slots of its mounted segments.
     pub segments: Vec<SegmentSlot>,
+    /// The last call to the master before this one, if that is known.
+    pub called_before: Option<Mono>,
     /// Deadline on the clock that excludes stalls.
     deadline: Mono,
 }
@@ -97,7 +99,13 @@ impl ClientTable {
         if !known {
             self.deadlines.insert((deadline, id));
         }
-        self.by_id.entry(id).or_insert(ClientRecord { ok: false, restored: false, segments: Vec::new(), deadline })
+        self.by_id.entry(id).or_insert(ClientRecord {
+            ok: false,
+            restored: false,
+            segments: Vec::new(),
+            called_before: None,
+            deadline,
+        })
     }
 
     /// The time at which the client expires unless it calls again: one time to live after its last call.

@@ -80,6 +80,9 @@ impl MasterState {
         let is_recent = last + self.policy.client_ttl > now;
         if is_recent && self.clients.get(client).is_some_and(|record| record.ok && record.restored) {
             self.confirm_client(now, client);
+            if let Some(record) = self.clients.get_mut(client) {
+                record.called_before = Some(last);
+            }
         }
     }
 

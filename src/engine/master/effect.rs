@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::engine::alloc::OffsetAllocator;
 use crate::engine::base::{ClientId, SegmentId};
+use crate::engine::master::memory_shortage::MemoryShortage;
+use crate::engine::master::missing_clients::MissingClients;
 use crate::engine::wire::TextBuf;
 
 /// An action for the server to perform, or an event to log.
@@ -46,6 +48,12 @@ pub enum StateEffect {
         /// Number of such ends since the start of the process.
         total: u64,
     },
+    /// Restored segments wait for their clients, which have not called for some seconds.
+    ClientsMissing(MissingClients),
+    /// No restored segment waits for its client any longer. Follows `ClientsMissing`.
+    NoClientMissing,
+    /// Puts failed because no memory could be allocated.
+    MemoryShortage(MemoryShortage),
     /// An eviction round ended.
     Evicted {
         objects: u64,

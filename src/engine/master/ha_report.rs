@@ -36,6 +36,7 @@ pub(super) fn ha_status(ha: HaView) -> HaStatusReport {
         may_lack_records: ha.may_lack,
         dropped_objects: ha.dropped_objects,
         etcd_error: ha.backend_error,
+        etcd_outage_left_ms: ha.outage_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
         data_dir_free_bytes: None,
     }
 }

@@ -23,8 +23,10 @@ use std::time::Duration;
 use crate::engine::base::Mono;
 use crate::engine::master::planted::{PlantedMistake, is_planted};
 use crate::engine::master::record::{MasterRecord, remaining_ms};
+use crate::engine::master::segment::MountedSegment;
 use crate::engine::master::slots::SegmentSlot;
 use crate::engine::master::state::MasterState;
+use crate::engine::wire::types::SegmentStatus;
 
 /// Maximum number of holds that end per slice.
 const HOLDS_PER_SLICE: usize = 32;
@@ -65,6 +67,14 @@ impl MasterState {
             self.holds.remove(&(before, mounted.segment.id));
             self.segments.end_hold(slot);
         }
+    }
+
+    /// Time from `now` for which a confirmed segment accepts no new objects; `None` if it does, or is being unmounted.
+    pub(super) fn hold_left(&self, now: Mono, mounted: &MountedSegment) -> Option<Duration> {
+        if !mounted.confirmed || mounted.is_open() || mounted.status != SegmentStatus::OK {
+            return None;
+        }
+        Some(mounted.held_until.max(self.open_at)?.since(now))
     }
 
     /// Opens the segments whose hold has ended for new objects. Returns true if there may be more.

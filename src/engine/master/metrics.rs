@@ -415,7 +415,7 @@ pub fn exposition<'a>(
     );
     out.counter(
         "mcctl_master_lost_replicas_total",
-        "Replicas lost with the memory of nodes that expired, restarted, or did not confirm it",
+        "Replicas lost while this process led, with the memory of nodes that expired, restarted, or did not confirm it",
         c.lost_replicas,
     );
     out.head(

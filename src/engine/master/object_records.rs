@@ -7,7 +7,7 @@
 
 use crate::engine::base::{ClientId, Mono};
 use crate::engine::master::eviction::index::{PendingPin, SoftPin};
-use crate::engine::master::object::{NewObject, ObjectExtra, RemovedObject, ReplicaRecord};
+use crate::engine::master::object::{NewObject, ObjectExtra, ObjectRecord, RemovedObject, ReplicaRecord};
 use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList};
 use crate::engine::master::slots::{ObjectSlot, OwnerSlot};
 use crate::engine::master::state::MasterState;
@@ -158,7 +158,9 @@ impl MasterState {
         let size = object.size;
         let before: Vec<ReplicaRecord> = object.replicas().copied().collect();
         if !object.eviction.is_writing() {
-            self.mem_replicas -= (before.len() - rest.len() - 1) as u64;
+            let dropped = (before.len() - rest.len() - 1) as u64;
+            self.mem_replicas -= dropped;
+            self.hard_pinned_bytes -= if object.eviction.hard_pin() { size * dropped } else { 0 };
         }
         for lost in before.iter().filter(|replica| **replica != first && !rest.contains(replica)) {
             self.release_replica(lost, size, role);
@@ -180,6 +182,7 @@ impl MasterState {
         let object = &self.objects[at];
         self.mem_replicas += (object.more_replicas().len() + 1) as u64;
         self.evictable += u64::from(!object.eviction.hard_pin());
+        self.hard_pinned_bytes += hard_pinned_bytes(object);
     }
 
     /// Stops counting an object that is no longer complete.
@@ -188,5 +191,12 @@ impl MasterState {
         let object = &self.objects[at];
         self.mem_replicas -= (object.more_replicas().len() + 1) as u64;
         self.evictable -= u64::from(!object.eviction.hard_pin());
+        self.hard_pinned_bytes -= hard_pinned_bytes(object);
     }
+}
+
+/// Size of the replicas of a hard-pinned object, in bytes; 0 for another object.
+#[inline(always)]
+fn hard_pinned_bytes(object: &ObjectRecord) -> u64 {
+    if object.eviction.hard_pin() { object.size * (object.more_replicas().len() + 1) as u64 } else { 0 }
 }

@@ -303,6 +303,7 @@ impl MasterState {
         let Some((&replica, more)) = scratch.split_first() else {
             self.scratch = scratch;
             self.counters.put_start_alloc_failures += 1;
+            self.note_failed_put(now, bytes);
             // Memory will become available without evictions: freed memory waits for its change to be durable, or restored segments will
             // accept new objects.
             let awaited = self.freed.bytes() >= bytes.saturating_mul(options.replicas) || self.open_at.is_some();

@@ -2,13 +2,11 @@
 //!
 //! Like upstream, the lease end also determines the eviction order.
 
-use std::time::Duration;
-
-use crate::engine::base::{ClientId, ErrorCode, Mono};
+use crate::engine::base::{ErrorCode, Mono};
 use crate::engine::master::refusal::MasterRefusal;
 use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
 use crate::engine::master::state::MasterState;
-use crate::engine::master::view::{ReplicaView, SegmentView};
+use crate::engine::master::view::{HeartbeatView, ReplicaView, SegmentView};
 use crate::engine::wire::types::{GetReplicaListResponse, ReplicaDescriptor, ReplicaLocation};
 
 impl MasterState {
@@ -93,7 +91,13 @@ impl MasterState {
 
     /// Scans up to `limit` segment slots, starting at `cursor`, and passes each mounted segment to `visit`. Returns the next cursor, or
     /// `None` at the end.
-    pub fn view_segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
+    pub fn view_segments(
+        &self,
+        now: Mono,
+        cursor: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(SegmentView<'_>),
+    ) -> Option<u64> {
         let slots = u64::from(self.segments.slots());
         let end = slots.min(cursor.saturating_add(limit.max(1) as u64));
         for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok().map(SegmentSlot)) {
@@ -110,27 +114,36 @@ impl MasterState {
                 protocol: &segment.protocol.to_string_lossy(),
                 host: &segment.host_id.to_string_lossy(),
                 status: mounted.status.0,
+                held_for: self.hold_left(now, mounted),
+                unconfirmed: self.unconfirmed(now, slot),
             });
         }
         (end < slots).then_some(end)
     }
 
-    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the client of each mounted segment to `visit`, with the time
-    /// from the client's last call to `now`. Returns the next cursor, or `None` at the end.
+    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the last call of each mounted segment's client to `visit`. Leaves
+    /// out the clients that have not called since a restore. Returns the next cursor, or `None` at the end.
     pub fn view_heartbeats(
         &self,
         now: Mono,
         cursor: u64,
         limit: usize,
-        visit: &mut dyn FnMut(ClientId, Duration),
+        visit: &mut dyn FnMut(HeartbeatView),
     ) -> Option<u64> {
         let slots = u64::from(self.segments.slots());
         let end = slots.min(cursor.saturating_add(limit.max(1) as u64));
         for slot in (cursor..end).filter_map(|slot| u32::try_from(slot).ok().map(SegmentSlot)) {
             let Some(mounted) = self.segments.get(slot) else { continue };
-            if let Some(deadline) = self.clients.deadline(mounted.client) {
-                visit(mounted.client, (now + self.policy.client_ttl).since(deadline));
-            }
+            let client = mounted.client;
+            let Some(record) = self.clients.get(client).filter(|record| !record.restored) else { continue };
+            let Some(deadline) = self.clients.deadline(client) else { continue };
+            let next_deadline = now + self.policy.client_ttl;
+            // A later deadline than that of a call at `now` is the one for all clients of a new leader: this client has not called it.
+            let age = match record.called_before.filter(|_| deadline > next_deadline) {
+                Some(last) => now.since(last),
+                None => next_deadline.since(deadline),
+            };
+            visit(HeartbeatView { client, age, expires_in: deadline.since(now) });
         }
         (end < slots).then_some(end)
     }

@@ -87,6 +87,7 @@ impl StandbyState {
         let deadline = now + state.policy.client_ttl;
         state.clients.restore_all(deadline);
         state.confirm_until = Some(deadline);
+        state.expect_clients(now);
         let hold = (!hold.is_zero()).then(|| now + hold);
         state.open_at = state.open_at.max(hold);
         // Some objects may be on segments that have been removed.

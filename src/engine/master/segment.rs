@@ -56,6 +56,13 @@ pub(super) struct MountedSegment {
     memory: OffsetAllocator,
 }
 
+impl MountedSegment {
+    /// Whether the segment is offered for new objects.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+}
+
 /// All segments, indexed by slot, id, name, endpoint and host.
 #[derive(Debug)]
 pub(super) struct SegmentTable {

@@ -36,7 +36,9 @@ use crate::engine::master::eviction::index::EvictionIndex;
 use crate::engine::master::eviction::round::EvictionProgress;
 use crate::engine::master::freed::FreedRanges;
 use crate::engine::master::group::GroupTable;
+use crate::engine::master::memory_shortage::FailedPuts;
 use crate::engine::master::metrics::{MasterCounters, MasterGauges};
+use crate::engine::master::missing_clients::MissingReport;
 use crate::engine::master::object::{ObjectTable, ReplicaRecord};
 use crate::engine::master::owner::OwnerTable;
 use crate::engine::master::record::buffer::RecordBuffer;
@@ -57,6 +59,8 @@ pub struct MasterState {
     pub(super) owners: OwnerTable,
     pub(super) ended: EndedWrites,
     pub(super) restarted: RestartedWrites,
+    pub(super) failed_puts: FailedPuts,
+    pub(super) missing_report: MissingReport,
     pub(super) groups: GroupTable,
     pub(super) segments: SegmentTable,
     pub(super) clients: ClientTable,
@@ -74,6 +78,8 @@ pub struct MasterState {
     pub(super) rng: Rng,
     /// Number of complete objects without a hard pin. The eviction ratio refers to this number.
     pub(super) evictable: u64,
+    /// Size of the replicas of complete objects with a hard pin, in bytes.
+    pub(super) hard_pinned_bytes: u64,
     pub(super) mem_replicas: u64,
     /// Scratch buffer for the replicas of a new object; kept to reuse its allocation.
     pub(super) scratch: Vec<ReplicaRecord>,
@@ -107,6 +113,8 @@ impl MasterState {
             owners: OwnerTable::new(seed),
             ended: EndedWrites::default(),
             restarted: RestartedWrites::default(),
+            failed_puts: FailedPuts::default(),
+            missing_report: MissingReport::default(),
             groups: GroupTable::new(seed),
             segments: SegmentTable::new(seed),
             clients: ClientTable::new(seed),
@@ -119,6 +127,7 @@ impl MasterState {
             sweep_at: 0,
             rng: Rng::new(seed),
             evictable: 0,
+            hard_pinned_bytes: 0,
             mem_replicas: 0,
             scratch: Vec::new(),
             records: None,

@@ -85,6 +85,8 @@ impl MasterState {
         if let Some(client) = self.restarted.take_report(now) {
             out.list.push(StateEffect::SuspiciousEnd { client, total: self.counters.suspicious_put_ends });
         }
+        self.report_missing_clients(now, out);
+        out.list.extend(self.failed_puts.take_report(now).map(StateEffect::MemoryShortage));
         more
     }
 

@@ -37,10 +37,10 @@ pub trait AdminView: Send + Sync + 'static {
     /// at the end. A segment that stays mounted during the whole scan is visited exactly once. `visit` runs with the state locked.
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64>;
 
-    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the client of each mounted segment to `visit`, with the time
-    /// since the client's last heartbeat or other call. The first cursor is 0. Returns the next cursor, or `None` at the end. A client
-    /// with several segments is visited several times.
-    fn heartbeats(&self, _cursor: u64, _limit: usize, _visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
+    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the last heartbeat of each mounted segment's client to `visit`.
+    /// The first cursor is 0. Returns the next cursor, or `None` at the end. A client with several segments is visited several times; one
+    /// that has not called since a restore is not visited.
+    fn heartbeats(&self, _cursor: u64, _limit: usize, _visit: &mut dyn FnMut(HeartbeatView)) -> Option<u64> {
         None
     }
 
@@ -155,6 +155,8 @@ pub struct HaView {
     pub digests: u64,
     /// The last error of etcd, until it responds again.
     pub backend_error: Option<String>,
+    /// While etcd does not respond: the time for which this leader can still serve, if that is limited.
+    pub outage_left: Option<Duration>,
     /// Set if this leader was promoted without having been in sync: number of the former leader's announced changes that it does not have.
     /// Later ones may be missing, too.
     pub may_lack: Option<u64>,
@@ -249,6 +251,25 @@ impl RunState {
     }
 }
 
+/// The last heartbeat, or other call, of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeartbeatView {
+    pub client: ClientId,
+    /// Time since the call.
+    pub age: Duration,
+    /// Time until the client expires, unless it calls again.
+    pub expires_in: Duration,
+}
+
+/// A restored segment whose client has not called since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnconfirmedSegment {
+    /// Number of replicas in it. They cannot be read until the client calls.
+    pub replicas: u64,
+    /// Time until the segment is dropped with its replicas, unless the client calls.
+    pub dropped_in: Duration,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentView<'a> {
     pub id: SegmentId,
@@ -268,6 +289,10 @@ pub struct SegmentView<'a> {
     pub host: &'a str,
     /// Upstream's `SegmentStatus`: 1 OK, 2 draining, 3 drained, 4 gracefully unmounting, 5 unmounting.
     pub status: i32,
+    /// Time for which the segment accepts no new objects, because transfers to its earlier objects may be in progress.
+    pub held_for: Option<Duration>,
+    /// Set if the segment was restored and its client has not called since.
+    pub unconfirmed: Option<UnconfirmedSegment>,
 }
 
 /// One complete memory replica.

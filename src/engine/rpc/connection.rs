@@ -177,7 +177,10 @@ pub(super) async fn serve<E: Env, S: RpcService>(
             if let Some(stored) = storing
                 && !stored.await
             {
-                return tracing::warn!(%peer, "connection closed without a response: the changes cannot be stored");
+                return tracing::warn!(
+                    %peer,
+                    "connection closed without a response: this master no longer leads, or cannot store the changes. The client calls again"
+                );
             }
             if !answered.is_empty() {
                 // Reading the clock again would cost about 0.5 % of a small call. The service has read it when it unlocked the state.

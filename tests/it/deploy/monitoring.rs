@@ -295,7 +295,8 @@ const ALERTS: &[AlertCase] = &[
     alert(
         "McctlDiskFilling",
         &[
-            ("mcctl_master_data_dir_free_bytes", "m1", "99000000+0x300"),
+            ("mcctl_master_data_dir_free_bytes", "m1", "199000000+0x300"),
+            ("mcctl_master_data_dir_size_bytes", "m1", "2000000000+0x300"),
             ("mcctl_master_snapshot_bytes", "m1", "1000+0x300"),
         ],
         "41m",

@@ -17,6 +17,11 @@ impl SegmentTable {
         self.slots.get(slot.index()).is_some_and(unconfirmed)
     }
 
+    /// Number of replicas in the slot's segment, with quarantined ones.
+    pub fn replicas(&self, slot: SegmentSlot) -> u32 {
+        self.slots.get(slot.index()).map_or(0, |entry| entry.replicas)
+    }
+
     /// Makes a restored segment readable: its client still holds the memory.
     pub fn confirm(&mut self, slot: SegmentSlot) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {

@@ -243,7 +243,7 @@ pub(super) fn log_restored(report: &RestoreSummary) {
         clients = restored.clients,
         log_changes = changes,
         took = %RoundedDuration(*took),
-        "state restored: objects are readable when their owners have sent a heartbeat"
+        "state restored: objects are readable when their nodes have sent a heartbeat; those of nodes that send none within --client-ttl are lost"
     );
     if !hold.is_zero() {
         tracing::warn!(

@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
 use crate::engine::base::time::RoundedDuration;
 use crate::engine::master::effect::{StateEffect, UnmountReason};
+use crate::engine::master::memory_shortage::{MemoryShortage, ShortageCause};
+use crate::engine::master::missing_clients::MissingClients;
 use crate::engine::wire::TextBuf;
 
 /// Logs an effect of a call from `peer`, or of the ticker. Segment names come from clients and may contain any bytes.
@@ -62,7 +65,72 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
             "a client started a key again and ended the write over another connection: if the end belongs to the earlier start, the \
              object may have wrong bytes"
         ),
+        StateEffect::ClientsMissing(missing) => {
+            tracing::warn!(segments = missing.segments, "{}", MissingText(missing));
+        }
+        StateEffect::NoClientMissing => tracing::info!("no restored segment waits for its node any longer"),
+        StateEffect::MemoryShortage(shortage) => tracing::warn!("{}", ShortageText(shortage)),
         StateEffect::Evicted { objects, bytes } => tracing::info!(objects, bytes, "evicted"),
+    }
+}
+
+/// What waits for missing clients.
+pub(super) struct MissingText<'a>(pub &'a MissingClients);
+
+impl fmt::Display for MissingText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MissingClients { names, segments, replicas, dropped_in } = self.0;
+        let shown: Vec<String> = names.iter().map(|name| escaped(&name.to_string_lossy())).collect();
+        let more = if (names.len() as u64) < *segments { " and others" } else { "" };
+        write!(
+            f,
+            "{} of restored objects {} for a heartbeat of {}{more}: they cannot be read, and puts of their keys are refused. They are lost in \
+             {} if no heartbeat arrives",
+            LostReplicas(u32::try_from(*replicas).unwrap_or(u32::MAX)),
+            if *replicas == 1 { "waits" } else { "wait" },
+            shown.join(", "),
+            RoundedDuration(*dropped_in)
+        )
+    }
+}
+
+/// Why puts failed, with the figures, and what helps.
+struct ShortageText<'a>(&'a MemoryShortage);
+
+impl fmt::Display for ShortageText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MemoryShortage { cause, puts, bytes, used_bytes, capacity_bytes, hard_pinned_bytes, soft_pinned_keys } =
+            *self.0;
+        let failed = if puts == 1 { "1 put failed".to_owned() } else { format!("{puts} puts failed") };
+        let of_last = if puts == 1 { "its object has" } else { "the last object has" };
+        write!(f, "{failed} for lack of memory ({of_last} {}): ", ByteSize(bytes))?;
+        if cause == ShortageCause::NoSegment {
+            return f.write_str("no node has mounted a segment");
+        }
+        let (used, capacity) = (ByteSize(used_bytes), ByteSize(capacity_bytes));
+        let pinned = ByteSize(hard_pinned_bytes);
+        write!(
+            f,
+            "{used} of {capacity} are used, {pinned} of it hard-pinned. {soft_pinned_keys} keys are soft-pinned. "
+        )?;
+        f.write_str(match cause {
+            ShortageCause::NoSegment => "",
+            ShortageCause::NoOpenSegment => {
+                "No segment accepts new objects yet, because its node has come back or has not called: mcctl status shows for how long"
+            }
+            ShortageCause::NoFittingRegion => {
+                "The free memory is in smaller pieces, or in segments that accept no new objects (mcctl status)"
+            }
+            ShortageCause::Evicting => {
+                "Eviction frees memory, so later puts can succeed. If this continues, add a node, or lower --eviction-high-watermark-ratio"
+            }
+            ShortageCause::HardPins => {
+                "Even without all other objects, it does not fit next to the hard-pinned ones: remove some of these, or add a node"
+            }
+            ShortageCause::NothingEvictable => {
+                "Nothing can be evicted: all objects have a pin or a read lease, or are being written. Add a node, or remove pinned objects"
+            }
+        })
     }
 }
 
@@ -129,6 +197,44 @@ mod tests {
         };
         let line = logged(&effect, Some("10.0.0.9:4711"));
         for part in [" WARN ", "node:1", "812", &OLD.to_string(), &NEW.to_string(), "10.0.0.9:4711"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_shortage_and_missing_clients_are_logged_with_figures() {
+        let shortage = MemoryShortage {
+            cause: ShortageCause::NothingEvictable,
+            puts: 3,
+            bytes: 16 << 20,
+            used_bytes: 60 << 20,
+            capacity_bytes: 64 << 20,
+            hard_pinned_bytes: 48 << 20,
+            soft_pinned_keys: 2,
+        };
+        let causes = [
+            ShortageCause::NoSegment,
+            ShortageCause::NoOpenSegment,
+            ShortageCause::NoFittingRegion,
+            ShortageCause::Evicting,
+            ShortageCause::HardPins,
+            ShortageCause::NothingEvictable,
+        ];
+        let texts = causes.map(|cause| ShortageText(&MemoryShortage { cause, ..shortage }).to_string());
+        assert!(texts[0].contains("no node") && !texts[0].contains("used"), "{}", texts[0]);
+        for text in &texts[1..] {
+            for part in ["3 puts failed", "16 MiB", "60 MiB of 64 MiB", "48 MiB of it hard-pinned", "2 keys"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        let missing = MissingClients {
+            names: vec![TextBuf::from("node-1:1"), TextBuf::from("node-2:1")],
+            segments: 3,
+            replicas: 812,
+            dropped_in: Duration::from_secs(37),
+        };
+        let line = logged(&StateEffect::ClientsMissing(missing), None);
+        for part in [" WARN ", "812 replicas", "node-1:1, node-2:1 and others", "lost in 37 s"] {
             assert!(line.contains(part), "{part}: {line}");
         }
     }

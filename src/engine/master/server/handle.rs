@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use crate::engine::base::{ClientId, ErrorCode, LatencySnapshot, Mono};
+use crate::engine::base::{ErrorCode, LatencySnapshot, Mono};
 use crate::engine::env::Env;
 use crate::engine::ha::{HaRole, HandOverProblem};
 use crate::engine::master::call::access::StateAccess;
@@ -16,7 +16,8 @@ use crate::engine::master::remove::ObjectWalk;
 use crate::engine::master::server::shared::MasterShared;
 use crate::engine::master::state::MasterState;
 use crate::engine::master::view::{
-    AdminView, DataView, HaView, LeaderView, RemovedSlice, ReplicaView, RunState, SegmentView, ServiceView,
+    AdminView, DataView, HaView, HeartbeatView, LeaderView, RemovedSlice, ReplicaView, RunState, SegmentView,
+    ServiceView,
 };
 use crate::engine::rpc::{CommitWait, Receipt, RpcLatency, RpcService, WorkerPolls};
 use crate::engine::wire::{MasterApi, Method};
@@ -103,10 +104,10 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64> {
-        self.read(|state, _| state.view_segments(cursor, limit, visit))
+        self.read(|state, now| state.view_segments(now, cursor, limit, visit))
     }
 
-    fn heartbeats(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(ClientId, Duration)) -> Option<u64> {
+    fn heartbeats(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(HeartbeatView)) -> Option<u64> {
         self.read(|state, now| state.view_heartbeats(now, cursor, limit, visit))
     }
 

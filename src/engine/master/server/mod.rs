@@ -41,6 +41,7 @@ use crate::engine::rpc::{RpcServer, ServerConfig, StartError};
 pub use data::{DataOptions, MasterData, MasterDataError};
 pub use ha::{HaSecret, HaSettings};
 pub use handle::{MasterHandle, WORKER_STUCK_AFTER};
+pub use snapshot_mark::SNAPSHOT_LOG_BYTES;
 
 /// The errors with which a master cannot start.
 #[derive(Debug, thiserror::Error)]

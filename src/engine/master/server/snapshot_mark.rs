@@ -5,7 +5,7 @@ use crate::engine::master::server::data::FoundData;
 
 /// Number of bytes of changes after which a snapshot is written before its time. A start reads at most about this much of the log. A larger
 /// snapshot raises the limit to its own size, so that snapshots write at most as much as the log.
-pub(super) const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
+pub const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
 
 /// The last snapshot, written or attempted.
 #[derive(Clone, Copy, Debug)]

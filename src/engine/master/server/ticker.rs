@@ -18,10 +18,15 @@ const FENCED_PAUSE: Duration = Duration::from_millis(50);
 /// A client may have aborted a call that waited for longer than this. Shorter waits end no call.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 
+/// If the ticker did not run for this long, the process was suspended or had no processor time. It runs at least once per second.
+const SUSPENDED_MIN: Duration = Duration::from_millis(1_500);
+
 /// Notices when a leader cannot prove that it leads, and when it can again.
 #[derive(Default)]
 struct FenceObserver {
     fenced_since: Option<Mono>,
+    /// The last check.
+    checked_at: Option<Mono>,
 }
 
 impl FenceObserver {
@@ -33,12 +38,10 @@ impl FenceObserver {
     /// are extended.
     fn may_tick<E: Env>(&mut self, shared: &MasterShared<E>) -> bool {
         let now = shared.env.now();
+        let paused = self.checked_at.replace(now).map_or(Duration::ZERO, |before| now.since(before));
         match (self.fenced_since, shared.is_fenced()) {
             (None, true) => {
-                tracing::warn!(
-                    "this master cannot prove that it leads: etcd does not respond, and no standby responds or its time without etcd has ended. All \
-                     responses wait"
-                );
+                tracing::warn!("{}", fence_text(paused));
                 self.fenced_since = Some(now);
             }
             (Some(since), false) => {
@@ -56,6 +59,16 @@ impl FenceObserver {
         }
         !self.is_fenced() && shared.may_tick()
     }
+}
+
+/// Why a leader cannot prove that it leads, and what follows. `paused`: time since the last check.
+fn fence_text(paused: Duration) -> &'static str {
+    if paused < SUSPENDED_MIN {
+        return "this master cannot prove that it leads: etcd does not respond, and no standby responds or its time without etcd has ended. All \
+                responses wait until etcd responds, or another master is elected";
+    }
+    "this process was suspended, or short of processor time, so a standby may have been elected. All responses wait until etcd shows which master \
+     leads"
 }
 
 /// Whether the log permits background work. While requests waited for room in the log, clients received no confirmation of their calls, and
@@ -112,8 +125,8 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
         if let Some(StallReport { stalled, extension }) = report {
             let (stalled, extension) = (RoundedDuration(stalled), RoundedDuration(extension));
             let cause = "suspended, or short of processor time";
-            match extension.0.is_zero() {
-                // A standby has no clients.
+            match extension.0.is_zero() || fence.is_fenced() {
+                // A standby has no clients, and neither may a leader that cannot prove that it leads.
                 true => tracing::warn!("this process did not run for {stalled} ({cause})"),
                 false => tracing::warn!(
                     "this process did not run for {stalled} ({cause}): the limits of clients are extended by up to {extension}"
@@ -126,5 +139,17 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
             () = shared.wake.notified() => {}
             () = shared.env.sleep(pause) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspended_leader_does_not_blame_etcd() {
+        assert!(fence_text(Duration::from_secs(1)).contains("etcd does not respond"));
+        let suspended = fence_text(Duration::from_millis(5_100));
+        assert!(suspended.contains("suspended") && !suspended.contains("etcd does not"), "{suspended}");
     }
 }

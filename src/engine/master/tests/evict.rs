@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::engine::alloc::placement::Rng;
-use crate::engine::master::EvictionPolicyKind;
 use crate::engine::master::object::ObjectRecord;
 use crate::engine::master::slots::ObjectSlot;
+use crate::engine::master::{EvictionPolicyKind, MemoryShortage, ShortageCause};
 
 /// A master with room for `count` objects of 1 MiB, `put` of which exist. No client ever expires.
 fn pool(count: u64, put: u64, change: impl FnOnce(&mut StorePolicy)) -> Master {
@@ -40,6 +40,67 @@ fn upstreams_measured_example_gives_the_same_result() {
     assert_eq!(m.count_existing(keys(3..34)), 31);
     assert!(["hard", "soft", "leased"].iter().all(|key| m.has_object(key)));
     assert_eq!(m.effects().last(), Some(&StateEffect::Evicted { objects: 3, bytes: 3 * MIB }));
+}
+
+#[test]
+fn failed_puts_are_reported_with_figures_every_ten_seconds() {
+    let mut m = pool(10, 0, |_| {});
+    m.put_with("hard", 6 * MIB, hard_pinned());
+    m.put("leased", 3 * MIB);
+    m.exists("leased");
+    let reports = |m: &mut Master| {
+        let report = |effect: StateEffect| match effect {
+            StateEffect::MemoryShortage(shortage) => Some(shortage),
+            _ => None,
+        };
+        m.effects().into_iter().filter_map(report).collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        assert_eq!(m.start(A, "k", 2 * MIB), Err(NO_SPACE));
+    }
+    m.settle();
+    let first = MemoryShortage {
+        cause: ShortageCause::NothingEvictable,
+        puts: 3,
+        bytes: 2 * MIB,
+        used_bytes: 9 * MIB,
+        capacity_bytes: 10 * MIB,
+        hard_pinned_bytes: 6 * MIB,
+        soft_pinned_keys: 0,
+    };
+    assert_eq!(reports(&mut m), [first]);
+    assert_eq!(m.start(A, "k", 2 * MIB), Err(NO_SPACE));
+    m.pass_ms(1_000);
+    assert_eq!(reports(&mut m), [], "the pause has not passed");
+    m.pass_ms(9_000);
+    assert_eq!(reports(&mut m), [MemoryShortage { puts: 1, ..first }], "with the figures of the failure");
+    m.pass_ms(60_000);
+    assert_eq!(reports(&mut m), []);
+    let mut cause = |bytes| {
+        assert_eq!(m.start(A, "k", bytes), Err(NO_SPACE));
+        m.pass_ms(10_000);
+        reports(&mut m)[0].cause
+    };
+    assert_eq!(cause(4 * MIB), ShortageCause::Evicting, "the lease has ended");
+    assert_eq!(cause(5 * MIB), ShortageCause::HardPins);
+}
+
+#[test]
+fn a_put_without_a_segment_names_the_cause() {
+    let mut m = Master::new();
+    let cause = |m: &mut Master| {
+        assert_eq!(m.start(A, "k", MIB), Err(NO_SPACE));
+        m.pass_ms(10_000);
+        m.effects().into_iter().find_map(|effect| match effect {
+            StateEffect::MemoryShortage(shortage) => Some(shortage.cause),
+            _ => None,
+        })
+    };
+    assert_eq!(cause(&mut m), Some(ShortageCause::NoSegment));
+    assert_eq!(m.call().remount_segment(vec![segment(1, "a:1", 2 * MIB)], A), Ok(()));
+    m.state.policy.client_ttl = Duration::from_secs(60);
+    assert_eq!(m.call().ping(A).map(|_| ()), Ok(()));
+    assert_eq!(cause(&mut m), Some(ShortageCause::NoOpenSegment));
 }
 
 #[test]

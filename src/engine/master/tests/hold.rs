@@ -67,6 +67,24 @@ fn the_segment_of_an_expired_client_is_held_when_it_returns() {
 }
 
 #[test]
+fn the_admin_view_shows_the_time_left_of_a_hold() {
+    let mut m = Master::new();
+    remount(&mut m, A, &[segment(1, "a:1", MIB)]);
+    m.mount(B, segment(2, "b:1", MIB));
+    remount(&mut m, B, &[segment(2, "b:1", MIB)]);
+    pass_alive(&mut m, &[A, B], 7_000);
+    let holds = |m: &Master| {
+        let mut holds = Vec::new();
+        m.state.view_segments(m.now, 0, 10, &mut |segment| holds.push((segment.id, segment.held_for)));
+        holds
+    };
+    let left = Some(Duration::from_millis(HOLD_MS - 7_000));
+    assert_eq!(holds(&m), [(SegmentId(1, 1), left), (SegmentId(2, 2), None)]);
+    pass_alive(&mut m, &[A, B], HOLD_MS - 7_000);
+    assert_eq!(holds(&m).iter().filter(|(_, held)| held.is_some()).count(), 0);
+}
+
+#[test]
 fn a_superseded_segment_is_held_when_it_returns() {
     let mut m = Master::of(MIB);
     remount(&mut m, A, &[segment(1, "a:1", MIB)]);

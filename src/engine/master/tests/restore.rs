@@ -7,7 +7,7 @@ use crate::engine::base::ClientId;
 use crate::engine::master::object::ReplicaRecord;
 use crate::engine::master::record::MasterRecord;
 use crate::engine::master::slots::SegmentSlot;
-use crate::engine::master::{DATA_FORMAT, RecordBuffer, RestoreError, UnmountReason};
+use crate::engine::master::{DATA_FORMAT, MissingClients, RecordBuffer, RestoreError, UnmountReason};
 use crate::engine::wire::types::ClientStatus;
 
 const OK: ClientStatus = ClientStatus::OK;
@@ -41,6 +41,65 @@ fn a_restored_object_is_found_once_its_owner_pings() {
     assert!(m.start(B, "other", 100).is_ok());
     m.pass_ms(9_999);
     assert_eq!((ping(&mut m, A), m.has_object("k"), m.state.counters.unconfirmed_keys), (OK, true, 0));
+}
+
+#[test]
+fn missing_clients_are_reported_once_and_then_their_return() {
+    let (f, _) = with_object();
+    let mut m = f.restart();
+    let mut unconfirmed = Vec::new();
+    m.state.view_segments(m.now, 0, 10, &mut |segment| unconfirmed.extend(segment.unconfirmed));
+    assert_eq!((unconfirmed.len(), unconfirmed[0].replicas), (1, 1));
+    m.state.view_heartbeats(m.now, 0, 10, &mut |heartbeat| panic!("{heartbeat:?}: no client has called"));
+    let is_report =
+        |effect: &StateEffect| matches!(effect, StateEffect::ClientsMissing(_) | StateEffect::NoClientMissing);
+    let reports = |m: &mut Master| m.effects().into_iter().filter(is_report).collect::<Vec<_>>();
+    m.pass_ms(2_900);
+    assert_eq!(reports(&mut m), []);
+    m.pass_ms(100);
+    let expected = MissingClients {
+        names: vec!["a:1".into()],
+        segments: 1,
+        replicas: 1,
+        dropped_in: Duration::from_millis(7_000),
+    };
+    assert_eq!(reports(&mut m), [StateEffect::ClientsMissing(expected)]);
+    m.pass_ms(2_000);
+    assert_eq!(reports(&mut m), []);
+    assert_eq!(ping(&mut m, A), OK);
+    m.pass_ms(1_000);
+    assert_eq!(reports(&mut m), [StateEffect::NoClientMissing]);
+    assert_eq!(m.state.missing_clients(m.now), None);
+}
+
+#[test]
+fn a_client_of_the_leader_before_keeps_the_age_of_its_last_call() {
+    let (f, _) = with_object();
+    let mut m = f.restart();
+    m.pass_ms(5_000);
+    m.state.wait_for_clients(m.now + Duration::from_secs(40));
+    m.state.confirm_recent(m.now, A, m.now - Duration::from_secs(4));
+    let heartbeats = |m: &Master| {
+        let mut heartbeats = Vec::new();
+        m.state.view_heartbeats(m.now, 0, 10, &mut |heartbeat| {
+            heartbeats.push((heartbeat.client, heartbeat.age.as_secs(), heartbeat.expires_in.as_secs()));
+        });
+        heartbeats
+    };
+    assert_eq!(heartbeats(&m), [(A, 4, 40)]);
+    m.pass_ms(3_000);
+    assert_eq!(heartbeats(&m), [(A, 7, 37)]);
+    assert_eq!(ping(&mut m, A), OK);
+    assert_eq!(heartbeats(&m), [(A, 0, 10)]);
+}
+
+#[test]
+fn clients_that_call_at_once_are_not_reported() {
+    let (f, _) = with_object();
+    let mut m = f.restart();
+    assert_eq!(ping(&mut m, A), OK);
+    m.pass_ms(5_000);
+    assert_eq!(m.effects(), []);
 }
 
 #[test]
@@ -124,7 +183,9 @@ fn unconfirmed_segments_are_dropped_after_the_client_ttl_and_counted() {
     }
     let mut m = f.restart();
     m.pass_ms(9_999);
-    assert_eq!((m.state.gauges().keys, m.effects().len()), (7, 0));
+    let effects = m.effects();
+    assert!(matches!(effects[..], [StateEffect::ClientsMissing(_)]), "{effects:?}");
+    assert_eq!(m.state.gauges().keys, 7);
     m.pass_ms(1);
     assert_eq!((m.state.gauges().keys, m.state.counters.unconfirmed_keys), (0, 7));
     let is_expired = |effect: &StateEffect| matches!(effect, StateEffect::ClientExpired { client: A, segments: 1, .. });

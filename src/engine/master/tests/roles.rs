@@ -49,6 +49,7 @@ struct SharedTables {
     used_bytes: u64,
     next_replica: u64,
     evictable: u64,
+    hard_pinned_bytes: u64,
     mem_replicas: u64,
 }
 
@@ -68,6 +69,7 @@ impl SharedTables {
             used_bytes: state.segments.used(),
             next_replica: state.segments.next_replica(),
             evictable: state.evictable,
+            hard_pinned_bytes: state.hard_pinned_bytes,
             mem_replicas: state.mem_replicas,
         }
     }
@@ -79,6 +81,9 @@ impl SharedTables {
         let replicas: usize = complete().map(|object| object.replicas.len()).sum();
         let evictable = complete().filter(|object| !object.hard_pin).count();
         assert_eq!((self.mem_replicas, self.evictable), (replicas as u64, evictable as u64));
+        let pinned = complete().filter(|object| object.hard_pin);
+        let pinned: u64 = pinned.map(|object| object.size * object.replicas.len() as u64).sum();
+        assert_eq!(self.hard_pinned_bytes, pinned);
         let mut used: BTreeMap<u32, u64> = self.used.keys().map(|slot| (*slot, 0)).collect();
         let of_objects =
             self.objects.iter().flat_map(|object| object.replicas.iter().map(|place| (*place, object.size)));

@@ -4,6 +4,8 @@ use super::{AlertRule, AlertSeverity};
 use crate::engine::base::size::LOG_FILE_BYTES;
 use crate::engine::deploy::render::monitoring::MonitoringScope;
 
+/// A snapshot is written after this much of the log, or as much as the last snapshot, if that is larger.
+const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
 /// Share of the disk below which the space should be watched.
 const FREE_SHARE_MIN: f64 = 0.1;
 
@@ -56,11 +58,14 @@ fn free_space_rules() -> [AlertRule; 2] {
             name: "McctlDiskAlmostFull",
             severity: AlertSeverity::Critical,
             query: format!(
-                "mcctl_master_data_dir_free_bytes{{$master}} < 2 * mcctl_master_snapshot_bytes{{$master}} + {LOG_FILE_BYTES}"
+                "mcctl_master_data_dir_free_bytes{{$master}} < mcctl_master_snapshot_bytes{{$master}} + \
+                 clamp_min(mcctl_master_snapshot_bytes{{$master}}, {SNAPSHOT_LOG_BYTES}) + {LOG_FILE_BYTES}"
             ),
             hold: "1m",
             summary: "The disk of the master on {{ $labels.instance }} has {{ $value | humanize1024 }}B left",
-            description: "Two snapshots and a log file need more. A full disk stops the master.".to_owned(),
+            description:
+                "The next snapshot, and the log until it is complete, need more. A full disk stops the master."
+                    .to_owned(),
             runbook,
         },
         AlertRule {

@@ -49,7 +49,10 @@ pub(super) fn disk_panels() -> Vec<DashboardPanel> {
             "bytes",
             &[
                 ("free {{instance}}", "mcctl_master_data_dir_free_bytes{$master}"),
-                ("two snapshots {{instance}}", "2 * mcctl_master_snapshot_bytes{$master}"),
+                (
+                    "needed {{instance}}",
+                    "mcctl_master_snapshot_bytes{$master} + clamp_min(mcctl_master_snapshot_bytes{$master}, 134217728) + 16777216",
+                ),
             ],
         ),
         panel(

@@ -11,6 +11,7 @@ use crate::engine::ha::{HaEvent, HaRole};
 use crate::engine::master::server::ha::disk::HaDisk;
 use crate::engine::master::server::ha::disk::threads::log_threads;
 use crate::engine::master::server::ha::driver::HaDriver;
+use crate::engine::master::server::ha::driver::promotion::NO_STANDBY_AFTER;
 use crate::engine::master::server::ha::leader::standby_streams::STANDBY_SILENCE_MAX;
 use crate::engine::master::server::ha::standby::leader_stream::LeaderStream;
 use crate::engine::master::server::ha::stream::{StreamError, StreamMessage};
@@ -35,6 +36,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.is_view_old = true;
         self.watch_streams();
         self.report_not_promoted(now);
+        self.report_no_standby(now);
         self.report_progress();
         self.leave_stalled_disk(now);
         self.start_log_threads();
@@ -75,6 +77,18 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             && self.repeated_messages.is_due(now, "", &why)
         {
             tracing::warn!("no master leads, and this standby is not promoted: {why}");
+        }
+    }
+
+    /// Logs once that no standby has joined this leader, a little after its promotion.
+    fn report_no_standby(&mut self, now: Mono) {
+        if self.no_standby_report_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.no_standby_report_at = None;
+        if self.core.role() == HaRole::Leader && !self.core.standbys().any(|(_, standby)| standby.is_connected) {
+            let (time, consequence) = (RoundedDuration(NO_STANDBY_AFTER), self.redundancy(None));
+            tracing::warn!("this master has led for {time}, and {consequence}. Start another master of this cluster");
         }
     }
 

@@ -90,6 +90,8 @@ pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
     /// Earliest time at which this leader may hand over again because its disk has stalled.
     leave_disk_at: Mono,
     clients_at: Mono,
+    /// When this leader logs that no standby has joined it.
+    no_standby_report_at: Option<Mono>,
     /// The first object slot of the next digest.
     digest_from: u32,
     /// Number of digests of the leader that agreed with the copy.
@@ -158,6 +160,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             next_tick: Mono::ZERO,
             leave_disk_at: Mono::ZERO,
             clients_at: Mono::ZERO,
+            no_standby_report_at: None,
             digest_from: 0,
             digests: 0,
             leader_last: 0,

@@ -42,7 +42,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             HaAction::StopServing(StopReason::Superseded) => {
                 let leader = self.core.observed_leader().unwrap_or_else(|| "another master".to_owned());
                 tracing::warn!(
-                    "{leader} was elected: this master stops serving, discards its state and becomes a standby"
+                    "{leader} was elected while this master could not prove that it leads: this master stops serving. It replaces its state by \
+                     that of {leader}, and becomes a standby. Clients use {leader} from now on"
                 );
                 self.demotions += 1;
                 self.discard(GatePhase::Closed);
@@ -149,6 +150,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.replacement = None;
         self.standbys.clear();
         self.known.clear();
+        self.no_standby_report_at = None;
         self.followed = None;
         let id = MemberId(self.context.env.rng());
         self.events.push_back(HaEvent::Reset { id });

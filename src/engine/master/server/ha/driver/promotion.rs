@@ -8,6 +8,7 @@ use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
 use crate::engine::ha::{HaEvent, HistoryId, MemberId};
 use crate::engine::master::server::data::MasterDataError;
+use crate::engine::master::server::effect_log::MissingText;
 use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::engine::master::server::ha::disk::{EndedLog, HaDisk};
 use crate::engine::master::server::ha::driver::context::HaContext;
@@ -23,6 +24,8 @@ use crate::engine::master::{RecordBuffer, StandbyState};
 /// Time for which a call of upstream's client may wait for a leader that does not answer (its default request timeout),
 /// and then retry.
 pub(in crate::engine::master::server) const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
+/// A new leader without a standby logs this after this time.
+pub(super) const NO_STANDBY_AFTER: Duration = Duration::from_secs(5);
 /// Leases are assumed to be longer by this when a copy is made ready. If the copy begins to serve later than that, they
 /// are assumed again.
 const READY_SLACK: Duration = Duration::from_secs(1);
@@ -159,7 +162,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let hub = self.context.hub.clone();
         let settings = self.context.settings.clone();
         let term = hub.gate.next_term();
-        let before = self.context.shared.with_guarded(|guarded, now, _| {
+        let (before, missing) = self.context.shared.with_guarded(|guarded, now, _| {
             state.counters = std::mem::take(&mut guarded.state.counters);
             state.view = view;
             if now.since(since) > READY_SLACK {
@@ -170,10 +173,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             for (client, last) in calls {
                 state.confirm_recent(now, client, last);
             }
+            state.expect_clients(now);
+            let missing = state.missing_clients(now);
             state.start_recording(now, RecordBuffer::new(settings.format, applied + 1), false);
             guarded.term = term;
             guarded.log = hub.disk.as_ref().and_then(HaDisk::log);
-            std::mem::replace(&mut guarded.state, *state)
+            (std::mem::replace(&mut guarded.state, *state), missing)
         });
         self.context.drop_elsewhere(before);
         self.promotions += 1;
@@ -191,6 +196,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             );
         }
         tracing::info!(view, change = applied, "this master leads and serves clients, with {keys} keys");
+        if let Some(missing) = missing {
+            tracing::info!("{}", MissingText(&missing));
+        }
+        self.no_standby_report_at = Some(self.context.env.now() + NO_STANDBY_AFTER);
         self.store_note();
     }
 

@@ -1,5 +1,6 @@
 //! Log lines about redundancy: which standbys are in sync, and what a failover would lose.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::engine::base::Mono;
@@ -58,7 +59,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         for id in after.iter().filter(|id| before.0.iter().all(|(listed, _)| listed != *id)) {
             tracing::info!(%id, "standby {} is in sync: {consequence}", self.standby_address(*id));
         }
-        let addresses: Vec<String> = after.iter().map(|id| self.standby_address(*id)).collect();
+        // The record may list an earlier copy of a standby as well.
+        let addresses: BTreeSet<String> = after.iter().map(|id| self.standby_address(*id)).collect();
+        let addresses: Vec<String> = addresses.into_iter().collect();
         let listed = if addresses.is_empty() { "none".to_owned() } else { addresses.join(", ") };
         tracing::info!("sync record written; standbys in sync: {listed}");
     }

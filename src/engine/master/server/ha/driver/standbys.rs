@@ -169,7 +169,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let Some(ended) = self.standbys.close(stream) else { return };
         let standby = ended.standby;
         let address = self.standby_address(standby);
-        if self.core.listed_standbys().contains(&standby) {
+        if self.context.hub.gate.is_fenced(self.context.env.boottime()) {
+            tracing::warn!(
+                id = %standby,
+                %error,
+                "standby {address} has disconnected from this master, which cannot prove that it leads"
+            );
+        } else if self.core.listed_standbys().contains(&standby) {
             let consequence = self.redundancy(Some(standby));
             tracing::warn!(id = %standby, %error, "standby {address} has disconnected: {consequence}");
         } else {

@@ -1,7 +1,10 @@
 //! The view of a master in a cluster, for reports and metrics.
 
+use std::time::Duration;
+
 use crate::engine::election::ElectionBackend;
 use crate::engine::env::Env;
+use crate::engine::ha::OutageLimit;
 use crate::engine::master::server::ha::driver::HaDriver;
 use crate::engine::master::view::{HaStandbyView, HaView};
 
@@ -45,10 +48,19 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             standbys,
             digests: self.digests,
             backend_error: self.etcd_errors.last().map(ToString::to_string),
+            outage_left: if self.etcd_silent_since.is_some() { self.outage_left() } else { None },
             may_lack: self.may_lack.filter(|_| serving),
             dropped_objects: self.dropped_objects,
             promotions: self.promotions,
             demotions: self.demotions,
+        }
+    }
+
+    /// The time for which this leader can serve while etcd does not respond, if that is limited.
+    fn outage_left(&self) -> Option<Duration> {
+        match self.core.outage_limit(self.context.env.boottime())? {
+            OutageLimit::WhileStandbysRespond => None,
+            OutageLimit::WithStandbys(left) | OutageLimit::Lease(left) => Some(left),
         }
     }
 

@@ -14,7 +14,11 @@ impl World {
                 StateEffect::Unmounted { segment, .. } => self.removed(process, segment),
                 StateEffect::Evicted { objects, .. } => self.counts.count_many("evicted objects", objects),
                 StateEffect::ClientExpired { .. } => self.counts.count("expired clients"),
-                StateEffect::Mounted { .. } | StateEffect::SuspiciousEnd { .. } => {}
+                StateEffect::Mounted { .. }
+                | StateEffect::SuspiciousEnd { .. }
+                | StateEffect::ClientsMissing(_)
+                | StateEffect::NoClientMissing
+                | StateEffect::MemoryShortage(_) => {}
             }
         }
     }
