@@ -8,8 +8,8 @@ use crate::commands::args::show_duration;
 use crate::commands::status::data_dir::DataDirStatus;
 use crate::commands::status::segments::{SegmentStatusEntry, names, whole_seconds};
 use crate::commands::status::{HEARTBEAT, StatusDocument, heartbeat, masters, missed};
-use crate::commands::table::counted;
 use crate::engine::base::ByteSize;
+use crate::engine::base::text::counted;
 use crate::engine::base::text::escaped;
 
 /// A reason why calls to the store may fail even though the master responds.
