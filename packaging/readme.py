@@ -29,7 +29,7 @@ EDITS = [
         "- **Linux only.** Packages are for x86_64 and aarch64, with glibc 2.28 or newer.\n",
     ),
     (
-        "src/engine/upstream/python_client.rs",
+        "src/engine/base/upstream/python_client.rs",
         '/// The commands that install the client, in a clone of mcctl.\n'
         'pub const INSTALL: &str = "packaging/client-wheel && pip install target/packages/mcctl_mooncake_client-*.whl";\n',
         '/// The command that installs the client.\npub const INSTALL: &str = "pip install mcctl-mooncake-client";\n',

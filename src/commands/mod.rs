@@ -109,8 +109,8 @@ struct Cli {
 
 /// Log filter for commands that are not services. The command itself reports each error, once. The only warnings logged concern RDMA and
 /// the use of a transport other than the requested one.
-const QUIET: &str = "error,mcctl::commands::transport=warn,mcctl::engine::transfer::start=warn,\
-                     mcctl::engine::transfer::rdma::open=warn";
+const QUIET: &str = "error,mcctl::commands::transport=warn,mcctl_transfer::start=warn,\
+                     mcctl_transfer::rdma::open=warn";
 
 #[derive(Debug, Subcommand)]
 enum TopCommand {

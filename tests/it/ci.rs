@@ -83,7 +83,7 @@ fn files_outside_the_sources_belong_to_a_package_to_all_or_to_none() {
         (".cargo/config.toml", "*"),
         ("src/engine/crates/deploy/Cargo.toml", "mcctl-deploy"),
         ("src/engine/journal/a_new_file.rs", "mcctl-common"),
-        ("src/engine/upstream/a_new_list.txt", "mcctl-common"),
+        ("src/engine/base/upstream/a_new_list.txt", "mcctl-common"),
         ("build.rs", "mcctl"),
         ("tests/it/docs.rs", "mcctl"),
         ("benches/core.rs", "mcctl"),

@@ -127,7 +127,7 @@ fn quoted(text: &str) -> Vec<&str> {
     outside.flat_map(|part| part.lines().flat_map(|line| line.split('`').skip(1).step_by(2))).collect()
 }
 
-/// Paths that a document names exist: those from the root, and in `docs/internals.md` those below the folder of their section.
+/// Paths from the root that a document names exist.
 #[test]
 fn paths_in_the_documents_exist() {
     let folders = ["src/", "tests/", "fixtures/", "benches/", ".ci/", "docs/"];
@@ -143,18 +143,6 @@ fn paths_in_the_documents_exist() {
         missing.extend(
             words.filter(is_path).filter(|word| !root().join(word).exists()).map(|word| format!("{name}: {word}")),
         );
-        if name == "docs/internals.md" {
-            for section in text.split("\n## ").skip(1) {
-                let folder = root().join(section.lines().next().unwrap());
-                let files = quoted(section).into_iter().filter(|word| word.ends_with(".rs") || word.ends_with('/'));
-                let files = files.filter(|word| !folders.iter().any(|folder| word.starts_with(folder)));
-                missing.extend(
-                    files
-                        .filter(|word| !folder.join(word).exists())
-                        .map(|word| format!("{}: {word}", folder.display())),
-                );
-            }
-        }
     }
     assert_eq!(missing, [""; 0]);
 }
@@ -211,15 +199,47 @@ fn documented_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
     (names(program), names(tests))
 }
 
+/// The name and the manifest of each crate in `src/engine`.
+fn crates() -> impl Iterator<Item = (String, PathBuf)> {
+    let folders = std::fs::read_dir(root().join("src/engine")).unwrap().map(|entry| entry.unwrap());
+    let names = folders.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name().into_string().unwrap());
+    names.map(|name| (format!("mcctl-{name}"), Path::new("src/engine").join(name).join("Cargo.toml")))
+}
+
+fn manifest(path: &Path) -> toml::Table {
+    toml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap()
+}
+
+#[test]
+fn the_table_of_crates_has_the_dependencies_of_the_manifests() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `mcctl-")?.strip_suffix(" |"));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split(" | ").collect()).collect();
+    let documented: BTreeSet<(String, String)> =
+        rows.iter().map(|row| (format!("mcctl-{}", row[0].trim_end_matches('`')), row[1].to_owned())).collect();
+    let found = crates().map(|(name, path)| {
+        let manifest = manifest(&path);
+        let dependencies = manifest["dependencies"].as_table().unwrap().keys();
+        let own: Vec<&str> = dependencies.filter_map(|name| name.strip_prefix("mcctl-")).collect();
+        (name, if own.is_empty() { "-".to_owned() } else { own.join(", ") })
+    });
+    assert_eq!(documented, found.collect());
+    let order: Vec<&str> = rows.iter().map(|row| row[0].trim_end_matches('`')).collect();
+    let is_above = |name: &str, at: usize| order[..at].contains(&name);
+    let wrong = rows
+        .iter()
+        .enumerate()
+        .filter(|(at, row)| row[1] != "-" && !row[1].split(", ").all(|name| is_above(name, *at)));
+    assert_eq!(wrong.count(), 0, "a crate stands above one that it uses: {order:?}");
+}
+
 /// The direct dependencies of all packages in the workspace on other packages: of the program, and of tests only.
 fn direct_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
-    let crates = std::fs::read_dir(root().join("src/engine/crates")).unwrap();
-    let crates = crates.map(|entry| entry.unwrap().path().join("Cargo.toml"));
     let manifests = ["Cargo.toml", "src/engine/sys/ibverbs-sys/Cargo.toml", "src/python/Cargo.toml"];
-    let manifests = manifests.map(|path| root().join(path));
+    let manifests = manifests.map(PathBuf::from).into_iter().chain(crates().map(|(_, path)| path));
     let (mut program, mut tests) = (BTreeSet::new(), BTreeSet::new());
-    for path in manifests.into_iter().chain(crates) {
-        let manifest: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    for path in manifests {
+        let manifest = manifest(&path);
         for (table, into) in [("dependencies", &mut program), ("dev-dependencies", &mut tests)] {
             let names = manifest.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
             into.extend(names.filter(|name| !name.starts_with("mcctl-")).cloned());

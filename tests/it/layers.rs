@@ -1,18 +1,16 @@
-//! Checks the sources against the layer table of ARCHITECTURE.md, and the absences that the document states.
+//! Rules of the sources that the manifests of the crates cannot state: cores without clocks, commands without sockets, and the table of
+//! transports.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-use crate::cycles::without_tests;
 
 /// Identifiers that a core must not use: it gets `now` as an argument, and owns no socket.
 const NOT_IN_A_CORE: &[&str] = &["Instant", "SystemTime", "TcpStream", "TcpListener", "tokio", "thread", "RandomState"];
 /// The master's core does not wait, because it answers under a lock. (The method table of `wire` declares the client's calls, which wait.)
 const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
 /// Folders in which every file is pure.
-const PURE_FOLDERS: &[&str] = &["base", "check", "deploy", "kube", "lint", "plan", "upstream", "wire", "alloc", "ha"];
+const PURE_FOLDERS: &[&str] = &["base", "deploy", "wire", "election/ha", "master"];
 /// The files of `master` that are its shells; all others are its core.
-const MASTER_SHELLS: &[&str] = &["server", "admin.rs"];
+const MASTER_SHELLS: &[&str] = &["master/server/", "master/admin.rs"];
 /// The table of transports.
 const TRANSPORT_TABLE: &str = "engine/transfer/transports.rs";
 /// Folders of `commands` that several commands share. Any other folder is a command.
@@ -37,46 +35,11 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Row name -> what it may name, and the rows in order. `None`: everything.
-struct Table {
-    rows: Vec<String>,
-    may: BTreeMap<String, Option<Vec<String>>>,
-}
-
-/// The section Layers of ARCHITECTURE.md: the table of modules, and the table of crates.
-fn section() -> (String, String) {
-    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let section = text.split("\n## ").find(|s| s.starts_with("Layers")).expect("ARCHITECTURE.md has a section Layers");
-    let (modules, crates) = section.split_once("\n| crate |").expect("the section has a table of crates");
-    (modules.to_owned(), crates.to_owned())
-}
-
-fn table() -> Table {
-    let (section, _) = section();
-    let mut t = Table { rows: Vec::new(), may: BTreeMap::new() };
-    for line in section.lines().filter(|l| l.starts_with("| `")) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let name = cells[1].trim_matches('`').to_owned();
-        let may = match cells[2] {
-            "all" | "everything" => None,
-            "-" => Some(Vec::new()),
-            list => Some(list.split_whitespace().map(str::to_owned).collect()),
-        };
-        for named in may.iter().flatten() {
-            assert!(t.rows.contains(named), "the row of `{name}` names `{named}`, which does not stand above it");
-        }
-        assert!(t.may.insert(name.clone(), may).is_none(), "two rows for `{name}`");
-        t.rows.push(name);
-    }
-    assert!(t.rows.len() > 5, "the table of ARCHITECTURE.md was not understood");
-    t
-}
-
 /// A word or a punctuation mark, and the line it stands on.
-pub(crate) type Token = (String, usize);
+type Token = (String, usize);
 
 /// Words and punctuation of Rust text, without comments, strings and character literals.
-pub(crate) fn tokens(text: &str) -> Vec<Token> {
+fn tokens(text: &str) -> Vec<Token> {
     let b = text.as_bytes();
     let (mut i, mut line, mut out) = (0, 1, Vec::new());
     let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c >= 0x80;
@@ -161,12 +124,12 @@ fn raw_string(b: &[u8]) -> Option<usize> {
     (b.get(hashes) == Some(&b'"')).then_some(hashes)
 }
 
-/// The modules that a file names as `crate::engine::X`, or as `crate::PARENT::X`, brace groups included.
-fn named(tokens: &[Token], parent: &str) -> Vec<Token> {
+/// The modules that a file names as `crate::commands::X`, brace groups included.
+fn named(tokens: &[Token]) -> Vec<Token> {
     let mut out = Vec::new();
     for i in 0..tokens.len() {
         let is = |k: usize, w: &str| tokens.get(i + k).is_some_and(|t| t.0 == w);
-        if !((is(0, "crate") || is(0, "mcctl")) && is(1, "::") && is(2, parent) && is(3, "::")) {
+        if !(is(0, "crate") && is(1, "::") && is(2, "commands") && is(3, "::")) {
             continue;
         }
         if !is(4, "{") {
@@ -206,7 +169,7 @@ fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// Every source file: its path under src, and its tokens.
-pub(crate) fn files() -> Vec<(String, Vec<Token>)> {
+fn files() -> Vec<(String, Vec<Token>)> {
     let src = root().join("src");
     let mut paths = Vec::new();
     sources(&src, &mut paths);
@@ -214,102 +177,36 @@ pub(crate) fn files() -> Vec<(String, Vec<Token>)> {
     paths.iter().map(|p| (name(p), tokens(&std::fs::read_to_string(p).unwrap()))).collect()
 }
 
-/// `engine/wire/frame.rs` -> (`wire`, `frame.rs`). `None` for the files that only list modules.
-fn place(file: &str) -> Option<(&str, &str)> {
-    let rest = file.strip_prefix("engine/")?;
-    match rest.split_once('/') {
-        Some(("crates", _)) => None,
-        Some((row, inner)) => Some((row, inner)),
-        None if rest == "mod.rs" => None,
-        None => Some((rest.strip_suffix(".rs")?, "mod.rs")),
-    }
-}
-
-fn misplaced(table: &Table, file: &str, tokens: &[Token]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let Some((row, inner)) = place(file) else { return wrong };
-    let Some(may) = table.may.get(row) else { return vec![format!("{file}: `{row}` has no row in ARCHITECTURE.md")] };
-    for (module, line) in named(tokens, "engine") {
-        let allowed = module == row || may.as_ref().is_none_or(|m| m.contains(&module));
-        if table.may.contains_key(&module) && !allowed {
-            wrong.push(format!("{file}:{line}: {row} names {module}"));
-        }
-    }
-    for (i, (word, line)) in tokens.iter().enumerate() {
-        let path = |k: usize| tokens.get(i + k).map_or("", |t| t.0.as_str());
-        if word == "super" && path(1) == "::" {
-            let out_of_row = inner == "mod.rs" && table.may.contains_key(path(2)) && path(2) != row;
-            if path(2) == "super" || out_of_row {
-                wrong.push(format!("{file}:{line}: super::{} instead of crate::engine::...", path(2)));
-            }
-        }
-    }
-    wrong
-}
-
-/// What is spoken of and does not exist. A row or an exception for it would go unnoticed, and the next module of that name with it.
-fn absent(table: &Table) -> Vec<String> {
-    let src = root().join("src");
-    let exists = |path: &str| src.join(path).exists();
-    let row = |row: &str| exists(row) || exists(&format!("engine/{row}")) || exists(&format!("engine/{row}.rs"));
-    let rows = table.rows.iter().filter(|r| !row(r)).map(|r| format!("the row `{r}` of ARCHITECTURE.md"));
-    let pure = PURE_FOLDERS.iter().filter(|f| !exists(&format!("engine/{f}"))).map(|f| format!("the folder {f}"));
-    let shells = MASTER_SHELLS.iter().filter(|f| !exists(&format!("engine/master/{f}")));
-    rows.chain(pure).chain(shells.map(|f| format!("the shell {f} of master"))).collect()
+/// Whether every file of the folder or of the file `file` is part of a core.
+fn is_core(file: &str) -> bool {
+    let Some(file) = file.strip_prefix("engine/") else { return false };
+    let is_below = |folder: &&str| file.strip_prefix(*folder).is_some_and(|rest| rest.starts_with('/'));
+    PURE_FOLDERS.iter().any(is_below) && !MASTER_SHELLS.iter().any(|shell| file.starts_with(shell))
 }
 
 #[test]
-fn whatever_the_table_speaks_of_exists() {
-    let mut table = table();
-    assert_eq!(absent(&table), Vec::<String>::new());
-    table.rows.push("nowhere".to_owned());
-    assert_eq!(absent(&table), ["the row `nowhere` of ARCHITECTURE.md"]);
-}
-
-#[test]
-fn crates_have_the_modules_that_the_document_lists() {
-    let (_, crates) = section();
-    let mut listed = 0;
-    for line in crates.lines().filter(|line| line.starts_with("| `mcctl-")) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let name = cells[1].trim_matches('`').trim_start_matches("mcctl-");
-        let text = std::fs::read_to_string(root().join(format!("src/engine/crates/{name}/lib.rs"))).unwrap();
-        let mut found: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("pub mod ")).collect();
-        found.retain(|module| module.ends_with(';'));
-        let mut expected: Vec<String> = cells[2].split(", ").map(|module| format!("{module};")).collect();
-        expected.sort();
-        assert_eq!(found, expected, "{name}");
-        listed += 1;
-    }
-    assert_eq!(listed, std::fs::read_dir(root().join("src/engine/crates")).unwrap().count());
-}
-
-#[test]
-fn modules_name_only_what_their_row_allows() {
-    let table = table();
-    let wrong: Vec<String> = files().iter().flat_map(|(f, t)| misplaced(&table, f, t)).collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn unsafe_is_written_in_sys_alone() {
-    let wrong = words(&["unsafe"], |file| file.starts_with("engine/sys/"));
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+fn folders_of_the_rules_exist() {
+    let paths = PURE_FOLDERS.iter().chain(MASTER_SHELLS);
+    let missing: Vec<_> = paths.filter(|path| !root().join("src/engine").join(path).exists()).collect();
+    assert_eq!(missing, [&""; 0]);
 }
 
 #[test]
 fn cores_know_no_clock_no_socket_and_no_task() {
-    let shell_of_master = |inner: &str| MASTER_SHELLS.contains(&inner.split('/').next().unwrap());
-    let mut wrong = words(NOT_IN_A_CORE, |file| match place(file) {
-        Some(("master", inner)) => shell_of_master(inner),
-        Some((row, _)) => !PURE_FOLDERS.contains(&row),
-        None => true,
-    });
-    wrong.extend(words(NOT_IN_THE_MASTER, |file| match place(file) {
-        Some(("master", inner)) => shell_of_master(inner),
-        _ => true,
-    }));
+    let mut wrong = words(NOT_IN_A_CORE, |file| !is_core(file));
+    wrong.extend(words(NOT_IN_THE_MASTER, |file| !is_core(file) || !file.starts_with("engine/master/")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let is = ["engine/master/put.rs", "engine/election/ha/core.rs", "engine/wire/frame.rs"].map(is_core);
+    assert_eq!(is, [true; 3]);
+    let is_not = ["engine/master/server/log.rs", "engine/election/etcd.rs", "commands/error.rs"].map(is_core);
+    assert_eq!(is_not, [false; 3]);
+}
+
+/// The tokens without the test module at the foot of the file.
+fn without_tests(tokens: &[Token]) -> &[Token] {
+    let is_tests = |w: &[Token]| w.iter().map(|t| t.0.as_str()).eq(["(", "test", ")", "]", "mod", "tests", "{"]);
+    let end = tokens.windows(7).position(is_tests).unwrap_or(tokens.len());
+    &tokens[..end]
 }
 
 #[test]
@@ -326,7 +223,7 @@ fn neighbours(folders: &[String], file: &str, tokens: &[Token]) -> Vec<String> {
     let is_other = |module: &str| {
         module != own && folders.iter().any(|folder| folder == module) && !SHARED_BY_COMMANDS.contains(&module)
     };
-    let found = named(tokens, "commands").into_iter().filter(|(module, _)| is_other(module));
+    let found = named(tokens).into_iter().filter(|(module, _)| is_other(module));
     found.map(|(module, line)| format!("{file}:{line}: {own} names {module}")).collect()
 }
 
@@ -392,7 +289,7 @@ fn words(words: &[&str], excepted: impl Fn(&str) -> bool) -> Vec<String> {
 /// The folders of `transfer` with one transport each, from the imports of the table.
 fn transports(files: &[(String, Vec<Token>)]) -> Vec<String> {
     let (_, tokens) = files.iter().find(|(file, _)| file == TRANSPORT_TABLE).expect("the table of transports");
-    let is_import = |w: &&[Token]| w[0].0 == "transfer" && w[3].0 == "::" && w[4].0.ends_with("Transport");
+    let is_import = |w: &&[Token]| w[0].0 == "crate" && w[3].0 == "::" && w[4].0.ends_with("Transport");
     let mut found: Vec<String> = tokens.windows(5).filter(is_import).map(|w| w[2].0.clone()).collect();
     found.dedup();
     found
@@ -400,8 +297,11 @@ fn transports(files: &[(String, Vec<Token>)]) -> Vec<String> {
 
 /// Where a file that is not a transport's own names it, tests apart.
 fn named_transports(transports: &[String], file: &str, tokens: &[Token]) -> Vec<String> {
+    if !file.starts_with("engine/transfer/") {
+        return Vec::new();
+    }
     let is_free = |name: &str| file == TRANSPORT_TABLE || file.starts_with(&format!("engine/transfer/{name}/"));
-    let names = |w: &&[Token]| w[0].0 == "transfer" && w[1].0 == "::" && transports.contains(&w[2].0);
+    let names = |w: &&[Token]| w[0].0 == "crate" && w[1].0 == "::" && transports.contains(&w[2].0);
     let found = without_tests(tokens).windows(3).filter(names).filter(|w| !is_free(&w[2].0));
     found.map(|w| format!("{file}:{}: {}", w[2].1, w[2].0)).collect()
 }
@@ -414,32 +314,20 @@ fn a_transport_is_named_only_in_the_table_of_transports() {
     let wrong: Vec<String> =
         files.iter().flat_map(|(file, tokens)| named_transports(&transports, file, tokens)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let planted = tokens("\nuse crate::engine::transfer::rdma::RdmaTransport;");
+    let planted = tokens("\nuse crate::rdma::RdmaTransport;");
     let found = named_transports(&transports, "engine/transfer/engine.rs", &planted);
     assert_eq!(found, ["engine/transfer/engine.rs:2: rdma"]);
 }
 
 #[test]
-fn the_check_finds_what_is_planted() {
-    let table = table();
-    let check = |file: &str, text: &str| misplaced(&table, file, &tokens(text)).join("; ");
-    assert_eq!(check("engine/wire/a.rs", "use crate::engine::base::Mono;"), "");
-    assert_eq!(check("engine/wire/a.rs", "\nuse crate::engine::rpc::Pool;"), "engine/wire/a.rs:2: wire names rpc");
-    let group = "use crate::engine::{\n    base::{Mono, Unix},\n    rpc::Pool,\n};";
-    assert_eq!(check("engine/wire/a.rs", group), "engine/wire/a.rs:3: wire names rpc");
+fn words_are_not_found_in_comments_and_texts() {
+    let found = |text: &str| tokens(text).iter().any(|(word, _)| word == "Instant");
+    assert!(found("use std::time::Instant;"));
+    assert!(found("const A: char = '\"'; use std::time::Instant; // '\""));
     for ignored in [
-        "// crate::engine::rpc\n/* crate::engine::rpc */ const A: &str = \"crate::engine::rpc\";",
-        "fn f<'a>(x: &'a str) -> char { r#\"crate::engine::rpc\"#; '\\'' }",
+        "// Instant\n/* Instant */ const A: &str = \"Instant\";",
+        "fn f<'a>(x: &'a str) -> char { r#\"Instant\"#; '\\'' }",
     ] {
-        assert_eq!(check("engine/wire/a.rs", ignored), "");
+        assert!(!found(ignored), "{ignored}");
     }
-    let after_a_quote = "const A: char = '\"'; use crate::engine::rpc; // '\"";
-    assert_eq!(check("engine/wire/a.rs", after_a_quote), "engine/wire/a.rs:1: wire names rpc");
-    assert!(check("engine/nowhere/a.rs", "").contains("`nowhere` has no row"));
-    assert_eq!(
-        check("engine/wire/mod.rs", "use super::rpc::Pool;"),
-        "engine/wire/mod.rs:1: super::rpc instead of crate::engine::..."
-    );
-    let up = "engine/wire/pack/a.rs:1: super::super instead of crate::engine::...";
-    assert_eq!(check("engine/wire/pack/a.rs", "use super::super::Reader;"), up);
 }

@@ -205,7 +205,7 @@ fn lint_lists_the_flags_of_mcctl_programs() {
 
 #[test]
 fn known_sglang_flags_are_sorted() {
-    let known = include_str!("../../src/engine/upstream/sglang_flags.txt");
+    let known = include_str!("../../src/engine/base/upstream/sglang_flags.txt");
     let names: Vec<&str> = known.lines().collect();
     assert!(names.len() > 500 && names.is_sorted() && names.contains(&"hicache_size"));
     assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')));

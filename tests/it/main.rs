@@ -4,7 +4,6 @@ mod access;
 mod admin;
 mod ci;
 mod cli;
-mod cycles;
 mod data_dir;
 mod deploy;
 mod devices;

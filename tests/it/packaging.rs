@@ -28,7 +28,7 @@ impl ReleaseCopy {
     fn new() -> ReleaseCopy {
         let copy = ReleaseCopy { folder: tempfile::tempdir().expect("a folder") };
         for path in
-            ["packaging", "README.md", "CHANGELOG.md", "Cargo.toml", "Cargo.lock", "docs", "src/engine/upstream"]
+            ["packaging", "README.md", "CHANGELOG.md", "Cargo.toml", "Cargo.lock", "docs", "src/engine/base/upstream"]
         {
             let mut copying = Command::new("cp");
             let copied = copying.args(["-r", "--parents", path]).arg(copy.folder.path()).current_dir(root()).status();

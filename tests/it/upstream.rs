@@ -1,4 +1,4 @@
-//! The lists in `src/engine/upstream` against what the real programs print and contain.
+//! The lists in `src/engine/base/upstream` against what the real programs print and contain.
 //!
 //! `fixtures/help` has the output of `--help` of each known release. The tests that need the wheel compare the lists and the fixtures with
 //! the installed release.
@@ -222,7 +222,7 @@ const NOT_SERVED: [&str; 2] = ["/api/v1/drain_jobs", "/api/v1/tenant_quotas"];
 #[test]
 fn the_sources_serve_the_listed_routes() {
     let (master, store, metadata) =
-        (sources("src/engine/admin"), sources("src/engine/store"), sources("src/engine/metadata"));
+        (sources("src/engine/metadata/admin"), sources("src/engine/store"), sources("src/engine/metadata"));
     let is_served = |path: &str| !NOT_SERVED.iter().any(|feature| path.starts_with(feature));
     let has = |code: &str, path: &str| code.contains(&format!("\"{}\"", path.trim_end_matches("{key}")));
     for (code, routes) in
@@ -254,11 +254,11 @@ fn the_default_policy_of_the_master_has_upstream_defaults() {
     assert_eq!(policy.put_release_after, seconds("put_start_release_timeout_sec"));
 }
 
-/// Text of the Rust sources below `folder`, without `src/engine/upstream`.
+/// Text of the Rust sources below `folder`, without `src/engine/base/upstream`.
 fn sources(folder: &str) -> String {
     let files = files_below(&root().join(folder)).into_iter();
     let is_rust = |path: &PathBuf| path.extension().is_some_and(|e| e == "rs");
-    let is_list = |path: &PathBuf| path.starts_with(root().join("src/engine/upstream"));
+    let is_list = |path: &PathBuf| path.starts_with(root().join("src/engine/base/upstream"));
     files.filter(|path| is_rust(path) && !is_list(path)).map(|path| text(&path)).collect()
 }
 

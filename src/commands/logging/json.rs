@@ -10,7 +10,6 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::commands::logging::targets;
 
 /// Field names that every line contains. An event field with one of these names gets a prefix.
 const RESERVED: [&str; 3] = ["time", "level", "target"];
@@ -29,7 +28,7 @@ where
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut fields = EventFields::default();
         event.record(&mut fields);
-        let (level, target) = (about.level(), Value::from(targets::shown(about.target())));
+        let (level, target) = (about.level(), Value::from(about.target()));
         let message = Value::from(fields.message);
         writeln!(
             writer,

@@ -3,7 +3,6 @@
 mod file;
 mod json;
 mod sink;
-mod targets;
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -95,7 +94,7 @@ impl Default for LogOptions {
 static FILE: OnceLock<Sink> = OnceLock::new();
 
 /// Starts logging with `options`. The level comes from the first of `options`, `MCCTL_LOG`, upstream's `MC_LOG_LEVEL` and `fallback`
-/// that is set. Each is a level or a filter such as `info,mcctl::engine::rpc=debug`.
+/// that is set. Each is a level or a filter such as `info,mcctl_net::rpc=debug`.
 ///
 /// # Errors
 /// The level is unknown, or the log file cannot be opened.
@@ -208,7 +207,7 @@ fn filter(text: &str, origin: &str) -> Result<EnvFilter, Failure> {
             None => failure.next(format!("use one of {}", LEVELS.join(", "))),
         });
     }
-    EnvFilter::try_new(if name.contains(['=', ',']) { targets::directives(text) } else { name.to_owned() }).map_err(
+    EnvFilter::try_new(if name.contains(['=', ',']) { text } else { name }).map_err(
         |error| Failure::usage(format!("invalid log filter '{text}'")).found(format!("{error}, from {origin}")),
     )
 }
@@ -230,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_level_has_several_spellings_or_is_a_filter() {
-        for good in ["info", "INFO", "warning", "CRITICAL", "off", "info,mcctl::engine::rpc=debug"] {
+        for good in ["info", "INFO", "warning", "CRITICAL", "off", "info,mcctl_net::rpc=debug"] {
             assert!(filter(good, "test").is_ok(), "{good}");
         }
     }

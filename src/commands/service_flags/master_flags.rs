@@ -1,6 +1,6 @@
 //! What mcctl does with each flag of `mooncake_master`: it works, is accepted and ignored, or is accepted only with its default.
 //!
-//! Types, defaults and settings keys are upstream's (`src/engine/upstream/master_flags.rs`). The help texts are mcctl's own.
+//! Types, defaults and settings keys are upstream's (`src/engine/base/upstream/master_flags.rs`). The help texts are mcctl's own.
 
 use crate::commands::flags::{FlagSpec, FlagTable, ValueKind, flag as own_flag, upstream_flag};
 use crate::commands::logging;
@@ -300,7 +300,7 @@ pub(crate) const GLOG: &[FlagSpec] = &[
     flag("log_backtrace_at", "Source line whose log messages include a backtrace")
         .no_effect("it refers to upstream's source lines"),
     flag("symbolize_stacktrace", "Resolve symbols in crash reports").no_effect("mcctl does not write crash reports"),
-    flag("vmodule", "Verbosity per source file").no_effect("use MCCTL_LOG=info,mcctl::engine::rpc=debug"),
+    flag("vmodule", "Verbosity per source file").no_effect("use MCCTL_LOG=info,mcctl_net::rpc=debug"),
     flag("tab_completion_columns", "Width of completions in columns").no_effect("use mcctl completions"),
     flag("tab_completion_word", "Word to complete").no_effect("use mcctl completions"),
 ];

@@ -1,4 +1,4 @@
-//! The flags of `mooncake_http_metadata_server` (`src/engine/upstream/service_flags.rs`), and mcctl's own.
+//! The flags of `mooncake_http_metadata_server` (`src/engine/base/upstream/service_flags.rs`), and mcctl's own.
 
 use crate::commands::flags::{FileKey, FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
 use crate::commands::logging;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
-use crate::engine::base::text::masked_address;
+use crate::text::masked_address;
 
 /// A host (name, IPv4, or IPv6 without brackets) and a port.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

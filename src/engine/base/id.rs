@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::base::text::Quoted;
+use crate::text::Quoted;
 
 /// Maximum length of a new object's key, and of the name of its group, in bytes. Upstream has no limit. SGLang's keys are shorter than 200
 /// bytes; those of connectors that contain the path of a model may be longer than a path (4 KiB). The master keeps each key in memory.

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::{Mono, ObjectKey};
-use crate::engine::env::Env;
-use crate::engine::store::{StoreClient, StoreError};
-use crate::engine::sys::clock::monotonic;
-use crate::engine::sys::host::cpu_time;
-use crate::engine::transfer::{TransferEngine, TransferError};
+use mcctl_base::{Mono, ObjectKey};
+use mcctl_store::{StoreClient, StoreError};
+use mcctl_sys::clock::monotonic;
+use mcctl_sys::env::Env;
+use mcctl_sys::host::cpu_time;
+use mcctl_transfer::{TransferEngine, TransferError};
 
 use client::BenchClient;
 pub use plan::{StoreBenchPlan, StoreBenchPlanError};

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::env::Env;
-use crate::engine::load::LatencyHistogram;
-use crate::engine::sys::host::cpu_time;
-use crate::engine::sys::{Memory, OutOfRange};
-use crate::engine::transfer::{Access, Op, OpKind, RemoteAddr, TransferEngine, TransferError};
+use mcctl_load::LatencyHistogram;
+use mcctl_sys::env::Env;
+use mcctl_sys::host::cpu_time;
+use mcctl_sys::{Memory, OutOfRange};
+use mcctl_transfer::{Access, Op, OpKind, RemoteAddr, TransferEngine, TransferError};
 
 /// The plan for a run.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ impl<'a> BenchThread<'a> {
         Ok(BenchThread { engine, plan, ops: (0..plan.batch).map(op).collect::<Result<_, OutOfRange>>()? })
     }
 
-    fn work<E: Env>(&self, end: crate::engine::base::Mono, env: &E) -> Result<LatencyHistogram, TransferBenchError> {
+    fn work<E: Env>(&self, end: mcctl_base::Mono, env: &E) -> Result<LatencyHistogram, TransferBenchError> {
         let mut took = LatencyHistogram::default();
         let mut now = env.now();
         let mut round = 0;

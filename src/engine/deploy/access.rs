@@ -12,7 +12,7 @@ pub enum WriteOrigin {
 }
 
 /// Access control of mcctl's masters and store nodes. Each key is a flag of `mcctl serve master` and `mcctl serve store`. The files are
-/// paths on plain hosts. In Kubernetes, Secrets contain them ([`crate::engine::deploy::KubernetesSection`]).
+/// paths on plain hosts. In Kubernetes, Secrets contain them ([`crate::KubernetesSection`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessSection {

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use crate::engine::base::addr::host_is_loopback;
-use crate::engine::base::text::Quoted;
-use crate::engine::deploy::check_options;
-use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::value_syntax::{device_names, is_path, variables};
-use crate::engine::deploy::{
+use crate::check_options;
+use crate::error::invalid_value;
+use crate::kube::grammar;
+use crate::plan::master_disk::{LOG_FILES_BYTES, volatile_folder};
+use crate::value_syntax::{device_names, is_path, variables};
+use crate::{
     DeployError, DeploySize, DeploymentSpec, HugePageSize, MetadataKind, Platform, Programs, ServingMode, StoreProtocol,
 };
-use crate::engine::kube::grammar;
-use crate::engine::plan::master_disk::{LOG_FILES_BYTES, volatile_folder};
-use crate::engine::upstream::sglang::{IO_BACKENDS, LAYOUTS, PREFETCH_POLICIES, WRITE_POLICIES};
-use crate::engine::upstream::{MASTER_FLAGS, find};
+use mcctl_base::addr::host_is_loopback;
+use mcctl_base::text::Quoted;
+use mcctl_base::upstream::sglang::{IO_BACKENDS, LAYOUTS, PREFETCH_POLICIES, WRITE_POLICIES};
+use mcctl_base::upstream::{MASTER_FLAGS, find};
 
 /// Maximum number of hosts per list, and of replicas.
 const COUNT_MAX: usize = 4096;
@@ -218,7 +218,7 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
         return Err(invalid_value("master.ha.etcd", "required: list the etcd members as HOST:PORT"));
     }
     for member in &ha.etcd {
-        let good = crate::engine::base::HostPort::split(member)
+        let good = mcctl_base::HostPort::split(member)
             .is_ok_and(|(host, port)| is_host(&host) && port.is_some_and(|port| port > 0));
         if !good {
             let what = format!("{} must be HOST:PORT, without http:// or a trailing slash", Quoted(member));

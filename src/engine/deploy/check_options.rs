@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use crate::engine::base::cidr::CidrList;
-use crate::engine::base::text::Quoted;
-use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::value_syntax::{device_names, is_path, variables};
-use crate::engine::deploy::{
+use crate::error::invalid_value;
+use crate::kube::grammar;
+use crate::value_syntax::{device_names, is_path, variables};
+use crate::{
     AccessSection, DeployError, DeploymentSpec, ExtraVolume, HugePageSize, MetadataKind, PdServersSection, Platform,
     PodToleration, Programs, ServingMode, StoreProtocol,
 };
-use crate::engine::kube::grammar;
+use mcctl_base::cidr::CidrList;
+use mcctl_base::text::Quoted;
 
 /// The flag that a decode server needs to use the store, and that comes with settings of its own.
 const DECODE_OFFLOAD: &str = "--disaggregation-decode-enable-offload-kvcache";

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::engine::deploy::keys::KEYS;
-use crate::engine::deploy::{DeploySize, DeploymentSpec, FileFormat, HighAvailability};
-use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
+use crate::keys::KEYS;
+use crate::plan::master_disk::VOLUME_BYTES_MIN;
+use crate::{DeploySize, DeploymentSpec, FileFormat, HighAvailability};
 
 /// Keys that are never commented out, because most users change or look for them.
 const ALWAYS: &[(&str, &str)] = &[("", "version"), ("", "name"), ("", "programs"), ("model", "path"), ("model", "tp")];
@@ -129,8 +129,8 @@ pub(super) fn literal(value: &Value, format: FileFormat) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::parse;
-    use crate::engine::deploy::plans::tests::deployments;
+    use crate::parse;
+    use crate::plans::tests::deployments;
     use proptest::prelude::*;
 
     /// Collects the keys of `tree` that are not sections.

@@ -1,7 +1,7 @@
 //! Errors in a deployment file.
 
-use crate::engine::base::text::Quoted;
-use crate::engine::plan::SizingError;
+use crate::plan::SizingError;
+use mcctl_base::text::Quoted;
 
 /// An error in a deployment file, or in a value set for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum DeployError {
         near: Option<String>,
     },
     /// A value in `--set` that the key does not accept.
-    #[error("--set {}: {what}", crate::engine::base::text::escaped(text))]
+    #[error("--set {}: {what}", mcctl_base::text::escaped(text))]
     SetValue { text: String, what: String },
     #[error("{key}: {what}")]
     Value {

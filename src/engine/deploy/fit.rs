@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::base::ByteSize;
-use crate::engine::check::Severity;
-use crate::engine::deploy::{DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol, host_key};
+use crate::{DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol, host_key};
+use mcctl_base::ByteSize;
+use mcctl_base::check::Severity;
 
 /// What the processes on a host need. In Kubernetes, the containers of a pod, whose node may run other pods, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -223,7 +223,7 @@ fn devices(spec: &DeploymentSpec) -> Vec<FitFinding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::{FileFormat, parse, plan_processes};
+    use crate::{FileFormat, parse, plan_processes};
 
     fn found(text: &str) -> Vec<FitFinding> {
         let spec = parse(text, FileFormat::Toml, &[]).unwrap();

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::engine::base::addr::host_is_loopback;
+use mcctl_base::addr::host_is_loopback;
 
 /// A text that is the same for all addresses that belong to one host: loopback addresses and `localhost`, the spellings of an address, and
 /// the letter cases of a name.

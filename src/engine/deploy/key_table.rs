@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::engine::deploy::commented::{at, example};
-use crate::engine::deploy::keys::KEYS;
-use crate::engine::deploy::parse::SIZE_KEYS;
-use crate::engine::deploy::{DeploymentSpec, FileFormat, commented::literal};
+use crate::commented::{at, example};
+use crate::keys::KEYS;
+use crate::parse::SIZE_KEYS;
+use crate::{DeploymentSpec, FileFormat, commented::literal};
 
 /// A key of a deployment file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,15 @@
-//! Memory, huge pages and segments of a process, computed by [`crate::engine::plan`].
+//! Memory, huge pages and segments of a process, computed by [`crate::plan`].
 
-use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::{
-    ComputeDevice, DeployError, DeploymentSpec, FirmMemory, HugePageSize, KvCache, StoreProtocol,
-};
-use crate::engine::plan::client::{self, ClientSizes, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
-use crate::engine::plan::geometry::CacheType;
-use crate::engine::plan::guard::RESERVE_BYTES;
-use crate::engine::plan::host_pool::L2Size;
-use crate::engine::plan::layout::ParallelLayout;
-use crate::engine::plan::need::need;
-use crate::engine::plan::sizing_input::{REGION_BYTES, Services, SizingInput};
-use crate::engine::plan::{SizingError, models};
+use crate::error::invalid_value;
+use crate::plan::client::{self, ClientSizes, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
+use crate::plan::geometry::CacheType;
+use crate::plan::guard::RESERVE_BYTES;
+use crate::plan::host_pool::L2Size;
+use crate::plan::layout::ParallelLayout;
+use crate::plan::need::need;
+use crate::plan::sizing_input::{REGION_BYTES, Services, SizingInput};
+use crate::plan::{SizingError, models};
+use crate::{ComputeDevice, DeployError, DeploymentSpec, FirmMemory, HugePageSize, KvCache, StoreProtocol};
 
 /// Memory that a rank needs in addition to its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.
 const RANK_BYTES: u64 = 4 << 30;
@@ -197,7 +195,7 @@ pub(crate) fn node(spec: &DeploymentSpec) -> Result<ProcessMemory, DeployError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::DeploySize;
+    use crate::DeploySize;
 
     fn spec() -> DeploymentSpec {
         let mut spec = DeploymentSpec::default();

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::engine::base::text::Quoted;
-use crate::engine::deploy::keys::KEYS;
-use crate::engine::deploy::{DeployError, DeploySize, DeploymentSpec, parser_error};
+use crate::keys::KEYS;
+use crate::{DeployError, DeploySize, DeploymentSpec, parser_error};
+use mcctl_base::text::Quoted;
 
 /// Limit on the size of a deployment file, in bytes. A file with three lists of 4096 IPv4 addresses has 240 KiB.
 pub const FILE_BYTES_MAX: usize = 256 << 10;
@@ -219,7 +219,7 @@ fn value_of(text: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::{DeploySize, ServingMode};
+    use crate::{DeploySize, ServingMode};
 
     fn parse_error(text: &str, format: FileFormat) -> DeployError {
         parse(text, format, &[]).expect_err(text)

@@ -2,9 +2,9 @@
 
 use toml::de::{DeTable, DeValue};
 
-use crate::engine::base::text::Quoted;
-use crate::engine::deploy::DeployError;
-use crate::engine::deploy::keys::{KEYS, is_deployment_key};
+use crate::DeployError;
+use crate::keys::{KEYS, is_deployment_key};
+use mcctl_base::text::Quoted;
 
 /// The error `error` of the TOML parser for `text`.
 pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> DeployError {
@@ -172,7 +172,7 @@ fn second_line(text: &str, line: usize, column: usize, name: &str) -> Option<usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::{FileFormat, parse};
+    use crate::{FileFormat, parse};
 
     fn wrong(text: &str, format: FileFormat) -> (Option<usize>, String, String) {
         match parse(text, format, &[]).expect_err(text) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::deploy::DeploymentSpec;
+use crate::DeploymentSpec;
 
 /// A secret in a deployment file. The value is not part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ fn secret(key: &'static str, name: &str) -> PlainSecret {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::{FileFormat, parse};
+    use crate::{FileFormat, parse};
 
     fn found(text: &str) -> Vec<(&'static str, String)> {
         let spec = parse(text, FileFormat::Toml, &[]).unwrap();

@@ -1,6 +1,6 @@
 //! The plan of one process. It contains everything that a writer needs.
 
-use crate::engine::base::HostPort;
+use mcctl_base::HostPort;
 
 /// The role of a process in the deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::engine::deploy::{ComponentRole, DeploymentSpec, PdServersSection, ServingMode};
+use crate::{ComponentRole, DeploymentSpec, PdServersSection, ServingMode};
 
 impl DeploymentSpec {
     /// The section of the prefill or decode servers. `None` for other roles and modes.

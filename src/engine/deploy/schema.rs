@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::deploy::{AccessSection, DeploySize, ExtraVolume, MonitoringSection, PodToleration};
-use crate::engine::upstream::{MASTER_FLAGS, Release, find, ports};
+use crate::{AccessSection, DeploySize, ExtraVolume, MonitoringSection, PodToleration};
+use mcctl_base::upstream::{MASTER_FLAGS, Release, find, ports};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
 
-use crate::engine::base::ByteSize;
-use crate::engine::base::size::ParseSizeError;
-use crate::engine::base::text::Quoted;
+use mcctl_base::ByteSize;
+use mcctl_base::size::ParseSizeError;
+use mcctl_base::text::Quoted;
 
 /// A number of bytes, in the syntax of [`ByteSize`]: all units are powers of 1024, so `16GiB`, `16Gi`, `16GB`, `16gb` and `16g` are the
 /// same size. A bare number is in bytes.

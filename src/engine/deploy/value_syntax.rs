@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::base::text::Quoted;
-use crate::engine::deploy::DeployError;
-use crate::engine::deploy::error::invalid_value;
+use crate::DeployError;
+use crate::error::invalid_value;
+use mcctl_base::text::Quoted;
 
 /// Whether `text` is an absolute path without characters that units, scripts or manifests would interpret.
 pub(crate) fn is_path(text: &str) -> bool {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::engine::check::{Check, CheckReport, CheckStatus, Finding, Severity};
+use mcctl_base::check::{Check, CheckReport, CheckStatus, Finding, Severity};
 
 /// Why a fact could not be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Selects checks by the names of checks and groups, to include or to exclude.
 
-use crate::engine::check::{Check, CheckGroup};
+use mcctl_base::check::{Check, CheckGroup};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::engine::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use crate::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
 
 /// The error of a request that had no effect on the election.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

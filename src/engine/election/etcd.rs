@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::election::backend::{ElectionBackend, ElectionError, ElectionWatch};
-use crate::engine::etcd::{
-    EtcdClient, EtcdCompare, EtcdError, EtcdKeyValue, EtcdOp, EtcdTxn, EtcdTxnResult, EtcdWatch,
-};
-use crate::engine::ha::{ElectionTxn, HandOverTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
+use crate::backend::{ElectionBackend, ElectionError, ElectionWatch};
+use crate::ha::{ElectionTxn, HandOverTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
+use mcctl_base::time::RoundedDuration;
+use mcctl_net::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdKeyValue, EtcdOp, EtcdTxn, EtcdTxnResult, EtcdWatch};
 
 /// The name of the cluster with this ID, which upstream calls `--cluster_id`. Upstream ignores one slash at its end.
 pub fn cluster_name(id: &str) -> &str {
@@ -175,7 +173,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::etcd::EtcdOptions;
+    use mcctl_net::etcd::EtcdOptions;
 
     #[test]
     fn the_format_of_a_record_is_checked_before_its_fields() {

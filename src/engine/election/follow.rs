@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::base::{HostPort, Mono};
-use crate::engine::election::backend::{ElectionBackend, ElectionError};
-use crate::engine::election::etcd::EtcdElection;
-use crate::engine::env::{Env, deadline};
-use crate::engine::etcd::{EtcdError, EtcdEvent};
-use crate::engine::ha::LeaderKey;
+use crate::backend::{ElectionBackend, ElectionError};
+use crate::etcd::EtcdElection;
+use crate::ha::LeaderKey;
+use mcctl_base::time::RoundedDuration;
+use mcctl_base::{HostPort, Mono};
+use mcctl_net::etcd::{EtcdError, EtcdEvent};
+use mcctl_sys::env::{Env, deadline};
 
 /// Pause before the key is read again after a watch has failed.
 const READ_PAUSE: Duration = Duration::from_secs(1);

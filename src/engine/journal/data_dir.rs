@@ -2,22 +2,22 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::engine::base::Unix;
-use crate::engine::journal::emptying::{self, list};
-use crate::engine::journal::error::{Corruption, JournalError};
-use crate::engine::journal::flushed_mark::FlushedMark;
-use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader, FileKind, writer_of};
-use crate::engine::journal::identity::DirectoryIdentity;
-use crate::engine::journal::log_end::UnprovedRange;
-use crate::engine::journal::marker::ValidityMarker;
-use crate::engine::journal::names;
-use crate::engine::journal::note;
-use crate::engine::journal::planted::{JournalMistake, is_planted};
-use crate::engine::journal::recovery::{RecoveredItem, RecoveryReport, RecoverySource};
-use crate::engine::journal::snapshot::{SnapshotTrailer, SnapshotWriter};
-use crate::engine::journal::storage::{DiskSpace, JournalStorage, StorageOperation, read_full};
-use crate::engine::journal::uuid::Uuid;
-use crate::engine::journal::writer::{LogConfig, LogWriter};
+use crate::emptying::{self, list};
+use crate::error::{Corruption, JournalError};
+use crate::flushed_mark::FlushedMark;
+use crate::header::{FILE_HEADER_BYTES, FileHeader, FileKind, writer_of};
+use crate::identity::DirectoryIdentity;
+use crate::log_end::UnprovedRange;
+use crate::marker::ValidityMarker;
+use crate::names;
+use crate::note;
+use crate::planted::{JournalMistake, is_planted};
+use crate::recovery::{RecoveredItem, RecoveryReport, RecoverySource};
+use crate::snapshot::{SnapshotTrailer, SnapshotWriter};
+use crate::storage::{DiskSpace, JournalStorage, StorageOperation, read_full};
+use crate::uuid::Uuid;
+use crate::writer::{LogConfig, LogWriter};
+use mcctl_base::Unix;
 
 /// Number of snapshots that are kept.
 const GENERATIONS: usize = 2;

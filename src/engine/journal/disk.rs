@@ -11,10 +11,10 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::statvfs::statvfs;
 
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::modes;
-use crate::engine::journal::names;
-use crate::engine::journal::storage::{DiskSpace, JournalFile, JournalStorage, StorageOperation};
+use crate::error::JournalError;
+use crate::modes;
+use crate::names;
+use crate::storage::{DiskSpace, JournalFile, JournalStorage, StorageOperation};
 
 /// Number of zeros that one write preallocates a file with.
 const ZERO_BYTES: usize = 1 << 20;
@@ -223,7 +223,7 @@ mod tests {
         file.write_at(69_998, b"ab").unwrap();
         file.sync().unwrap();
         let mut bytes = vec![9; 70_001];
-        let count = crate::engine::journal::storage::read_full(&*file, 0, &mut bytes).unwrap();
+        let count = crate::storage::read_full(&*file, 0, &mut bytes).unwrap();
         assert_eq!(count, 70_000);
         assert!(bytes[..69_998].iter().all(|byte| *byte == 0));
         assert_eq!(&bytes[69_998..], b"ab\x09");

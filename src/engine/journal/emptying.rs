@@ -5,9 +5,9 @@
 
 use std::io;
 
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::names;
-use crate::engine::journal::storage::{JournalStorage, StorageOperation};
+use crate::error::JournalError;
+use crate::names;
+use crate::storage::{JournalStorage, StorageOperation};
 
 /// Maximum number of directories with the same date.
 const SAME_DATE_MAX: u32 = 1000;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use crate::engine::journal::storage::StorageOperation;
+use crate::storage::StorageOperation;
 
 /// An error of a data directory, its log or its snapshots.
 #[derive(Clone, Debug, thiserror::Error)]

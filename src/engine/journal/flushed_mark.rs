@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use crc32c::crc32c;
 
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::names;
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
-use crate::engine::journal::uuid::Uuid;
+use crate::error::JournalError;
+use crate::names;
+use crate::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
+use crate::uuid::Uuid;
 
 const MAGIC: &[u8; 8] = b"MCCTLFLU";
 /// Size of a slot: magic number, directory, boot ID, sequence number and checksum.
@@ -99,7 +99,7 @@ fn decode(slot: &[u8], directory: Uuid, boot: Uuid) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::journal::{Crash, SimulatedStorage};
+    use crate::{Crash, SimulatedStorage};
 
     const DIRECTORY: Uuid = Uuid(7);
     const BOOT: Uuid = Uuid(8);

@@ -5,7 +5,7 @@
 
 use crc32c::crc32c_append;
 
-use crate::engine::base::Unix;
+use mcctl_base::Unix;
 
 /// Size of a frame's header.
 pub(super) const FRAME_HEADER_BYTES: usize = 28;

@@ -2,9 +2,9 @@
 
 use crc32c::crc32c;
 
-use crate::engine::base::Unix;
-use crate::engine::journal::error::{Corruption, JournalError};
-use crate::engine::journal::uuid::Uuid;
+use crate::error::{Corruption, JournalError};
+use crate::uuid::Uuid;
+use mcctl_base::Unix;
 
 /// The format of log files and snapshots that this version writes and reads.
 pub const JOURNAL_FORMAT: u16 = 1;

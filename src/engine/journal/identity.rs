@@ -3,11 +3,11 @@
 use crc32c::crc32c;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::journal::error::{Corruption, JournalError};
-use crate::engine::journal::header::WRITER;
-use crate::engine::journal::names;
-use crate::engine::journal::storage::{JournalStorage, StorageOperation, read_full};
-use crate::engine::journal::uuid::Uuid;
+use crate::error::{Corruption, JournalError};
+use crate::header::WRITER;
+use crate::names;
+use crate::storage::{JournalStorage, StorageOperation, read_full};
+use crate::uuid::Uuid;
 
 /// The format of the identity file.
 const IDENTITY_FORMAT: u32 = 1;
@@ -100,7 +100,7 @@ impl DirectoryIdentity {
     /// # Errors
     /// `Corrupt`. Does not occur after [`DirectoryIdentity::load`].
     pub(super) fn uuid(&self) -> Result<Uuid, JournalError> {
-        let invalid = |error: crate::engine::journal::uuid::ParseUuidError| {
+        let invalid = |error: crate::uuid::ParseUuidError| {
             JournalError::corrupt(names::IDENTITY, 0, Corruption::Identity(error.to_string()))
         };
         self.uuid.parse().map_err(invalid)

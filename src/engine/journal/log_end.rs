@@ -1,9 +1,9 @@
 //! The result of reading the log: its end, its files, and which frames are durable.
 
-use crate::engine::journal::error::{Corruption, JournalError};
-use crate::engine::journal::frame::Frame;
-use crate::engine::journal::header::FILE_HEADER_BYTES;
-use crate::engine::journal::log_file::KnownLogFile;
+use crate::error::{Corruption, JournalError};
+use crate::frame::Frame;
+use crate::header::FILE_HEADER_BYTES;
+use crate::log_file::KnownLogFile;
 
 /// The incomplete end of a log. It contains no frame that was known to be durable, and is ignored from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]

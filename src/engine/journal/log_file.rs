@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::frame::FrameRun;
-use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader};
-use crate::engine::journal::names;
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
+use crate::error::JournalError;
+use crate::frame::FrameRun;
+use crate::header::{FILE_HEADER_BYTES, FileHeader};
+use crate::names;
+use crate::storage::{JournalFile, JournalStorage, StorageOperation};
 
 /// A log file that frames are written to.
 pub(super) struct LogFile {

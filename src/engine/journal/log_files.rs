@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use crate::engine::journal::flushed_mark::FlushedMark;
-use crate::engine::journal::log_file::{KnownLogFile, LogFile};
-use crate::engine::journal::storage::JournalFile;
+use crate::flushed_mark::FlushedMark;
+use crate::log_file::{KnownLogFile, LogFile};
+use crate::storage::JournalFile;
 
 /// The files, and the frames with which the next write begins.
 pub(super) struct LogFiles {

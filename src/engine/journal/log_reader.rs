@@ -6,15 +6,15 @@
 //!
 //! Frames before the position of a snapshot are not needed. Damage among them is skipped.
 
-use crate::engine::journal::error::{Corruption, JournalError};
-use crate::engine::journal::frame::{self, FRAME_HEADER_BYTES, Frame};
-use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader, FileKind};
-use crate::engine::journal::log_end::{Durable, DurableFrames, LogEnd, TornTail};
-use crate::engine::journal::log_file::KnownLogFile;
-use crate::engine::journal::names;
-use crate::engine::journal::storage::{JournalStorage, StorageOperation, read_full};
-use crate::engine::journal::uuid::Uuid;
-use crate::engine::journal::writer::LOG_FILE_SIZES;
+use crate::error::{Corruption, JournalError};
+use crate::frame::{self, FRAME_HEADER_BYTES, Frame};
+use crate::header::{FILE_HEADER_BYTES, FileHeader, FileKind};
+use crate::log_end::{Durable, DurableFrames, LogEnd, TornTail};
+use crate::log_file::KnownLogFile;
+use crate::names;
+use crate::storage::{JournalStorage, StorageOperation, read_full};
+use crate::uuid::Uuid;
+use crate::writer::LOG_FILE_SIZES;
 
 /// A frame of the log and its position.
 pub(super) struct LoggedFrame<'a> {

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::engine::journal::error::{Corruption, JournalError};
-use crate::engine::journal::names;
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
+use crate::error::{Corruption, JournalError};
+use crate::names;
+use crate::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
 
 const VALID: &[u8; 8] = b"valid  \n";
 const INVALID: &[u8; 8] = b"invalid\n";

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 
-use crate::engine::journal::names;
+use crate::names;
 
 /// The mode of a data directory and its subdirectories.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -152,8 +152,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::journal::tests::options;
-    use crate::engine::journal::{DataDir, DiskStorage, JournalStorage, LogConfig, RecoveredItem, Uuid};
+    use crate::unit_tests::options;
+    use crate::{DataDir, DiskStorage, JournalStorage, LogConfig, RecoveredItem, Uuid};
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().mode() & 0o7777
@@ -166,9 +166,9 @@ mod tests {
     /// Starts a log in a directory, with a snapshot.
     fn use_directory(path: &Path) {
         let mut dir = DataDir::open(Arc::new(DiskStorage::open(path).unwrap()), &options(Uuid(1))).unwrap();
-        let report = dir.recover(|_: RecoveredItem<'_>| Ok::<(), crate::engine::journal::JournalError>(())).unwrap();
+        let report = dir.recover(|_: RecoveredItem<'_>| Ok::<(), crate::JournalError>(())).unwrap();
         let log = dir.start_log(&report, LogConfig { file_bytes: 4096, ..LogConfig::default() }).unwrap();
-        log.append(b"x", crate::engine::base::Unix(1)).unwrap();
+        log.append(b"x", mcctl_base::Unix(1)).unwrap();
         log.sync(1).unwrap();
         log.prepare_next().unwrap();
         dir.store_note(b"note", true).unwrap();

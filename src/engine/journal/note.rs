@@ -2,10 +2,10 @@
 
 use crc32c::crc32c;
 
-use crate::engine::journal::emptying::list;
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::names;
-use crate::engine::journal::storage::{JournalStorage, StorageOperation, read_full};
+use crate::emptying::list;
+use crate::error::JournalError;
+use crate::names;
+use crate::storage::{JournalStorage, StorageOperation, read_full};
 
 /// Maximum size of a note, in bytes.
 const NOTE_BYTES_MAX: usize = 4096;

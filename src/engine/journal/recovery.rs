@@ -1,15 +1,15 @@
 //! Recovery: the newest valid snapshot, and the log after it.
 
-use crate::engine::base::Unix;
-use crate::engine::journal::emptying::list;
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::log_end::{LogEnd, TornTail};
-use crate::engine::journal::log_reader::LogReader;
-use crate::engine::journal::names;
-use crate::engine::journal::snapshot::SnapshotTrailer;
-use crate::engine::journal::snapshot_reader::{SnapshotPart, SnapshotReader};
-use crate::engine::journal::storage::JournalStorage;
-use crate::engine::journal::uuid::Uuid;
+use crate::emptying::list;
+use crate::error::JournalError;
+use crate::log_end::{LogEnd, TornTail};
+use crate::log_reader::LogReader;
+use crate::names;
+use crate::snapshot::SnapshotTrailer;
+use crate::snapshot_reader::{SnapshotPart, SnapshotReader};
+use crate::storage::JournalStorage;
+use crate::uuid::Uuid;
+use mcctl_base::Unix;
 
 /// A part of the recovered data. A snapshot, if there is one, is delivered first: its beginning, its chunks and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::engine::journal::simulated_disk::{DiskFault, SimulatedDisk, StopState};
-use crate::engine::journal::simulated_inode::SimulatedInode;
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
-use crate::engine::journal::uuid::Uuid;
+use crate::simulated_disk::{DiskFault, SimulatedDisk, StopState};
+use crate::simulated_inode::SimulatedInode;
+use crate::storage::{JournalFile, JournalStorage, StorageOperation};
+use crate::uuid::Uuid;
 
 /// Maximum time for which syncs are held, so that the threads of a failed test end.
 const SYNC_HELD_MAX: Duration = Duration::from_secs(120);

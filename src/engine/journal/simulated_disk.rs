@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use crate::engine::base::Rng;
-use crate::engine::journal::simulated_inode::SimulatedInode;
-use crate::engine::journal::storage::StorageOperation;
+use crate::simulated_inode::SimulatedInode;
+use crate::storage::StorageOperation;
+use mcctl_base::Rng;
 
 /// An error that a simulated disk returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

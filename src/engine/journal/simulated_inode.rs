@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::base::Rng;
+use mcctl_base::Rng;
 
 /// Size of a sector in bytes. Each is kept, lost or torn separately.
 const SECTOR: usize = 512;

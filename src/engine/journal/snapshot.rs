@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crc32c::crc32c_append;
 
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::header::FileHeader;
-use crate::engine::journal::names;
-use crate::engine::journal::planted::{JournalMistake, is_planted};
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation};
+use crate::error::JournalError;
+use crate::header::FileHeader;
+use crate::names;
+use crate::planted::{JournalMistake, is_planted};
+use crate::storage::{JournalFile, JournalStorage, StorageOperation};
 
 /// Size of a chunk's header.
 pub(super) const CHUNK_HEADER_BYTES: usize = 9;
@@ -48,7 +48,7 @@ pub(super) fn chunk_checksum(seed: u32, index: u64, length: u32, kind: u8, paylo
 
 /// Writes a snapshot. It has a temporary name until [`DataDir::publish_snapshot`].
 ///
-/// [`DataDir::publish_snapshot`]: crate::engine::journal::DataDir::publish_snapshot
+/// [`DataDir::publish_snapshot`]: crate::DataDir::publish_snapshot
 pub struct SnapshotWriter {
     storage: Arc<dyn JournalStorage>,
     file: Arc<dyn JournalFile>,

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::engine::base::Unix;
-use crate::engine::journal::error::{Corruption, JournalError};
-use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader, FileKind};
-use crate::engine::journal::names;
-use crate::engine::journal::planted::{JournalMistake, is_planted};
-use crate::engine::journal::snapshot::{
+use crate::error::{Corruption, JournalError};
+use crate::header::{FILE_HEADER_BYTES, FileHeader, FileKind};
+use crate::names;
+use crate::planted::{JournalMistake, is_planted};
+use crate::snapshot::{
     CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, SnapshotTrailer, TRAILER_BYTES, TRAILER_KIND, chunk_checksum,
 };
-use crate::engine::journal::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
-use crate::engine::journal::uuid::Uuid;
+use crate::storage::{JournalFile, JournalStorage, StorageOperation, read_full};
+use crate::uuid::Uuid;
+use mcctl_base::Unix;
 
 /// The next part of a snapshot.
 pub(super) enum SnapshotPart {

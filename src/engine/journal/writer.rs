@@ -12,17 +12,17 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use crate::engine::base::Unix;
-use crate::engine::base::size::LOG_FILE_BYTES;
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::flushed_mark::FlushedMark;
-use crate::engine::journal::frame::{self, FRAME_HEADER_BYTES};
-use crate::engine::journal::header::{FILE_HEADER_BYTES, FileHeader};
-use crate::engine::journal::log_file::{KnownLogFile, LogFile, files_up_to};
-use crate::engine::journal::log_files::LogFiles;
-use crate::engine::journal::names;
-use crate::engine::journal::planted::{JournalMistake, is_planted};
-use crate::engine::journal::storage::{JournalStorage, StorageOperation};
+use crate::error::JournalError;
+use crate::flushed_mark::FlushedMark;
+use crate::frame::{self, FRAME_HEADER_BYTES};
+use crate::header::{FILE_HEADER_BYTES, FileHeader};
+use crate::log_file::{KnownLogFile, LogFile, files_up_to};
+use crate::log_files::LogFiles;
+use crate::names;
+use crate::planted::{JournalMistake, is_planted};
+use crate::storage::{JournalStorage, StorageOperation};
+use mcctl_base::Unix;
+use mcctl_base::size::LOG_FILE_BYTES;
 
 /// Minimum and maximum size of a log file, in bytes.
 pub const LOG_FILE_SIZES: std::ops::RangeInclusive<u64> = 1024..=1 << 30;

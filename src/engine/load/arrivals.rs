@@ -127,7 +127,7 @@ impl Iterator for Instants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Seed;
+    use crate::Seed;
 
     fn instants(gaps: Gaps, rate: Rate, count: usize) -> Vec<f64> {
         let rng = Seed(5).generator("arrivals", 0);

@@ -110,7 +110,7 @@ impl fmt::Display for Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Seed;
+    use crate::Seed;
 
     #[test]
     fn display_round_trips_and_invalid_texts_are_refused() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::engine::load::{Instants, Seed};
+use crate::{Instants, Seed};
 
 /// Identifies a request: one turn of one conversation. Both indices start at zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -326,7 +326,7 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::{Arrivals, Gaps, Rate};
+    use crate::{Arrivals, Gaps, Rate};
     use proptest::prelude::*;
 
     fn ms(ms: u64) -> Duration {

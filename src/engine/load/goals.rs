@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::load::measure::goodput::{Goodput, LatencyLimit};
-use crate::engine::load::measure::kep74::Kep74Totals;
-use crate::engine::load::measure::steady::SteadyState;
-use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
-use crate::engine::load::{LiveCounters, LoadCaveat, TimedRequest};
+use crate::measure::goodput::{Goodput, LatencyLimit};
+use crate::measure::kep74::Kep74Totals;
+use crate::measure::steady::SteadyState;
+use crate::session::{AfterPass, Observer, PassId, PassResult};
+use crate::{LiveCounters, LoadCaveat, TimedRequest};
 
 /// Goal statistics for one pass.
 #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@
 
 use serde::Serialize;
 
-use crate::engine::load::goals::PassStats;
-use crate::engine::load::measure::kep74::Kep74Totals;
+use crate::goals::PassStats;
+use crate::measure::kep74::Kep74Totals;
 
 /// Pass names in KEP-74's table: single turns, and the same turns again.
 pub const FIRST: &str = "first-turn";

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::engine::load::Seed;
-use crate::engine::load::mersenne::MersenneTwister;
+use crate::Seed;
+use crate::mersenne::MersenneTwister;
 
 /// NumPy's legacy generator after `np.random.seed`.
 pub struct Numpy(MersenneTwister);

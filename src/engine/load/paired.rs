@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use serde::Serialize;
 
-use crate::engine::load::{Seed, student};
+use crate::{Seed, student};
 
 /// One request's values at both endpoints.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -238,7 +238,7 @@ fn between_blocks(blocks: &[f64], level: f64, size: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Distribution;
+    use crate::Distribution;
     use rand_distr::{Distribution as _, Normal};
 
     // Fewer samples than in production, because these tests run hundreds of comparisons.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::env::Env;
-use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
-use crate::engine::load::target::ExchangeOutcome;
-use crate::engine::load::{LiveCounters, TimedRequest};
+use crate::session::{AfterPass, Observer, PassId, PassResult};
+use crate::target::ExchangeOutcome;
+use crate::{LiveCounters, TimedRequest};
+use mcctl_base::Mono;
+use mcctl_sys::env::Env;
 
 /// Interval between two samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
@@ -173,7 +173,7 @@ impl<E: Env> Observer for Progress<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::env::RealEnv;
+    use mcctl_sys::env::RealEnv;
 
     #[test]
     fn progress_covers_the_last_two_seconds() {

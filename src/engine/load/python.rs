@@ -1,7 +1,7 @@
 //! Values of Python's `random` module, with which `sglang.bench_serving` shuffles datasets and samples texts.
 
-use crate::engine::load::Seed;
-use crate::engine::load::mersenne::MersenneTwister;
+use crate::Seed;
+use crate::mersenne::MersenneTwister;
 
 /// Python's `random` module after `random.seed`.
 pub struct PythonRandom(MersenneTwister);

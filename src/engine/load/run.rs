@@ -10,14 +10,12 @@ use futures_util::FutureExt;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc;
 
-use crate::engine::base::Mono;
-use crate::engine::env::{Env, deadline};
-use crate::engine::load::answer::TokenArrival;
-use crate::engine::load::target::{
-    ARRIVALS_MAX, EncodedRequest, Exchange, ExchangeOutcome, HttpConnectionPool, LoadTarget,
-};
-use crate::engine::load::workload::LoadWorkload;
-use crate::engine::load::{Driver, DueRequest, LatencyHistogram, Turn};
+use crate::answer::TokenArrival;
+use crate::target::{ARRIVALS_MAX, EncodedRequest, Exchange, ExchangeOutcome, HttpConnectionPool, LoadTarget};
+use crate::workload::LoadWorkload;
+use crate::{Driver, DueRequest, LatencyHistogram, Turn};
+use mcctl_base::Mono;
+use mcctl_sys::env::{Env, deadline};
 
 /// The record of one request, from its scheduled send time to its end. Times are relative to the start of the run.
 #[derive(Clone, Debug)]

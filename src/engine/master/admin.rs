@@ -9,26 +9,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::engine::admin::AdminService;
-use crate::engine::admin::server;
-use crate::engine::admin::types::{
+use crate::announcer::Announcer;
+use crate::data_metrics::data_exposition;
+use crate::ha_report::{ha_exposition, ha_status};
+use crate::metrics::{SegmentUsage, exposition, heartbeat_exposition, latency_exposition};
+use crate::metrics_line::{LINE_INTERVAL, metrics_line};
+use crate::summary::SummaryBaselines;
+use crate::view::{AdminView, HeartbeatView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name};
+use mcctl_base::{ErrorCode, HostPort};
+use mcctl_election::ha::HandOverProblem;
+use mcctl_metadata::admin::AdminService;
+use mcctl_metadata::admin::server;
+use mcctl_metadata::admin::types::{
     Announcement, ClientHeartbeat, ClientHeartbeats, HaStatusReport, MasterHealth, MasterLeader, MasterVersion,
     MemoryReplica, MemoryUsage, NamedSegmentStatus, SegmentDetail, SegmentsDetail, SteppedDown,
 };
-use crate::engine::base::{ErrorCode, HostPort};
-use crate::engine::env::Env;
-use crate::engine::ha::HandOverProblem;
-use crate::engine::http::{BindError, HttpAccess, HttpServer, Requests, ResponseBody};
-use crate::engine::master::announcer::Announcer;
-use crate::engine::master::data_metrics::data_exposition;
-use crate::engine::master::ha_report::{ha_exposition, ha_status};
-use crate::engine::master::metrics::{SegmentUsage, exposition, heartbeat_exposition, latency_exposition};
-use crate::engine::master::metrics_line::{LINE_INTERVAL, metrics_line};
-use crate::engine::master::summary::SummaryBaselines;
-use crate::engine::master::view::{
-    AdminView, HeartbeatView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name,
-};
-use crate::engine::rpc::CommitWait;
+use mcctl_net::http::{BindError, HttpAccess, HttpServer, Requests, ResponseBody};
+use mcctl_net::rpc::CommitWait;
+use mcctl_sys::env::Env;
 
 /// The admin API of one master.
 pub struct AdminApi<E> {
@@ -46,7 +44,7 @@ impl<E: Env> AdminApi<E> {
         AdminApi::announcing(env, view, None)
     }
 
-    /// Creates an admin API for `view`, with [`routes::DISCOVERY`](crate::engine::admin::routes::DISCOVERY) if an `announcer` is given.
+    /// Creates an admin API for `view`, with [`routes::DISCOVERY`](mcctl_metadata::admin::routes::DISCOVERY) if an `announcer` is given.
     pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<AdminApi<E>> {
         let baselines = Mutex::new(SummaryBaselines::starting(env.now()));
         let (requests, more_metrics) = (Arc::default(), OnceLock::new());
@@ -414,7 +412,7 @@ impl std::fmt::Display for SixDigits {
 }
 
 /// The Mooncake release that the responses match.
-const MOONCAKE_VERSION: &str = crate::engine::upstream::SERIES;
+const MOONCAKE_VERSION: &str = mcctl_base::upstream::SERIES;
 /// Number of keys per page. Copying a page of 100-byte keys takes tens of microseconds.
 const KEYS_PER_PAGE: usize = 512;
 const SEGMENTS_PER_PAGE: usize = 256;

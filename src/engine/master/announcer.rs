@@ -1,9 +1,9 @@
 //! The announcement of a master's RPC port and of its nodes' metadata mode, for clients configured with neither.
 
-use crate::engine::admin::types::{AnnouncedMode, Announcement};
-use crate::engine::base::HostPort;
-use crate::engine::env::Env;
-use crate::engine::metadata::MetadataService;
+use mcctl_base::HostPort;
+use mcctl_metadata::MetadataService;
+use mcctl_metadata::admin::types::{AnnouncedMode, Announcement};
+use mcctl_sys::env::Env;
 
 /// Creates a master's [`Announcement`].
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl<E: Env> Announcer<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::env::RealEnv;
-    use crate::engine::metadata::KeySpace;
+    use mcctl_metadata::KeySpace;
+    use mcctl_sys::env::RealEnv;
 
     #[test]
     fn an_embedded_service_that_no_node_uses_is_not_announced() {

@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::client::CLIENTS_MAX;
-use crate::engine::master::config::StorePolicy;
-use crate::engine::master::digest::unkept_digest;
-use crate::engine::master::eviction::index::EvictionIndex;
-use crate::engine::master::mount::check_segment;
-use crate::engine::master::object::{OBJECTS_MAX, ReplicaRecord};
-use crate::engine::master::object_records::RecordRole;
-use crate::engine::master::record::clock::RecordClock;
-use crate::engine::master::record::codec::{RecordError, RecordProblem};
-use crate::engine::master::record::{DATA_FORMAT_NEWEST, DataFormat, MasterRecord, SegmentContent, read_payload};
-use crate::engine::master::segment::SEGMENTS_MAX;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::master::snapshot::SnapshotStep;
-use crate::engine::master::snapshot_walk::SnapshotWalk;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::types::SegmentStatus;
+use crate::client::CLIENTS_MAX;
+use crate::config::StorePolicy;
+use crate::digest::unkept_digest;
+use crate::eviction::index::EvictionIndex;
+use crate::mount::check_segment;
+use crate::object::{OBJECTS_MAX, ReplicaRecord};
+use crate::object_records::RecordRole;
+use crate::record::clock::RecordClock;
+use crate::record::codec::{RecordError, RecordProblem};
+use crate::record::{DATA_FORMAT_NEWEST, DataFormat, MasterRecord, SegmentContent, read_payload};
+use crate::segment::SEGMENTS_MAX;
+use crate::slots::{ObjectSlot, SegmentSlot};
+use crate::snapshot::SnapshotStep;
+use crate::snapshot_walk::SnapshotWalk;
+use crate::state::MasterState;
+use mcctl_base::{ClientId, Mono};
+use mcctl_wire::types::SegmentStatus;
 
 /// Why a payload cannot be applied. The state may then contain some of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,8 +13,8 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::slots::SegmentSlot;
+use crate::slots::SegmentSlot;
+use mcctl_base::{ClientId, Mono};
 
 /// Maximum number of clients.
 pub(super) const CLIENTS_MAX: usize = 1 << 18;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::engine::alloc::placement::Strategy;
-use crate::engine::base::HostPort;
-use crate::engine::master::eviction::EvictionPolicyKind;
-use crate::engine::rpc::server::{THREADS_MAX, default_threads};
+use crate::alloc::placement::Strategy;
+use crate::eviction::EvictionPolicyKind;
+use mcctl_base::HostPort;
+use mcctl_net::rpc::server::{THREADS_MAX, default_threads};
 
 /// A master's listen address, idle timeout, threads and store policy.
 #[derive(Clone, Debug)]

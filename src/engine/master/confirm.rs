@@ -22,16 +22,16 @@
 //! One case cannot be known. If a `MountSegment` was recorded but its response was lost, a client may have freed the memory and still send
 //! pings for other segments. Its node then refuses transfers to that memory. This can happen without a restart, too.
 //!
-//! [`ClosedChange::needs_sync`]: crate::engine::master::record::buffer::ClosedChange
+//! [`ClosedChange::needs_sync`]: crate::record::buffer::ClosedChange
 
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::effect::{Effects, UnmountReason};
-use crate::engine::master::record::MasterRecord;
-use crate::engine::master::slots::SegmentSlot;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::types::SegmentStatus;
+use crate::effect::{Effects, UnmountReason};
+use crate::record::MasterRecord;
+use crate::slots::SegmentSlot;
+use crate::state::MasterState;
+use mcctl_base::{ClientId, Mono};
+use mcctl_wire::types::SegmentStatus;
 
 /// Unconfirmed segments dropped per slice.
 const SEGMENTS_PER_SLICE: usize = 32;

@@ -1,7 +1,7 @@
 //! The metrics of a master's data directory. A master without one has none of them.
 
-use crate::engine::master::metrics::ExpositionText;
-use crate::engine::master::view::DataView;
+use crate::metrics::ExpositionText;
+use crate::view::DataView;
 
 const SYNC_DURATION: &str = "mcctl_master_log_sync_duration_seconds";
 
@@ -67,8 +67,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::base::LatencyHistogram;
-    use crate::engine::journal::DiskSpace;
+    use mcctl_base::LatencyHistogram;
+    use mcctl_journal::DiskSpace;
 
     #[test]
     fn times_are_in_seconds_and_the_mode_is_a_number() {

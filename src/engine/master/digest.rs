@@ -4,14 +4,14 @@
 //! times (leases, ends of pins and quarantines) nor on the order of tables. The hash is part of the data format: its values are stored in
 //! snapshots.
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::discard::DiscardedReplica;
-use crate::engine::master::eviction::index::PendingPin;
-use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::record::{NO_WRITER, ObjectContent, SegmentContent};
-use crate::engine::master::segment::MountedSegment;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::master::state::MasterState;
+use crate::discard::DiscardedReplica;
+use crate::eviction::index::PendingPin;
+use crate::object::ReplicaRecord;
+use crate::record::{NO_WRITER, ObjectContent, SegmentContent};
+use crate::segment::MountedSegment;
+use crate::slots::{ObjectSlot, SegmentSlot};
+use crate::state::MasterState;
+use mcctl_base::{ClientId, Mono};
 
 /// The version of the digest. Version 1 contained the writers of complete objects, and the checksums of objects that are written again. Masters
 /// compare digests only if both have the same version.

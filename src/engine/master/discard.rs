@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::base::Mono;
-use crate::engine::master::object::ReplicaRecord;
+use crate::object::ReplicaRecord;
+use mcctl_base::Mono;
 
 /// Quarantined replicas, found by id, and ordered by the time at which they may be freed.
 #[derive(Debug, Default)]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::alloc::OffsetAllocator;
-use crate::engine::base::{ClientId, SegmentId};
-use crate::engine::master::memory_shortage::MemoryShortage;
-use crate::engine::master::missing_clients::MissingClients;
-use crate::engine::wire::TextBuf;
+use crate::alloc::OffsetAllocator;
+use crate::memory_shortage::MemoryShortage;
+use crate::missing_clients::MissingClients;
+use mcctl_base::{ClientId, SegmentId};
+use mcctl_wire::TextBuf;
 
 /// An action for the server to perform, or an event to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum StateEffect {
         segments: usize,
     },
     /// Ends of writes over other connections than those of their starts, which their client had started again
-    /// ([`restarted_writes`](crate::engine::master::restarted_writes)).
+    /// ([`restarted_writes`](crate::restarted_writes)).
     SuspiciousEnd {
         /// The client of the last one.
         client: ClientId,

@@ -1,8 +1,8 @@
 //! The writers of recently ended writes. The end of a write may arrive again, because its response was lost, and must then get the
 //! same response. The writer of a complete object is stored nowhere else.
 
-use crate::engine::base::ClientId;
-use crate::engine::master::slots::ObjectSlot;
+use crate::slots::ObjectSlot;
+use mcctl_base::ClientId;
 
 /// Number of entries. An entry is replaced by the write of another object whose slot has the same remainder.
 const ENTRIES: usize = 1 << 16;

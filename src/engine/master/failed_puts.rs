@@ -1,8 +1,8 @@
 //! Puts that fail because no memory can be allocated: the cause.
 
-use crate::engine::base::Mono;
-use crate::engine::master::memory_shortage::{MemoryShortage, ShortageCause};
-use crate::engine::master::state::MasterState;
+use crate::memory_shortage::{MemoryShortage, ShortageCause};
+use crate::state::MasterState;
+use mcctl_base::Mono;
 
 impl MasterState {
     /// Keeps that a put of `bytes` bytes failed for lack of memory, with the figures at this time.

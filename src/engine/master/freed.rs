@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::master::slots::SegmentSlot;
+use crate::slots::SegmentSlot;
 
 /// Freed ranges that wait for their changes, oldest first.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::engine::base::Mono;
-use crate::engine::master::object::{GroupMembership, ObjectTable};
-use crate::engine::master::slots::{GroupSlot, ObjectSlot};
+use crate::object::{GroupMembership, ObjectTable};
+use crate::slots::{GroupSlot, ObjectSlot};
+use mcctl_base::Mono;
 
 /// All groups, indexed by name and by slot.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! A master's part in its cluster, for `/ha_status` and the metrics.
 
-use crate::engine::admin::types::{HaStandbyReport, HaStatusReport};
-use crate::engine::master::metrics::ExpositionText;
-use crate::engine::master::view::HaView;
+use crate::metrics::ExpositionText;
+use crate::view::HaView;
+use mcctl_metadata::admin::types::{HaStandbyReport, HaStatusReport};
 
 const LAG_HELP: &str = "Changes of the leader that this standby, or the slowest standby of this leader, lacks";
 
@@ -87,8 +87,8 @@ pub(super) fn ha_exposition(ha: &HaView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::ha::MemberId;
-    use crate::engine::master::view::HaStandbyView;
+    use crate::view::HaStandbyView;
+    use mcctl_election::ha::MemberId;
 
     #[test]
     fn lag_and_promotability_are_computed() {

@@ -20,13 +20,13 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::master::planted::{PlantedMistake, is_planted};
-use crate::engine::master::record::{MasterRecord, remaining_ms};
-use crate::engine::master::segment::MountedSegment;
-use crate::engine::master::slots::SegmentSlot;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::types::SegmentStatus;
+use crate::planted::{PlantedMistake, is_planted};
+use crate::record::{MasterRecord, remaining_ms};
+use crate::segment::MountedSegment;
+use crate::slots::SegmentSlot;
+use crate::state::MasterState;
+use mcctl_base::Mono;
+use mcctl_wire::types::SegmentStatus;
 
 /// Maximum number of holds that end per slice.
 const HOLDS_PER_SLICE: usize = 32;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use mcctl_base::Mono;
 
 /// Shortest time between two reports.
 const REPORT_PAUSE: Duration = Duration::from_secs(10);

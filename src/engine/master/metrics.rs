@@ -11,8 +11,8 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use crate::engine::base::LatencySnapshot;
-use crate::engine::wire::Method;
+use mcctl_base::LatencySnapshot;
+use mcctl_wire::Method;
 
 /// Call counts for one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

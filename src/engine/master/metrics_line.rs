@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::engine::base::ByteSize;
-use crate::engine::master::metrics::{BatchCount, CallCount, MasterCounters, MasterGauges};
-use crate::engine::master::view::HaView;
+use crate::metrics::{BatchCount, CallCount, MasterCounters, MasterGauges};
+use crate::view::HaView;
+use mcctl_base::ByteSize;
 
 /// Interval between two lines.
 pub const LINE_INTERVAL: Duration = Duration::from_secs(10);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::wire::TextBuf;
+use mcctl_base::Mono;
+use mcctl_wire::TextBuf;
 
 /// The missing clients are logged this long after the start of the wait. A client that is alive calls within about a second.
 const REPORT_AFTER: Duration = Duration::from_secs(3);

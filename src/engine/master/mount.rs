@@ -21,17 +21,17 @@
 
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, HostPort, Mono, SegmentId};
-use crate::engine::master::client::ClientRecord;
-use crate::engine::master::effect::{Effects, StateEffect, UnmountReason};
-use crate::engine::master::record::buffer::RepeatedCall;
-use crate::engine::master::record::{MasterRecord, SegmentContent};
-use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::segment::{NAME_BYTES_MAX, SEGMENT_BYTES_MAX};
-use crate::engine::master::slots::SegmentSlot;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::TextBuf;
-use crate::engine::wire::types::{ClientStatus, Segment, SegmentStatus};
+use crate::client::ClientRecord;
+use crate::effect::{Effects, StateEffect, UnmountReason};
+use crate::record::buffer::RepeatedCall;
+use crate::record::{MasterRecord, SegmentContent};
+use crate::refusal::MasterRefusal;
+use crate::segment::{NAME_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::slots::SegmentSlot;
+use crate::state::MasterState;
+use mcctl_base::{ClientId, HostPort, Mono, SegmentId};
+use mcctl_wire::TextBuf;
+use mcctl_wire::types::{ClientStatus, Segment, SegmentStatus};
 
 impl MasterState {
     /// Records that a client is alive. The returned status tells it whether to (re)mount its segments.

@@ -9,12 +9,12 @@ use std::hint::black_box;
 
 use foldhash::fast::FixedState;
 
-use crate::engine::alloc::Chunked;
-use crate::engine::base::Mono;
-use crate::engine::master::eviction::index::{EvictionEntry, PendingPin, SoftPin};
-use crate::engine::master::hash_index::HashIndex;
-use crate::engine::master::long_keys::LongKeys;
-use crate::engine::master::slots::{GroupSlot, ObjectSlot, OwnerSlot, SegmentSlot};
+use crate::alloc::Chunked;
+use crate::eviction::index::{EvictionEntry, PendingPin, SoftPin};
+use crate::hash_index::HashIndex;
+use crate::long_keys::LongKeys;
+use crate::slots::{GroupSlot, ObjectSlot, OwnerSlot, SegmentSlot};
+use mcctl_base::Mono;
 
 /// Maximum number of objects. The index is a `u32`; the upper half of its range stays unused as a safety margin.
 pub(super) const OBJECTS_MAX: u32 = 1 << 31;

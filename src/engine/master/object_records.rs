@@ -5,12 +5,12 @@
 //! them. What only one role has is behind [`RecordRole`]: a leader has an eviction order and allocators, a standby has
 //! the times at which objects were used.
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::eviction::index::{PendingPin, SoftPin};
-use crate::engine::master::object::{NewObject, ObjectExtra, ObjectRecord, RemovedObject, ReplicaRecord};
-use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList};
-use crate::engine::master::slots::{ObjectSlot, OwnerSlot};
-use crate::engine::master::state::MasterState;
+use crate::eviction::index::{PendingPin, SoftPin};
+use crate::object::{NewObject, ObjectExtra, ObjectRecord, RemovedObject, ReplicaRecord};
+use crate::record::{MasterRecord, ObjectContent, ReplicaList};
+use crate::slots::{ObjectSlot, OwnerSlot};
+use crate::state::MasterState;
+use mcctl_base::{ClientId, Mono};
 
 /// What differs between the roles when a record is applied.
 pub(super) trait RecordRole {

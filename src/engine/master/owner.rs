@@ -5,8 +5,8 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::engine::base::ClientId;
-use crate::engine::master::slots::OwnerSlot;
+use crate::slots::OwnerSlot;
+use mcctl_base::ClientId;
 
 /// Reference-counted writer ids. The count is the number of objects that the writer is writing.
 #[derive(Debug)]

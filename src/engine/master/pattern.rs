@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fancy_regex::{Regex, RegexBuilder};
 
-use crate::engine::master::refusal::MasterRefusal;
+use crate::refusal::MasterRefusal;
 
 /// Backtracking steps allowed per key. A key that needs more steps is treated as not matching.
 const STEPS_MAX: usize = 10_000;

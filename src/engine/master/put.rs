@@ -6,22 +6,22 @@
 
 use bytes::Bytes;
 
-use crate::engine::alloc::placement::{self, PlacementRequest, Strategy};
-use crate::engine::base::id::KEY_BYTES_MAX;
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::master::config::StorePolicy;
-use crate::engine::master::eviction::index::PendingPin;
-use crate::engine::master::object::OBJECTS_MAX;
-use crate::engine::master::record::buffer::RepeatedCall;
-use crate::engine::master::record::clock::ChangeTimes;
-use crate::engine::master::record::{MasterRecord, ObjectContent, ReplicaList, remaining_ms};
-use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::restarted_writes::Caller;
-use crate::engine::master::slots::ObjectSlot;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::TextBuf;
-use crate::engine::wire::types::{ReplicaDescriptor, ReplicaType, ReplicateConfig, SoftPinAction};
+use crate::alloc::placement::{self, PlacementRequest, Strategy};
+use crate::config::StorePolicy;
+use crate::eviction::index::PendingPin;
+use crate::object::OBJECTS_MAX;
+use crate::record::buffer::RepeatedCall;
+use crate::record::clock::ChangeTimes;
+use crate::record::{MasterRecord, ObjectContent, ReplicaList, remaining_ms};
+use crate::refusal::MasterRefusal;
+use crate::restarted_writes::Caller;
+use crate::slots::ObjectSlot;
+use crate::state::MasterState;
+use mcctl_base::id::KEY_BYTES_MAX;
+use mcctl_base::{ClientId, Mono};
+use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_wire::TextBuf;
+use mcctl_wire::types::{ReplicaDescriptor, ReplicaType, ReplicateConfig, SoftPinAction};
 
 /// The validated options of a put call, from its `ReplicateConfig`. They apply to all keys of a batch.
 #[derive(Clone, Debug)]

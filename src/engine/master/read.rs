@@ -2,12 +2,12 @@
 //!
 //! Like upstream, the lease end also determines the eviction order.
 
-use crate::engine::base::{ErrorCode, Mono};
-use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::master::state::MasterState;
-use crate::engine::master::view::{HeartbeatView, ReplicaView, SegmentView};
-use crate::engine::wire::types::{GetReplicaListResponse, ReplicaDescriptor, ReplicaLocation};
+use crate::refusal::MasterRefusal;
+use crate::slots::{ObjectSlot, SegmentSlot};
+use crate::state::MasterState;
+use crate::view::{HeartbeatView, ReplicaView, SegmentView};
+use mcctl_base::{ErrorCode, Mono};
+use mcctl_wire::types::{GetReplicaListResponse, ReplicaDescriptor, ReplicaLocation};
 
 impl MasterState {
     /// Returns true if a complete object with this key exists, and grants it a lease.

@@ -1,15 +1,15 @@
 //! Checks that a record of an object fits the state of a standby. A record that does not means that the data is
 //! damaged, or that payloads are missing. [`MasterState::apply_record`] requires a record that fits.
 //!
-//! [`MasterState::apply_record`]: crate::engine::master::state::MasterState::apply_record
+//! [`MasterState::apply_record`]: crate::state::MasterState::apply_record
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::base::id::RECORDED_KEY_BYTES_MAX;
-use crate::engine::master::apply::{ApplyError, StandbyState};
-use crate::engine::master::object::{OBJECTS_MAX, ObjectRecord, ReplicaRecord};
-use crate::engine::master::record::{ObjectContent, ReplicaList};
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::apply::{ApplyError, StandbyState};
+use crate::object::{OBJECTS_MAX, ObjectRecord, ReplicaRecord};
+use crate::record::{ObjectContent, ReplicaList};
+use crate::slots::{ObjectSlot, SegmentSlot};
+use mcctl_base::id::RECORDED_KEY_BYTES_MAX;
 
 impl StandbyState {
     /// Checks the record of a new object.

@@ -4,15 +4,15 @@
 //! before the payload is in the kernel, so that a killed process loses nothing that was acknowledged. After a sync of the log, it calls
 //! [`MasterState::durable`].
 
-use crate::engine::base::Mono;
-use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::object_records::RecordRole;
-use crate::engine::master::planted::{PlantedMistake, is_planted};
-use crate::engine::master::record::buffer::{ClosedChange, RecordBuffer, RepeatedCall};
-use crate::engine::master::record::clock::ChangeTimes;
-use crate::engine::master::record::{MasterRecord, remaining_ms};
-use crate::engine::master::slots::ObjectSlot;
-use crate::engine::master::state::MasterState;
+use crate::object::ReplicaRecord;
+use crate::object_records::RecordRole;
+use crate::planted::{PlantedMistake, is_planted};
+use crate::record::buffer::{ClosedChange, RecordBuffer, RepeatedCall};
+use crate::record::clock::ChangeTimes;
+use crate::record::{MasterRecord, remaining_ms};
+use crate::slots::ObjectSlot;
+use crate::state::MasterState;
+use mcctl_base::Mono;
 
 /// Maximum number of freed ranges that return to their allocators at once.
 const RANGES_PER_SLICE: usize = 512;

@@ -1,6 +1,6 @@
 //! Reasons why the master refuses a request, and their error codes in upstream. Only this file contains the mapping.
 
-use crate::engine::base::ErrorCode;
+use mcctl_base::ErrorCode;
 
 /// Why the master refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! Removal on request. A lease blocks a removal unless `force` is set; a write in progress always blocks it.
 
-use crate::engine::base::Mono;
-use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::master::state::MasterState;
+use crate::refusal::MasterRefusal;
+use crate::slots::{ObjectSlot, SegmentSlot};
+use crate::state::MasterState;
+use mcctl_base::Mono;
 
 /// Limits for one slice of `remove_all`: slots inspected and objects removed. A slice takes tens of microseconds.
 const SLOTS_PER_SLICE: u32 = 4096;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 
-use crate::engine::base::{ClientId, Mono};
+use mcctl_base::{ClientId, Mono};
 
 /// The connection over which a call came. A client may send its calls over several connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::engine::alloc::{OffsetAllocator, RangeError, UsedRange};
-use crate::engine::base::{Mono, SegmentId};
-use crate::engine::master::apply::StandbyState;
-use crate::engine::master::planted::{PlantedMistake, is_planted};
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::master::state::MasterState;
+use crate::alloc::{OffsetAllocator, RangeError, UsedRange};
+use crate::apply::StandbyState;
+use crate::planted::{PlantedMistake, is_planted};
+use crate::slots::{ObjectSlot, SegmentSlot};
+use crate::state::MasterState;
+use mcctl_base::{Mono, SegmentId};
 
 /// Why a restored state cannot serve calls. The data is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::engine::alloc::placement::SegmentPool;
-use crate::engine::alloc::{Allocator, OffsetAllocator};
-use crate::engine::base::{ClientId, Mono, SegmentId};
-use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::slots::SegmentSlot;
-use crate::engine::wire::types::{Segment, SegmentStatus};
+use crate::alloc::placement::SegmentPool;
+use crate::alloc::{Allocator, OffsetAllocator};
+use crate::object::ReplicaRecord;
+use crate::slots::SegmentSlot;
+use mcctl_base::{ClientId, Mono, SegmentId};
+use mcctl_wire::types::{Segment, SegmentStatus};
 
 mod applied;
 

@@ -4,15 +4,13 @@
 //! objects are written in slices; the state is locked for one slice at a time. See [`SnapshotWalk`] for objects that change in the
 //! meantime.
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::digest::{discard_digest, object_digest};
-use crate::engine::master::record::{
-    DataFormat, MasterRecord, NO_WRITER, ObjectContent, ReplicaList, SegmentContent, remaining_ms,
-};
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::master::snapshot_walk::SnapshotWalk;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::types::SegmentStatus;
+use crate::digest::{discard_digest, object_digest};
+use crate::record::{DataFormat, MasterRecord, NO_WRITER, ObjectContent, ReplicaList, SegmentContent, remaining_ms};
+use crate::slots::{ObjectSlot, SegmentSlot};
+use crate::snapshot_walk::SnapshotWalk;
+use crate::state::MasterState;
+use mcctl_base::{ClientId, Mono};
+use mcctl_wire::types::SegmentStatus;
 
 /// Slots visited per slice. The state is locked once per slice, for about 15 µs.
 pub(super) const SLOTS_PER_SLICE: u32 = 64;

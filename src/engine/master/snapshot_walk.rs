@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::base::Mono;
-use crate::engine::master::discard::DiscardedReplica;
-use crate::engine::master::record::payload::PayloadWriter;
-use crate::engine::master::record::{DataFormat, MasterRecord};
-use crate::engine::master::slots::ObjectSlot;
+use crate::discard::DiscardedReplica;
+use crate::record::payload::PayloadWriter;
+use crate::record::{DataFormat, MasterRecord};
+use crate::slots::ObjectSlot;
+use mcctl_base::Mono;
 
 /// Size at which a chunk is complete, in bytes. A chunk is larger by at most the records of one slice.
 const CHUNK_BYTES: usize = 48 << 10;

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use mcctl_base::Mono;
 
 /// The master has stalled if no caller locks the state within this time after the announced time.
 const STALL_MIN: Duration = Duration::from_millis(100);

@@ -25,30 +25,30 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::engine::alloc::placement::Rng;
-use crate::engine::base::{Mono, SegmentId};
-use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::master::client::ClientTable;
-use crate::engine::master::config::StorePolicy;
-use crate::engine::master::discard::Discards;
-use crate::engine::master::ended_writes::EndedWrites;
-use crate::engine::master::eviction::index::EvictionIndex;
-use crate::engine::master::eviction::round::EvictionProgress;
-use crate::engine::master::freed::FreedRanges;
-use crate::engine::master::group::GroupTable;
-use crate::engine::master::memory_shortage::FailedPuts;
-use crate::engine::master::metrics::{MasterCounters, MasterGauges};
-use crate::engine::master::missing_clients::MissingReport;
-use crate::engine::master::object::{ObjectTable, ReplicaRecord};
-use crate::engine::master::owner::OwnerTable;
-use crate::engine::master::record::buffer::RecordBuffer;
-use crate::engine::master::record::clock::ChangeTimes;
-use crate::engine::master::record::{MasterRecord, ReplicaList, remaining_ms};
-use crate::engine::master::restarted_writes::RestartedWrites;
-use crate::engine::master::segment::SegmentTable;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::master::snapshot_walk::SnapshotWalk;
-use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
+use crate::alloc::placement::Rng;
+use crate::client::ClientTable;
+use crate::config::StorePolicy;
+use crate::discard::Discards;
+use crate::ended_writes::EndedWrites;
+use crate::eviction::index::EvictionIndex;
+use crate::eviction::round::EvictionProgress;
+use crate::freed::FreedRanges;
+use crate::group::GroupTable;
+use crate::memory_shortage::FailedPuts;
+use crate::metrics::{MasterCounters, MasterGauges};
+use crate::missing_clients::MissingReport;
+use crate::object::{ObjectTable, ReplicaRecord};
+use crate::owner::OwnerTable;
+use crate::record::buffer::RecordBuffer;
+use crate::record::clock::ChangeTimes;
+use crate::record::{MasterRecord, ReplicaList, remaining_ms};
+use crate::restarted_writes::RestartedWrites;
+use crate::segment::SegmentTable;
+use crate::slots::{ObjectSlot, SegmentSlot};
+use crate::snapshot_walk::SnapshotWalk;
+use mcctl_base::{Mono, SegmentId};
+use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
 /// The complete state of a master.
 #[derive(Debug)]

@@ -6,9 +6,9 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::master::metrics::{BatchCount, CallCount, MasterCounters, MasterGauges};
-use crate::engine::master::view::{HaView, ServiceView};
+use crate::metrics::{BatchCount, CallCount, MasterCounters, MasterGauges};
+use crate::view::{HaView, ServiceView};
+use mcctl_base::Mono;
 
 /// Two earlier snapshots of the counters, from which the rates are computed.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ const HA_NOT_BUILT: &str = "pending=0, mutation_queue=0, batch_commits=0, sync_c
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::master::view::{LeaderView, RunState};
+    use crate::view::{LeaderView, RunState};
 
     fn serving() -> ServiceView {
         ServiceView { state: RunState::Serving, leader: None }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::master::effect::{Effects, StateEffect, UnmountReason};
-use crate::engine::master::record::MasterRecord;
-use crate::engine::master::record::clock::ChangeTimes;
-use crate::engine::master::slots::ObjectSlot;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::types::SegmentStatus;
+use crate::effect::{Effects, StateEffect, UnmountReason};
+use crate::record::MasterRecord;
+use crate::record::clock::ChangeTimes;
+use crate::slots::ObjectSlot;
+use crate::state::MasterState;
+use mcctl_base::Mono;
+use mcctl_wire::types::SegmentStatus;
 
 /// Work limits per slice. The state is locked once per slice.
 const CLIENTS_PER_SLICE: u32 = 8;

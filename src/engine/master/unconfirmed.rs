@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::master::effect::{Effects, StateEffect};
-use crate::engine::master::missing_clients::{MissingClients, MissingReport};
-use crate::engine::master::slots::SegmentSlot;
-use crate::engine::master::state::MasterState;
-use crate::engine::master::view::UnconfirmedSegment;
-use crate::engine::wire::types::SegmentStatus;
+use crate::effect::{Effects, StateEffect};
+use crate::missing_clients::{MissingClients, MissingReport};
+use crate::slots::SegmentSlot;
+use crate::state::MasterState;
+use crate::view::UnconfirmedSegment;
+use mcctl_base::Mono;
+use mcctl_wire::types::SegmentStatus;
 
 /// Maximum number of names in a report.
 const NAMES_MAX: usize = 8;

@@ -4,8 +4,8 @@
 //! 0.3.13.post1 master (`mooncake_master` with default flags), except for entries marked *ours*. For those, the real master has no switch
 //! to disable the feature.
 
-use crate::engine::base::ErrorCode;
-use crate::engine::wire::{Expected, Method};
+use mcctl_base::ErrorCode;
+use mcctl_wire::{Expected, Method};
 
 /// The result of a method whose feature is unsupported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

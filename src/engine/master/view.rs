@@ -6,13 +6,13 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, ErrorCode, LatencySnapshot, SegmentId};
-use crate::engine::ha::{HaRole, HandOverProblem, MemberId};
-use crate::engine::journal::DiskSpace;
-use crate::engine::master::metrics::{MasterCounters, MasterGauges};
-use crate::engine::master::remove::ObjectWalk;
-use crate::engine::rpc::{CommitWait, Receipt};
-use crate::engine::wire::Method;
+use crate::metrics::{MasterCounters, MasterGauges};
+use crate::remove::ObjectWalk;
+use mcctl_base::{ClientId, ErrorCode, LatencySnapshot, SegmentId};
+use mcctl_election::ha::{HaRole, HandOverProblem, MemberId};
+use mcctl_journal::DiskSpace;
+use mcctl_net::rpc::{CommitWait, Receipt};
+use mcctl_wire::Method;
 
 /// Access to the master's state for the admin API. No call locks the state for long: lists are returned in pages.
 pub trait AdminView: Send + Sync + 'static {
@@ -67,7 +67,7 @@ pub trait AdminView: Send + Sync + 'static {
     }
 
     /// Stores the changes of a receipt. For use before a response that reports them. See
-    /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    /// [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
     fn commit(&self, _receipt: Receipt) -> Option<CommitWait<'_>> {
         None
     }
@@ -165,13 +165,6 @@ pub struct HaView {
     /// Number of times that this process has become the leader, and that it has stopped because another master was elected.
     pub promotions: u64,
     pub demotions: u64,
-}
-
-/// A master begins as a standby.
-impl Default for HaRole {
-    fn default() -> HaRole {
-        HaRole::Standby
-    }
 }
 
 /// A standby, as its leader sees it.

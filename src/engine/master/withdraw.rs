@@ -1,8 +1,8 @@
 //! Removes an object whose only replica a client has found damaged.
 
-use crate::engine::base::Mono;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::withdrawal::ReplicaWithdrawal;
+use crate::state::MasterState;
+use mcctl_base::Mono;
+use mcctl_wire::withdrawal::ReplicaWithdrawal;
 
 impl MasterState {
     /// Removes the object if it still has this replica, no other one, and this checksum. Unlike a forced removal, its memory is not reused

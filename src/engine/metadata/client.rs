@@ -12,13 +12,13 @@ use bytes::{Bytes, BytesMut};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
 
-use crate::engine::base::text::masked;
-use crate::engine::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdOp, EtcdOptions, EtcdTxn};
-use crate::engine::http::ClientTls;
-use crate::engine::http::HttpCredentials;
-use crate::engine::http::client::builder;
-use crate::engine::http::escape;
-use crate::engine::metadata::{MetadataError, VALUE_BYTES_MAX};
+use crate::{MetadataError, VALUE_BYTES_MAX};
+use mcctl_base::text::masked;
+use mcctl_net::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdOp, EtcdOptions, EtcdTxn};
+use mcctl_net::http::ClientTls;
+use mcctl_net::http::HttpCredentials;
+use mcctl_net::http::client::builder;
+use mcctl_net::http::escape;
 
 /// A client for one metadata service. Cheap to clone; clones share the connections.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Finds the metadata mode used by a store's nodes, for a client that was not configured with one.
 //!
 //! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] checks the following, in this order: the
-//! [announcement](crate::engine::admin::types::Announcement) of an mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
+//! [announcement](crate::admin::types::Announcement) of an mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
 //! handshake with a node at the address in its name (P2PHANDSHAKE). A mode is accepted only if one of these checks provides evidence: a
 //! service without any node's record is not used. The record is checked before the handshake because nodes that use a service may answer
 //! handshakes too (`MC_LEGACY_RPC_PORT_BINDING`).
@@ -9,13 +9,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::engine::admin::types::AnnouncedMode;
-use crate::engine::admin::{AdminClient, AdminError, AdminErrorKind};
-use crate::engine::base::HostPort;
-use crate::engine::env::Env;
-use crate::engine::http::{Fetcher, HttpCredentials, escape};
-use crate::engine::metadata::{KeySpace, MetadataUri, probe};
+use crate::admin::types::AnnouncedMode;
+use crate::admin::{AdminClient, AdminError, AdminErrorKind};
+use crate::{KeySpace, MetadataUri, probe};
 use futures_util::future::{join, join_all};
+use mcctl_base::HostPort;
+use mcctl_net::http::{Fetcher, HttpCredentials, escape};
+use mcctl_sys::env::Env;
 
 /// Default port of a metadata service.
 pub const SERVICE_PORT: u16 = 8080;
@@ -153,9 +153,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::admin::routes;
-    use crate::engine::env::RealEnv;
-    use crate::engine::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, StatusCode, answer};
+    use crate::admin::routes;
+    use mcctl_net::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, StatusCode, answer};
+    use mcctl_sys::env::RealEnv;
 
     /// A fake master and metadata service on one port.
     struct FakeStore {

@@ -46,7 +46,7 @@ impl KeySpace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::http::escape;
+    use mcctl_net::http::escape;
 
     #[test]
     fn keys_match_those_requested_by_a_real_engine() {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::engine::base::HostPort;
-use crate::engine::env::{Env, Net, deadline};
-use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame, HandshakeKind, payload_len};
+use mcctl_base::HostPort;
+use mcctl_sys::env::{Env, Net, deadline};
+use mcctl_wire::json::{HEADER_BYTES, HandshakeFrame, HandshakeKind, payload_len};
 
 /// Returns true if an engine responds at `endpoint` within [`PROBE_LIMIT`].
 pub async fn is_alive<E: Env>(env: &E, endpoint: &HostPort) -> bool {

@@ -19,10 +19,10 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use hashbrown::HashMap;
 
-use crate::engine::base::HostPort;
-use crate::engine::metadata::change::MetadataChange;
-use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX};
-use crate::engine::wire::json::RpcMeta;
+use crate::change::MetadataChange;
+use crate::{KeySpace, VALUE_BYTES_MAX};
+use mcctl_base::HostPort;
+use mcctl_wire::json::RpcMeta;
 
 #[derive(Debug, Default)]
 pub struct MetadataTable {

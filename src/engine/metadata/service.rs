@@ -14,18 +14,18 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::engine::base::HostPort;
-use crate::engine::env::Env;
-use crate::engine::http::{
+use crate::journal::worker::JournalWorker;
+use crate::journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
+use crate::records::{RemovedRecords, WriteOutcome};
+use crate::store::RecordStore;
+use crate::{KeySpace, VALUE_BYTES_MAX, probe};
+use mcctl_base::HostPort;
+use mcctl_journal::{DataDir, JournalError};
+use mcctl_net::http::{
     self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
     StatusCode, answer, decode, no_such_route,
 };
-use crate::engine::journal::{DataDir, JournalError};
-use crate::engine::metadata::journal::worker::JournalWorker;
-use crate::engine::metadata::journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
-use crate::engine::metadata::records::{RemovedRecords, WriteOutcome};
-use crate::engine::metadata::store::RecordStore;
-use crate::engine::metadata::{KeySpace, VALUE_BYTES_MAX, probe};
+use mcctl_sys::env::Env;
 
 /// The records, and the operations on them within this process. Cheap to clone; clones share the records.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl<E: Env> MetadataService<E> {
     /// # Errors
     /// The directory is damaged or of an unknown version, the disk reports an error, or the host cannot start a thread.
     ///
-    /// [`METADATA_DIRECTORY`]: crate::engine::metadata::METADATA_DIRECTORY
+    /// [`METADATA_DIRECTORY`]: crate::METADATA_DIRECTORY
     pub fn restored(
         env: E,
         keys: KeySpace,

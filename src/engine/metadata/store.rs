@@ -5,16 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use crate::engine::base::Unix;
-use crate::engine::journal::{DataDir, JournalError};
-use crate::engine::metadata::KeySpace;
-use crate::engine::metadata::change::MetadataChange;
-use crate::engine::metadata::journal::{
-    MetadataJournal, MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport, restore,
-};
+use crate::KeySpace;
+use crate::change::MetadataChange;
+use crate::journal::{MetadataJournal, MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport, restore};
 #[cfg(test)]
-use crate::engine::metadata::records::TableImage;
-use crate::engine::metadata::records::{MetadataTable, PlannedWrite, RemovedRecords, WriteOutcome};
+use crate::records::TableImage;
+use crate::records::{MetadataTable, PlannedWrite, RemovedRecords, WriteOutcome};
+use mcctl_base::Unix;
+use mcctl_journal::{DataDir, JournalError};
 
 /// The records, in memory or with a journal.
 ///

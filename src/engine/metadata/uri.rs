@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::engine::base::text::{masked, masked_address};
-use crate::engine::etcd::EtcdOptions;
+use mcctl_base::text::{masked, masked_address};
+use mcctl_net::etcd::EtcdOptions;
 
 /// How engines find each other's segments.
 #[derive(Clone, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::engine::base::Mono;
-use crate::engine::sim::VERSION;
-use crate::engine::sim::ask::ApiRoute;
-use crate::engine::sim::counters::PromptTokens;
-use crate::engine::sim::scheduler::{Admission, FinishReason};
-use crate::engine::sim::token;
+use crate::VERSION;
+use crate::ask::ApiRoute;
+use crate::counters::PromptTokens;
+use crate::scheduler::{Admission, FinishReason};
+use crate::token;
+use mcctl_base::Mono;
 
 /// A point on the monotonic clock and its Unix time, used to convert between the two.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::engine::sim::scheduler::SimRequest;
-use crate::engine::sim::token;
+use crate::scheduler::SimRequest;
+use crate::token;
 
 /// The API route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

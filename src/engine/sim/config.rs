@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::plan::hicache::PREFETCH_THRESHOLD;
+use mcctl_deploy::plan::hicache::PREFETCH_THRESHOLD;
 
 /// Cost model. An engine step takes `step`, plus the time for the prompt tokens that it computes or loads from the host.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::engine::sim::config::Config;
-use crate::engine::sim::counters::{PromHistogram, SimCounters};
-use crate::engine::sim::scheduler::SimGauges;
+use crate::config::Config;
+use crate::counters::{PromHistogram, SimCounters};
+use crate::scheduler::SimGauges;
 
 struct MetricsPage {
     text: String,
@@ -87,7 +87,7 @@ pub fn page(config: &Config, counters: &SimCounters, gauges: &SimGauges) -> Stri
 
 fn requests(page: &mut MetricsPage, front: &str, counters: &SimCounters) {
     let labels = |streamed: usize| format!("{front},is_streaming=\"{}\"", streamed == 1);
-    type CountOf = fn(&crate::engine::sim::counters::FinishedStats) -> u64;
+    type CountOf = fn(&crate::counters::FinishedStats) -> u64;
     let totals: [(&str, &str, CountOf); 3] = [
         ("sglang:prompt_tokens_total", "Prompt tokens.", |kind| kind.prompt),
         ("sglang:generation_tokens_total", "Generated tokens.", |kind| kind.generation),
@@ -99,7 +99,7 @@ fn requests(page: &mut MetricsPage, front: &str, counters: &SimCounters) {
             page.sample(name, &labels(streamed), count(kind) as f64);
         }
     }
-    type HistogramOf = fn(&crate::engine::sim::counters::FinishedStats) -> &PromHistogram;
+    type HistogramOf = fn(&crate::counters::FinishedStats) -> &PromHistogram;
     let times: [(&str, &str, HistogramOf); 3] = [
         ("sglang:time_to_first_token_seconds", "Time to the first token.", |kind| &kind.first_token),
         ("sglang:e2e_request_latency_seconds", "Time to the end of the response.", |kind| &kind.whole),
@@ -189,7 +189,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::http::Samples;
+    use mcctl_net::http::Samples;
 
     #[test]
     fn page_parses_and_identifies_the_simulator() {

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::sim::VERSION;
-use crate::engine::sim::config::Config;
-use crate::engine::sim::counters::SimCounters;
-use crate::engine::sim::scheduler::SimGauges;
-use crate::engine::sim::token::VOCABULARY;
+use crate::VERSION;
+use crate::config::Config;
+use crate::counters::SimCounters;
+use crate::scheduler::SimGauges;
+use crate::token::VOCABULARY;
 
 /// Returns the name and settings of the storage backend, or nulls if there is none.
 fn storage(config: &Config) -> (Value, Value) {

@@ -2,7 +2,7 @@
 
 use md5::{Digest, Md5};
 
-use crate::engine::base::ObjectKey;
+use mcctl_base::ObjectKey;
 
 /// Prefix shared by all keys.
 const PREFIX: &str = "mcctl-sim-";

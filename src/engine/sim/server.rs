@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::engine::base::HostPort;
-use crate::engine::env::Env;
-use crate::engine::http::{
+use crate::answer::{self, AnswerFrames, WallClock};
+use crate::ask::{self, ApiRoute, ParsedRequest};
+use crate::config::{AdmissionError, Config};
+use crate::scheduler::{Admission, FinishReason, HashedRequest, Scheduler, SchedulerEffect};
+use crate::storage::Storage;
+use crate::{HEADER, exposition, info};
+use mcctl_base::HostPort;
+use mcctl_net::http::{
     self, BindError, Handler, HttpLimits, HttpRequest, Method, Response, ResponseBody, StatusCode, answer,
 };
-use crate::engine::sim::answer::{self, AnswerFrames, WallClock};
-use crate::engine::sim::ask::{self, ApiRoute, ParsedRequest};
-use crate::engine::sim::config::{AdmissionError, Config};
-use crate::engine::sim::scheduler::{Admission, FinishReason, HashedRequest, Scheduler, SchedulerEffect};
-use crate::engine::sim::storage::Storage;
-use crate::engine::sim::{HEADER, exposition, info};
+use mcctl_sys::env::Env;
 
 /// HTTP limits. A request with a million token IDs is about 8 MB of JSON.
 const LIMITS: HttpLimits = HttpLimits {
@@ -93,9 +93,9 @@ struct SimState {
 
 /// An event for a request's connection.
 enum RequestEvent {
-    First(crate::engine::base::Mono, Admission),
-    Token(crate::engine::base::Mono),
-    Finished(crate::engine::base::Mono, FinishReason),
+    First(mcctl_base::Mono, Admission),
+    Token(mcctl_base::Mono),
+    Finished(mcctl_base::Mono, FinishReason),
 }
 
 /// Starts a simulator with `config` on the address `at`. `config.storage` is set according to `storage`.

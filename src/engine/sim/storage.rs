@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::ObjectKey;
-use crate::engine::env::Env;
-use crate::engine::sim::page;
-use crate::engine::store::{StoreClient, StoreError};
-use crate::engine::sys::memory::{Memory, Slice};
-use crate::engine::wire::types::ReplicateConfig;
+use crate::page;
+use mcctl_base::ObjectKey;
+use mcctl_store::{StoreClient, StoreError};
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::{Memory, Slice};
+use mcctl_wire::types::ReplicateConfig;
 
 /// Maximum number of pages per lookup.
 const LOOK_PAGES: usize = 512;
@@ -36,7 +36,7 @@ pub struct BatchResult {
 
 impl<E: Env> Storage<E> {
     /// Creates the storage for `config`, using `client`.
-    pub fn new(env: E, client: StoreClient<E>, config: &crate::engine::sim::Config) -> Storage<E> {
+    pub fn new(env: E, client: StoreClient<E>, config: &crate::Config) -> Storage<E> {
         Storage {
             env,
             client,

@@ -4,7 +4,7 @@
 //! An output token is a space and two syllables, which the rule maps back to the same token. A response that is part of the next prompt
 //! is therefore found in the cache, as is nearly always the case with a real tokenizer.
 
-use crate::engine::sim::page::mixed;
+use crate::page::mixed;
 
 /// Upper bound (exclusive) on token IDs.
 pub const VOCABULARY: u32 = 32_000;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, ErrorCode, Mono, ObjectKey};
-use crate::engine::env::{Env, deadline};
-use crate::engine::store::client::{each, key_texts};
-use crate::engine::store::fence::MasterFence;
-use crate::engine::store::writing_keys::{HeldKeys, KeyHold};
-use crate::engine::store::{StoreClient, StoreError};
-use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig};
+use crate::client::{each, key_texts};
+use crate::fence::MasterFence;
+use crate::writing_keys::{HeldKeys, KeyHold};
+use crate::{StoreClient, StoreError};
+use mcctl_base::{ClientId, ErrorCode, Mono, ObjectKey};
+use mcctl_sys::env::{Env, deadline};
+use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig};
 
 /// Time limit for a revocation. Its result has no effect on the caller. The master drops unfinished objects by itself later.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
@@ -29,11 +29,11 @@ pub struct Allocation {
     /// request has a new one, so that a late request of one write has no effect on another write of the same key.
     pub writer: ClientId,
     /// When the request was sent, on the clock that counts while the host is suspended.
-    pub(in crate::engine::store) started: Mono,
+    pub(crate) started: Mono,
     fence: MasterFence,
     /// The memory replicas to write, one list per object; [`StoreError::Refused`] with OBJECT_ALREADY_EXISTS for a put of an existing key.
     pub replicas: Vec<Result<Vec<BufferDescriptor>, StoreError>>,
-    pub(in crate::engine::store) held: HeldKeys,
+    pub(crate) held: HeldKeys,
 }
 
 impl Allocation {
@@ -142,12 +142,7 @@ impl<E: Env> StoreClient<E> {
     }
 
     /// Revokes the objects of an `allocation` that was lost before anything was written to it.
-    pub(in crate::engine::store) async fn revoke_lost(
-        &self,
-        method: WriteMethod,
-        keys: &[ObjectKey],
-        allocation: &Allocation,
-    ) {
+    pub(crate) async fn revoke_lost(&self, method: WriteMethod, keys: &[ObjectKey], allocation: &Allocation) {
         let is_lost = |replicas: &Result<_, StoreError>| matches!(replicas, Err(StoreError::AllocationLost { .. }));
         let lost = allocation.replicas.iter().zip(keys).filter(|(replicas, _)| is_lost(replicas));
         let lost: Vec<ObjectKey> = lost.map(|(_, key)| key.clone()).collect();

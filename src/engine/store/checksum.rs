@@ -3,8 +3,8 @@
 //! The writer sends it with the end of its write. The master stores it and returns it to readers, who compare it with the bytes that they have
 //! read. Only a read of the whole object can be compared.
 
-use crate::engine::store::ObjectPart;
-use crate::engine::sys::crc64::{self, Crc64};
+use crate::ObjectPart;
+use mcctl_sys::crc64::{self, Crc64};
 
 /// Whether the bytes that were read are those that the writer sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::sys::Memory;
+    use mcctl_sys::Memory;
 
     fn part(offset: u64, bytes: &[u8]) -> ObjectPart {
         ObjectPart { offset, local: Arc::new(Memory::from_vec(bytes.to_vec())).whole() }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::engine::store::checksum::Unchecked;
+use crate::checksum::Unchecked;
 
 /// Maximum number of peers with metrics of their own. The others are counted together.
 const PEERS_MAX: usize = 1000;
@@ -12,7 +12,7 @@ const OTHERS: &str = "others";
 
 /// Counts of objects that were compared with their checksums, and of those that were not.
 #[derive(Debug, Default)]
-pub(in crate::engine::store) struct ChecksumMetrics {
+pub(crate) struct ChecksumMetrics {
     checked_reads: u64,
     unchecked_reads: BTreeMap<&'static str, u64>,
     unchecked_writes: BTreeMap<&'static str, u64>,

@@ -9,18 +9,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 
-use crate::engine::base::{ClientId, ErrorCode, HostPort, ObjectKey};
-use crate::engine::env::{Env, processors};
-use crate::engine::rpc::{CallError, RpcClient};
-use crate::engine::store::client_metrics::ClientMetrics;
-use crate::engine::store::client_shared::ClientShared;
-use crate::engine::store::peer_metrics::EndedTransfer;
-use crate::engine::store::{ClientConfig, StoreError, TransferThreads};
-use crate::engine::transfer::{Op, OpKind, TransferEngine, TransferError, WriteRetry};
-use crate::engine::upstream::PROTOCOL_VERSION;
-use crate::engine::wire::method::{Channel, Method};
-use crate::engine::wire::types::{GetReplicaListResponse, ReplicaLocation};
-use crate::engine::wire::{Expected, MasterCalls, Text};
+use crate::client_metrics::ClientMetrics;
+use crate::client_shared::ClientShared;
+use crate::peer_metrics::EndedTransfer;
+use crate::{ClientConfig, StoreError, TransferThreads};
+use mcctl_base::upstream::PROTOCOL_VERSION;
+use mcctl_base::{ClientId, ErrorCode, HostPort, ObjectKey};
+use mcctl_net::rpc::{CallError, RpcClient};
+use mcctl_sys::env::{Env, processors};
+use mcctl_transfer::{Op, OpKind, TransferEngine, TransferError, WriteRetry};
+use mcctl_wire::method::{Channel, Method};
+use mcctl_wire::types::{GetReplicaListResponse, ReplicaLocation};
+use mcctl_wire::{Expected, MasterCalls, Text};
 
 /// What the master reports about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,10 +34,10 @@ pub struct ObjectStat {
 /// stopped, its records remain in the metadata service.
 #[derive(Clone)]
 pub struct StoreClient<E: Env> {
-    pub(in crate::engine::store) inner: Arc<StoreClientInner<E>>,
+    pub(crate) inner: Arc<StoreClientInner<E>>,
 }
 
-pub(in crate::engine::store) struct StoreClientInner<E: Env> {
+pub(crate) struct StoreClientInner<E: Env> {
     pub env: E,
     pub id: ClientId,
     pub master: MasterCalls<MasterChannel<E>>,
@@ -52,7 +52,7 @@ impl<E: Env> StoreClient<E> {
     ///
     /// # Errors
     /// The master cannot be reached, or it uses a different protocol version.
-    pub(in crate::engine::store) async fn connect(
+    pub(crate) async fn connect(
         id: ClientId,
         config: ClientConfig,
         env: E,
@@ -199,7 +199,7 @@ impl<E: Env> StoreClient<E> {
     ///
     /// A write is not repeated after its connection was lost: a node closes its connections before it mounts its memory again, and the memory
     /// of the object is then assigned to others.
-    pub(in crate::engine::store) async fn transfer(
+    pub(crate) async fn transfer(
         &self,
         endpoint: &str,
         ops: Vec<Op>,
@@ -274,7 +274,7 @@ pub struct MasterChannel<E: Env> {
     busy_wait: Option<Arc<AtomicUsize>>,
 }
 
-/// The transport of nodes on the same host, as in [`PeerCounters`](crate::engine::transfer::PeerCounters).
+/// The transport of nodes on the same host, as in [`PeerCounters`](mcctl_transfer::PeerCounters).
 const SHARED_MEMORY: &str = "shared-memory";
 /// How long a thread that has nothing else to do polls for a response before it sleeps. Waking an idle processor takes 20 to 50 µs, and a
 /// master on the same network often responds sooner.
@@ -282,7 +282,7 @@ const BUSY_WAIT: Duration = Duration::from_micros(50);
 
 impl<E: Env> MasterChannel<E> {
     /// Number of connections to the master that were lost ([`RpcClient::losses`]).
-    pub(in crate::engine::store) fn losses(&self) -> u64 {
+    pub(crate) fn losses(&self) -> u64 {
         self.rpc.losses()
     }
 
@@ -351,17 +351,17 @@ impl Drop for WaitingCaller<'_> {
 }
 
 /// Returns the keys in the form required by the wire methods.
-pub(in crate::engine::store) fn key_texts(keys: &[ObjectKey]) -> Vec<Text<'_>> {
+pub(crate) fn key_texts(keys: &[ObjectKey]) -> Vec<Text<'_>> {
     keys.iter().map(|key| Text(key.as_bytes())).collect()
 }
 
 /// Converts an error code from the master to a [`StoreError`] that names the call.
-pub(in crate::engine::store) fn refused<T>(what: &'static str, answer: Expected<T>) -> Result<T, StoreError> {
+pub(crate) fn refused<T>(what: &'static str, answer: Expected<T>) -> Result<T, StoreError> {
     answer.map_err(|code| StoreError::Refused { what, code })
 }
 
 /// Converts the results of a batch, which must contain one result per key.
-pub(in crate::engine::store) fn each<T>(
+pub(crate) fn each<T>(
     what: &'static str,
     requested: usize,
     answers: Vec<Expected<T>>,
@@ -373,7 +373,7 @@ pub(in crate::engine::store) fn each<T>(
 }
 
 /// Returns the result of a batch of one.
-pub(in crate::engine::store) fn one<T>(mut answers: Vec<Result<T, StoreError>>) -> Result<T, StoreError> {
+pub(crate) fn one<T>(mut answers: Vec<Result<T, StoreError>>) -> Result<T, StoreError> {
     answers.pop().unwrap_or(Err(StoreError::BatchLength { requested: 1, found: 0 }))
 }
 
@@ -388,6 +388,6 @@ fn object_size(found: &GetReplicaListResponse) -> u64 {
 }
 
 /// Returns true if a put failed because the key exists.
-pub(in crate::engine::store) fn already_exists(error: &StoreError) -> bool {
+pub(crate) fn already_exists(error: &StoreError) -> bool {
     matches!(error, StoreError::Refused { code: ErrorCode::OBJECT_ALREADY_EXISTS, .. })
 }

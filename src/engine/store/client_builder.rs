@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::env::{Env, RealEnv};
-use crate::engine::metadata::MetadataUri;
-use crate::engine::rpc::{ServerAddress, Timeouts};
-use crate::engine::store::client_start::{PreparedClient, StoreStartError};
-use crate::engine::store::{ClientConfig, StoreClient};
-use crate::engine::sys::pages::MemorySource;
-use crate::engine::transfer::{TransferProtocol, TransferSettings, TransportOptions};
+use crate::client_start::{PreparedClient, StoreStartError};
+use crate::{ClientConfig, StoreClient};
+use mcctl_base::{ByteSize, HostPort};
+use mcctl_metadata::MetadataUri;
+use mcctl_net::rpc::{ServerAddress, Timeouts};
+use mcctl_sys::env::{Env, RealEnv};
+use mcctl_sys::pages::MemorySource;
+use mcctl_transfer::{TransferProtocol, TransferSettings, TransportOptions};
 
 /// The settings of a client that has not been started. See [`StoreClient::builder`].
 #[derive(Clone, Debug)]

@@ -4,14 +4,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::metadata::MetadataUri;
-use crate::engine::rpc::{ServerAddress, Timeouts};
-use crate::engine::store::client_metrics::ClientMetrics;
-use crate::engine::store::name;
-use crate::engine::sys::pages::MemoryPolicy;
-use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
-use crate::engine::upstream::checksum::{self, ChecksumSwitch};
+use crate::client_metrics::ClientMetrics;
+use crate::name;
+use mcctl_base::upstream::checksum::{self, ChecksumSwitch};
+use mcctl_base::{ByteSize, HostPort};
+use mcctl_metadata::MetadataUri;
+use mcctl_net::rpc::{ServerAddress, Timeouts};
+use mcctl_sys::pages::MemoryPolicy;
+use mcctl_transfer::{TransferConfig, TransferProtocol, TransferSettings, TransportOptions};
 
 /// Upstream's name for "no tenant".
 pub const DEFAULT_TENANT: &str = "default";

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use crate::engine::base::{HostPort, Mono};
-use crate::engine::env::Env;
-use crate::engine::http::{
+use crate::client_metrics::ClientMetrics;
+use crate::object_store::{NodeHealth, ObjectStore};
+use mcctl_base::{HostPort, Mono};
+use mcctl_net::http::{
     self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Response,
     StatusCode, answer, no_such_route,
 };
-use crate::engine::store::client_metrics::ClientMetrics;
-use crate::engine::store::object_store::{NodeHealth, ObjectStore};
+use mcctl_sys::env::Env;
 
 /// Serves `store`'s health and `metrics` on `at`, for the requests that `access` allows. Port 0 selects a free port. Without `metrics`,
 /// the metrics routes return 503, like upstream with `MC_STORE_CLIENT_METRIC=0`.

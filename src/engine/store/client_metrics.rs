@@ -9,11 +9,11 @@ use std::fmt::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::engine::store::StoreError;
-use crate::engine::store::checksum_metrics::ChecksumMetrics;
-use crate::engine::store::peer_metrics::{EndedTransfer, PeerMetrics};
-use crate::engine::transfer::OpKind;
-use crate::engine::wire::Method;
+use crate::StoreError;
+use crate::checksum_metrics::ChecksumMetrics;
+use crate::peer_metrics::{EndedTransfer, PeerMetrics};
+use mcctl_transfer::OpKind;
+use mcctl_wire::Method;
 
 /// Metrics of one client, shared by all of its users.
 #[derive(Debug)]
@@ -88,17 +88,17 @@ impl ClientMetrics {
     }
 
     /// Counts the results of a batch of reads.
-    pub(in crate::engine::store) fn object_reads<T>(&self, results: &[Result<T, StoreError>]) {
+    pub(crate) fn object_reads<T>(&self, results: &[Result<T, StoreError>]) {
         self.counts().peers.reads(results);
     }
 
     /// Counts a transfer to or from a peer.
-    pub(in crate::engine::store) fn peer_transfer(&self, ended: &EndedTransfer<'_>) {
+    pub(crate) fn peer_transfer(&self, ended: &EndedTransfer<'_>) {
         self.counts().peers.transfer(ended);
     }
 
     /// Changes the counts of checksums.
-    pub(in crate::engine::store) fn checksums(&self, change: impl FnOnce(&mut ChecksumMetrics)) {
+    pub(crate) fn checksums(&self, change: impl FnOnce(&mut ChecksumMetrics)) {
         change(&mut self.counts().checksums);
     }
 

@@ -4,14 +4,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::{HostPort, Mono};
-use crate::engine::store::damage::DamageLog;
-use crate::engine::store::name::NodeName;
-use crate::engine::store::writing_keys::WritingKeys;
-use crate::engine::transfer::{Registration, TransferEngine, TransferError};
+use crate::damage::DamageLog;
+use crate::name::NodeName;
+use crate::writing_keys::WritingKeys;
+use mcctl_base::{HostPort, Mono};
+use mcctl_transfer::{Registration, TransferEngine, TransferError};
 
-/// What a client shares with its clones and with the clients from [`StoreClient::another`](crate::engine::store::StoreClient::another).
-pub(in crate::engine::store) struct ClientShared {
+/// What a client shares with its clones and with the clients from [`StoreClient::another`](crate::StoreClient::another).
+pub(crate) struct ClientShared {
     pub engine: TransferEngine,
     /// Number of threads that wait for a response of the master, of those that poll for it.
     pub callers: Arc<AtomicUsize>,
@@ -20,13 +20,13 @@ pub(in crate::engine::store) struct ClientShared {
     pub writing: Arc<WritingKeys>,
     /// The name of this process's segments, if it has any.
     pub name: HostPort,
-    /// What is released when the client is [stopped](crate::engine::store::StoreClient::stop).
+    /// What is released when the client is [stopped](crate::StoreClient::stop).
     pub held: Mutex<Option<HeldByClient>>,
 }
 
 /// Limits log lines about failed transfers to one per second.
 #[derive(Debug, Default)]
-pub(in crate::engine::store) struct FailureLog {
+pub(crate) struct FailureLog {
     last: Mutex<Option<Mono>>,
 }
 
@@ -43,7 +43,7 @@ impl FailureLog {
 }
 
 /// What a client holds until it is stopped.
-pub(in crate::engine::store) struct HeldByClient {
+pub(crate) struct HeldByClient {
     /// Reserves the port in the name.
     pub name: NodeName,
     pub local_buffer: Option<Registration>,

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::base::{ByteSize, ClientId, HostPort, Mono};
-use crate::engine::env::{Env, deadline};
-use crate::engine::metadata::MetadataUri;
-use crate::engine::rpc::CallError;
-use crate::engine::store::client_shared::{ClientShared, FailureLog, HeldByClient};
-use crate::engine::store::name::{NameError, NodeName};
-use crate::engine::store::{ClientConfig, StoreClient, StoreError};
-use crate::engine::sys::memory::Memory;
-use crate::engine::sys::pages::{MemoryError, MemorySource};
-use crate::engine::transfer::{Access, TransferConfig, TransferEngine, TransferError};
+use crate::client_shared::{ClientShared, FailureLog, HeldByClient};
+use crate::name::{NameError, NodeName};
+use crate::{ClientConfig, StoreClient, StoreError};
+use mcctl_base::time::RoundedDuration;
+use mcctl_base::{ByteSize, ClientId, HostPort, Mono};
+use mcctl_metadata::MetadataUri;
+use mcctl_net::rpc::CallError;
+use mcctl_sys::env::{Env, deadline};
+use mcctl_sys::memory::Memory;
+use mcctl_sys::pages::{MemoryError, MemorySource};
+use mcctl_transfer::{Access, TransferConfig, TransferEngine, TransferError};
 
 /// Interval between attempts to reach the metadata service or the master at startup.
 const RETRY: Duration = Duration::from_millis(250);
@@ -59,7 +59,7 @@ impl From<StoreError> for StoreStartError {
 }
 
 /// A client that has its name and its local buffer, but has not contacted another process.
-pub(in crate::engine::store) struct PreparedClient<E: Env> {
+pub(crate) struct PreparedClient<E: Env> {
     config: ClientConfig,
     env: E,
     name: NodeName,
@@ -135,14 +135,14 @@ impl<E: Env> PreparedClient<E> {
 }
 
 /// Stops the engine of a client or a node that did not start.
-pub(in crate::engine::store) async fn stop_engine(engine: &TransferEngine) {
+pub(crate) async fn stop_engine(engine: &TransferEngine) {
     if let Err(error) = engine.shutdown().await {
         tracing::warn!(%error, "cannot remove the transfer engine's metadata records");
     }
 }
 
 /// Allocates `size` bytes, or returns `None` if `size` is 0.
-pub(in crate::engine::store) fn allocate(
+pub(crate) fn allocate(
     size: ByteSize,
     from: impl FnOnce(u64) -> Result<Memory, MemoryError>,
 ) -> Result<Option<Arc<Memory>>, MemoryError> {

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::{HostPort, Mono, ObjectKey};
+use mcctl_base::{HostPort, Mono, ObjectKey};
 
 /// This many damaged replicas of a node within [`WINDOW`] make its host suspect. No more are withdrawn in that time, from all nodes together:
 /// a fault may be in the reader.
@@ -17,7 +17,7 @@ const KEYS_MAX: usize = 10_000;
 
 /// The damaged replicas that a client and its clones have found. Each counts once, however often it is read.
 #[derive(Debug, Default)]
-pub(in crate::engine::store) struct DamageLog {
+pub(crate) struct DamageLog {
     state: Mutex<DamageState>,
 }
 
@@ -39,7 +39,7 @@ struct NodeRecord {
 
 /// What is new about a damaged replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::engine::store) struct DamageReport {
+pub(crate) struct DamageReport {
     /// Whether it was not reported before.
     pub is_new: bool,
     /// The host that has become suspect.
@@ -123,7 +123,7 @@ fn replica_hash(node: &str, key: &ObjectKey, checksum: Option<u64>) -> u64 {
 }
 
 /// Returns the host in a node's endpoint.
-pub(in crate::engine::store) fn host_of(node: &str) -> String {
+pub(crate) fn host_of(node: &str) -> String {
     HostPort::split(node).map_or_else(|_| node.to_owned(), |(host, _)| host.to_owned())
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
-use crate::engine::rpc::CallError;
-use crate::engine::transfer::TransferError;
+use mcctl_base::time::RoundedDuration;
+use mcctl_base::{ByteSize, ErrorCode, ObjectKey};
+use mcctl_net::rpc::CallError;
+use mcctl_transfer::TransferError;
 
 /// What a write that has not ended in time leaves behind.
 const STILL_LANDING: &str =

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::engine::base::{ErrorCode, ObjectKey};
-use crate::engine::env::Env;
-use crate::engine::store::{ObjectPart, PutOutcome, ReplicateConfig, StoreClient, StoreError, WriteMethod};
+use crate::{ObjectPart, PutOutcome, ReplicateConfig, StoreClient, StoreError, WriteMethod};
+use mcctl_base::{ErrorCode, ObjectKey};
+use mcctl_sys::env::Env;
 
 /// How long to wait before each lookup of an object that another write of its key has begun, in ms. Most writes end within a millisecond.
 const OTHER_WRITE_PAUSES_MS: [u64; 9] = [0, 2, 10, 40, 100, 200, 400, 600, 650];

@@ -9,13 +9,13 @@
 //!
 //! If a master's host loses power, nothing reports that the connection is lost. The client then notices it only at the next call.
 
-use crate::engine::env::Env;
-use crate::engine::store::StoreClient;
+use crate::StoreClient;
+use mcctl_sys::env::Env;
 
 /// The time before a call to the master. Two of them are equal if answers from the first one still held at the last
 /// [`StoreClient::check_connection`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine::store) struct MasterFence {
+pub(crate) struct MasterFence {
     /// Number of connections to the master that were lost before.
     losses: u64,
     /// How often this process has mounted its own memory again.
@@ -24,7 +24,7 @@ pub(in crate::engine::store) struct MasterFence {
 
 impl<E: Env> StoreClient<E> {
     /// Returns the fence for answers of the master from now on.
-    pub(in crate::engine::store) fn fence(&self) -> MasterFence {
+    pub(crate) fn fence(&self) -> MasterFence {
         MasterFence { losses: self.inner.master.0.losses(), era: self.engine().era() }
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::ObjectKey;
-use crate::engine::env::Env;
-use crate::engine::store::client::one;
-use crate::engine::store::{ObjectPart, StoreClient, StoreError};
-use crate::engine::sys::memory::{Memory, Slice};
+use crate::client::one;
+use crate::{ObjectPart, StoreClient, StoreError};
+use mcctl_base::ObjectKey;
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::{Memory, Slice};
 
 /// If memory for an object is granted within this time, the object is read under the lease granted by the lookup that returned its size.
-pub(in crate::engine::store) const LEASE_REUSED_FOR: Duration = Duration::from_millis(500);
+pub(crate) const LEASE_REUSED_FOR: Duration = Duration::from_millis(500);
 /// Maximum number of reads of an object, each with its own lookup, if the connection to the master is lost during the read.
 pub const READS_MAX: u32 = 3;
 
@@ -124,7 +124,7 @@ impl<E: Env> StoreClient<E> {
 }
 
 /// The only part of an object that is read as a whole.
-pub(in crate::engine::store) fn whole(local: Slice) -> Vec<ObjectPart> {
+pub(crate) fn whole(local: Slice) -> Vec<ObjectPart> {
     vec![ObjectPart { offset: 0, local }]
 }
 
@@ -142,7 +142,7 @@ fn fit(key: &ObjectKey, size: u64, buffer: &Slice) -> Result<Slice, StoreError> 
 }
 
 /// Allocates memory for an object whose size was reported by another process. An impossible size causes an error, not an abort.
-pub(in crate::engine::store) fn zeroed(key: &ObjectKey, size: u64) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn zeroed(key: &ObjectKey, size: u64) -> Result<Vec<u8>, StoreError> {
     let no_memory = |why: String| StoreError::NoMemory { key: key.clone(), size, why };
     let size = usize::try_from(size).map_err(|e| no_memory(e.to_string()))?;
     let mut bytes = Vec::new();

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::engine::base::ByteSize;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::env::Env;
-use crate::engine::store::StoreError;
-use crate::engine::store::client::refused;
-use crate::engine::store::segment_manager::SegmentManager;
-use crate::engine::wire::types::ClientStatus;
+use crate::StoreError;
+use crate::client::refused;
+use crate::segment_manager::SegmentManager;
+use mcctl_base::ByteSize;
+use mcctl_base::time::RoundedDuration;
+use mcctl_sys::env::Env;
+use mcctl_wire::types::ClientStatus;
 
 /// Interval between heartbeats, the same as upstream. The master's client TTL is 10 s by default.
 pub const INTERVAL: Duration = Duration::from_millis(1000);
 
 /// Starts the task that sends heartbeats.
-pub(in crate::engine::store) fn start<E: Env>(segments: Arc<SegmentManager<E>>) -> JoinHandle<()> {
+pub(crate) fn start<E: Env>(segments: Arc<SegmentManager<E>>) -> JoinHandle<()> {
     tokio::spawn(run(segments))
 }
 

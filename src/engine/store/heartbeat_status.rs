@@ -9,12 +9,12 @@ pub struct HeartbeatStatus(Arc<AtomicBool>);
 
 impl HeartbeatStatus {
     /// Returns the status for a node to which the master has just responded.
-    pub(in crate::engine::store) fn healthy() -> HeartbeatStatus {
+    pub(crate) fn healthy() -> HeartbeatStatus {
         HeartbeatStatus(Arc::new(AtomicBool::new(true)))
     }
 
     /// Records the result of a heartbeat.
-    pub(in crate::engine::store) fn set(&self, healthy: bool) {
+    pub(crate) fn set(&self, healthy: bool) {
         self.0.store(healthy, Ordering::Relaxed);
     }
 

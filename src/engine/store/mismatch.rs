@@ -12,18 +12,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::ObjectKey;
-use crate::engine::env::Env;
-use crate::engine::store::checksum::{self, ChecksumResult, Unchecked};
-use crate::engine::store::checksum_metrics::ChecksumMetrics;
-use crate::engine::store::client_config::OnCorruption;
-use crate::engine::store::get::{whole, zeroed};
-use crate::engine::store::read::{EndedRead, PendingRead, ReadBatch};
-use crate::engine::store::replica::reading_order;
-use crate::engine::store::{ObjectLookup, ObjectPart, ObjectStat, StoreClient, StoreError};
-use crate::engine::sys::memory::Memory;
-use crate::engine::wire::types::BufferDescriptor;
-use crate::engine::wire::withdrawal::ReplicaWithdrawal;
+use crate::checksum::{self, ChecksumResult, Unchecked};
+use crate::checksum_metrics::ChecksumMetrics;
+use crate::client_config::OnCorruption;
+use crate::get::{whole, zeroed};
+use crate::read::{EndedRead, PendingRead, ReadBatch};
+use crate::replica::reading_order;
+use crate::{ObjectLookup, ObjectPart, ObjectStat, StoreClient, StoreError};
+use mcctl_base::ObjectKey;
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::Memory;
+use mcctl_wire::types::BufferDescriptor;
+use mcctl_wire::withdrawal::ReplicaWithdrawal;
 
 /// Number of further reads with wrong bytes after which a replica counts as damaged, if all of them have the same checksum, and otherwise.
 const ROUNDS: u32 = 7;
@@ -34,7 +34,7 @@ const ROUNDS_KNOWN: u32 = 1;
 const PAUSE_MAX_US: u64 = 2000;
 
 /// What further reads of a replica have shown.
-pub(in crate::engine::store) enum ReplicaBytes {
+pub(crate) enum ReplicaBytes {
     /// The bytes are right, and in the caller's memory.
     Right,
     /// The bytes are wrong.
@@ -45,7 +45,7 @@ pub(in crate::engine::store) enum ReplicaBytes {
 
 impl<E: Env> StoreClient<E> {
     /// Whether the bytes in `parts` are not those of the object. Counts what cannot be compared. If not `compares`, checksums are off.
-    pub(in crate::engine::store) fn is_different(
+    pub(crate) fn is_different(
         &self,
         stat: &Result<ObjectStat, StoreError>,
         parts: &[ObjectPart],
@@ -67,7 +67,7 @@ impl<E: Env> StoreClient<E> {
 
     /// Reads `key` again, whose bytes in `parts` do not have its checksum and were read from `buffer`. Returns the object's size once its bytes
     /// are in `parts`. If not `confirms`, damage of the object's replicas is neither confirmed nor reported.
-    pub(in crate::engine::store) async fn examine_mismatch(
+    pub(crate) async fn examine_mismatch(
         &self,
         key: &ObjectKey,
         stat: &ObjectStat,
@@ -129,7 +129,7 @@ impl<E: Env> StoreClient<E> {
     ///
     /// # Errors
     /// The master or the node did not respond, or the object has changed since `stat` ([`StoreError::LookupLost`]).
-    pub(in crate::engine::store) async fn confirm_damage(
+    pub(crate) async fn confirm_damage(
         &self,
         key: &ObjectKey,
         stat: &ObjectStat,
@@ -174,7 +174,7 @@ impl<E: Env> StoreClient<E> {
     ///
     /// # Errors
     /// [`StoreError::LookupLost`] if the object has changed since `before`: the caller reads it again.
-    pub(in crate::engine::store) async fn look_up_unchanged(
+    pub(crate) async fn look_up_unchanged(
         &self,
         key: &ObjectKey,
         before: &ObjectStat,
@@ -191,7 +191,7 @@ impl<E: Env> StoreClient<E> {
     ///
     /// # Errors
     /// The node did not respond, or the lookup did not hold until the end.
-    pub(in crate::engine::store) async fn read_replica(
+    pub(crate) async fn read_replica(
         &self,
         key: &ObjectKey,
         lookup: &ObjectLookup,
@@ -220,7 +220,7 @@ impl<E: Env> StoreClient<E> {
     }
 
     /// Changes the counts of checksums, if this client has metrics.
-    pub(in crate::engine::store) fn count_checksums(&self, change: impl FnOnce(&mut ChecksumMetrics)) {
+    pub(crate) fn count_checksums(&self, change: impl FnOnce(&mut ChecksumMetrics)) {
         if let Some(metrics) = &self.inner.config.metrics {
             metrics.checksums(change);
         }
@@ -233,12 +233,7 @@ impl<E: Env> StoreClient<E> {
     }
 
     /// Counts and logs a damaged replica, and removes it if the client is to withdraw such replicas.
-    pub(in crate::engine::store) async fn report_damage(
-        &self,
-        key: &ObjectKey,
-        stat: &ObjectStat,
-        buffer: &BufferDescriptor,
-    ) {
+    pub(crate) async fn report_damage(&self, key: &ObjectKey, stat: &ObjectStat, buffer: &BufferDescriptor) {
         let inner = &*self.inner;
         let segment = buffer.transport_endpoint.to_string_lossy().into_owned();
         let report = inner.shared.damage.add(inner.env.now(), &segment, key, stat.found.object_checksum);

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::store::ObjectPart;
-use crate::engine::transfer::{Op, OpKind, RemoteAddr};
-use crate::engine::wire::types::BufferDescriptor;
+use crate::ObjectPart;
+use mcctl_transfer::{Op, OpKind, RemoteAddr};
+use mcctl_wire::types::BufferDescriptor;
 
 /// The transfers of a batch to or from one node.
-pub(in crate::engine::store) struct NodeBatch<T> {
+pub(crate) struct NodeBatch<T> {
     /// What is transferred, and how many of `ops` belong to each.
     pub items: Vec<(T, usize)>,
     pub ops: Vec<Op>,
@@ -30,7 +30,7 @@ impl<T> NodeBatch<T> {
 }
 
 /// Groups transfers by node.
-pub(in crate::engine::store) struct NodeBatches<T> {
+pub(crate) struct NodeBatches<T> {
     by_endpoint: BTreeMap<String, NodeBatch<T>>,
 }
 
@@ -55,7 +55,7 @@ impl<T> NodeBatches<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sys::Memory;
+    use mcctl_sys::Memory;
     use std::sync::Arc;
 
     #[test]

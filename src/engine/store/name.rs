@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
-use crate::engine::base::HostPort;
-use crate::engine::base::addr::{ParseAddrError, host_is_loopback};
+use mcctl_base::HostPort;
+use mcctl_base::addr::{ParseAddrError, host_is_loopback};
 
 /// Upstream's port range for node names.
 pub const PORTS: (u16, u16) = (12300, 14300);

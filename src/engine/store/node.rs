@@ -4,15 +4,15 @@
 
 use std::sync::Arc;
 
-use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::env::Env;
-use crate::engine::store::client_start::{PreparedClient, StoreStartError, allocate, stop_engine};
-use crate::engine::store::heartbeat;
-use crate::engine::store::heartbeat_status::HeartbeatStatus;
-use crate::engine::store::segment_manager::SegmentManager;
-use crate::engine::store::{ClientConfig, NodeStore, StoreClient};
-use crate::engine::sys::pages::MemorySource;
-use crate::engine::wire::types::Segment;
+use crate::client_start::{PreparedClient, StoreStartError, allocate, stop_engine};
+use crate::heartbeat;
+use crate::heartbeat_status::HeartbeatStatus;
+use crate::segment_manager::SegmentManager;
+use crate::{ClientConfig, NodeStore, StoreClient};
+use mcctl_base::{ByteSize, HostPort};
+use mcctl_sys::env::Env;
+use mcctl_sys::pages::MemorySource;
+use mcctl_wire::types::Segment;
 
 /// Configuration of a node.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl<E: Env> Node<E> {
         self.segment.as_ref()
     }
 
-    /// Returns the node's objects and metrics, for [`crate::engine::store::rest`].
+    /// Returns the node's objects and metrics, for [`crate::rest`].
     pub fn store(&self) -> NodeStore<E> {
         NodeStore { client: self.client.clone(), segments: Arc::clone(&self.segments) }
     }

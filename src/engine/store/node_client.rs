@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::http::{FetchError, Fetcher, HttpCredentials};
-use crate::engine::store::transport_stats::{SCHEMA, TransportStats};
+use crate::transport_stats::{SCHEMA, TransportStats};
+use mcctl_base::HostPort;
+use mcctl_net::http::{FetchError, Fetcher, HttpCredentials};
 
 /// Maximum response size, in bytes: enough for all peers that a node tracks.
 const RESPONSE_BYTES_MAX: usize = 32 << 20;

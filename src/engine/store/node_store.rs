@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::engine::base::{Mono, ObjectKey, SegmentId};
-use crate::engine::env::Env;
-use crate::engine::store::client::one;
-use crate::engine::store::object_store::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
-use crate::engine::store::segment_manager::SegmentManager;
-use crate::engine::store::transport_stats::TransportStats;
-use crate::engine::store::{ObjectPart, StoreClient, StoreError, WriteMethod};
-use crate::engine::sys::memory::Memory;
-use crate::engine::transfer::OpKind;
-use crate::engine::wire::types::ReplicateConfig;
+use crate::client::one;
+use crate::object_store::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
+use crate::segment_manager::SegmentManager;
+use crate::transport_stats::TransportStats;
+use crate::{ObjectPart, StoreClient, StoreError, WriteMethod};
+use mcctl_base::{Mono, ObjectKey, SegmentId};
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::Memory;
+use mcctl_transfer::OpKind;
+use mcctl_wire::types::ReplicateConfig;
 
 /// A node's client and its segments.
 pub struct NodeStore<E: Env> {
-    pub(in crate::engine::store) client: StoreClient<E>,
-    pub(in crate::engine::store) segments: Arc<SegmentManager<E>>,
+    pub(crate) client: StoreClient<E>,
+    pub(crate) segments: Arc<SegmentManager<E>>,
 }
 
 impl<E: Env> ObjectStore for NodeStore<E> {

@@ -1,6 +1,6 @@
 //! A part of an object, and the caller's memory for it.
 
-use crate::engine::sys::memory::Slice;
+use mcctl_sys::memory::Slice;
 
 /// A part of an object, and the caller's memory for it.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl ObjectPart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sys::Memory;
+    use mcctl_sys::Memory;
     use std::sync::Arc;
 
     #[test]

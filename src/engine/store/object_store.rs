@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::engine::base::{ErrorCode, ObjectKey, SegmentId};
-use crate::engine::store::transport_stats::TransportStats;
+use crate::transport_stats::TransportStats;
+use mcctl_base::{ErrorCode, ObjectKey, SegmentId};
 
 /// Maximum total size of the objects that are being read or sent in response to `GET /api/get`. An object counts until
 /// its client has received it. Further reads wait. An object larger than this is read alone.

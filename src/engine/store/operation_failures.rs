@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::{ErrorCode, Mono};
+use mcctl_base::{ErrorCode, Mono};
 
 /// Shortest time between two lines with the same error code.
 const INTERVAL: Duration = Duration::from_secs(10);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::engine::base::ErrorCode;
-use crate::engine::store::StoreError;
-use crate::engine::transfer::OpKind;
+use crate::StoreError;
+use mcctl_base::ErrorCode;
+use mcctl_transfer::OpKind;
 
 /// Maximum number of peers with metrics of their own. The others are counted together.
 const PEERS_MAX: usize = 1000;
@@ -15,7 +15,7 @@ const OTHERS: &str = "others";
 
 /// Counts of reads and transfers.
 #[derive(Debug, Default)]
-pub(in crate::engine::store) struct PeerMetrics {
+pub(crate) struct PeerMetrics {
     hits: u64,
     misses: u64,
     failures: u64,
@@ -34,7 +34,7 @@ struct TransferCounts {
 
 /// A transfer that has ended.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine::store) struct EndedTransfer<'a> {
+pub(crate) struct EndedTransfer<'a> {
     pub peer: &'a str,
     pub transport: &'static str,
     pub kind: OpKind,

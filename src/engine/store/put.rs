@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::engine::base::{ClientId, ObjectKey};
-use crate::engine::env::Env;
-use crate::engine::store::client::{already_exists, one};
-use crate::engine::store::movement::{NodeBatch, NodeBatches};
-use crate::engine::store::{Allocation, KeyHold, ObjectPart, StoreClient, StoreError, WriteEnd, WriteMethod};
-use crate::engine::sys::memory::Slice;
-use crate::engine::transfer::{OpKind, TransferError};
-use crate::engine::wire::types::{BufferDescriptor, ReplicateConfig};
+use crate::client::{already_exists, one};
+use crate::movement::{NodeBatch, NodeBatches};
+use crate::{Allocation, KeyHold, ObjectPart, StoreClient, StoreError, WriteEnd, WriteMethod};
+use mcctl_base::{ClientId, ObjectKey};
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::Slice;
+use mcctl_transfer::{OpKind, TransferError};
+use mcctl_wire::types::{BufferDescriptor, ReplicateConfig};
 
 /// The result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

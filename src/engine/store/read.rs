@@ -1,6 +1,6 @@
 //! How objects are read: looks up the replicas, reads one, tries the next one after a failure, and checks that the lookup was still valid:
 //! its lease had not ended, and the connection to the master had not been lost. Bytes that do not have the object's checksum are examined by
-//! [`mismatch`](crate::engine::store::mismatch).
+//! [`mismatch`](crate::mismatch).
 //!
 //! Each node's objects are one transfer. An object whose node failed is read from its next replica at once, while the transfers from other
 //! nodes go on.
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::engine::base::{Mono, ObjectKey};
-use crate::engine::env::Env;
-use crate::engine::store::client::ObjectStat;
-use crate::engine::store::fence::MasterFence;
-use crate::engine::store::movement::{NodeBatch, NodeBatches};
-use crate::engine::store::replica::reading_order;
-use crate::engine::store::{ObjectPart, StoreClient, StoreError};
-use crate::engine::transfer::OpKind;
-use crate::engine::wire::types::BufferDescriptor;
+use crate::client::ObjectStat;
+use crate::fence::MasterFence;
+use crate::movement::{NodeBatch, NodeBatches};
+use crate::replica::reading_order;
+use crate::{ObjectPart, StoreClient, StoreError};
+use mcctl_base::{Mono, ObjectKey};
+use mcctl_sys::env::Env;
+use mcctl_transfer::OpKind;
+use mcctl_wire::types::BufferDescriptor;
 
 /// Minimum time limit for reading from a node.
 const READ_LIMIT_MIN: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ const LEASE_MARGIN: Duration = Duration::from_millis(10);
 pub struct ObjectLookup {
     /// When the request was sent, on the clock that counts while the host is suspended. The leases begin then at the earliest.
     started: Mono,
-    pub(in crate::engine::store) fence: MasterFence,
+    pub(crate) fence: MasterFence,
     /// What was found, one entry per key.
     pub stats: Vec<Result<ObjectStat, StoreError>>,
 }
@@ -47,20 +47,20 @@ impl ObjectLookup {
     }
 
     /// Splits the lookup into lookups of one object each.
-    pub(in crate::engine::store) fn split(self) -> impl Iterator<Item = ObjectLookup> {
+    pub(crate) fn split(self) -> impl Iterator<Item = ObjectLookup> {
         let ObjectLookup { started, fence, stats } = self;
         stats.into_iter().map(move |stat| ObjectLookup { started, fence, stats: vec![stat] })
     }
 
     /// Returns when bytes of an object with this lease may no longer be used.
-    pub(in crate::engine::store) fn end_of(&self, lease: Duration) -> Mono {
+    pub(crate) fn end_of(&self, lease: Duration) -> Mono {
         self.started + lease.saturating_sub(lease / LEASE_DRIFT + LEASE_MARGIN)
     }
 }
 
 /// A read in progress.
 #[derive(Debug)]
-pub(in crate::engine::store) struct PendingRead {
+pub(crate) struct PendingRead {
     /// Index of the object in the batch.
     pub index: usize,
     pub parts: Vec<ObjectPart>,
@@ -69,7 +69,7 @@ pub(in crate::engine::store) struct PendingRead {
 }
 
 /// How the read of an object has ended. The index is that of the object in the batch.
-pub(in crate::engine::store) enum EndedRead {
+pub(crate) enum EndedRead {
     Done,
     Failed(usize, StoreError),
     /// The bytes that were read from this replica do not have the object's checksum.
@@ -78,7 +78,7 @@ pub(in crate::engine::store) enum EndedRead {
 
 /// A batch of reads, and what the master has reported about its objects.
 #[derive(Clone, Copy)]
-pub(in crate::engine::store) struct ReadBatch<'a> {
+pub(crate) struct ReadBatch<'a> {
     pub keys: &'a [ObjectKey],
     pub stats: &'a [Result<ObjectStat, StoreError>],
     /// When the first lease ends, as a boot time.
@@ -176,7 +176,7 @@ impl<E: Env> StoreClient<E> {
 
     /// Reads each object from its next replica, and from the others after a failure. `is_alone`: no other transfer of the same batch is
     /// waiting.
-    pub(in crate::engine::store) async fn read_from_nodes(
+    pub(crate) async fn read_from_nodes(
         &self,
         batch: ReadBatch<'_>,
         reads: Vec<PendingRead>,

@@ -2,7 +2,7 @@
 
 /// What the node has told the master about its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine::store) enum MasterRegistration {
+pub(crate) enum MasterRegistration {
     /// No segment has been mounted.
     #[default]
     None,

@@ -1,6 +1,6 @@
 //! Selects the replicas to read. No I/O.
 
-use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
+use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
 /// Returns the readable memory replicas, best first: replicas in this process (which need only a memory copy), then all others. The others
 /// are rotated by `salt`, so that many readers of one object do not all read from the same node.
@@ -28,7 +28,7 @@ pub fn reading_order<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::types::DiskDescriptor;
+    use mcctl_wire::types::DiskDescriptor;
 
     fn replica(endpoint: &str, status: ReplicaStatus) -> ReplicaDescriptor {
         let location = ReplicaLocation::Memory(BufferDescriptor {

@@ -8,7 +8,7 @@
 //! * Error responses include a `reason`.
 //! * There are additional routes: `/health` (with the same response as upstream's client HTTP server), `/metrics` and `/transport`.
 //!
-//! [`rest_segments`]: crate::engine::store::rest_segments
+//! [`rest_segments`]: crate::rest_segments
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,15 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use crate::engine::base::{ErrorCode, HostPort, ObjectKey};
-use crate::engine::env::{Env, deadline};
-use crate::engine::http::{
+use crate::object_store::{NodeHealth, NodeMetrics, ObjectStore, READING_BYTES_MAX, ReadBudget, ReadPermit};
+use crate::rest_response::{BROKEN, NO_JSON, failure, json};
+use crate::rest_segments;
+use mcctl_base::{ErrorCode, HostPort, ObjectKey};
+use mcctl_net::http::{
     self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
     StatusCode, answer, decode,
 };
-use crate::engine::store::object_store::{
-    NodeHealth, NodeMetrics, ObjectStore, READING_BYTES_MAX, ReadBudget, ReadPermit,
-};
-use crate::engine::store::rest_response::{BROKEN, NO_JSON, failure, json};
-use crate::engine::store::rest_segments;
+use mcctl_sys::env::{Env, deadline};
 
 /// An object's bytes, together with their share of the budget.
 struct BudgetedBytes {

@@ -3,20 +3,20 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::engine::http::{Response, StatusCode, answer};
+use mcctl_net::http::{Response, StatusCode, answer};
 
 const JSON: &str = "application/json; charset=utf-8";
 /// The message from upstream's JSON parser for a body that does not start with a value.
-pub(in crate::engine::store) const NO_JSON: &str = "Expecting value: line 1 column 1 (char 0)";
-pub(in crate::engine::store) const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
+pub(crate) const NO_JSON: &str = "Expecting value: line 1 column 1 (char 0)";
+pub(crate) const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
 /// The response for a failed call.
-pub(in crate::engine::store) fn failure(status: StatusCode, error: &str, reason: Option<&str>) -> Response {
+pub(crate) fn failure(status: StatusCode, error: &str, reason: Option<&str>) -> Response {
     json(status, &FailureAnswer { error, reason })
 }
 
 /// Serializes JSON like Python, with a space after `:` and `,`. Scripts may depend on this.
-pub(in crate::engine::store) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut text = Vec::new();
     body.serialize(&mut serde_json::Serializer::with_formatter(&mut text, PythonFormatter))
         .expect("structs and strings can always be serialized as JSON");

@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::engine::base::{ErrorCode, SegmentId};
-use crate::engine::http::{Response, StatusCode};
-use crate::engine::store::object_store::{ObjectStore, StoreRefusal};
-use crate::engine::store::rest_response::{BROKEN, NO_JSON, failure, json};
+use crate::object_store::{ObjectStore, StoreRefusal};
+use crate::rest_response::{BROKEN, NO_JSON, failure, json};
+use mcctl_base::{ErrorCode, SegmentId};
+use mcctl_net::http::{Response, StatusCode};
 
 /// Maximum grace period for `/api/unmount_local_disk`, in seconds.
 const LOCAL_DISK_GRACE_MAX: u64 = 3600;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::ObjectKey;
-use crate::engine::env::Env;
-use crate::engine::store::{PutOutcome, StoreClient, StoreError, payload};
-use crate::engine::sys::memory::Memory;
-use crate::engine::wire::types::ReplicateConfig;
+use crate::{PutOutcome, StoreClient, StoreError, payload};
+use mcctl_base::ObjectKey;
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::Memory;
+use mcctl_wire::types::ReplicateConfig;
 
 /// Object size in bytes: a few dozen KV-cache pages.
 const OBJECT_BYTES: usize = 1 << 20;

@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::engine::base::{ByteSize, ErrorCode, SegmentId};
-use crate::engine::env::{Elapsed, Env, deadline};
-use crate::engine::rpc::CallError;
-use crate::engine::store::client::refused;
-use crate::engine::store::heartbeat_status::HeartbeatStatus;
-use crate::engine::store::object_store::StoreRefusal;
-use crate::engine::store::registration::MasterRegistration;
-use crate::engine::store::{StoreClient, StoreError, StoreStartError};
-use crate::engine::sys::host;
-use crate::engine::sys::memory::Memory;
-use crate::engine::sys::pages::{MemorySource, SEGMENT_BYTES_MIN};
-use crate::engine::transfer::{Access, Registration, TransferError};
-use crate::engine::wire::types::Segment;
+use crate::client::refused;
+use crate::heartbeat_status::HeartbeatStatus;
+use crate::object_store::StoreRefusal;
+use crate::registration::MasterRegistration;
+use crate::{StoreClient, StoreError, StoreStartError};
+use mcctl_base::{ByteSize, ErrorCode, SegmentId};
+use mcctl_net::rpc::CallError;
+use mcctl_sys::env::{Elapsed, Env, deadline};
+use mcctl_sys::host;
+use mcctl_sys::memory::Memory;
+use mcctl_sys::pages::{MemorySource, SEGMENT_BYTES_MIN};
+use mcctl_transfer::{Access, Registration, TransferError};
+use mcctl_wire::types::Segment;
 
 /// Timeout for an unmount call.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ const RECONNECT_TIME: Duration = Duration::from_millis(100);
 const KERNEL_TICKS: Duration = Duration::from_millis(25);
 
 /// Mounts, remounts and unmounts the segments of a node.
-pub(in crate::engine::store) struct SegmentManager<E: Env> {
+pub(crate) struct SegmentManager<E: Env> {
     client: StoreClient<E>,
     /// The name shared by all segments.
     name: String,
@@ -383,7 +383,7 @@ impl<E: Env> SegmentManager<E> {
 
 /// Why the master did not respond to an unmount call.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::engine::store) enum UnmountError {
+pub(crate) enum UnmountError {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(transparent)]

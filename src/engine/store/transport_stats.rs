@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::store::damage::{NodeDamage, host_of};
-use crate::engine::transfer::{PeerCounters, RailCounters};
+use crate::damage::{NodeDamage, host_of};
+use mcctl_transfer::{PeerCounters, RailCounters};
 
 /// Schema of the JSON document.
 pub const SCHEMA: &str = "mcctl.node.transport/1";
@@ -249,7 +249,7 @@ const DEVICE_FAMILIES: &[DeviceFamily] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::transfer::RailFailures;
+    use mcctl_transfer::RailFailures;
 
     fn peer(segment: &str, transport: &'static str, down: bool) -> PeerCounters {
         PeerCounters { segment: segment.into(), transport, flow: Default::default(), shared: Default::default(), down }

@@ -1,23 +1,23 @@
 //! Verifies objects: reads every replica, and compares its bytes with the object's checksum. Nothing is changed or withdrawn.
 //!
-//! Wrong bytes are confirmed like those of any read ([`mismatch`](crate::engine::store::mismatch)). An object that is rewritten or removed
+//! Wrong bytes are confirmed like those of any read ([`mismatch`](crate::mismatch)). An object that is rewritten or removed
 //! meanwhile is not damaged. Replicas of an object are read one after another into the same memory, and the objects of a batch concurrently.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::engine::base::ObjectKey;
-use crate::engine::env::Env;
-use crate::engine::store::checksum;
-use crate::engine::store::client::one;
-use crate::engine::store::get::{LEASE_REUSED_FOR, READS_MAX, whole, zeroed};
-use crate::engine::store::mismatch::ReplicaBytes;
-use crate::engine::store::replica::reading_order;
-use crate::engine::store::verify_pace::{VerifyBatch, VerifyPace};
-use crate::engine::store::{ObjectLookup, ObjectPart, ObjectStat, StoreClient, StoreError};
-use crate::engine::sys::memory::Memory;
-use crate::engine::wire::types::BufferDescriptor;
+use crate::checksum;
+use crate::client::one;
+use crate::get::{LEASE_REUSED_FOR, READS_MAX, whole, zeroed};
+use crate::mismatch::ReplicaBytes;
+use crate::replica::reading_order;
+use crate::verify_pace::{VerifyBatch, VerifyPace};
+use crate::{ObjectLookup, ObjectPart, ObjectStat, StoreClient, StoreError};
+use mcctl_base::ObjectKey;
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::Memory;
+use mcctl_wire::types::BufferDescriptor;
 
 /// The replicas of an object that was verified.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::store::{ObjectStat, StoreError};
+use crate::{ObjectStat, StoreError};
+use mcctl_base::Mono;
 
 /// Maximum number of bytes in memory at a time. A larger object is read alone.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
@@ -30,7 +30,7 @@ pub struct VerifyPace {
 
 /// A batch of objects that was verified.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine::store) struct VerifyBatch {
+pub(crate) struct VerifyBatch {
     pub began: Mono,
     pub ended: Mono,
     /// Number of bytes that were read.
@@ -47,17 +47,17 @@ impl VerifyPace {
     }
 
     /// Returns how long to wait at `now` before the next batch.
-    pub(in crate::engine::store) fn wait(&self, now: Mono) -> Duration {
+    pub(crate) fn wait(&self, now: Mono) -> Duration {
         self.next.since(now)
     }
 
     /// Returns how many objects to look up.
-    pub(in crate::engine::store) fn keys(&self) -> usize {
+    pub(crate) fn keys(&self) -> usize {
         self.keys
     }
 
     /// Returns how many of the objects to read now, from the first one: at least one, and no more bytes than the batch may have.
-    pub(in crate::engine::store) fn fitting(&self, stats: &[Result<ObjectStat, StoreError>]) -> usize {
+    pub(crate) fn fitting(&self, stats: &[Result<ObjectStat, StoreError>]) -> usize {
         // At a low rate, a batch has the bytes of a second.
         let most = self.rate.map_or(self.bytes, |rate| rate.get().min(self.bytes));
         let mut total: u64 = 0;
@@ -69,7 +69,7 @@ impl VerifyPace {
     }
 
     /// Adapts the pace to a batch.
-    pub(in crate::engine::store) fn add(&mut self, batch: &VerifyBatch) {
+    pub(crate) fn add(&mut self, batch: &VerifyBatch) {
         let took = batch.ended.since(batch.began);
         if let Some(rate) = self.rate {
             let nanos = u128::from(batch.bytes) * 1_000_000_000 / u128::from(rate.get());
@@ -90,7 +90,7 @@ impl VerifyPace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::types::GetReplicaListResponse;
+    use mcctl_wire::types::GetReplicaListResponse;
 
     fn pace(rate: u64) -> VerifyPace {
         VerifyPace::new(NonZeroU64::new(rate))

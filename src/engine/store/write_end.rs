@@ -1,15 +1,15 @@
 //! Ends writes at the master: completes or revokes them, and looks up objects whose end got no response.
 //!
-//! Each write has an id of its own ([`Allocation::writer`](crate::engine::store::Allocation)). So an end or a revocation may arrive late or
+//! Each write has an id of its own ([`Allocation::writer`](crate::Allocation)). So an end or a revocation may arrive late or
 //! twice: it changes nothing but its own write.
 
-use crate::engine::base::{ClientId, ErrorCode, ObjectKey};
-use crate::engine::env::Env;
-use crate::engine::store::checksum::{self, PartChecksums, Unchecked};
-use crate::engine::store::client::{ObjectStat, each, key_texts};
-use crate::engine::store::{ObjectPart, StoreClient, StoreError, WriteMethod};
-use crate::engine::wire::Text;
-use crate::engine::wire::types::{BufferDescriptor, ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType};
+use crate::checksum::{self, PartChecksums, Unchecked};
+use crate::client::{ObjectStat, each, key_texts};
+use crate::{ObjectPart, StoreClient, StoreError, WriteMethod};
+use mcctl_base::{ClientId, ErrorCode, ObjectKey};
+use mcctl_sys::env::Env;
+use mcctl_wire::Text;
+use mcctl_wire::types::{BufferDescriptor, ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType};
 
 /// The end of an object's write, whose bytes are in place.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl<E: Env> StoreClient<E> {
     }
 
     /// Returns the checksum of an object whose bytes are `parts`, in order; nothing if checksums are off.
-    pub(in crate::engine::store) fn checksum_of(&self, parts: &[ObjectPart]) -> Option<u64> {
+    pub(crate) fn checksum_of(&self, parts: &[ObjectPart]) -> Option<u64> {
         if self.inner.config.checksums {
             return Some(checksum::of_parts(parts));
         }

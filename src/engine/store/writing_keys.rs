@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::engine::base::{Mono, ObjectKey};
+use mcctl_base::{Mono, ObjectKey};
 
 /// How long a key is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum KeyHold {
 
 /// The keys that a client and its clones are writing.
 #[derive(Debug, Default)]
-pub(in crate::engine::store) struct WritingKeys {
+pub(crate) struct WritingKeys {
     state: Mutex<Holders>,
     released: Notify,
 }
@@ -47,7 +47,7 @@ struct Holder {
 
 /// Keys that no other write of the client has until the value is dropped, or the session has ended.
 #[derive(Debug)]
-pub(in crate::engine::store) struct HeldKeys {
+pub(crate) struct HeldKeys {
     number: u64,
     keys: Vec<ObjectKey>,
     of: Arc<WritingKeys>,

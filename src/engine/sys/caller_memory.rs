@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use procfs_core::FromBufRead;
 use procfs_core::process::{MMPermissions, MemoryMaps};
 
-use crate::engine::sys::memory::{Memory, MemoryBacking};
+use crate::memory::{Memory, MemoryBacking};
 
 /// Bytes checked per system call.
 const STEP: usize = 1 << 30;

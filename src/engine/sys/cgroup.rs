@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::engine::sys::procfs;
+use crate::procfs;
 
 /// Path of this process's cgroup v2 group, from `/proc/self/cgroup`. `None` with cgroup v1.
 pub fn own_group() -> Option<String> {

@@ -4,7 +4,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 
-use crate::engine::sys::memory::Slice;
+use crate::memory::Slice;
 
 const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Ecma182;
 
@@ -58,7 +58,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::sys::Memory;
+    use crate::Memory;
 
     #[test]
     fn the_check_value_is_that_of_the_standard() {

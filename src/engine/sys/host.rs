@@ -11,7 +11,7 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use crate::engine::sys::procfs;
+use crate::procfs;
 
 /// Totals from `/proc/meminfo`, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

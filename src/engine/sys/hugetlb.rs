@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::engine::sys::procfs;
+use crate::procfs;
 
 /// A NUMA node's huge page pool of one page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

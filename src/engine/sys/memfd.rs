@@ -20,7 +20,7 @@ const REQUIRED: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_FUTURE_WRITE;
 ///
 /// # Errors
 /// Fails with the error from the failed system call.
-pub(in crate::engine::sys) fn create(bytes: u64, pages: MFdFlags) -> io::Result<OwnedFd> {
+pub(crate) fn create(bytes: u64, pages: MFdFlags) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | pages;
     let file = memfd_create(NAME, flags | NO_EXEC).or_else(|_| memfd_create(NAME, flags))?;
     let length = i64::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -32,7 +32,7 @@ pub(in crate::engine::sys) fn create(bytes: u64, pages: MFdFlags) -> io::Result<
 ///
 /// # Errors
 /// Fails if the kernel does not support the seals.
-pub(in crate::engine::sys) fn seal(file: &impl AsFd) -> io::Result<()> {
+pub(crate) fn seal(file: &impl AsFd) -> io::Result<()> {
     // SAFETY: the call takes no pointers.
     let rc = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -42,7 +42,7 @@ pub(in crate::engine::sys) fn seal(file: &impl AsFd) -> io::Result<()> {
 ///
 /// # Errors
 /// Fails if the file is not a memfd.
-pub(in crate::engine::sys) fn is_safe_to_map(file: &impl AsFd) -> io::Result<bool> {
+pub(crate) fn is_safe_to_map(file: &impl AsFd) -> io::Result<bool> {
     // SAFETY: the call takes no pointers.
     let seals = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 { Err(io::Error::last_os_error()) } else { Ok(seals & REQUIRED == REQUIRED) }
@@ -52,7 +52,7 @@ pub(in crate::engine::sys) fn is_safe_to_map(file: &impl AsFd) -> io::Result<boo
 ///
 /// # Errors
 /// Fails with the error from `mmap`.
-pub(in crate::engine::sys) fn map(file: &OwnedFd, bytes: NonZeroUsize, access: libc::c_int) -> io::Result<NonNull<u8>> {
+pub(crate) fn map(file: &OwnedFd, bytes: NonZeroUsize, access: libc::c_int) -> io::Result<NonNull<u8>> {
     // SAFETY: a mapping at an address chosen by the kernel does not affect existing memory.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes.get(), access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if base == libc::MAP_FAILED {

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::engine::sys::pages::HugePageArena;
+use crate::pages::HugePageArena;
 
 /// Owned memory at a fixed address. Share it in an `Arc`; the last owner frees it.
 pub struct Memory {
@@ -21,7 +21,7 @@ pub struct Memory {
 }
 
 /// The allocation that holds the bytes. Determines how they are freed.
-pub(in crate::engine::sys) enum MemoryBacking {
+pub(crate) enum MemoryBacking {
     /// A mapping of this size (at least `len`).
     Mapping { bytes: usize },
     /// A mapping of this size (at least `len`) of the beginning of a memfd.
@@ -62,7 +62,7 @@ impl Memory {
     /// # Safety
     /// `base` points to `len` readable and writable bytes that `backing` keeps alive. Nothing else frees or references
     /// them.
-    pub(in crate::engine::sys) unsafe fn from_parts(base: NonNull<u8>, len: usize, backing: MemoryBacking) -> Memory {
+    pub(crate) unsafe fn from_parts(base: NonNull<u8>, len: usize, backing: MemoryBacking) -> Memory {
         Memory { base, len, backing }
     }
 
@@ -279,7 +279,7 @@ impl Slice {
 
     /// A pointer to the byte at `at`, or to the end if `at` is past the end. Valid up to the slice's end, as long
     /// as `self` exists.
-    pub(in crate::engine::sys) fn pointer(&self, at: usize) -> NonNull<u8> {
+    pub(crate) fn pointer(&self, at: usize) -> NonNull<u8> {
         // SAFETY: `offset + at` is inside the allocation or one past its end. The range was checked when the slice was
         // created.
         unsafe { self.memory.base.add(self.offset + at.min(self.len)) }

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use nix::sys::memfd::MFdFlags;
 
-use crate::engine::base::ByteSize;
-use crate::engine::sys::host;
-use crate::engine::sys::memfd;
-use crate::engine::sys::memory::{Memory, MemoryBacking};
+use crate::host;
+use crate::memfd;
+use crate::memory::{Memory, MemoryBacking};
+use mcctl_base::ByteSize;
 
 /// Minimum size of a segment without huge pages. Upstream's setup rejects smaller segments.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 20;
@@ -283,7 +283,7 @@ impl MemorySource {
 
 /// A single mapping from which blocks are allocated, front to back. Blocks are never reused.
 #[derive(Debug)]
-pub(in crate::engine::sys) struct HugePageArena {
+pub(crate) struct HugePageArena {
     pool: Memory,
     used: Mutex<u64>,
 }
@@ -377,7 +377,7 @@ fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError>
 
 /// Maps `bytes` zeroed bytes in a sealed memfd, of which the first `len` belong to the returned value. `prepare` is called before the file is
 /// sealed.
-pub(in crate::engine::sys) fn map_shared(
+pub(crate) fn map_shared(
     len: NonZeroUsize,
     bytes: NonZeroUsize,
     pages: MFdFlags,

@@ -13,7 +13,7 @@ use std::path::Path;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt};
 use procfs_core::net::TcpState;
 
-use crate::engine::sys::procfs;
+use crate::procfs;
 
 /// How a process uses a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

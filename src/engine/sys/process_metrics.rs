@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::engine::sys::process_stats;
-use crate::engine::upstream::SERIES;
+use crate::process_stats;
+use mcctl_base::upstream::SERIES;
 
 /// The metric families as Prometheus text.
 pub fn exposition() -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::engine::sys::{host, procfs};
+use crate::{host, procfs};
 
 /// Resource usage of this process. `None` means that the system does not report the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,5 +1,5 @@
 //! The text files of `/proc`, parsed with the crate `procfs-core`. A function takes the text of a file, so it serves this host and a copy
-//! of another host's files ([`FileTree`](crate::engine::sys::FileTree)).
+//! of another host's files ([`FileTree`](crate::FileTree)).
 //!
 //! The crate rejects a file if any value is missing or malformed. Sandboxes and recorded hosts have shorter files, so missing values are
 //! filled in here, and malformed lines are left out.

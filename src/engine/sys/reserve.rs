@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::engine::sys::hugetlb::{self, NodePool};
+use crate::hugetlb::{self, NodePool};
 
 /// The desired size of a node's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nix::sys::memfd::MFdFlags;
 
-use crate::engine::sys::memory::Memory;
-use crate::engine::sys::pages::map_shared;
-use crate::engine::sys::shared_memory::{SharedFileError, SharedView};
+use crate::memory::Memory;
+use crate::pages::map_shared;
+use crate::shared_memory::{SharedFileError, SharedView};
 
 /// A counter that other processes can read.
 #[derive(Debug)]

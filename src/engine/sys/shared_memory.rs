@@ -12,8 +12,8 @@ use std::ptr::NonNull;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use nix::unistd::{Whence, lseek64};
 
-use crate::engine::sys::memfd;
-use crate::engine::sys::memory::{OutOfRange, Slice};
+use crate::memfd;
+use crate::memory::{OutOfRange, Slice};
 
 /// Size of a block in `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
@@ -102,7 +102,7 @@ impl SharedView {
     }
 
     /// The first byte, for access that is not a copy.
-    pub(in crate::engine::sys) fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.base
     }
 
@@ -236,8 +236,8 @@ fn is_dense(file: &impl AsFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sys::memory::Memory;
-    use crate::engine::sys::pages::map_shared;
+    use crate::memory::Memory;
+    use crate::pages::map_shared;
     use nix::sys::memfd::MFdFlags;
     use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-use crate::engine::sys::procfs;
+use crate::procfs;
 
 /// Makes a write beyond the file size limit (`ulimit -f`) fail with `EFBIG`, instead of killing the process with
 /// `SIGXFSZ`.

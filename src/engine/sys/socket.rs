@@ -1,4 +1,4 @@
-//! Sends from and receives into [`Memory`](crate::engine::sys::Memory), and creates listeners that std cannot create.
+//! Sends from and receives into [`Memory`](crate::Memory), and creates listeners that std cannot create.
 //!
 //! Each call makes one system call. Loops, deadlines and protocols are up to the callers.
 
@@ -15,7 +15,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::engine::sys::memory::Slice;
+use crate::memory::Slice;
 
 /// Idle time after which keepalive probes are sent, in seconds.
 const KEEPALIVE_IDLE_S: u32 = 60;
@@ -304,7 +304,7 @@ pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sys::Memory;
+    use crate::Memory;
     use nix::sys::socket::getsockopt;
     use std::io::{Read, Write};
     use std::sync::Arc;

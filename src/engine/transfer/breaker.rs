@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use mcctl_base::Mono;
 
 /// The pause after the first failure.
 pub const PAUSE_MIN: Duration = Duration::from_millis(100);

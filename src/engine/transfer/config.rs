@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::engine::metadata::{CallLimits, HttpCredentials, MetadataUri};
-use crate::engine::transfer::options::TransportOptions;
-use crate::engine::transfer::shared_memory::SharedMemorySettings;
-use crate::engine::transfer::transports::{TransferProtocol, TransportSettings};
-use crate::engine::transfer::variables::VariableReader;
+use crate::options::TransportOptions;
+use crate::shared_memory::SharedMemorySettings;
+use crate::transports::{TransferProtocol, TransportSettings};
+use crate::variables::VariableReader;
+use mcctl_metadata::{CallLimits, HttpCredentials, MetadataUri};
 
 /// The configuration with which a transfer engine is started.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::transfer::tcp::{Framing, TcpSettings};
+    use crate::tcp::{Framing, TcpSettings};
 
     fn read(vars: &[(&str, &str)]) -> (TransferSettings, Vec<String>) {
         TransferSettings::from_env(&|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
-use crate::engine::transfer::directory::SegmentDirectory;
-use crate::engine::transfer::transport::ControlPlane;
-use crate::engine::transfer::{TransferError, TransferStep};
-use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor};
+use crate::directory::SegmentDirectory;
+use crate::transport::ControlPlane;
+use crate::{TransferError, TransferStep};
+use mcctl_wire::json::{ConnectionMessage, SegmentDescriptor};
 
 /// Added to a caller's time limit to cover the round trip between its thread and the runtime.
 const BRIDGE_SLACK: Duration = Duration::from_millis(500);

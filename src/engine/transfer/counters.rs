@@ -113,7 +113,7 @@ pub struct RailFailures {
 
 /// A [`Flow`] that many threads can update.
 #[derive(Debug, Default)]
-pub(in crate::engine::transfer) struct FlowMeter {
+pub(crate) struct FlowMeter {
     read_bytes: AtomicU64,
     reads: AtomicU64,
     written_bytes: AtomicU64,
@@ -122,27 +122,27 @@ pub(in crate::engine::transfer) struct FlowMeter {
 }
 
 impl FlowMeter {
-    pub(in crate::engine::transfer) fn read(&self, operations: u64, bytes: u64) {
+    pub(crate) fn read(&self, operations: u64, bytes: u64) {
         if operations > 0 {
             self.reads.fetch_add(operations, Ordering::Relaxed);
             self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    pub(in crate::engine::transfer) fn wrote(&self, operations: u64, bytes: u64) {
+    pub(crate) fn wrote(&self, operations: u64, bytes: u64) {
         if operations > 0 {
             self.writes.fetch_add(operations, Ordering::Relaxed);
             self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    pub(in crate::engine::transfer) fn failed(&self, operations: u64) {
+    pub(crate) fn failed(&self, operations: u64) {
         if operations > 0 {
             self.failures.fetch_add(operations, Ordering::Relaxed);
         }
     }
 
-    pub(in crate::engine::transfer) fn flow(&self) -> Flow {
+    pub(crate) fn flow(&self) -> Flow {
         Flow {
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
             reads: self.reads.load(Ordering::Relaxed),

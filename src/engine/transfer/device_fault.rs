@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::sys::verbs::CompletionStatus;
+use mcctl_sys::verbs::CompletionStatus;
 
 /// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

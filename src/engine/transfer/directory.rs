@@ -8,17 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::engine::base::HostPort;
-use crate::engine::env::{Env, deadline};
-use crate::engine::metadata::{KeySpace, MetadataClient, MetadataError, probe};
-use crate::engine::transfer::handshake::{RequestLimits, send_request};
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::shared_memory::SharedMemoryHost;
-use crate::engine::transfer::transport::DataTransport;
-use crate::engine::transfer::{TransferError, TransferSettings, TransferStep};
-use crate::engine::wire::json::{
-    ConnectionMessage, HandshakeKind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp,
-};
+use crate::handshake::{RequestLimits, send_request};
+use crate::region::Regions;
+use crate::shared_memory::SharedMemoryHost;
+use crate::transport::DataTransport;
+use crate::{TransferError, TransferSettings, TransferStep};
+use mcctl_base::HostPort;
+use mcctl_metadata::{KeySpace, MetadataClient, MetadataError, probe};
+use mcctl_sys::env::{Env, deadline};
+use mcctl_wire::json::{ConnectionMessage, HandshakeKind, NotifyMessage, RpcMeta, SegmentDescriptor, timestamp};
 
 /// Timeout for removing our records at shutdown.
 const WITHDRAW_LIMIT: Duration = Duration::from_secs(5);
@@ -63,7 +61,7 @@ pub(super) struct OwnSegment {
     pub(super) regions: Arc<RwLock<Regions>>,
     pub(super) transport: Arc<dyn DataTransport>,
     pub(super) shared_memory: Arc<SharedMemoryHost>,
-    pub(super) unix: Box<dyn Fn() -> crate::engine::base::Unix + Send + Sync>,
+    pub(super) unix: Box<dyn Fn() -> mcctl_base::Unix + Send + Sync>,
 }
 
 impl OwnSegment {
@@ -180,7 +178,7 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
             let reply =
                 send_request(&shared.env, &to, HandshakeKind::Notify, &message.to_json(), shared.limits(ANSWER_LIMIT))
                     .await?;
-            crate::engine::transfer::handshake::is_notify_accepted(&to.to_string(), &reply)
+            crate::handshake::is_notify_accepted(&to.to_string(), &reply)
         }
         .boxed()
     }

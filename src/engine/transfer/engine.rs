@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::engine::base::{HostPort, Mono};
-use crate::engine::sys::Memory;
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::{EngineCounters, PeerCounters, RailCounters};
-use crate::engine::transfer::directory::ANSWER_LIMIT;
-use crate::engine::transfer::local::LocalPeer;
-use crate::engine::transfer::notifications::Notifications;
-use crate::engine::transfer::path_probe::PathProbes;
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::remote::{PendingTransfer, RemoteContext, RemoteSegment};
-use crate::engine::transfer::remote_table::{REMOTES_MAX, RemoteTable, TableFull};
-use crate::engine::transfer::shared_memory::SharedMemoryHost;
-use crate::engine::transfer::transport::TransportDevices;
-use crate::engine::transfer::types::{Access, BatchRules, Deadline, Op};
-use crate::engine::wire::json::{NotifyMessage, SegmentDescriptor};
+use crate::TransferError;
+use crate::counters::{EngineCounters, PeerCounters, RailCounters};
+use crate::directory::ANSWER_LIMIT;
+use crate::local::LocalPeer;
+use crate::notifications::Notifications;
+use crate::path_probe::PathProbes;
+use crate::region::Regions;
+use crate::remote::{PendingTransfer, RemoteContext, RemoteSegment};
+use crate::remote_table::{REMOTES_MAX, RemoteTable, TableFull};
+use crate::shared_memory::SharedMemoryHost;
+use crate::transport::TransportDevices;
+use crate::types::{Access, BatchRules, Deadline, Op};
+use mcctl_base::{HostPort, Mono};
+use mcctl_sys::Memory;
+use mcctl_wire::json::{NotifyMessage, SegmentDescriptor};
 
 /// Timeout for opening a segment.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ impl TransferEngine {
     }
 
     /// Returns upstream's name for the transport in use, such as `tcp`. It differs from the configured one if
-    /// [`TransportOptions::allow_tcp_fallback`](crate::engine::transfer::TransportOptions) caused a fallback.
+    /// [`TransportOptions::allow_tcp_fallback`](crate::TransportOptions) caused a fallback.
     pub fn protocol(&self) -> &'static str {
         self.inner.context.transport.protocol()
     }

@@ -5,11 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::metadata::MetadataError;
-use crate::engine::sys::OutOfRange;
-use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
-use crate::engine::wire::json::{DocumentError, HandshakeFrameError};
+use crate::device_fault::{Blame, DeviceFault, DeviceStep};
+use mcctl_base::time::RoundedDuration;
+use mcctl_metadata::MetadataError;
+use mcctl_sys::OutOfRange;
+use mcctl_wire::json::{DocumentError, HandshakeFrameError};
 
 /// The step at which communication with a peer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub enum TransferError {
     #[error("segment {segment} uses protocol '{protocol}', but this process uses a different one")]
     PeerProtocol { segment: String, protocol: String },
     /// The engine's own name is invalid.
-    #[error("invalid local_server_name '{}': {problem}", crate::engine::base::text::masked_address(name))]
+    #[error("invalid local_server_name '{}': {problem}", mcctl_base::text::masked_address(name))]
     Name { name: String, problem: String },
     /// No address can be announced to peers.
     #[error("no address to announce to peers: no network interface is up (set MC_TCP_BIND_ADDRESS)")]
@@ -201,7 +201,7 @@ impl TransferError {
     }
 
     /// Whether a response arrived but could not be parsed.
-    pub(in crate::engine::transfer) fn is_unreadable(&self) -> bool {
+    pub(crate) fn is_unreadable(&self) -> bool {
         matches!(self, TransferError::Document { .. } | TransferError::Frame { .. })
     }
 
@@ -220,7 +220,7 @@ impl TransferError {
     }
 
     /// Whether the error indicates that the peer, or the path to it, is down. A rejected request does not.
-    pub(in crate::engine::transfer) fn is_outage(&self) -> bool {
+    pub(crate) fn is_outage(&self) -> bool {
         match self {
             TransferError::Metadata(error) => error.is_retryable(),
             TransferError::Lost { .. } | TransferError::Timeout { .. } => true,

@@ -1,13 +1,13 @@
 //! Binds the handshake port, and chooses the address that is announced to peers.
 
-use crate::engine::base::HostPort;
-use crate::engine::base::addr::{host_is_loopback, loopback_to_bind};
-use crate::engine::env::{Env, Listener, Net};
-use crate::engine::metadata::MetadataUri;
-use crate::engine::sys::host;
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::config::{TransferConfig, TransferSettings};
-use crate::engine::transfer::ports::{draw, no_port};
+use crate::TransferError;
+use crate::config::{TransferConfig, TransferSettings};
+use crate::ports::{draw, no_port};
+use mcctl_base::HostPort;
+use mcctl_base::addr::{host_is_loopback, loopback_to_bind};
+use mcctl_metadata::MetadataUri;
+use mcctl_sys::env::{Env, Listener, Net};
+use mcctl_sys::host;
 
 /// Number of handshake ports to try.
 const PORT_TRIES: u32 = 500;

@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::engine::sys::Slice;
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
-use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind};
-use crate::engine::wire::json::SegmentDescriptor;
+use crate::TransferError;
+use crate::region::Regions;
+use crate::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
+use crate::types::{BatchRules, Deadline, Op, OpKind};
+use mcctl_sys::Slice;
+use mcctl_wire::json::SegmentDescriptor;
 
 /// The times between the ends of inbound transfers ([`DataTransport::end_inbound`]), which end the local ones too. An operation belongs to the
 /// era in which it was submitted, and is rejected in a later one.
 ///
-/// [`DataTransport::end_inbound`]: crate::engine::transfer::transport::DataTransport::end_inbound
+/// [`DataTransport::end_inbound`]: crate::transport::DataTransport::end_inbound
 #[derive(Debug, Default)]
 pub struct TransferEra {
     current: AtomicU64,
@@ -35,7 +35,7 @@ impl TransferEra {
     }
 
     /// Runs `copy` if `era` is the current one.
-    pub(in crate::engine::transfer) fn run<T>(&self, era: u64, copy: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn run<T>(&self, era: u64, copy: impl FnOnce() -> T) -> Option<T> {
         let _copying = self.copying.read().unwrap_or_else(PoisonError::into_inner);
         (self.current() == era).then(copy)
     }
@@ -115,10 +115,10 @@ impl PendingOps for LocalPendingOps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::base::Mono;
-    use crate::engine::sys::Memory;
-    use crate::engine::transfer::types::Access;
-    use crate::engine::transfer::types::{RegionKeys, RemoteAddr};
+    use crate::types::Access;
+    use crate::types::{RegionKeys, RemoteAddr};
+    use mcctl_base::Mono;
+    use mcctl_sys::Memory;
     use std::time::Duration;
 
     #[test]

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::engine::transfer::directory::OwnSegment;
-use crate::engine::transfer::handshake::HandshakeHandler;
-use crate::engine::transfer::transport::ControlPlane;
-use crate::engine::wire::json::{ConnectionMessage, NotifyMessage};
+use crate::directory::OwnSegment;
+use crate::handshake::HandshakeHandler;
+use crate::transport::ControlPlane;
+use mcctl_wire::json::{ConnectionMessage, NotifyMessage};
 
 /// Maximum number of queued messages. Beyond this, the oldest are dropped.
 const NOTICES_MAX: usize = 1024;

@@ -3,9 +3,9 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use crate::engine::sys::verbs::{CompletionStatus, LinkLayer, PortState};
-use crate::engine::topology::gid::Gid;
-use crate::engine::transfer::device_fault::DeviceStep;
+use crate::device_fault::DeviceStep;
+use crate::topology::gid::Gid;
+use mcctl_sys::verbs::{CompletionStatus, LinkLayer, PortState};
 
 /// The result of probing every path to a peer.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::sys::{Memory, Slice};
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::types::{Access, RegionKeys};
+use crate::TransferError;
+use crate::types::{Access, RegionKeys};
+use mcctl_sys::{Memory, Slice};
 
 /// Maximum number of registered regions.
 pub const REGIONS_MAX: usize = 65_536;

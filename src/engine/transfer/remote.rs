@@ -7,16 +7,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::transfer::breaker::{Breaker, BreakerDecision};
-use crate::engine::transfer::counters::FlowMeter;
-use crate::engine::transfer::directory::SegmentDirectory;
-use crate::engine::transfer::local::{LocalPeer, TransferEra};
-use crate::engine::transfer::shared_memory::{SharedMemoryPeer, SharedMemorySettings};
-use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, FaultClass, TransferFault};
-use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind, WriteRetry};
-use crate::engine::transfer::{MonoClock, PeerCounters, TransferError, TransferSettings, TransferStep};
-use crate::engine::wire::json::SegmentDescriptor;
+use crate::breaker::{Breaker, BreakerDecision};
+use crate::counters::FlowMeter;
+use crate::directory::SegmentDirectory;
+use crate::local::{LocalPeer, TransferEra};
+use crate::shared_memory::{SharedMemoryPeer, SharedMemorySettings};
+use crate::transport::{ControlPlane, DataPeer, DataTransport, FaultClass, TransferFault};
+use crate::types::{BatchRules, Deadline, Op, OpKind, WriteRetry};
+use crate::{MonoClock, PeerCounters, TransferError, TransferSettings, TransferStep};
+use mcctl_base::Mono;
+use mcctl_wire::json::SegmentDescriptor;
 
 /// Timeout for finding a segment.
 const FIND_LIMIT: Duration = Duration::from_secs(6);
@@ -543,8 +543,8 @@ impl PendingTransfer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sys::Memory;
-    use crate::engine::transfer::types::RemoteAddr;
+    use crate::types::RemoteAddr;
+    use mcctl_sys::Memory;
 
     #[test]
     fn connections_closed_by_the_end_of_transfers_are_not_an_outage() {

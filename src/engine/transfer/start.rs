@@ -5,23 +5,23 @@ use std::sync::{Arc, RwLock};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::engine::base::HostPort;
-use crate::engine::env::{Env, Net};
-use crate::engine::metadata::{MetadataClient, MetadataUri};
-use crate::engine::transfer::config::{TransferConfig, TransferSettings};
-use crate::engine::transfer::control_plane::BlockingControlPlane;
-use crate::engine::transfer::directory::{OwnSegment, SegmentDirectory, SegmentResolver};
-use crate::engine::transfer::engine::{EngineNames, TransferEngine};
-use crate::engine::transfer::handshake::{self, HandshakeHandler, HandshakeLimits};
-use crate::engine::transfer::listen::bind_handshake;
-use crate::engine::transfer::local::TransferEra;
-use crate::engine::transfer::notifications::Notifications;
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::remote::RemoteContext;
-use crate::engine::transfer::shared_memory::SharedMemoryHost;
-use crate::engine::transfer::transport::{ControlPlane, DataTransport, TransportStart};
-use crate::engine::transfer::transports::TransferProtocol;
-use crate::engine::transfer::{MonoClock, RandomSource, TransferError};
+use crate::config::{TransferConfig, TransferSettings};
+use crate::control_plane::BlockingControlPlane;
+use crate::directory::{OwnSegment, SegmentDirectory, SegmentResolver};
+use crate::engine::{EngineNames, TransferEngine};
+use crate::handshake::{self, HandshakeHandler, HandshakeLimits};
+use crate::listen::bind_handshake;
+use crate::local::TransferEra;
+use crate::notifications::Notifications;
+use crate::region::Regions;
+use crate::remote::RemoteContext;
+use crate::shared_memory::SharedMemoryHost;
+use crate::transport::{ControlPlane, DataTransport, TransportStart};
+use crate::transports::TransferProtocol;
+use crate::{MonoClock, RandomSource, TransferError};
+use mcctl_base::HostPort;
+use mcctl_metadata::{MetadataClient, MetadataUri};
+use mcctl_sys::env::{Env, Net};
 
 impl TransferEngine {
     /// Starts an engine: binds the handshake and data ports, publishes the name, and starts serving peers. Must be

@@ -8,17 +8,17 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::env::AddressFilter;
-use crate::engine::sys::Memory;
-use crate::engine::transfer::counters::{RailCounters, TargetCounters};
-use crate::engine::transfer::options::TransportOptions;
-use crate::engine::transfer::path_probe::PathProbes;
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::types::{Access, BatchRules, Deadline, Op, RegionKeys};
-use crate::engine::transfer::variables::VariableReader;
-use crate::engine::transfer::{MonoClock, RandomSource, TransferError};
-use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor};
+use crate::counters::{RailCounters, TargetCounters};
+use crate::options::TransportOptions;
+use crate::path_probe::PathProbes;
+use crate::region::Regions;
+use crate::types::{Access, BatchRules, Deadline, Op, RegionKeys};
+use crate::variables::VariableReader;
+use crate::{MonoClock, RandomSource, TransferError};
+use mcctl_base::HostPort;
+use mcctl_sys::Memory;
+use mcctl_sys::env::AddressFilter;
+use mcctl_wire::json::{ConnectionMessage, SegmentDescriptor};
 
 /// A protocol's implementation: registers memory, describes itself, and reaches peers.
 pub trait DataTransport: Send + Sync {
@@ -84,7 +84,7 @@ pub trait DataTransport: Send + Sync {
     fn shutdown(&self);
 }
 
-/// How a transport starts. The table in [`transports`](crate::engine::transfer::transports) names the types that
+/// How a transport starts. The table in [`transports`](crate::transports) names the types that
 /// implement this.
 pub trait StartTransport: DataTransport + Sized + 'static {
     /// Upstream's name for the protocol, as in a descriptor's `protocol` field and in `--protocol`.
@@ -253,7 +253,7 @@ pub enum FaultClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::transfer::TransferStep;
+    use crate::TransferStep;
     use std::io;
 
     #[test]

@@ -5,11 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::rdma::RdmaTransport;
-use crate::engine::transfer::tcp::TcpTransport;
-use crate::engine::transfer::transport::{DataTransport, StartTransport, TransportStart};
-use crate::engine::transfer::variables::VariableReader;
+use crate::TransferError;
+use crate::rdma::RdmaTransport;
+use crate::tcp::TcpTransport;
+use crate::transport::{DataTransport, StartTransport, TransportStart};
+use crate::variables::VariableReader;
 
 /// Defines [`TransferProtocol`] and [`TransportSettings`] from lines of the form `Variant, field: Type;`.
 macro_rules! transports {
@@ -35,7 +35,7 @@ macro_rules! transports {
             ///
             /// # Errors
             /// See [`StartTransport::start`].
-            pub(in crate::engine::transfer) fn start(
+            pub(in crate) fn start(
                 self,
                 start: &TransportStart<'_>,
                 settings: &TransportSettings,
@@ -53,7 +53,7 @@ macro_rules! transports {
         }
 
         impl TransportSettings {
-            pub(in crate::engine::transfer) fn read(read: &mut VariableReader<'_>) -> TransportSettings {
+            pub(in crate) fn read(read: &mut VariableReader<'_>) -> TransportSettings {
                 TransportSettings { $($field: <$transport>::read_settings(read),)+ }
             }
         }
@@ -64,7 +64,7 @@ transports! {
     /// Upstream's TCP transport. Available on every host.
     Tcp, tcp: TcpTransport;
     /// RDMA verbs. Never falls back to TCP unless
-    /// [`TransportOptions::allow_tcp_fallback`](crate::engine::transfer::TransportOptions) allows it.
+    /// [`TransportOptions::allow_tcp_fallback`](crate::TransportOptions) allows it.
     Rdma, rdma: RdmaTransport;
 }
 

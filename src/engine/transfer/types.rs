@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::{Memory, Slice};
-use crate::engine::wire::json::RegionDescriptor;
+use mcctl_base::Mono;
+use mcctl_sys::{Memory, Slice};
+use mcctl_wire::json::RegionDescriptor;
 
 /// A virtual address in a peer's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

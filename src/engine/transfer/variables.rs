@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Looks up variables and collects warnings about invalid values.
 pub struct VariableReader<'a> {
-    pub(in crate::engine::transfer) lookup: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) lookup: &'a dyn Fn(&str) -> Option<String>,
     /// A warning for each invalid value.
     pub warnings: Vec<String>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Upstream: yalantinglibs `coro_rpc/impl/protocol/coro_rpc_protocol.hpp`, unchanged from 0.5.1 to 0.6.x.
 
-use crate::engine::wire::pack::{self, DecodeError, Text, TypeInfo, Wire};
+use crate::pack::{self, DecodeError, Text, TypeInfo, Wire};
 
 /// Size of a request header in bytes.
 pub const REQUEST_HEADER_BYTES: usize = 20;
@@ -21,7 +21,7 @@ pub const MAGIC: u8 = 21;
 pub struct RequestHeader {
     /// Sequence number of the request on its connection. The response contains the same number.
     pub seq: u32,
-    /// The method id; see [`crate::engine::wire::method::Method::id`].
+    /// The method id; see [`crate::method::Method::id`].
     pub function_id: u32,
     /// Size of the body in bytes.
     pub length: u32,

@@ -11,16 +11,14 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::engine::base::{ClientId, SegmentId, TaskId};
-use crate::engine::wire::pack::{
-    self, DecodeError, Expected, Map, Text, TextBuf, TypeInfo, TypeLiteral, Wire, md5_u32,
-};
-use crate::engine::wire::types::{
+use crate::pack::{self, DecodeError, Expected, Map, Text, TextBuf, TypeInfo, TypeLiteral, Wire, md5_u32};
+use crate::types::{
     CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, MoveStartResponse, NofSegment,
     NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse, QueryTaskResponse, ReplicaDescriptor,
     ReplicaType, ReplicateConfig, Segment, SegmentStatus, StorageObjectMetadata, TaskAssignment, TaskCompleteRequest,
     TierTaskItem,
 };
+use mcctl_base::{ClientId, SegmentId, TaskId};
 
 /// A connection to the master that carries encoded requests and responses.
 pub trait Channel {
@@ -518,7 +516,7 @@ fn encode_request(out: &mut Vec<u8>, method: Method, longest: usize, put: impl F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::base::ErrorCode;
+    use mcctl_base::ErrorCode;
 
     #[test]
     fn an_outline_contains_the_number_of_keys_and_the_result() {

@@ -1,6 +1,6 @@
 //! Existence, sizes and removal.
 
-use mcctl_store::engine::store::StoreError;
+use mcctl_store::StoreError;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, code, each, error_code, flat, keys};

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 
-use mcctl_store::engine::base::{ErrorCode, ObjectKey};
-use mcctl_store::engine::env::{Env, RealEnv};
-use mcctl_store::engine::store::{OperationFailures, StoreError};
+use mcctl_base::{ErrorCode, ObjectKey};
+use mcctl_store::{OperationFailures, StoreError};
+use mcctl_sys::env::{Env, RealEnv};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;

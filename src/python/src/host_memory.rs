@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use mcctl_store::engine::sys::{Memory, MemoryPolicy, MemorySource, Slice};
-use mcctl_store::engine::transfer::TransferSettings;
+use mcctl_sys::{Memory, MemoryPolicy, MemorySource, Slice};
+use mcctl_transfer::TransferSettings;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
 use pyo3::prelude::*;
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use mcctl_store::engine::env::{Env, deadline};
+use mcctl_sys::env::{Env, deadline};
 use pyo3::{PyResult, Python};
 
 /// Maximum time for which a thread waits for the end of the process while the interpreter exits. It is limited because a function that runs

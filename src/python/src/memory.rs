@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mcctl_store::engine::sys::caller_memory::{CallerMemoryError, MemoryUse, caller_memory};
-use mcctl_store::engine::sys::{Memory, Slice};
-use mcctl_store::engine::transfer::Registration;
+use mcctl_sys::caller_memory::{CallerMemoryError, MemoryUse, caller_memory};
+use mcctl_sys::{Memory, Slice};
+use mcctl_transfer::Registration;
 
 use crate::host_memory::allocated;
 

@@ -2,10 +2,10 @@
 
 use std::sync::PoisonError;
 
-use mcctl_store::engine::base::ObjectKey;
-use mcctl_store::engine::store::{ObjectPart, ReplicateConfig, StoreError, WriteMethod};
-use mcctl_store::engine::sys::Slice;
-use mcctl_store::engine::sys::caller_memory::MemoryUse;
+use mcctl_base::ObjectKey;
+use mcctl_store::{ObjectPart, ReplicateConfig, StoreError, WriteMethod};
+use mcctl_sys::Slice;
+use mcctl_sys::caller_memory::MemoryUse;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, Natural, bytes_or_code, code, each, error_code, flat, keys};
@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
 
 /// The code of arguments that do not fit together, or of memory that does not exist.
-pub const INVALID_PARAMS: i32 = mcctl_store::engine::base::ErrorCode::INVALID_PARAMS.0;
+pub const INVALID_PARAMS: i32 = mcctl_base::ErrorCode::INVALID_PARAMS.0;
 
 type Config<'py> = Option<PyRef<'py, NativeReplicateConfig>>;
 

@@ -5,14 +5,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use mcctl_store::engine::base::{ClientId, ObjectKey};
-use mcctl_store::engine::env::RealEnv;
-use mcctl_store::engine::store::checksum::PartChecksums;
-use mcctl_store::engine::store::{
+use mcctl_base::{ClientId, ObjectKey};
+use mcctl_store::checksum::PartChecksums;
+use mcctl_store::{
     Allocation, KeyHold, ObjectPart, PartialWrite, ReplicateConfig, StoreClient, StoreError, WriteEnd, WriteMethod,
     is_revocable,
 };
-use mcctl_store::engine::sys::caller_memory::MemoryUse;
+use mcctl_sys::caller_memory::MemoryUse;
+use mcctl_sys::env::RealEnv;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, Natural, code, each, error_code, keys};

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::sync::PoisonError;
 
-use mcctl_store::engine::base::ObjectKey;
-use mcctl_store::engine::store::{ObjectPart, READS_MAX, StoreError};
-use mcctl_store::engine::sys::caller_memory::MemoryUse;
+use mcctl_base::ObjectKey;
+use mcctl_store::{ObjectPart, READS_MAX, StoreError};
+use mcctl_sys::caller_memory::MemoryUse;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, Natural, bytes_or_code, code, each, keys};
@@ -185,8 +185,7 @@ impl Session {
         if keys.is_empty() {
             return Vec::new();
         }
-        let invalid =
-            || StoreError::Refused { what: "arguments", code: mcctl_store::engine::base::ErrorCode::INVALID_PARAMS };
+        let invalid = || StoreError::Refused { what: "arguments", code: mcctl_base::ErrorCode::INVALID_PARAMS };
         let parts: Vec<_> = wanted.iter().map(|wanted| self.parts(wanted)).collect();
         let read = self.worker().map(|worker| {
             let mut results: Vec<_> = keys.iter().map(|key| Err(StoreError::LookupLost { key: key.clone() })).collect();

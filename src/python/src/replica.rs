@@ -1,7 +1,7 @@
 //! The locations of an object's replicas.
 
-use mcctl_store::engine::store::StoreError;
-use mcctl_store::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation};
+use mcctl_store::StoreError;
+use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,7 +1,7 @@
 //! Options of a put.
 
-use mcctl_store::engine::store::ReplicateConfig;
-use mcctl_store::engine::wire::types::{ObjectDataType, SoftPinAction};
+use mcctl_store::ReplicateConfig;
+use mcctl_wire::types::{ObjectDataType, SoftPinAction};
 use pyo3::prelude::*;
 
 /// Options of a put: the number of replicas, where they are placed, and how long they are kept. The Python class `ReplicateConfig`

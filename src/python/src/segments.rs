@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mcctl_store::engine::base::SegmentId;
-use mcctl_store::engine::store::object_store::ObjectStore;
+use mcctl_base::SegmentId;
+use mcctl_store::object_store::ObjectStore;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

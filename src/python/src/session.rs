@@ -6,14 +6,14 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use mcctl_master::engine::election::LeaderSubscription;
-use mcctl_store::engine::env::RealEnv;
-use mcctl_store::engine::http::HttpServer;
-use mcctl_store::engine::store::client_metrics::ClientMetrics;
-use mcctl_store::engine::store::object_store::ObjectStore;
-use mcctl_store::engine::store::{Node, NodeStore, StoreClient, StoreError, TransferThreads};
-use mcctl_store::engine::sys::caller_memory::{MemoryUse, caller_memory};
-use mcctl_store::engine::transfer::Access;
+use mcctl_election::LeaderSubscription;
+use mcctl_net::http::HttpServer;
+use mcctl_store::client_metrics::ClientMetrics;
+use mcctl_store::object_store::ObjectStore;
+use mcctl_store::{Node, NodeStore, StoreClient, StoreError, TransferThreads};
+use mcctl_sys::caller_memory::{MemoryUse, caller_memory};
+use mcctl_sys::env::RealEnv;
+use mcctl_transfer::Access;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::memory::CallerBuffers;

@@ -4,16 +4,16 @@ use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcctl_master::engine::election::{self, EtcdElection, LeaderSubscription};
-use mcctl_store::engine::base::{ByteSize, ErrorCode, HostPort};
-use mcctl_store::engine::env::{Env, RealEnv, deadline};
-use mcctl_store::engine::etcd::{EtcdClient, EtcdOptions};
-use mcctl_store::engine::http::{HttpAccess, HttpServer};
-use mcctl_store::engine::rpc::ServerAddress;
-use mcctl_store::engine::store::client_metrics::ClientMetrics;
-use mcctl_store::engine::store::{ClientConfig, Node, NodeConfig, StoreClient, client_http};
-use mcctl_store::engine::sys::pages::SEGMENT_BYTES_MIN;
-use mcctl_store::engine::transfer::{TransferProtocol, TransportOptions};
+use mcctl_base::{ByteSize, ErrorCode, HostPort};
+use mcctl_election::{EtcdElection, LeaderSubscription};
+use mcctl_net::etcd::{EtcdClient, EtcdOptions};
+use mcctl_net::http::{HttpAccess, HttpServer};
+use mcctl_net::rpc::ServerAddress;
+use mcctl_store::client_metrics::ClientMetrics;
+use mcctl_store::{ClientConfig, Node, NodeConfig, StoreClient, client_http};
+use mcctl_sys::env::{Env, RealEnv, deadline};
+use mcctl_sys::pages::SEGMENT_BYTES_MIN;
+use mcctl_transfer::{TransferProtocol, TransportOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -231,8 +231,8 @@ async fn find_master(
     let until = env.now() + variables.wait;
     let followed = loop {
         let client = EtcdClient::new(options.clone()).map_err(|error| unreachable(error.to_string()))?;
-        let election = EtcdElection::new(client, election::cluster_name(cluster));
-        match election::follow(env.clone(), election).await {
+        let election = EtcdElection::new(client, mcctl_election::cluster_name(cluster));
+        match mcctl_election::follow(env.clone(), election).await {
             Ok(followed) => break followed,
             Err(error) if env.now() >= until => return Err(unreachable(with_causes(&error))),
             Err(_) => env.sleep(ETCD_PAUSE).await,

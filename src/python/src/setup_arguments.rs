@@ -1,6 +1,6 @@
 //! The arguments of `setup`, which are positional arguments, keywords or one dictionary.
 
-use mcctl_store::engine::base::ByteSize;
+use mcctl_base::ByteSize;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

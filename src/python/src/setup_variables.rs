@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcctl_store::engine::transfer::VariableReader;
+use mcctl_transfer::VariableReader;
 
 /// Maximum number of seconds in a variable.
 const SECONDS_MAX: u64 = 86_400;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use mcctl_store::engine::base::ErrorCode;
+use mcctl_base::ErrorCode;
 use pyo3::prelude::*;
 
 use crate::interpreter::{self, detached};

@@ -1,8 +1,8 @@
 //! Copies and moves of objects between nodes, which the master assigns to nodes as tasks.
 
-use mcctl_store::engine::base::{ErrorCode, TaskId};
-use mcctl_store::engine::store::StoreError;
-use mcctl_store::engine::wire::types::QueryTaskResponse;
+use mcctl_base::{ErrorCode, TaskId};
+use mcctl_store::StoreError;
+use mcctl_wire::types::QueryTaskResponse;
 use pyo3::prelude::*;
 
 use crate::arguments::{Key, Natural, error_code, flat};

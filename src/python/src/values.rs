@@ -1,10 +1,10 @@
 //! Objects as Python values: `bytes` and everything else that supports the buffer protocol.
 
-use mcctl_store::engine::base::ObjectKey;
-use mcctl_store::engine::env::RealEnv;
-use mcctl_store::engine::store::{ObjectPart, READS_MAX, StoreClient, StoreError, WriteMethod};
-use mcctl_store::engine::sys::Slice;
-use mcctl_store::engine::sys::caller_memory::MemoryUse;
+use mcctl_base::ObjectKey;
+use mcctl_store::{ObjectPart, READS_MAX, StoreClient, StoreError, WriteMethod};
+use mcctl_sys::Slice;
+use mcctl_sys::caller_memory::MemoryUse;
+use mcctl_sys::env::RealEnv;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};

@@ -230,7 +230,7 @@ fn debug_lines_name_the_call_its_peer_and_its_result() {
     assert_eq!(get(admin, "/query_key?key=some-key").0, 404);
     let asked = line(&mut service, "/query_key");
     assert_eq!((&asked["method"], &asked["code"]), (&"GET".into(), &404.into()), "{asked}");
-    assert_eq!(asked["target"], "mcctl::engine::http::server");
+    assert_eq!(asked["target"], "mcctl_net::http::server");
     assert_eq!(asked["uri"], "/query_key?key=some-key");
     assert!(asked["us"].is_u64(), "{asked}");
     assert_eq!(service.stop(Signal::SIGTERM), 0);

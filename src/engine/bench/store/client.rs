@@ -5,15 +5,13 @@ use std::sync::atomic::Ordering;
 
 use rand_chacha::ChaCha8Rng;
 
-use crate::engine::base::{ErrorCode, Mono, ObjectKey};
-use crate::engine::bench::store::{
-    ClientStats, ErrorCount, OperationStats, PassKind, PassState, StoreBenchPlan, is_time_up,
-};
-use crate::engine::env::Env;
-use crate::engine::store::{PutOutcome, ReplicateConfig, StoreClient, StoreError, payload};
-use crate::engine::sys::memory::{Memory, Slice};
-use crate::engine::sys::{MemoryPolicy, MemorySource};
-use crate::engine::transfer::{Access, TransferError};
+use crate::store::{ClientStats, ErrorCount, OperationStats, PassKind, PassState, StoreBenchPlan, is_time_up};
+use mcctl_base::{ErrorCode, Mono, ObjectKey};
+use mcctl_store::{PutOutcome, ReplicateConfig, StoreClient, StoreError, payload};
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::{Memory, Slice};
+use mcctl_sys::{MemoryPolicy, MemorySource};
+use mcctl_transfer::{Access, TransferError};
 
 /// A client with the source and destination memory for its batches.
 pub(super) struct BenchClient<E: Env> {

@@ -4,8 +4,8 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::Distribution as _;
 
-use crate::engine::base::{ByteSize, ObjectKey};
-use crate::engine::load::Seed;
+use mcctl_base::{ByteSize, ObjectKey};
+use mcctl_load::Seed;
 
 /// The plan for a run.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::bench::store::TransportUse;
-use crate::engine::load::LatencyHistogram;
-use crate::engine::store::StoreError;
+use crate::store::TransportUse;
+use mcctl_load::LatencyHistogram;
+use mcctl_store::StoreError;
 
 /// An error, with the number of objects that failed because of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

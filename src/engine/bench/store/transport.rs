@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::transfer::{Flow, PeerCounters};
+use mcctl_transfer::{Flow, PeerCounters};
 
 /// The name of shared memory as a transport, as in [`PeerCounters`].
 pub const SHARED_MEMORY: &str = "shared-memory";

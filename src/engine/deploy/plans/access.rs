@@ -1,7 +1,7 @@
 //! The flags for access control of mcctl's masters and store nodes, and the files that they name.
 
-use crate::engine::deploy::plans::PlanContext;
-use crate::engine::deploy::{AccessFile, ProbeAction, SecretVolume, WriteOrigin};
+use crate::plans::PlanContext;
+use crate::{AccessFile, ProbeAction, SecretVolume, WriteOrigin};
 
 /// What access control adds to a process.
 pub(crate) struct AccessArguments {

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::engine::base::HostPort;
-use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::host_address::host_key;
-use crate::engine::deploy::need::ProcessMemory;
-use crate::engine::deploy::plans::PlanContext;
-use crate::engine::deploy::{
+use crate::error::invalid_value;
+use crate::host_address::host_key;
+use crate::need::ProcessMemory;
+use crate::plans::PlanContext;
+use crate::{
     ComponentRole, ComputeDevice, DeployError, HostMount, ImageSource, NamedPort, PdServersSection, Platform,
     ProbeAction, ProbeSet, ProbeSpec, ProcessPlan, ProcessResources, ServingMode, SglangClient, StartupWait,
     StoreProtocol, need,
 };
-use crate::engine::upstream::python_client;
+use mcctl_base::HostPort;
+use mcctl_base::upstream::python_client;
 
 /// A server process before its plan is computed.
 struct ServerSpec<'a> {
@@ -519,7 +519,7 @@ fn sglang_size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::plan::size_text;
+    use crate::plan::size_text;
     use proptest::prelude::*;
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Plans of processes on certain hosts: IPv6 addresses, several names of one host, and many hosts.
 
 use super::*;
-use crate::engine::deploy::{FileFormat, parse};
+use crate::{FileFormat, parse};
 
 fn of_text(text: &str) -> Result<Vec<ProcessPlan>, DeployError> {
     plan_processes(&parse(text, FileFormat::Toml, &[]).unwrap(), Platform::Hosts)

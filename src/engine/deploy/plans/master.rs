@@ -1,14 +1,14 @@
 //! Master processes.
 
-use crate::engine::base::text::Quoted;
-use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::host_address::own_url_host;
-use crate::engine::deploy::plans::PlanContext;
-use crate::engine::deploy::{
+use crate::error::invalid_value;
+use crate::host_address::own_url_host;
+use crate::plan::master_disk;
+use crate::plans::PlanContext;
+use crate::{
     ComponentRole, DataVolume, DeployError, DeploymentSpec, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
     ProcessPlan, ProcessResources, SecretFile, StartupWait,
 };
-use crate::engine::plan::master_disk;
+use mcctl_base::text::Quoted;
 
 /// Seconds in which a master without data stops. mcctl's needs half a second. Upstream's HA master terminates immediately on SIGTERM.
 const STOP_S: u32 = 30;

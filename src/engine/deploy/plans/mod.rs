@@ -12,15 +12,15 @@ pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 
-use crate::engine::base::HostPort;
-use crate::engine::deploy::check::check;
-use crate::engine::deploy::error::PortUser;
-use crate::engine::deploy::host_address::{self, host_key, is_ipv6, is_same_host};
-use crate::engine::deploy::{
+use crate::check::check;
+use crate::error::PortUser;
+use crate::host_address::{self, host_key, is_ipv6, is_same_host};
+use crate::{
     ComponentRole, DeployError, DeploymentSpec, ImageSource, MetadataKind, Platform, ProcessPlan, Programs,
     StartupWait, StoreProtocol,
 };
-use crate::engine::upstream::{checksum, master_flag};
+use mcctl_base::HostPort;
+use mcctl_base::upstream::{checksum, master_flag};
 
 /// Seconds that a process waits for the processes that start before it.
 const WAIT_S: u32 = 600;

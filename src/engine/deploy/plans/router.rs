@@ -1,11 +1,11 @@
 //! The router in front of prefill and decode servers.
 
-use crate::engine::base::HostPort;
-use crate::engine::deploy::plans::{PlanContext, engine};
-use crate::engine::deploy::{
+use crate::plans::{PlanContext, engine};
+use crate::{
     ComponentRole, ImageSource, NamedPort, PdServersSection, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
     ProcessResources, ServingMode, StartupWait,
 };
+use mcctl_base::HostPort;
 
 /// Plans the router, if the mode is `pd`.
 pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {

@@ -1,12 +1,12 @@
 //! Storage-only nodes.
 
-use crate::engine::deploy::host_address::is_ipv6;
-use crate::engine::deploy::plans::PlanContext;
-use crate::engine::deploy::{
+use crate::host_address::is_ipv6;
+use crate::plans::PlanContext;
+use crate::{
     ComponentRole, DeployError, DrainHook, HostMount, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
     ProcessResources, StoreProtocol, need,
 };
-use crate::engine::upstream::Release;
+use mcctl_base::upstream::Release;
 
 /// Plans one process per host and NUMA node.
 pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, DeployError> {

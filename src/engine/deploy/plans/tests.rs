@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::deploy::render::{RenderFormat, render as render_files};
-use crate::engine::deploy::{
-    DeploySize, FileFormat, HighAvailability, HugePageSize, MetadataKind, ProbeAction, ServingMode, parse,
-};
-use crate::engine::plan::size_text;
-use crate::engine::upstream::Release;
+use crate::plan::size_text;
+use crate::render::{RenderFormat, render as render_files};
+use crate::{DeploySize, FileFormat, HighAvailability, HugePageSize, MetadataKind, ProbeAction, ServingMode, parse};
+use mcctl_base::upstream::Release;
 
 fn read(text: &str) -> DeploymentSpec {
     parse(text, FileFormat::Toml, &[]).unwrap()
@@ -484,7 +482,7 @@ fn assert_invariants(spec: &DeploymentSpec, platform: Platform, all: &[ProcessPl
             assert_eq!(plan.resources.hugepages.is_some(), spec.hugepages.size != HugePageSize::None);
             let cluster = spec.master.ha.as_ref().map(|ha| ha.cluster_id.as_str());
             assert_eq!(plan.variable("MC_STORE_CLUSTER_ID"), cluster, "masters and clients agree");
-            let waits = !plan.wait.any_of.is_empty() || plan.image == crate::engine::deploy::ImageSource::Mcctl;
+            let waits = !plan.wait.any_of.is_empty() || plan.image == crate::ImageSource::Mcctl;
             assert!(waits, "{} waits for a master", plan.name);
             assert_eq!(plan.resources.memlock, plan.role.is_engine() || plan.resources.rdma);
             let segment = plan.variable("MOONCAKE_GLOBAL_SEGMENT_SIZE").unwrap();

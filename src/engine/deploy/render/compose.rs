@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, readiness_command};
-use crate::engine::deploy::{DeployError, ProcessPlan};
+use crate::render::{RenderContext, RenderedFile, notes, readiness_command};
+use crate::{DeployError, ProcessPlan};
 
 #[derive(Serialize)]
 struct ComposeFile<'a> {

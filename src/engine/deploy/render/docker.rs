@@ -1,7 +1,7 @@
 //! Renders one script per host that starts and stops its containers.
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, quoting, requirements};
-use crate::engine::deploy::{DeployError, ProcessPlan, SecretFile};
+use crate::render::{RenderContext, RenderedFile, notes, quoting, requirements};
+use crate::{DeployError, ProcessPlan, SecretFile};
 
 /// Renders the files HOST/docker.sh.
 pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {

@@ -1,7 +1,7 @@
 //! Renders one environment file per process, for a shell (`set -a; . FILE`) and for `EnvironmentFile=`.
 
-use crate::engine::deploy::ProcessPlan;
-use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, quoting, requirements};
+use crate::ProcessPlan;
+use crate::render::{RenderContext, RenderedFile, notes, quoting, requirements};
 
 /// Renders the files HOST/NAME.env.
 pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {

@@ -8,7 +8,7 @@
 //! `direct` concerns small pages. mcctl's default is 64 tokens per page, so `direct`, which leaves the attention backend unchanged, is the
 //! default.
 
-use crate::engine::deploy::ProcessPlan;
+use crate::ProcessPlan;
 
 /// A comment on the I/O backend in the command line of `plan`. `None` if HiCache is off.
 pub(super) fn io_backend_note(plan: &ProcessPlan) -> Option<String> {
@@ -34,7 +34,7 @@ pub(super) fn io_backend_note(plan: &ProcessPlan) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::process_plan::tests::bare;
+    use crate::process_plan::tests::bare;
 
     #[test]
     fn the_reason_names_the_backend_and_its_alternative() {

@@ -7,12 +7,12 @@
 
 use serde_yaml_ng::Value;
 
-use crate::engine::base::ByteSize;
-use crate::engine::deploy::render::pod::{DATA_VOLUME, POD_INDEX_LABEL, PodWorkload, startup_probe};
-use crate::engine::deploy::render::yaml::{self, CommentedDocument, map, pairs};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
-use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, ServingMode};
-use crate::engine::plan::master_disk::VOLUME_BYTES_MIN;
+use crate::plan::master_disk::VOLUME_BYTES_MIN;
+use crate::render::pod::{DATA_VOLUME, POD_INDEX_LABEL, PodWorkload, startup_probe};
+use crate::render::yaml::{self, CommentedDocument, map, pairs};
+use crate::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
+use crate::{ComponentRole, DeployError, ProcessPlan, ServingMode};
+use mcctl_base::ByteSize;
 
 /// Renders a single file, k8s.yaml.
 pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_yaml_ng::Value;
 
-use crate::engine::deploy::DeployError;
-use crate::engine::deploy::render::yaml::{self, map};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, k8s};
+use crate::DeployError;
+use crate::render::yaml::{self, map};
+use crate::render::{RenderContext, RenderedFile, k8s};
 
 /// The file that Kustomize reads first.
 const KUSTOMIZATION: &str = "kustomization.yaml";

@@ -1,4 +1,4 @@
-//! Renders files from the plans of [`crate::engine::deploy::plan_processes()`]. Writers only format the plans.
+//! Renders files from the plans of [`crate::plan_processes()`]. Writers only format the plans.
 
 mod compose;
 mod docker;
@@ -22,15 +22,13 @@ pub use quoting::shell as shell_quoted;
 
 use std::collections::BTreeMap;
 
-use crate::engine::base::ByteSize;
-use crate::engine::base::addr::host_is_loopback;
-use crate::engine::base::text::Quoted;
-use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::host_address::own_url_host;
-use crate::engine::deploy::{
-    ComponentRole, DeployError, DeploymentSpec, ImageSource, Platform, ProcessPlan, Programs, plan_processes,
-};
-use crate::engine::upstream::checksum;
+use crate::error::invalid_value;
+use crate::host_address::own_url_host;
+use crate::{ComponentRole, DeployError, DeploymentSpec, ImageSource, Platform, ProcessPlan, Programs, plan_processes};
+use mcctl_base::ByteSize;
+use mcctl_base::addr::host_is_loopback;
+use mcctl_base::text::Quoted;
+use mcctl_base::upstream::checksum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenderFormat {
@@ -252,7 +250,7 @@ fn has_wheel_client(plan: &ProcessPlan) -> bool {
 
 /// The readiness probe as a command in the container. `None` for mcctl's image, which may not contain Python.
 fn readiness_command(plan: &ProcessPlan) -> Option<Vec<String>> {
-    use crate::engine::deploy::ProbeAction;
+    use crate::ProbeAction;
     if plan.image == ImageSource::Mcctl {
         return None;
     }

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use serde_yaml_ng::Value;
 
-use crate::engine::deploy::ComponentRole;
-use crate::engine::deploy::render::RenderContext;
-use crate::engine::deploy::render::pod::PodWorkload;
-use crate::engine::deploy::render::yaml::{CommentedDocument, map};
+use crate::ComponentRole;
+use crate::render::RenderContext;
+use crate::render::pod::PodWorkload;
+use crate::render::yaml::{CommentedDocument, map};
 
 /// The comment above a policy.
 const COMMENT: &str = "Takes effect if the network plugin supports NetworkPolicies. Other clients, such as Prometheus, need an entry in access.allow_cidr.";

@@ -2,9 +2,9 @@
 
 use serde_yaml_ng::{Mapping, Value};
 
-use crate::engine::deploy::render::yaml::{ToYaml, map, pairs};
-use crate::engine::deploy::render::{RenderContext, pod_extras, sandbox};
-use crate::engine::deploy::{
+use crate::render::yaml::{ToYaml, map, pairs};
+use crate::render::{RenderContext, pod_extras, sandbox};
+use crate::{
     ComponentRole, DataVolume, DeployError, HostMount, ImageSource, NamedPort, Platform, ProbeAction, ProbeSpec,
     ProcessPlan, SecretFile,
 };
@@ -442,10 +442,10 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::engine::deploy::RbgApi;
-    use crate::engine::deploy::plans::tests::deployments;
-    use crate::engine::deploy::render::{RenderFormat, render};
-    use crate::engine::kube;
+    use crate::RbgApi;
+    use crate::kube;
+    use crate::plans::tests::deployments;
+    use crate::render::{RenderFormat, render};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]

@@ -2,9 +2,9 @@
 
 use serde_yaml_ng::Value;
 
-use crate::engine::deploy::render::RenderContext;
-use crate::engine::deploy::render::yaml::map;
-use crate::engine::deploy::{AccessFile, ComponentRole, ExtraVolume, PodToleration, ProcessPlan};
+use crate::render::RenderContext;
+use crate::render::yaml::map;
+use crate::{AccessFile, ComponentRole, ExtraVolume, PodToleration, ProcessPlan};
 
 /// The volume for downloaded models.
 const CACHE_VOLUME: &str = "model-cache";

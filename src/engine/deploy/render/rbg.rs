@@ -2,14 +2,14 @@
 
 use serde_yaml_ng::Value;
 
-use crate::engine::deploy::render::k8s::ONE_DRAIN;
-use crate::engine::deploy::render::pod::PodWorkload;
-use crate::engine::deploy::render::yaml::{self, map, pairs};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
-use crate::engine::deploy::{ComponentRole, DeployError, Programs, RbgApi};
-use crate::engine::kube::rbg::{
+use crate::kube::rbg::{
     GROUP_LABEL, GROUP_LABEL_V1ALPHA1, KIND, ROLE_LABEL, ROLE_LABEL_V1ALPHA1, V1ALPHA1, V1ALPHA2, service_name,
 };
+use crate::render::k8s::ONE_DRAIN;
+use crate::render::pod::PodWorkload;
+use crate::render::yaml::{self, map, pairs};
+use crate::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
+use crate::{ComponentRole, DeployError, Programs, RbgApi};
 
 /// Variables for leader and worker pods in v1alpha2, with their LeaderWorkerSet names.
 const LEADER_WORKER_SET: [(&str, &str); 2] =

@@ -3,9 +3,9 @@
 //! Masters and store nodes run without privileges, and may only use what they need. Engines and routers are not restricted: they load
 //! Python modules, compile kernels and open GPUs.
 
-use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::render::quoting;
-use crate::engine::deploy::{ComponentRole, DeployError, DeploymentSpec, ImageSource, ProcessPlan};
+use crate::error::invalid_value;
+use crate::render::quoting;
+use crate::{ComponentRole, DeployError, DeploymentSpec, ImageSource, ProcessPlan};
 
 /// The system user of processes that keep files, if `host.user` is empty.
 pub(crate) const FILE_OWNER: &str = "mcctl";
@@ -182,8 +182,8 @@ pub(crate) fn check_program(spec: &DeploymentSpec, plan: &ProcessPlan) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::process_plan::tests::bare;
-    use crate::engine::deploy::{DataVolume, HostMount, NamedPort};
+    use crate::process_plan::tests::bare;
+    use crate::{DataVolume, HostMount, NamedPort};
 
     fn has(plan: &ProcessPlan, setting: &str) -> bool {
         settings(plan).iter().any(|line| line == setting)

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::deploy::render::{RenderContext, RenderedFile, notes, quoting, requirements};
-use crate::engine::deploy::{ComponentRole, ProcessPlan, SglangClient};
-use crate::engine::upstream::python_client;
+use crate::render::{RenderContext, RenderedFile, notes, quoting, requirements};
+use crate::{ComponentRole, ProcessPlan, SglangClient};
+use mcctl_base::upstream::python_client;
 
 /// Renders the files HOST/NAME.sh.
 pub(crate) fn files(context: &RenderContext<'_>) -> Vec<RenderedFile> {

@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::deploy::render::sandbox::{self, FILE_OWNER, UnitUser, below_state};
-use crate::engine::deploy::render::{RenderContext, RenderedFile, env, io_backend_note, quoting, requirements};
-use crate::engine::deploy::{ComponentRole, DeployError, ProcessPlan, SecretFile};
-use crate::engine::plan::client::{GIB1, MIB2};
+use crate::plan::client::{GIB1, MIB2};
+use crate::render::sandbox::{self, FILE_OWNER, UnitUser, below_state};
+use crate::render::{RenderContext, RenderedFile, env, io_backend_note, quoting, requirements};
+use crate::{ComponentRole, DeployError, ProcessPlan, SecretFile};
 
 /// Renders the files of all hosts.
 ///
@@ -233,7 +233,7 @@ fn tmpfiles(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::deploy::process_plan::tests::bare;
+    use crate::process_plan::tests::bare;
 
     #[test]
     fn huge_pages_are_reserved_on_the_bound_numa_nodes() {

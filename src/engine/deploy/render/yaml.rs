@@ -90,7 +90,7 @@ macro_rules! map {
     ($($key:literal: $value:expr),* $(,)?) => {{
         #[allow(unused_mut)]
         let mut map = serde_yaml_ng::Mapping::new();
-        $(if let Some(value) = $crate::engine::deploy::render::yaml::ToYaml::to_yaml($value) {
+        $(if let Some(value) = $crate::render::yaml::ToYaml::to_yaml($value) {
             map.insert($key.into(), value);
         })*
         serde_yaml_ng::Value::Mapping(map)

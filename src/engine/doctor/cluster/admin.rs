@@ -1,12 +1,12 @@
 //! Reads a master's admin HTTP endpoint. A route that an older release lacks is not an error.
 
-use crate::engine::admin::types::{MasterHealth, MemoryUsage, SegmentDetail};
-use crate::engine::admin::{AdminClient, AdminError, AdminErrorKind};
-use crate::engine::base::text::escaped;
-use crate::engine::doctor::cluster::facts::{ListedSegment, SegmentListing};
-use crate::engine::doctor::{Fact, Unavailable};
-use crate::engine::env::Env;
-use crate::engine::http::Samples;
+use crate::cluster::facts::{ListedSegment, SegmentListing};
+use crate::{Fact, Unavailable};
+use mcctl_base::text::escaped;
+use mcctl_metadata::admin::types::{MasterHealth, MemoryUsage, SegmentDetail};
+use mcctl_metadata::admin::{AdminClient, AdminError, AdminErrorKind};
+use mcctl_net::http::Samples;
+use mcctl_sys::env::Env;
 
 /// Maximum number of segments inspected. Any further segments are not judged.
 const SEGMENTS_MAX: usize = 4096;
@@ -79,7 +79,7 @@ fn named(name: String) -> ListedSegment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::admin::types::SegmentsDetail;
+    use mcctl_metadata::admin::types::SegmentsDetail;
 
     #[test]
     fn segments_are_read_from_both_lists() {

@@ -5,15 +5,15 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::doctor::cluster::facts::DialResult;
-use crate::engine::doctor::{Fact, Unavailable};
-use crate::engine::env::{Env, deadline};
-use crate::engine::sys::interface;
-use crate::engine::transfer::handshake::{RequestLimits, send_request};
-use crate::engine::transfer::{TransferError, TransferStep};
-use crate::engine::wire::json::HandshakeKind;
+use crate::cluster::facts::DialResult;
+use crate::{Fact, Unavailable};
+use mcctl_base::HostPort;
+use mcctl_base::time::RoundedDuration;
+use mcctl_sys::env::{Env, deadline};
+use mcctl_sys::interface;
+use mcctl_transfer::handshake::{RequestLimits, send_request};
+use mcctl_transfer::{TransferError, TransferStep};
+use mcctl_wire::json::HandshakeKind;
 
 /// Maximum wait for a response. An engine responds within 1 ms, but an upstream engine may first wait
 /// for another client that sends nothing.

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use crate::engine::base::text::escaped;
-use crate::engine::doctor::cluster::facts::LeaderRecord;
-use crate::engine::doctor::{Fact, Unavailable};
-use crate::engine::etcd::{EtcdClient, EtcdOptions};
+use crate::cluster::facts::LeaderRecord;
+use crate::{Fact, Unavailable};
+use mcctl_base::text::escaped;
+use mcctl_net::etcd::{EtcdClient, EtcdOptions};
 
 /// The common prefix of all clusters' keys.
 const PREFIX: &str = "mooncake-store/";

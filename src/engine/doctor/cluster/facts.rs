@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::admin::types::{HaStatusReport, MasterHealth, MemoryUsage};
-use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::doctor::Fact;
-use crate::engine::http::Samples;
-use crate::engine::store::transport_stats::TransportStats;
+use crate::Fact;
+use mcctl_base::{ByteSize, HostPort};
+use mcctl_metadata::admin::types::{HaStatusReport, MasterHealth, MemoryUsage};
+use mcctl_net::http::Samples;
+use mcctl_store::transport_stats::TransportStats;
 
 /// All facts of a cluster.
 #[derive(Clone, Debug)]

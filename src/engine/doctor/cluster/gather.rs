@@ -5,26 +5,26 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 
-use crate::engine::admin::AdminClient;
-use crate::engine::admin::types::HaStatusReport;
-use crate::engine::base::text::escaped;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::base::{ErrorCode, HostPort};
-use crate::engine::doctor::cluster::facts::{
+use crate::cluster::facts::{
     AdminFacts, ClusterFacts, DialResult, LeaderRecord, ListedSegment, MetadataFacts, MetadataRecords, NodeFacts,
     PlannedNode, ProbeCounts, ProbeResults, RpcFacts, RpcState, SegmentListing,
 };
-use crate::engine::doctor::cluster::headroom::Headroom;
-use crate::engine::doctor::cluster::{ClusterQuery, MasterAt, admin, dial, etcd, probe_object};
-use crate::engine::doctor::{Fact, Unavailable, chain};
-use crate::engine::env::{Env, deadline};
-use crate::engine::metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
-use crate::engine::rpc::{CallError, ConnectionError, RpcClient, master_calls};
-use crate::engine::store::DEFAULT_TENANT;
-use crate::engine::store::transport_stats::TransportStats;
-use crate::engine::store::{ClientConfig, NodeClient, StoreClientBuilder};
-use crate::engine::wire::MasterCalls;
-use crate::engine::wire::json::{RpcMeta, SegmentDescriptor};
+use crate::cluster::headroom::Headroom;
+use crate::cluster::{ClusterQuery, MasterAt, admin, dial, etcd, probe_object};
+use crate::{Fact, Unavailable, chain};
+use mcctl_base::text::escaped;
+use mcctl_base::time::RoundedDuration;
+use mcctl_base::{ErrorCode, HostPort};
+use mcctl_metadata::admin::AdminClient;
+use mcctl_metadata::admin::types::HaStatusReport;
+use mcctl_metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
+use mcctl_net::rpc::{CallError, ConnectionError, RpcClient, master_calls};
+use mcctl_store::DEFAULT_TENANT;
+use mcctl_store::transport_stats::TransportStats;
+use mcctl_store::{ClientConfig, NodeClient, StoreClientBuilder};
+use mcctl_sys::env::{Env, deadline};
+use mcctl_wire::MasterCalls;
+use mcctl_wire::json::{RpcMeta, SegmentDescriptor};
 
 /// Maximum number of nodes probed. The rest are not judged.
 const NODES_MAX: usize = 1024;

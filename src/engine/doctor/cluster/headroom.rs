@@ -1,8 +1,8 @@
 //! Checks that a probe object fits without evicting other keys. Pure.
 
-use crate::engine::admin::types::MemoryUsage;
-use crate::engine::base::ByteSize;
-use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment};
+use crate::cluster::facts::{ClusterFacts, ListedSegment};
+use mcctl_base::ByteSize;
+use mcctl_metadata::admin::types::MemoryUsage;
 
 /// Maximum usage of the total memory, including the object, in percent: 2 points below upstream's eviction watermark.
 const CLUSTER_MOST: u64 = 88;
@@ -53,8 +53,8 @@ fn over_limit(what: &str, usage: &MemoryUsage, bytes: u64, most: u64) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::http::Samples;
+    use crate::cluster::facts::test_facts::healthy;
+    use mcctl_net::http::Samples;
 
     const GIB: u64 = 1 << 30;
     const MIB: u64 = 1 << 20;

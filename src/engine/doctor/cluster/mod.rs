@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::check::{Check, CheckGroup, CheckReport, CheckStatus};
-use crate::engine::doctor::{Fact, reports};
-use crate::engine::env::Env;
-use crate::engine::http::HttpCredentials;
-use crate::engine::metadata::MetadataUri;
-use crate::engine::store::ClientConfig;
+use crate::{Fact, reports};
+use mcctl_base::check::{Check, CheckGroup, CheckReport, CheckStatus};
+use mcctl_base::{ByteSize, HostPort};
+use mcctl_metadata::MetadataUri;
+use mcctl_net::http::HttpCredentials;
+use mcctl_store::ClientConfig;
+use mcctl_sys::env::Env;
 
 pub use etcd::Etcd;
 pub use facts::ClusterFacts;

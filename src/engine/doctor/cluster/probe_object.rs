@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::{ErrorCode, Mono, ObjectKey};
-use crate::engine::doctor::chain;
-use crate::engine::doctor::cluster::facts::{
+use crate::chain;
+use crate::cluster::facts::{
     ListedSegment, ObjectProbe, ObjectProbeFailure, ParallelRead, ProbeCounts, ProbeFailureKind, ProbeResults,
     ProbeTiming,
 };
-use crate::engine::doctor::cluster::headroom::Headroom;
-use crate::engine::env::Env;
-use crate::engine::rpc::CallError;
-use crate::engine::store::{PutOutcome, StoreClient, StoreError, payload};
-use crate::engine::sys::memory::{Memory, Slice};
-use crate::engine::wire::types::{ReplicaLocation, ReplicateConfig};
+use crate::cluster::headroom::Headroom;
+use mcctl_base::{ErrorCode, Mono, ObjectKey};
+use mcctl_net::rpc::CallError;
+use mcctl_store::{PutOutcome, StoreClient, StoreError, payload};
+use mcctl_sys::env::Env;
+use mcctl_sys::memory::{Memory, Slice};
+use mcctl_wire::types::{ReplicaLocation, ReplicateConfig};
 
 /// Maximum number of segments that are probed.
 const PROBES_MAX: usize = 64;
@@ -224,9 +224,9 @@ fn kind(error: &StoreError) -> ProbeFailureKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::base::HostPort;
-    use crate::engine::wire::Method;
-    use crate::engine::wire::frame::RpcErrc;
+    use mcctl_base::HostPort;
+    use mcctl_wire::Method;
+    use mcctl_wire::frame::RpcErrc;
 
     #[test]
     fn rejected_arguments_mean_another_release_but_a_timeout_does_not() {

@@ -4,17 +4,17 @@
 
 use std::io::Read;
 
-use crate::engine::base::text::counted_as;
-use crate::engine::check::{Check, CheckReport, CheckStatus, Finding, listed};
-use crate::engine::doctor::Selection;
-use crate::engine::env::Env;
-use crate::engine::lint::{
+use crate::Selection;
+use mcctl_base::check::{Check, CheckReport, CheckStatus, Finding, listed};
+use mcctl_base::text::counted_as;
+use mcctl_deploy::lint::{
     ParsedDeployment, Process, ReadError, SourceFile, check_deployment, environment, read, running_process,
 };
-use crate::engine::sys::FileTree;
+use mcctl_sys::FileTree;
+use mcctl_sys::env::Env;
 
 /// The checks of `lint`.
-pub use crate::engine::lint::CHECKS;
+pub use mcctl_deploy::lint::CHECKS;
 
 /// Maximum number of bytes read from a command line or an environment.
 const PROC_BYTES_MAX: u64 = 1 << 20;

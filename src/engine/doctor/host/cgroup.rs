@@ -2,11 +2,11 @@
 
 use procfs_core::ProcessCGroup;
 
-use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::find;
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::sys::procfs;
+use crate::find;
+use crate::host::HostFacts;
+use mcctl_base::ByteSize;
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_sys::procfs;
 
 /// Values above this mean "no limit" in the kernel's files.
 const NO_LIMIT: u64 = 1 << 62;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Unix;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::doctor::{find, status};
-use crate::engine::sys::clock::{ClockSync, clock_sync};
+use crate::host::HostFacts;
+use crate::{find, status};
+use mcctl_base::Unix;
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_sys::clock::{ClockSync, clock_sync};
 
 /// The start of 2025, before the first release of mcctl. An earlier time means that the clock was never set.
 const EARLIEST: Unix = Unix(1_735_689_600_000);
@@ -71,7 +71,7 @@ fn judge(check: &Check, now: Option<Unix>, keeping: Option<ClockSync>, source: O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::check::CheckGroup;
+    use mcctl_base::check::CheckGroup;
 
     const CHECK: Check = Check { id: "clock", group: CheckGroup::Host, about: "", problems: &[] };
     const NOW: Unix = Unix(1_795_000_000_000);

@@ -2,10 +2,10 @@
 
 use procfs_core::ProcessCGroup;
 
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::find;
-use crate::engine::doctor::host::{HostFacts, cgroup};
-use crate::engine::sys::procfs;
+use crate::find;
+use crate::host::{HostFacts, cgroup};
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_sys::procfs;
 
 /// Recommended number of CPUs for a master, which can serve one request per CPU in parallel.
 const MASTER_CPUS: f64 = 4.0;

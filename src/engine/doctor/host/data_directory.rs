@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, CheckStatus, Finding, Severity};
-use crate::engine::doctor::host::data_facts::{DataFacts, DataIdentity};
-use crate::engine::doctor::host::{HostFacts, PlannedData};
-use crate::engine::doctor::{find, status};
-use crate::engine::plan::master_disk::{START_BYTES, disk_bytes, volatile_folder};
+use crate::host::data_facts::{DataFacts, DataIdentity};
+use crate::host::{HostFacts, PlannedData};
+use crate::{find, status};
+use mcctl_base::ByteSize;
+use mcctl_base::check::{Check, CheckStatus, Finding, Severity};
+use mcctl_deploy::plan::master_disk::{START_BYTES, disk_bytes, volatile_folder};
 
 /// The format of the identity file that this release reads.
 const FORMAT: u32 = 1;
@@ -198,8 +198,8 @@ fn observed(planned: &PlannedData, data: &DataFacts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::check::CheckGroup;
-    use crate::engine::doctor::host::data_facts::IdentityReadError;
+    use crate::host::data_facts::IdentityReadError;
+    use mcctl_base::check::CheckGroup;
 
     const CHECK: Check = Check { id: "data-directory", group: CheckGroup::Host, about: "a", problems: &[] };
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::engine::doctor::host::PlannedData;
-use crate::engine::env::Env;
-use crate::engine::sys::host::file_system;
-use crate::engine::sys::procfs;
-use crate::engine::sys::{FileReadError, FileTree};
+use crate::host::PlannedData;
+use mcctl_sys::env::Env;
+use mcctl_sys::host::file_system;
+use mcctl_sys::procfs;
+use mcctl_sys::{FileReadError, FileTree};
 
 /// Number of syncs that are timed, and the time after which no further one begins.
 const SYNCS: usize = 32;

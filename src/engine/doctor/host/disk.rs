@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::find;
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::sys::host::file_system;
+use crate::find;
+use crate::host::HostFacts;
+use mcctl_base::ByteSize;
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_sys::host::file_system;
 
 const DIRECTORY: &str = "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH";
 const LIMIT: &str = "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES";

@@ -1,12 +1,12 @@
 //! Huge pages: the host's and its NUMA nodes' pools, compared with the planned pages.
 
-use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::host::{HostFacts, HugePageDemand};
-use crate::engine::doctor::{find, status};
-use crate::engine::plan::size_text;
-use crate::engine::sys::host::parse_meminfo;
-use crate::engine::sys::hugetlb::parse_list;
+use crate::host::{HostFacts, HugePageDemand};
+use crate::{find, status};
+use mcctl_base::ByteSize;
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_deploy::plan::size_text;
+use mcctl_sys::host::parse_meminfo;
+use mcctl_sys::hugetlb::parse_list;
 
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 /// The page size that a store uses by default.

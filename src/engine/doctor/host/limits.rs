@@ -1,11 +1,11 @@
 //! Process limits: locked memory, open files.
 
-use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::find;
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::sys::procfs;
-use crate::engine::topology::{Memlock, RdmaSupport};
+use crate::find;
+use crate::host::HostFacts;
+use mcctl_base::ByteSize;
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_sys::procfs;
+use mcctl_transfer::topology::{Memlock, RdmaSupport};
 
 /// The bit of `CAP_IPC_LOCK` in a capability set.
 const IPC_LOCK: u64 = 1 << 14;

@@ -1,12 +1,12 @@
 //! Regular (non-hugepage) memory, overcommit and shared memory.
 
-use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::doctor::{find, status};
-use crate::engine::plan::guard;
-use crate::engine::sys::host::parse_meminfo;
-use crate::engine::sys::procfs;
+use crate::host::HostFacts;
+use crate::{find, status};
+use mcctl_base::ByteSize;
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_deploy::plan::guard;
+use mcctl_sys::host::parse_meminfo;
+use mcctl_sys::procfs;
 
 /// By default, a Docker container has less shared memory than this (64 MiB).
 const SHARED_MIN: u64 = ByteSize::GIB;

@@ -20,12 +20,12 @@ mod verbs;
 
 use std::collections::BTreeMap;
 
-use crate::engine::base::HostPort;
-use crate::engine::check::{Check, CheckGroup, CheckReport, Severity};
-use crate::engine::doctor::{CheckEntry, Selection, each};
-use crate::engine::env::Env;
-use crate::engine::sys::FileTree;
-use crate::engine::topology::{self, DeviceChoice};
+use crate::{CheckEntry, Selection, each};
+use mcctl_base::HostPort;
+use mcctl_base::check::{Check, CheckGroup, CheckReport, Severity};
+use mcctl_sys::FileTree;
+use mcctl_sys::env::Env;
+use mcctl_transfer::topology::{self, DeviceChoice};
 
 /// The transport that the deployment uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub struct HostFacts {
     host: topology::HostTopology,
     choice: DeviceChoice,
     data: Option<data_facts::DataFacts>,
-    now: crate::engine::base::Unix,
+    now: mcctl_base::Unix,
 }
 
 impl HostFacts {

@@ -4,12 +4,12 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::engine::base::addr::host_is_loopback;
-use crate::engine::base::text::Quoted;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::find;
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::sys::procfs;
+use crate::find;
+use crate::host::HostFacts;
+use mcctl_base::addr::host_is_loopback;
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_base::text::Quoted;
+use mcctl_sys::procfs;
 
 /// Maximum wait for the system resolver.
 const RESOLVE_MAX: Duration = Duration::from_secs(1);

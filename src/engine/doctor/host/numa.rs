@@ -1,9 +1,9 @@
 //! NUMA placement of devices and memory.
 
-use crate::engine::base::text::counted;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::doctor::{find, status};
+use crate::host::HostFacts;
+use crate::{find, status};
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_base::text::counted;
 
 pub(super) fn numa(facts: &HostFacts, check: &Check) -> CheckStatus {
     let nodes = &facts.host.nodes;

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::doctor::{find, status};
-use crate::engine::sys::ports::{can_listen, holder, parse_outgoing_range};
-use crate::engine::upstream::ports;
+use crate::host::HostFacts;
+use crate::{find, status};
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_base::upstream::ports;
+use mcctl_sys::ports::{can_listen, holder, parse_outgoing_range};
 
 /// The ports of a default deployment.
 const USUAL: &[(u16, &str)] = &[

@@ -1,9 +1,9 @@
 //! RDMA devices: the findings of `mcctl devices` as checks with the same ids. Severity depends on whether RDMA is requested.
 
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::find;
-use crate::engine::doctor::host::{DataProtocol, HostFacts};
-use crate::engine::topology::{self, DeviceFinding, ExclusionReason, FindingLevel, RdmaSupport};
+use crate::find;
+use crate::host::{DataProtocol, HostFacts};
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_transfer::topology::{self, DeviceFinding, ExclusionReason, FindingLevel, RdmaSupport};
 
 /// With one of these findings, the device cannot transfer anything.
 const FATAL: &[&str] =

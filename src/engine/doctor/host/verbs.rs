@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::engine::base::ByteSize;
-use crate::engine::check::{Check, CheckStatus, Severity};
-use crate::engine::doctor::find;
-use crate::engine::doctor::host::HostFacts;
-use crate::engine::sys::verbs::{self, AccessFlags, MemoryRegion, ProtectionDomain, RdmaDevice, VerbsUnavailable};
-use crate::engine::sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
+use crate::find;
+use crate::host::HostFacts;
+use mcctl_base::ByteSize;
+use mcctl_base::check::{Check, CheckStatus, Severity};
+use mcctl_sys::verbs::{self, AccessFlags, MemoryRegion, ProtectionDomain, RdmaDevice, VerbsUnavailable};
+use mcctl_sys::{Memory, MemoryError, MemoryPolicy, MemorySource};
 
 /// Bytes that are always registered: one page.
 const PAGE: u64 = 4096;

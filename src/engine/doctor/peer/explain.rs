@@ -4,11 +4,11 @@ use std::net::Ipv6Addr;
 
 use nix::errno::Errno;
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::sys::verbs::{CompletionStatus, LinkLayer};
-use crate::engine::topology::gid::{Gid, GidType};
-use crate::engine::transfer::DeviceStep;
-use crate::engine::transfer::path_probe::{PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath};
+use mcctl_base::time::RoundedDuration;
+use mcctl_sys::verbs::{CompletionStatus, LinkLayer};
+use mcctl_transfer::DeviceStep;
+use mcctl_transfer::path_probe::{PathProbe, PathProbeFailure, ProbeFailureCause, ProbedDevice, ProbedPath};
+use mcctl_transfer::topology::gid::{Gid, GidType};
 
 /// A problem with a path, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]

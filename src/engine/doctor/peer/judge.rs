@@ -2,14 +2,14 @@
 
 use std::net::Ipv6Addr;
 
-use crate::engine::base::text::counted;
-use crate::engine::check::{CheckStatus, Finding, Severity};
-use crate::engine::doctor::peer::explain::{self, Diagnosis, address, row};
-use crate::engine::doctor::peer::{PeerFacts, PeerProbe};
-use crate::engine::doctor::{finding, listed, status};
-use crate::engine::transfer::DeviceStep;
-use crate::engine::transfer::path_probe::{PathProbeFailure, ProbedDevice, ProbedPath};
-use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
+use crate::peer::explain::{self, Diagnosis, address, row};
+use crate::peer::{PeerFacts, PeerProbe};
+use crate::{finding, listed, status};
+use mcctl_base::check::{CheckStatus, Finding, Severity};
+use mcctl_base::text::counted;
+use mcctl_transfer::DeviceStep;
+use mcctl_transfer::path_probe::{PathProbeFailure, ProbedDevice, ProbedPath};
+use mcctl_wire::json::{SegmentDescriptor, parse_gid};
 
 const TARGET: &str = "if no engine is running yet, start one: mcctl bench transfer --mode target --protocol rdma";
 

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::engine::check::{Check, CheckGroup, CheckReport};
-use crate::engine::doctor::{Fact, chain, reports};
-use crate::engine::env::{Env, deadline};
-use crate::engine::transfer::path_probe::PathProbes;
-use crate::engine::transfer::{TransferConfig, TransferEngine};
-use crate::engine::wire::json::SegmentDescriptor;
+use crate::{Fact, chain, reports};
+use mcctl_base::check::{Check, CheckGroup, CheckReport};
+use mcctl_sys::env::{Env, deadline};
+use mcctl_transfer::path_probe::PathProbes;
+use mcctl_transfer::{TransferConfig, TransferEngine};
+use mcctl_wire::json::SegmentDescriptor;
 
 /// Maximum time for removing this host's record from the metadata service.
 const END_MAX: Duration = Duration::from_secs(5);

@@ -2,14 +2,14 @@
 
 use super::explain;
 use super::*;
-use crate::engine::check::{CheckStatus, Severity};
-use crate::engine::sys::verbs::{CompletionStatus, LinkLayer, PortState};
-use crate::engine::topology::gid::{Gid, GidType};
-use crate::engine::transfer::DeviceStep;
-use crate::engine::transfer::path_probe::{
+use mcctl_base::check::{CheckStatus, Severity};
+use mcctl_sys::verbs::{CompletionStatus, LinkLayer, PortState};
+use mcctl_transfer::DeviceStep;
+use mcctl_transfer::path_probe::{
     PathProbe, PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings, ProbedDevice, ProbedPath, UnusedDevice,
 };
-use crate::engine::wire::json::DeviceDescriptor;
+use mcctl_transfer::topology::gid::{Gid, GidType};
+use mcctl_wire::json::DeviceDescriptor;
 
 const HERE: &str = "::ffff:192.0.2.1";
 const THERE: &str = "::ffff:192.0.2.2";

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::engine::base::HostPort;
-use crate::engine::doctor::Fact;
-use crate::engine::http::Samples;
-use crate::engine::upstream::python_client;
+use crate::Fact;
+use mcctl_base::HostPort;
+use mcctl_base::upstream::python_client;
+use mcctl_net::http::Samples;
 
 /// All facts of the servers.
 #[derive(Clone, Debug)]

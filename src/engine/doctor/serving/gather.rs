@@ -6,13 +6,13 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use serde_json::Value;
 
-use crate::engine::admin::AdminClient;
-use crate::engine::doctor::serving::facts::{Instance, ServerSettings, ServingFacts};
-use crate::engine::doctor::serving::metrics::metrics;
-use crate::engine::doctor::serving::{ServingQuery, probe};
-use crate::engine::doctor::{Fact, Unavailable};
-use crate::engine::env::Env;
-use crate::engine::http::Fetcher;
+use crate::serving::facts::{Instance, ServerSettings, ServingFacts};
+use crate::serving::metrics::metrics;
+use crate::serving::{ServingQuery, probe};
+use crate::{Fact, Unavailable};
+use mcctl_metadata::admin::AdminClient;
+use mcctl_net::http::Fetcher;
+use mcctl_sys::env::Env;
 
 /// Maximum number of servers queried.
 const INSTANCES_MAX: usize = 64;

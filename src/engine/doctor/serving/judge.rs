@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::engine::base::text::counted;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::check::{CheckStatus, Finding, Severity};
-use crate::engine::doctor::serving::facts::{Instance, L3Probe, L3Read, ServerSettings, ServingFacts};
-use crate::engine::doctor::{finding, listed, status};
-use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
-use crate::engine::plan::size_text;
+use crate::serving::facts::{Instance, L3Probe, L3Read, ServerSettings, ServingFacts};
+use crate::{finding, listed, status};
+use mcctl_base::check::{CheckStatus, Finding, Severity};
+use mcctl_base::text::counted;
+use mcctl_base::time::RoundedDuration;
+use mcctl_base::{ByteSize, HostPort};
+use mcctl_deploy::plan::client::PLAIN_SEGMENT_BYTES_MIN;
+use mcctl_deploy::plan::size_text;
 
 /// Number of written tokens above which reads are expected.
 const TOKENS_WORTH: f64 = 10_000.0;
@@ -291,7 +291,7 @@ fn metrics(facts: &ServingFacts) -> CheckStatus {
 }
 
 fn read(facts: &ServingFacts) -> CheckStatus {
-    let counted: Vec<(&Instance, &crate::engine::http::Samples)> =
+    let counted: Vec<(&Instance, &mcctl_net::http::Samples)> =
         with_store(facts).filter_map(|(instance, _)| Some((instance, instance.metrics.as_ref()?))).collect();
     if counted.is_empty() {
         return CheckStatus::Skipped("no server that uses the store exports metrics (--enable-metrics)".to_owned());
@@ -512,9 +512,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::doctor::serving::CHECKS;
-    use crate::engine::doctor::serving::facts::CachedTierTokens;
-    use crate::engine::http::Samples;
+    use crate::serving::CHECKS;
+    use crate::serving::facts::CachedTierTokens;
+    use mcctl_net::http::Samples;
 
     fn info(more: Value) -> ServerSettings {
         let mut base = json!({

@@ -1,6 +1,6 @@
 //! Reads the metrics of a server or a master.
 
-use crate::engine::http::{Fetcher, Samples};
+use mcctl_net::http::{Fetcher, Samples};
 
 /// Reads `/metrics` below `url`; `None` if there are no samples.
 pub async fn metrics(fetcher: &Fetcher, url: &str) -> Option<Samples> {

@@ -11,11 +11,11 @@ mod probe;
 
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::check::{Check, CheckGroup, CheckReport};
-use crate::engine::doctor::reports;
-use crate::engine::env::Env;
-use crate::engine::http::HttpCredentials;
+use crate::reports;
+use mcctl_base::HostPort;
+use mcctl_base::check::{Check, CheckGroup, CheckReport};
+use mcctl_net::http::HttpCredentials;
+use mcctl_sys::env::Env;
 
 pub use facts::ServingFacts;
 

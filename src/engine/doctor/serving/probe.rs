@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::engine::doctor::serving::ServingQuery;
-use crate::engine::doctor::serving::facts::{CachedTierTokens, Instance, L3Probe, L3Read, ServerSettings};
-use crate::engine::doctor::serving::metrics::metrics;
-use crate::engine::doctor::{Fact, Unavailable};
-use crate::engine::env::Env;
-use crate::engine::http::Fetcher;
+use crate::serving::ServingQuery;
+use crate::serving::facts::{CachedTierTokens, Instance, L3Probe, L3Read, ServerSettings};
+use crate::serving::metrics::metrics;
+use crate::{Fact, Unavailable};
+use mcctl_net::http::Fetcher;
+use mcctl_sys::env::Env;
 
 /// Timeout for a prompt. The first prompt that queries L3 waits until the page hash is compiled.
 const GENERATE: Duration = Duration::from_secs(90);

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::doctor::wheel::elf::{self, Dynamic};
-use crate::engine::sys::FileTree;
-use crate::engine::upstream::SERIES;
+use crate::wheel::elf::{self, Dynamic};
+use mcctl_base::upstream::SERIES;
+use mcctl_sys::FileTree;
 
 /// The loader's default directories.
 const USUAL: &[&str] = &[

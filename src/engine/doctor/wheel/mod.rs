@@ -6,11 +6,11 @@ mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::check::{Check, CheckGroup, CheckReport, CheckStatus, Finding, Severity};
-use crate::engine::doctor::{CheckEntry, Selection, each, find, status};
-use crate::engine::env::Env;
-use crate::engine::sys::FileTree;
-use crate::engine::upstream::SERIES;
+use crate::{CheckEntry, Selection, each, find, status};
+use mcctl_base::check::{Check, CheckGroup, CheckReport, CheckStatus, Finding, Severity};
+use mcctl_base::upstream::SERIES;
+use mcctl_sys::FileTree;
+use mcctl_sys::env::Env;
 
 pub use search::{Wheel, WheelSearch};
 

@@ -1,7 +1,7 @@
 //! Finds installed Mooncake wheels without running Python: the package directories of each interpreter, and the records of installed
 //! packages in them.
 
-use crate::engine::sys::FileTree;
+use mcctl_sys::FileTree;
 
 /// Where to search for wheels.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::engine::journal::error::JournalError;
-use crate::engine::journal::writer::LogWriter;
+use crate::error::JournalError;
+use crate::writer::LogWriter;
 
 /// Divisor of a file's size. The result is kept free for changes that are being made when [`LogWriter::has_room`] becomes false.
 const RESERVE_PER_FILE: u64 = 16;

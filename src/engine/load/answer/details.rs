@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::engine::base::text::one_line;
-use crate::engine::load::answer::{CachedTokens, SAID_CHARS, WORD_CHARS};
+use crate::answer::{CachedTokens, SAID_CHARS, WORD_CHARS};
+use mcctl_base::text::one_line;
 
 /// `cached_tokens_details`, as returned by `/generate` and the OpenAI routes.
 #[derive(Default, Deserialize)]

@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use serde::Deserialize;
 
-use crate::engine::base::text::one_line;
-use crate::engine::load::answer::details::{CachedTokenDetails, error_message};
-use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes, WORD_CHARS};
+use crate::answer::details::{CachedTokenDetails, error_message};
+use crate::answer::{CachedTokens, ModelAnswer, ServerTimes, WORD_CHARS};
+use mcctl_base::text::one_line;
 
 /// Incremental parser for the frames of one response.
 #[derive(Debug, Default)]

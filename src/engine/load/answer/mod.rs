@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::engine::base::text::one_line;
+use mcctl_base::text::one_line;
 
 pub use sse::{FrameTooLong, SseEvent, SseParser};
 
@@ -254,7 +254,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn fixture(name: &str) -> Vec<u8> {
-        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../fixtures/load/").to_owned() + name)
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/load/").to_owned() + name)
             .expect("fixture exists")
     }
 

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::engine::base::text::one_line;
-use crate::engine::load::answer::details::{CachedTokenDetails, error_message};
-use crate::engine::load::answer::{CachedTokens, ModelAnswer, WORD_CHARS};
+use crate::answer::details::{CachedTokenDetails, error_message};
+use crate::answer::{CachedTokens, ModelAnswer, WORD_CHARS};
+use mcctl_base::text::one_line;
 
 /// A frame with [`StreamChoice`]s, or a whole response with [`DocumentChoice`]s.
 #[derive(Deserialize)]

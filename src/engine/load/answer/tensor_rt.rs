@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::engine::load::answer::ModelAnswer;
-use crate::engine::load::answer::details::error_message;
+use crate::answer::ModelAnswer;
+use crate::answer::details::error_message;
 
 #[derive(Deserialize)]
 struct TensorRtFrame {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::load::RunStats;
+use crate::RunStats;
 
 /// Above this CPU usage, the generator has no headroom for bursts.
 const SHARE_MAX: f64 = 0.9;

@@ -5,9 +5,9 @@ mod pass;
 
 use std::time::Duration;
 
-use crate::engine::load::ladder::TierNotVerified;
-use crate::engine::load::server::{ObservationCaveat, ServerCallError};
-use crate::engine::load::session::StepError;
+use crate::ladder::TierNotVerified;
+use crate::server::{ObservationCaveat, ServerCallError};
+use crate::session::StepError;
 
 pub use generator::GeneratorCaveat;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::engine::load::LoadCaveat;
-use crate::engine::load::measure::is_late;
-use crate::engine::load::plan::OfferedLoad;
-use crate::engine::load::session::{PassResult, SessionResult};
+use crate::LoadCaveat;
+use crate::measure::is_late;
+use crate::plan::OfferedLoad;
+use crate::session::{PassResult, SessionResult};
 
 /// A median wait for a concurrency slot above this shows that the rate is too high.
 const WAIT_MAX: Duration = Duration::from_millis(1);

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use crate::engine::load::compare::{Measure, PairedPasses};
-use crate::engine::load::{LatencyHistogram, LatencySummary};
+use crate::compare::{Measure, PairedPasses};
+use crate::{LatencyHistogram, LatencySummary};
 
 /// The generator lag and read delay in the passes at one endpoint, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

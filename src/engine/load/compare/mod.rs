@@ -11,11 +11,9 @@ mod working_set;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::engine::load::paired::{
-    self, BetterWhen, ConfidenceLevels, Difference, DifferenceRule, DifferenceVerdict, RequestPair,
-};
-use crate::engine::load::session::{Figure, PassResult};
-use crate::engine::load::{Seed, Turn};
+use crate::paired::{self, BetterWhen, ConfidenceLevels, Difference, DifferenceRule, DifferenceVerdict, RequestPair};
+use crate::session::{Figure, PassResult};
+use crate::{Seed, Turn};
 
 pub use lag::SideLag;
 pub use same::ComparisonRefusal;
@@ -274,7 +272,7 @@ fn one(both: &PairedPasses<'_>, name: &str, levels: ConfidenceLevels, terms: &Co
 /// Returns the mean TTFT of the first and second half of `passes`, in milliseconds.
 fn halves(passes: &[&PassResult]) -> Option<[f64; 2]> {
     let mean = |passes: &[&PassResult]| {
-        let mut all = crate::engine::load::LatencyHistogram::default();
+        let mut all = crate::LatencyHistogram::default();
         passes.iter().for_each(|pass| all.add(&pass.tally.all.ttft));
         all.summary().map(|summary| summary.mean.as_secs_f64() * 1e3)
     };

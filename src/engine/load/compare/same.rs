@@ -1,6 +1,6 @@
 //! Checks that both endpoints did the same work. If they did not, their latencies cannot be compared.
 
-use crate::engine::load::compare::PairedPasses;
+use crate::compare::PairedPasses;
 
 /// Maximum relative difference in token counts between the endpoints.
 const TOKENS_APART: f64 = 0.01;
@@ -66,7 +66,7 @@ pub(super) fn refusals(both: &PairedPasses<'_>) -> Vec<ComparisonRefusal> {
     if (a + b) as f64 > ALONE_MAX * (both.pairs.len() as u64 + a + b) as f64 {
         found.push(ComparisonRefusal::Failed { name_a: name_a.clone(), name_b: name_b.clone(), a, b });
     }
-    let sum = |of: fn(&crate::engine::load::session::Figure) -> u32| {
+    let sum = |of: fn(&crate::session::Figure) -> u32| {
         both.pairs.iter().fold((0_u64, 0_u64), |sum, (_, a, b)| (sum.0 + u64::from(of(a)), sum.1 + u64::from(of(b))))
     };
     for (of, (a, b)) in [("sent", sum(|figure| figure.prompt)), ("received", sum(|figure| figure.completion))] {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::engine::load::session::SessionStep;
+use crate::session::SessionStep;
 
 /// Maximum number of blocks.
 pub const BLOCKS_MAX: u32 = 1_000;
@@ -38,7 +38,7 @@ pub fn in_turn(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::session::Control;
+    use crate::session::Control;
     use proptest::prelude::*;
 
     proptest! {

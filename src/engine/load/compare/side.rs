@@ -1,8 +1,8 @@
 //! The figures of one compared endpoint over all of its passes.
 
-use crate::engine::load::LatencyHistogram;
-use crate::engine::load::measure::TokenTotals;
-use crate::engine::load::session::PassResult;
+use crate::LatencyHistogram;
+use crate::measure::TokenTotals;
+use crate::session::PassResult;
 
 /// Totals and TTFT of one endpoint, over the passes that are compared.
 #[derive(Clone, Debug, Default)]

@@ -1,10 +1,10 @@
 //! Tests for the comparison, with simulated measurements.
 
 use super::*;
-use crate::engine::load::answer::ModelAnswer;
-use crate::engine::load::session::PassId;
-use crate::engine::load::target::{Exchange, ExchangeOutcome};
-use crate::engine::load::{Distribution, TimedRequest};
+use crate::answer::ModelAnswer;
+use crate::session::PassId;
+use crate::target::{Exchange, ExchangeOutcome};
+use crate::{Distribution, TimedRequest};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Normal};
 
@@ -73,18 +73,18 @@ fn measured_in(conversations: u32, number: u32, factor: f64, seed: u64) -> Vec<P
     let tail = Distribution::Exponential { mean: 10.0 };
     let mut passes = Vec::new();
     let order = in_turn([0, 1], &blocks(conversations, number), |block, part| {
-        let plan = crate::engine::load::session::PassPlan {
+        let plan = crate::session::PassPlan {
             name: String::new(),
             block,
             part: part.clone(),
-            pace: crate::engine::load::Pace::Recorded,
-            rules: crate::engine::load::Rules::default(),
+            pace: crate::Pace::Recorded,
+            rules: crate::Rules::default(),
             duration: Duration::ZERO,
         };
-        vec![crate::engine::load::session::SessionStep::Pass(Box::new(plan))]
+        vec![crate::session::SessionStep::Pass(Box::new(plan))]
     });
     for (n, (side, step)) in order.into_iter().enumerate() {
-        let crate::engine::load::session::SessionStep::Pass(plan) = step else { panic!("passes only") };
+        let crate::session::SessionStep::Pass(plan) = step else { panic!("passes only") };
         let slow = draw(&|rng| disturbance.sample(rng)) * (1.0 + 0.005 * n as f64);
         let mut records = Vec::new();
         for conversation in plan.part {
@@ -150,7 +150,7 @@ fn a_late_generator_widens_ttft_and_e2e_and_hides_no_larger_difference() {
         let mut passes = measured(factor, 1);
         for pass in &mut passes {
             let lag = if pass.id.side == 1 { ms(30.0) } else { ms(10.0) };
-            pass.tally.lag = crate::engine::load::LatencyHistogram::default();
+            pass.tally.lag = crate::LatencyHistogram::default();
             pass.tally.lag.record(lag, 100);
         }
         let sides = ComparedSides::of(2);
@@ -165,7 +165,7 @@ fn a_late_generator_widens_ttft_and_e2e_and_hides_no_larger_difference() {
         let before = on_time.differences[at].1;
         assert!((one.high - before.high - expected).abs() < 0.2 && (before.low - one.low - expected).abs() < 0.2);
     }
-    let ids: Vec<&str> = found.caveats.iter().map(crate::engine::load::LoadCaveat::id).collect();
+    let ids: Vec<&str> = found.caveats.iter().map(crate::LoadCaveat::id).collect();
     assert_eq!(ids, ["lag-in-comparison"; 2]);
     // A difference of about 20 ms may be due to the lag.
     let verdict = late(0.8).compared[0].verdict_on(Measure::Ttft);

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::engine::load::LoadCaveat;
-use crate::engine::load::compare::{CompareOptions, Comparison, ComparisonRefusal, SideFigures, compare};
-use crate::engine::load::paired::DifferenceVerdict;
-use crate::engine::load::session::PassResult;
+use crate::LoadCaveat;
+use crate::compare::{CompareOptions, Comparison, ComparisonRefusal, SideFigures, compare};
+use crate::paired::DifferenceVerdict;
+use crate::session::PassResult;
 
 /// Name prefix for passes that compare an endpoint with itself.
 pub const SELF_COMPARE: &str = "a-a ";

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::engine::load::compare::tiers::{self, CacheSizes, TierQuestion, questions};
+use crate::compare::tiers::{self, CacheSizes, TierQuestion, questions};
 
 /// The lowest tier in question is exceeded by this factor, because the working set grows during a block: half of the final one is used on
 /// average.
@@ -139,7 +139,7 @@ fn even(blocks: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::compare::ComparedTier;
+    use crate::compare::ComparedTier;
 
     /// The default conversations: five turns of 512 tokens with 64 output tokens.
     const SHAPE: LoadShape = LoadShape { context: 2880.0, shared: 0.0, turns: 5.0 };

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::engine::load::ladder::median::{MedianInterval, median_interval};
-use crate::engine::load::ladder::{LadderTier, TimeSaved};
+use crate::ladder::median::{MedianInterval, median_interval};
+use crate::ladder::{LadderTier, TimeSaved};
 
 /// Confidence level of the medians.
 const LEVEL: f64 = 0.95;

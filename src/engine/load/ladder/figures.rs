@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::load::ladder::{
-    BreakEven, LadderCell, LadderPrompts, LadderTier, LinearFit, MedianTtft, TierVerdict, TimeSaved,
-};
-use crate::engine::load::session::Figure;
+use crate::ladder::{BreakEven, LadderCell, LadderPrompts, LadderTier, LinearFit, MedianTtft, TierVerdict, TimeSaved};
+use crate::session::Figure;
 
 /// Results of a tier ladder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -115,7 +113,7 @@ fn is_from(tier: LadderTier, figure: &Figure, page: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::{Seed, Turn};
+    use crate::{Seed, Turn};
     use std::time::Duration;
 
     fn prompts() -> LadderPrompts {

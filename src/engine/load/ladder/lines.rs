@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::engine::load::ladder::median::middle;
-use crate::engine::load::ladder::{LadderCell, LadderTier, TierVerdict};
+use crate::ladder::median::middle;
+use crate::ladder::{LadderCell, LadderTier, TierVerdict};
 
 /// TTFT as a fixed component plus a per-token component: a line through the medians, as the median of the slopes between all pairs of
 /// lengths (Theil-Sen), so that one disturbed length does not turn it.
@@ -86,7 +86,7 @@ impl BreakEven {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::{MedianTtft, TimeSaved};
+    use crate::ladder::{MedianTtft, TimeSaved};
 
     fn rung(length: u32, tier: LadderTier, ms: f64, verdict: TierVerdict) -> LadderCell {
         let ttft = MedianTtft { median_ms: ms, low_ms: None, high_ms: None, min_ms: ms, max_ms: ms };

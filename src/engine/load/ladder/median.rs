@@ -1,7 +1,7 @@
 //! Medians with distribution-free intervals: the bounds are values of the sample itself, so neither an outlier nor the shape of the
 //! distribution matters, and a bound is never a value that was not measured.
 
-use crate::engine::load::student;
+use crate::student;
 
 /// A median and the bounds of its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn interval_covers_the_true_median_of_a_skewed_distribution() {
-        use crate::engine::load::Seed;
+        use crate::Seed;
         use rand::Rng;
         let mut rng = Seed(5).generator("median", 0);
         let mut covered = 0;

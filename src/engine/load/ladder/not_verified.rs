@@ -1,7 +1,7 @@
 //! Why no request verified a tier.
 
-use crate::engine::load::ladder::{Ladder, LadderTier};
-use crate::engine::load::server::ServerInfo;
+use crate::ladder::{Ladder, LadderTier};
+use crate::server::ServerInfo;
 
 /// The reason why no ladder request verified a tier at a prompt length.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +48,7 @@ impl TierNotVerified {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::ladder::{LadderCell, LadderTier};
+    use crate::ladder::{LadderCell, LadderTier};
 
     #[test]
     fn tier_without_a_verified_request_names_the_sources() {

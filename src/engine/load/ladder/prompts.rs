@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
-use crate::engine::load::{ModelAnswer, Script, Seed, Turn};
+use crate::workload::{LoadWorkload, TurnPrompt, TurnRequest};
+use crate::{ModelAnswer, Script, Seed, Turn};
 
 /// Default prompt lengths in tokens.
 pub const LENGTHS: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];

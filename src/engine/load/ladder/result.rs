@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::engine::load::LoadCaveat;
-use crate::engine::load::ladder::{Ladder, LadderPrompts, LadderTier, TierNotVerified};
-use crate::engine::load::server::{ObservationCaveat, ServerCallError, ServerClient, ServerInfo};
-use crate::engine::load::session::{Figure, PassResult, SessionResult};
+use crate::LoadCaveat;
+use crate::ladder::{Ladder, LadderPrompts, LadderTier, TierNotVerified};
+use crate::server::{ObservationCaveat, ServerCallError, ServerClient, ServerInfo};
+use crate::session::{Figure, PassResult, SessionResult};
 
 /// Reasons why the tier ladder cannot run against a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::base::Mono;
-use crate::engine::base::text::counted;
-use crate::engine::env::Env;
-use crate::engine::load::ladder::median::error_of_looks;
-use crate::engine::load::ladder::{COMPARISON_LEVEL, Ladder, LadderPrompts, LadderTier, result};
-use crate::engine::load::server::ServerInfo;
-use crate::engine::load::session::{
+use crate::ladder::median::error_of_looks;
+use crate::ladder::{COMPARISON_LEVEL, Ladder, LadderPrompts, LadderTier, result};
+use crate::server::ServerInfo;
+use crate::session::{
     AfterPass, Control, Figure, LoadEndpoint, MoreSteps, Observer, PassPlan, PassResult, Session, SessionStep, Tier,
 };
-use crate::engine::load::{Pace, Rules};
+use crate::{Pace, Rules};
+use mcctl_base::Mono;
+use mcctl_base::text::counted;
+use mcctl_sys::env::Env;
 
 /// How many prompts a ladder sends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -184,9 +184,9 @@ fn steps(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> Vec<(usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::env::RealEnv;
-    use crate::engine::load::session::PassId;
-    use crate::engine::load::{Seed, Turn};
+    use crate::session::PassId;
+    use crate::{Seed, Turn};
+    use mcctl_sys::env::RealEnv;
 
     #[test]
     fn schedule_skips_tiers_that_the_server_lacks() {

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::engine::load::ladder::median::{MedianInterval, median_interval, middle, samples_min};
+use crate::ladder::median::{MedianInterval, median_interval, middle, samples_min};
 
 /// Confidence level of a comparison. It is higher than that of the medians, because a report contains many comparisons.
 pub const COMPARISON_LEVEL: f64 = 0.99;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::engine::load::measure::ROWS_MAX;
+use crate::measure::ROWS_MAX;
 
 /// Expected and actual cached tokens over all requests for which the expected number is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

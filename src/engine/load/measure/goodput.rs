@@ -7,8 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::engine::load::TimedRequest;
-use crate::engine::load::session::Figure;
+use crate::TimedRequest;
+use crate::session::Figure;
 
 /// The latency metric that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,7 +147,7 @@ impl Goodput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Turn;
+    use crate::Turn;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::engine::load::TimedRequest;
-use crate::engine::load::measure::TokenTotals;
-use crate::engine::load::target::ExchangeOutcome;
+use crate::TimedRequest;
+use crate::measure::TokenTotals;
+use crate::target::ExchangeOutcome;
 
 /// Totals over successful requests.
 #[derive(Clone, Copy, Debug, Default)]

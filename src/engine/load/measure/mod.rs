@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::load::measure::lengths::TokenHistogram;
-use crate::engine::load::measure::series::TimeSeries;
-use crate::engine::load::measure::source::SourceStats;
-use crate::engine::load::target::ExchangeOutcome;
-use crate::engine::load::{LatencyHistogram, LatencySummary, TimedRequest};
+use crate::measure::lengths::TokenHistogram;
+use crate::measure::series::TimeSeries;
+use crate::measure::source::SourceStats;
+use crate::target::ExchangeOutcome;
+use crate::{LatencyHistogram, LatencySummary, TimedRequest};
 
 /// Turns from this index on share one row.
 pub const ROWS_MAX: usize = 64;
@@ -203,9 +203,9 @@ pub fn is_late(lag: &LatencySummary, ttft: &LatencySummary) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Turn;
-    use crate::engine::load::answer::{CachedTokens, ModelAnswer};
-    use crate::engine::load::target::Exchange;
+    use crate::Turn;
+    use crate::answer::{CachedTokens, ModelAnswer};
+    use crate::target::Exchange;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::load::TimedRequest;
-use crate::engine::load::target::ExchangeOutcome;
+use crate::TimedRequest;
+use crate::target::ExchangeOutcome;
 
 /// Maximum number of buckets. In longer runs, pairs of buckets are merged.
 pub const BUCKETS_MAX: usize = 1_200;
@@ -185,9 +185,9 @@ impl TimeSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Turn;
-    use crate::engine::load::answer::ModelAnswer;
-    use crate::engine::load::target::Exchange;
+    use crate::Turn;
+    use crate::answer::ModelAnswer;
+    use crate::target::Exchange;
 
     fn record(wrote: Duration, first: Duration, end: Duration) -> TimedRequest {
         let answer = ModelAnswer { completion_tokens: Some(100), prompt_tokens: Some(7), ..ModelAnswer::default() };

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::load::answer::ModelAnswer;
-use crate::engine::load::{LatencyHistogram, student};
+use crate::answer::ModelAnswer;
+use crate::{LatencyHistogram, student};
 
 /// Minimum number of computed requests for an estimate.
 pub const COMPUTED_MIN: u64 = 20;
@@ -275,7 +275,7 @@ fn ms(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::answer::CachedTokens;
+    use crate::answer::CachedTokens;
 
     fn answer(prompt: u32, device: u32, host: u32, storage: u32) -> ModelAnswer {
         ModelAnswer {

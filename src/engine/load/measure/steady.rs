@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::engine::load::TimedRequest;
-use crate::engine::load::target::ExchangeOutcome;
+use crate::TimedRequest;
+use crate::target::ExchangeOutcome;
 
 /// Maximum number of time pieces.
 pub const PIECES: usize = 512;
@@ -238,9 +238,9 @@ impl SteadyState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Turn;
-    use crate::engine::load::answer::ModelAnswer;
-    use crate::engine::load::target::Exchange;
+    use crate::Turn;
+    use crate::answer::ModelAnswer;
+    use crate::target::Exchange;
 
     /// A request from `wrote` to `end` (ms) with `tokens` tokens. The first token arrives after one fifth of that time.
     fn record(wrote: u64, end: u64, tokens: u32) -> TimedRequest {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::env::{Env, deadline};
-use crate::engine::load::LoadCaveat;
-use crate::engine::load::plan::{Measurement, MeasurementKind, Phase, PlanError};
-use crate::engine::load::server::ServerClient;
-use crate::engine::load::session::LoadEndpoint;
+use crate::LoadCaveat;
+use crate::plan::{Measurement, MeasurementKind, Phase, PlanError};
+use crate::server::ServerClient;
+use crate::session::LoadEndpoint;
+use mcctl_sys::env::{Env, deadline};
 
 /// Timeout for a flush or settings request before the measurement.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ pub enum CacheChange {
 
 impl Measurement {
     /// Returns which caches the measurement empties or fills, unless it leaves them as they are. A flush that the caller requested with
-    /// [`PhasePlan::new`](crate::engine::load::plan::PhasePlan::new) does not count.
+    /// [`PhasePlan::new`](crate::plan::PhasePlan::new) does not count.
     pub fn cache_change(&self) -> Option<CacheChange> {
         let flushes = self.kind != MeasurementKind::Single && !self.phases.decides_flushes();
         let has_calls = self.sides.iter().any(|side| side.server.is_some());

@@ -11,11 +11,11 @@ mod survey;
 
 use std::time::Duration;
 
-use crate::engine::env::Env;
-use crate::engine::load::LoadCaveat;
-use crate::engine::load::session::{LoadEndpoint, Session};
-use crate::engine::load::sweep::Sweep;
-use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
+use crate::LoadCaveat;
+use crate::session::{LoadEndpoint, Session};
+use crate::sweep::Sweep;
+use crate::target::{ConnectError, LoadTarget, check_reachable};
+use mcctl_sys::env::Env;
 
 pub use caches::CacheChange;
 pub use offered::OfferedLoad;

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::engine::load::numpy::{self, PriorDraws};
-use crate::engine::load::session::PassPlan;
-use crate::engine::load::{Arrivals, Gaps, Pace, Rate, Rules, Seed};
+use crate::numpy::{self, PriorDraws};
+use crate::session::PassPlan;
+use crate::{Arrivals, Gaps, Pace, Rate, Rules, Seed};
 
 /// When requests are sent, and for how long.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Phases: the state of the server's caches before and between the passes of a run.
 
-use crate::engine::load::session::{Control, PassPlan, SessionStep, Tier};
+use crate::session::{Control, PassPlan, SessionStep, Tier};
 
 /// A phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl ProfileCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::plan::OfferedLoad;
+    use crate::plan::OfferedLoad;
 
     fn steps(phases: &[Phase], warmup: Option<u32>, flush_first: bool) -> Result<Vec<String>, PhaseError> {
         let plan = PhasePlan::new(phases.to_vec(), warmup, flush_first)?;

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::engine::load::compare::{ComparedSides, SELF_COMPARE, blocks, in_turn};
-use crate::engine::load::plan::{Measurement, OfferedLoad};
-use crate::engine::load::session::{Control, SessionStep};
-use crate::engine::load::sweep::Sweep;
-use crate::engine::load::{Pace, Rules, Seed, kep74};
+use crate::compare::{ComparedSides, SELF_COMPARE, blocks, in_turn};
+use crate::plan::{Measurement, OfferedLoad};
+use crate::session::{Control, SessionStep};
+use crate::sweep::Sweep;
+use crate::{Pace, Rules, Seed, kep74};
 
 /// Steps, each with the index of its endpoint.
 type Schedule = VecDeque<(usize, SessionStep)>;
@@ -108,14 +108,14 @@ impl Measurement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::base::HostPort;
-    use crate::engine::env::RealEnv;
-    use crate::engine::load::answer::Dialect;
-    use crate::engine::load::plan::{CacheChange, MeasurementKind, Phase, PhasePlan};
-    use crate::engine::load::session::LoadEndpoint;
-    use crate::engine::load::target::LoadTarget;
-    use crate::engine::load::workload::Synthetic;
-    use crate::engine::load::{Distribution, LoadCaveat};
+    use crate::answer::Dialect;
+    use crate::plan::{CacheChange, MeasurementKind, Phase, PhasePlan};
+    use crate::session::LoadEndpoint;
+    use crate::target::LoadTarget;
+    use crate::workload::Synthetic;
+    use crate::{Distribution, LoadCaveat};
+    use mcctl_base::HostPort;
+    use mcctl_sys::env::RealEnv;
 
     fn measurement(kind: MeasurementKind, sides: usize) -> Measurement {
         let one = Distribution::Constant(1.0);

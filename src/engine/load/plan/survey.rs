@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::engine::env::{Env, deadline};
-use crate::engine::load::answer::Dialect;
-use crate::engine::load::compare::{CacheSizes, ComparedSides, LoadShape};
-use crate::engine::load::plan::Measurement;
-use crate::engine::load::session::{LoadEndpoint, Observer, PassId, PassPlan, Session, SessionStep};
-use crate::engine::load::workload::{Footprint, Synthetic, SyntheticPrompt};
-use crate::engine::load::{Distribution, Pace, Rules, Seed, TimedRequest};
+use crate::answer::Dialect;
+use crate::compare::{CacheSizes, ComparedSides, LoadShape};
+use crate::plan::Measurement;
+use crate::session::{LoadEndpoint, Observer, PassId, PassPlan, Session, SessionStep};
+use crate::workload::{Footprint, Synthetic, SyntheticPrompt};
+use crate::{Distribution, Pace, Rules, Seed, TimedRequest};
+use mcctl_sys::env::{Env, deadline};
 
 /// Timeout for settings and counters.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::engine::base::text::one_line;
-use crate::engine::http::Samples;
+use mcctl_base::text::one_line;
+use mcctl_net::http::Samples;
 
 /// Maximum number of label values to keep per reason counter.
 const REASONS_MAX: usize = 64;

@@ -5,9 +5,9 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::engine::base::text::one_line;
-use crate::engine::http::Samples;
-use crate::engine::load::server::{ServerCounters, StoreCounters};
+use crate::server::{ServerCounters, StoreCounters};
+use mcctl_base::text::one_line;
+use mcctl_net::http::Samples;
 
 /// Settings of SGLang (`/server_info`) that affect latency or the caches, in report order.
 const SGLANG_SETTINGS: [&str; 27] = [

@@ -4,9 +4,9 @@
 
 use serde::Serialize;
 
-use crate::engine::base::Mono;
-use crate::engine::load::Turn;
-use crate::engine::load::server::{CounterHistory, CounterSample, ServerInfo};
+use crate::Turn;
+use crate::server::{CounterHistory, CounterSample, ServerInfo};
+use mcctl_base::Mono;
 
 /// A request with fewer cached tokens than expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub fn explain(short: &Shortfall, ring: &CounterHistory, info: Option<&ServerInf
         (Some(before), Some(after)) => after.clone().since(before),
         _ => return reasons,
     };
-    let grew = |reasons: &crate::engine::load::server::Reasons| {
+    let grew = |reasons: &crate::server::Reasons| {
         let grew: Vec<(String, u64)> =
             reasons.iter().filter(|(_, n)| **n > 0).map(|(why, n)| (why.clone(), *n)).collect();
         grew
@@ -168,7 +168,7 @@ fn store(short: &Shortfall, from: &CounterSample, to: &CounterSample, ring: &Cou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::server::{ServerCounters, StoreCounters};
+    use crate::server::{ServerCounters, StoreCounters};
 
     fn short(device: u32, expected: u32) -> Shortfall {
         Shortfall {

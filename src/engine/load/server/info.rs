@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::engine::base::text::one_line;
+use mcctl_base::text::one_line;
 
 /// Minimum number of tokens for a fetch from L3 if the server does not report it (SGLang 0.5.23, `prefetch_threshold`).
 pub const PREFETCH_THRESHOLD: u32 = 256;

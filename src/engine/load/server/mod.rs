@@ -17,9 +17,9 @@ use std::time::Duration;
 use hyper::header::HeaderMap;
 use serde_json::Value;
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::env::Env;
-use crate::engine::http::{FetchError, FetchResponse, Fetcher, Samples};
+use mcctl_base::time::RoundedDuration;
+use mcctl_net::http::{FetchError, FetchResponse, Fetcher, Samples};
+use mcctl_sys::env::Env;
 
 pub use counters::{Reasons, ServerCounters, StoreCounters};
 pub use description::{CacheCapacity, ServerDescription, StorageTier};

@@ -6,17 +6,15 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::engine::base::Mono;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::load::measure::expected::Expectation;
-use crate::engine::load::measure::reuse::ReuseRow;
-use crate::engine::load::measure::{Tally, TokenTotals};
-use crate::engine::load::server::{
-    CounterHistory, ServerCounters, ServerInfo, Shortfall, ShortfallReason, StoreCounters, explain,
-};
-use crate::engine::load::target::ExchangeOutcome;
-use crate::engine::load::workload::expected_hits::HitStatistics;
-use crate::engine::load::{TimedRequest, Turn};
+use crate::measure::expected::Expectation;
+use crate::measure::reuse::ReuseRow;
+use crate::measure::{Tally, TokenTotals};
+use crate::server::{CounterHistory, ServerCounters, ServerInfo, Shortfall, ShortfallReason, StoreCounters, explain};
+use crate::target::ExchangeOutcome;
+use crate::workload::expected_hits::HitStatistics;
+use crate::{TimedRequest, Turn};
+use mcctl_base::Mono;
+use mcctl_base::time::RoundedDuration;
 
 /// Maximum number of shortfalls to analyze. Further ones are only counted.
 pub const SHORTS_MAX: usize = 100_000;
@@ -338,7 +336,7 @@ pub fn timeline(ring: &CounterHistory, started: Mono, ended: Mono) -> Vec<Timeli
     let points: Vec<_> = ring.between(started - Duration::from_millis(1500), ended + Duration::from_secs(5)).collect();
     let Some(first) = points.iter().find_map(|point| point.server.as_ref()) else { return Vec::new() };
     let step = points.len().div_ceil(MOMENTS_MAX).max(1);
-    let moment = |point: &&crate::engine::load::server::CounterSample| {
+    let moment = |point: &&crate::server::CounterSample| {
         let counted = point.server.clone()?.since(first);
         Some(TimelinePoint {
             seconds: point.at.since(started).as_secs_f64(),
@@ -361,9 +359,9 @@ pub fn timeline(ring: &CounterHistory, started: Mono, ended: Mono) -> Vec<Timeli
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::answer::{CachedTokens, ModelAnswer};
-    use crate::engine::load::server::CounterSample;
-    use crate::engine::load::target::Exchange;
+    use crate::answer::{CachedTokens, ModelAnswer};
+    use crate::server::CounterSample;
+    use crate::target::Exchange;
 
     fn record(conversation: u32, index: u32, end_ms: u64, expected: u32, device: u32) -> TimedRequest {
         let end = Duration::from_millis(end_ms);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::engine::env::{Elapsed, Env, deadline};
-use crate::engine::load::server::{ServerCallError, ServerClient, ServerDescription};
-use crate::engine::load::target::{ConnectError, LoadTarget, check_reachable};
+use crate::server::{ServerCallError, ServerClient, ServerDescription};
+use crate::target::{ConnectError, LoadTarget, check_reachable};
+use mcctl_sys::env::{Elapsed, Env, deadline};
 
 /// Timeout for one request to a server that is starting.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);

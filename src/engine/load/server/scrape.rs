@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use crate::engine::base::Mono;
-use crate::engine::env::{Env, deadline};
-use crate::engine::load::server::{ServerClient, ServerCounters, StoreCounters};
+use crate::server::{ServerClient, ServerCounters, StoreCounters};
+use mcctl_base::Mono;
+use mcctl_sys::env::{Env, deadline};
 
 /// Maximum number of samples to keep.
 pub const POINTS_MAX: usize = 4096;

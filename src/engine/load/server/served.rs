@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::engine::base::text::one_line;
-use crate::engine::http::{FetchResponse, Samples};
-use crate::engine::load::server::{ServerCallError, ServerClient, ServerDescription, read};
+use crate::server::{ServerCallError, ServerClient, ServerDescription, read};
+use mcctl_base::text::one_line;
+use mcctl_net::http::{FetchResponse, Samples};
 
 /// The response from `/v1/models`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::env::{Env, deadline};
-use crate::engine::load::RunStats;
-use crate::engine::load::measure::Tally;
-use crate::engine::load::server::observed::{ServerObservation, ShortfallWatcher, agree, compare, timeline};
-use crate::engine::load::server::{
+use crate::RunStats;
+use crate::measure::Tally;
+use crate::server::observed::{ServerObservation, ShortfallWatcher, agree, compare, timeline};
+use crate::server::{
     CounterHistory, CounterSample, MissingData, ObservationCaveat, ScrapeTrigger, Scraper, ServerInfo,
 };
-use crate::engine::load::session::LoadEndpoint;
-use crate::engine::load::workload::expected_hits::CacheModels;
+use crate::session::LoadEndpoint;
+use crate::workload::expected_hits::CacheModels;
+use mcctl_base::Mono;
+use mcctl_sys::env::{Env, deadline};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// If a server does not report its settings within this time, it is measured without them.
@@ -166,10 +166,10 @@ impl SessionCaches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::env::RealEnv;
-    use crate::engine::http::Fetcher;
-    use crate::engine::load::server::ServerClient;
-    use crate::engine::load::session::tests::side;
+    use crate::server::ServerClient;
+    use crate::session::tests::side;
+    use mcctl_net::http::Fetcher;
+    use mcctl_sys::env::RealEnv;
 
     #[tokio::test]
     async fn endpoints_of_the_same_server_share_their_state() {

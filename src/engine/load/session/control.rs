@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::engine::env::Env;
-use crate::engine::load::server::{
-    ClearResult, ObservationCaveat, Profile, ServerCallError, ServerClient, SettleResult,
-};
-use crate::engine::load::session::LoadEndpoint;
-use crate::engine::load::session::caches::SessionCaches;
-use crate::engine::load::session::filler::{self, AT_ONCE, FillerResult, FillerSource, PromptList};
-use crate::engine::load::workload::LoadWorkload;
-use crate::engine::load::workload::expected_hits::WithExpectedHits;
+use crate::server::{ClearResult, ObservationCaveat, Profile, ServerCallError, ServerClient, SettleResult};
+use crate::session::LoadEndpoint;
+use crate::session::caches::SessionCaches;
+use crate::session::filler::{self, AT_ONCE, FillerResult, FillerSource, PromptList};
+use crate::workload::LoadWorkload;
+use crate::workload::expected_hits::WithExpectedHits;
+use mcctl_sys::env::Env;
 
 /// How long to retry a flush while the server is busy.
 const FLUSH: Duration = Duration::from_secs(60);

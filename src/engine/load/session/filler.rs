@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::engine::env::Env;
-use crate::engine::load::answer::Dialect;
-use crate::engine::load::measure::Tally;
-use crate::engine::load::session::LoadEndpoint;
-use crate::engine::load::workload::{LoadWorkload, Synthetic, SyntheticPrompt, TurnPrompt, TurnRequest};
-use crate::engine::load::{Distribution, Driver, LoadRun, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn};
+use crate::answer::Dialect;
+use crate::measure::Tally;
+use crate::session::LoadEndpoint;
+use crate::workload::{LoadWorkload, Synthetic, SyntheticPrompt, TurnPrompt, TurnRequest};
+use crate::{Distribution, Driver, LoadRun, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn};
+use mcctl_sys::env::Env;
 
 /// Seed for filler prompts. Filler prompts differ from step to step, and from the prompts of the measured
 /// conversations.
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn filler_prompts_are_unique_across_requests_and_steps() {
-        let side = crate::engine::load::session::tests::side(30_000);
+        let side = crate::session::tests::side(30_000);
         let ids = |step, conversation| {
             let mut made = unrelated_prompts(FillerSource { seed: Seed(1), step }, &side, 2, 50);
             match made.request(Turn { conversation, index: 0 }).prompt {

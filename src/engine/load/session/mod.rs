@@ -18,15 +18,15 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 
-use crate::engine::env::{Env, RealEnv};
-use crate::engine::load::server::ServerClient;
-use crate::engine::load::server::observed::ShortfallWatcher;
-use crate::engine::load::session::caches::{EndedPass, SessionCaches};
-use crate::engine::load::session::control::{ControlRun, StepResult};
-use crate::engine::load::target::LoadTarget;
-use crate::engine::load::workload::expected_hits::WithExpectedHits;
-use crate::engine::load::workload::{LoadWorkload, WorkloadSubset};
-use crate::engine::load::{Driver, LiveCounters, LoadRun, Pace, Rules, RunLimits, Seed, TimedRequest};
+use crate::server::ServerClient;
+use crate::server::observed::ShortfallWatcher;
+use crate::session::caches::{EndedPass, SessionCaches};
+use crate::session::control::{ControlRun, StepResult};
+use crate::target::LoadTarget;
+use crate::workload::expected_hits::WithExpectedHits;
+use crate::workload::{LoadWorkload, WorkloadSubset};
+use crate::{Driver, LiveCounters, LoadRun, Pace, Rules, RunLimits, Seed, TimedRequest};
+use mcctl_sys::env::{Env, RealEnv};
 
 pub use control::{Control, StepError, StepFailure, Tier};
 pub use pass::{FIGURES_MAX, Figure, PassId, PassResult};
@@ -353,10 +353,10 @@ impl<E: Env + Unpin> PassRun<'_, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::base::HostPort;
-    use crate::engine::load::Distribution;
-    use crate::engine::load::answer::Dialect;
-    use crate::engine::load::workload::Synthetic;
+    use crate::Distribution;
+    use crate::answer::Dialect;
+    use crate::workload::Synthetic;
+    use mcctl_base::HostPort;
 
     /// An endpoint that receives no requests.
     pub(super) fn side(vocabulary: u32) -> LoadEndpoint {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::engine::load::measure::Tally;
-use crate::engine::load::server::ServerObservation;
-use crate::engine::load::target::ExchangeOutcome;
-use crate::engine::load::{RunStats, TimedRequest, Turn};
+use crate::measure::Tally;
+use crate::server::ServerObservation;
+use crate::target::ExchangeOutcome;
+use crate::{RunStats, TimedRequest, Turn};
 
 /// Maximum number of requests whose figures are kept, about 80 MiB.
 pub const FIGURES_MAX: usize = 1 << 20;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::engine::load::target::ExchangeOutcome;
-use crate::engine::load::{Script, TimedRequest};
+use crate::target::ExchangeOutcome;
+use crate::{Script, TimedRequest};
 
 /// A pass of the interrupted measurement.
 #[derive(Clone, Debug, Default)]
@@ -77,8 +77,8 @@ pub(super) fn shift(mut record: TimedRequest, by: Duration) -> TimedRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Turn;
-    use crate::engine::load::target::Exchange;
+    use crate::Turn;
+    use crate::target::Exchange;
 
     fn record(conversation: u32, index: u32, outcome: ExchangeOutcome) -> TimedRequest {
         let end = Duration::from_secs(u64::from(10 * conversation + index));

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::engine::load::LatencySummary;
-use crate::engine::load::goals::PassStats;
-use crate::engine::load::session::PassResult;
-use crate::engine::load::sweep::{Sweep, SweepPoint, highest_that_meets, knee};
+use crate::LatencySummary;
+use crate::goals::PassStats;
+use crate::session::PassResult;
+use crate::sweep::{Sweep, SweepPoint, highest_that_meets, knee};
 
 /// Figures for one load.
 #[derive(Clone, Debug, Serialize)]

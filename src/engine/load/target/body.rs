@@ -6,9 +6,9 @@ use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use crate::engine::load::answer::Dialect;
-use crate::engine::load::target::LoadTarget;
-use crate::engine::load::workload::{ChatMessage, TurnPrompt, TurnRequest};
+use crate::answer::Dialect;
+use crate::target::LoadTarget;
+use crate::workload::{ChatMessage, TurnPrompt, TurnRequest};
 
 /// A request that is ready to be sent. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -155,8 +155,8 @@ fn prompt(dialect: Dialect, prompt: &TurnPrompt, text: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::base::HostPort;
-    use crate::engine::load::workload::{ChatRole, Members};
+    use crate::workload::{ChatRole, Members};
+    use mcctl_base::HostPort;
 
     fn target(dialect: Dialect) -> LoadTarget {
         LoadTarget { path: "/".to_owned(), model: "m".to_owned(), ..LoadTarget::new(HostPort::new("h", 1), dialect) }

@@ -15,15 +15,15 @@ use std::time::Duration;
 use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::engine::base::Mono;
-use crate::engine::env::Env;
-use crate::engine::load::answer::TokenArrival;
-use crate::engine::load::target::body::{EncodedRequest, ROUTING_KEY};
-use crate::engine::load::target::http1::{Piece, ResponseParser};
-use crate::engine::load::target::response::ResponseAccumulator;
-use crate::engine::load::target::timestamped::StreamTimes;
-use crate::engine::load::target::wire::WireStream;
-use crate::engine::load::target::{ExchangeOutcome, LoadTarget};
+use crate::answer::TokenArrival;
+use crate::target::body::{EncodedRequest, ROUTING_KEY};
+use crate::target::http1::{Piece, ResponseParser};
+use crate::target::response::ResponseAccumulator;
+use crate::target::timestamped::StreamTimes;
+use crate::target::wire::WireStream;
+use crate::target::{ExchangeOutcome, LoadTarget};
+use mcctl_base::Mono;
+use mcctl_sys::env::Env;
 
 const READ_BYTES: usize = 64 << 10;
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::engine::base::text::one_line;
+use mcctl_base::text::one_line;
 
 /// Maximum number of characters kept from a header value.
 const HEADER_CHARS_MAX: usize = 200;

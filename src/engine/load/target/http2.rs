@@ -19,16 +19,16 @@ use hyper::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, Head
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::engine::base::Mono;
-use crate::engine::env::{Env, deadline};
-use crate::engine::load::answer::TokenArrival;
-use crate::engine::load::target::body::{EncodedRequest, ROUTING_KEY};
-use crate::engine::load::target::connection::ExchangeEnd;
-use crate::engine::load::target::http1::{ResponseHead, header_text, is_stream};
-use crate::engine::load::target::response::ResponseAccumulator;
-use crate::engine::load::target::timestamped::StreamTimes;
-use crate::engine::load::target::wire::{ConnectError, WireStream, http2_reason};
-use crate::engine::load::target::{ExchangeOutcome, LoadTarget};
+use crate::answer::TokenArrival;
+use crate::target::body::{EncodedRequest, ROUTING_KEY};
+use crate::target::connection::ExchangeEnd;
+use crate::target::http1::{ResponseHead, header_text, is_stream};
+use crate::target::response::ResponseAccumulator;
+use crate::target::timestamped::StreamTimes;
+use crate::target::wire::{ConnectError, WireStream, http2_reason};
+use crate::target::{ExchangeOutcome, LoadTarget};
+use mcctl_base::Mono;
+use mcctl_sys::env::{Env, deadline};
 
 /// Flow-control window for a stream, in bytes.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;

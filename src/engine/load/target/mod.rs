@@ -15,12 +15,12 @@ use std::time::Duration;
 use hyper::header::HeaderMap;
 use serde_json::{Map, Value};
 
-use crate::engine::base::HostPort;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::env::Env;
-use crate::engine::load::ModelAnswer;
-use crate::engine::load::answer::{AnswerReader, Dialect, TokenArrival};
-use crate::engine::load::target::wire::WireStream;
+use crate::ModelAnswer;
+use crate::answer::{AnswerReader, Dialect, TokenArrival};
+use crate::target::wire::WireStream;
+use mcctl_base::HostPort;
+use mcctl_base::time::RoundedDuration;
+use mcctl_sys::env::Env;
 
 pub use body::EncodedRequest;
 pub use pool::HttpConnectionPool;

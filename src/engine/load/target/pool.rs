@@ -7,15 +7,15 @@ use std::time::Duration;
 use futures_util::stream;
 use futures_util::{StreamExt, TryStreamExt};
 
-use crate::engine::base::Mono;
-use crate::engine::env::Env;
-use crate::engine::load::LatencyHistogram;
-use crate::engine::load::answer::TokenArrival;
-use crate::engine::load::target::connection::{ExchangeEnd, Http1Connection};
-use crate::engine::load::target::http2::Http2Connection;
-use crate::engine::load::target::response::ResponseAccumulator;
-use crate::engine::load::target::wire::{ConnectError, NewConnection, WireStream};
-use crate::engine::load::target::{EncodedRequest, Exchange, LoadTarget};
+use crate::LatencyHistogram;
+use crate::answer::TokenArrival;
+use crate::target::connection::{ExchangeEnd, Http1Connection};
+use crate::target::http2::Http2Connection;
+use crate::target::response::ResponseAccumulator;
+use crate::target::wire::{ConnectError, NewConnection, WireStream};
+use crate::target::{EncodedRequest, Exchange, LoadTarget};
+use mcctl_base::Mono;
+use mcctl_sys::env::Env;
 
 /// Maximum number of connections opened at a time. Equals the listen backlog of common servers.
 const OPENING_MAX: usize = 64;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::base::text::one_line;
-use crate::engine::load::answer::{AnswerReader, TokenArrival, TooLong};
-use crate::engine::load::target::http1::ResponseHead;
-use crate::engine::load::target::{ARRIVALS_MAX, Exchange, ExchangeOutcome};
+use crate::answer::{AnswerReader, TokenArrival, TooLong};
+use crate::target::http1::ResponseHead;
+use crate::target::{ARRIVALS_MAX, Exchange, ExchangeOutcome};
+use mcctl_base::Mono;
+use mcctl_base::text::one_line;
 
 /// Maximum number of bytes kept from an error body.
 const EXCERPT_BYTES_MAX: usize = 300;

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::engine::base::Mono;
-use crate::engine::env::{Env, Net};
+use mcctl_base::Mono;
+use mcctl_sys::env::{Env, Net};
 
 /// Times of the most recent transfers, in nanoseconds on the monotonic clock.
 #[derive(Debug, Default)]

@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::engine::env::{Elapsed, Env, Net, deadline};
-use crate::engine::load::target::LoadTarget;
-use crate::engine::load::target::timestamped::{StreamTimes, TimestampedStream};
+use crate::target::LoadTarget;
+use crate::target::timestamped::{StreamTimes, TimestampedStream};
+use mcctl_sys::env::{Elapsed, Env, Net, deadline};
 
 /// A connection to the endpoint could not be opened.
 #[derive(Debug, thiserror::Error)]

@@ -5,9 +5,9 @@ use std::fmt;
 use rand::Rng;
 use serde_json::Value;
 
-use crate::engine::load::answer::Dialect;
-use crate::engine::load::workload::{LoadWorkload, Members, TurnPrompt, TurnRequest};
-use crate::engine::load::{ModelAnswer, Script, Seed, Turn};
+use crate::answer::Dialect;
+use crate::workload::{LoadWorkload, Members, TurnPrompt, TurnRequest};
+use crate::{ModelAnswer, Script, Seed, Turn};
 
 /// How adapters are assigned to conversations, as in `sglang.bench_serving`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,8 +105,8 @@ impl LoadWorkload for Adapters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Distribution;
-    use crate::engine::load::workload::Synthetic;
+    use crate::Distribution;
+    use crate::workload::Synthetic;
 
     fn dealt(deal: AdapterPolicy) -> Vec<String> {
         let one = Distribution::Constant(1.0);

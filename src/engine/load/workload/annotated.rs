@@ -1,7 +1,7 @@
 //! A workload with notes for the report.
 
-use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
-use crate::engine::load::{ModelAnswer, Script, Turn};
+use crate::workload::{LoadWorkload, TurnPrompt, TurnRequest};
+use crate::{ModelAnswer, Script, Turn};
 
 /// A workload, its notes, and whether its send times come from a trace.
 pub struct AnnotatedWorkload {

@@ -9,12 +9,12 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::engine::load::answer::CachedTokens;
-use crate::engine::load::cache_model::{CacheModel, ExpectedHit, PageHashes};
-use crate::engine::load::measure::expected::Expectation;
-use crate::engine::load::measure::reuse::ReuseHistogram;
-use crate::engine::load::workload::{LoadWorkload, TurnPrompt, TurnRequest};
-use crate::engine::load::{ModelAnswer, Script, Turn};
+use crate::answer::CachedTokens;
+use crate::cache_model::{CacheModel, ExpectedHit, PageHashes};
+use crate::measure::expected::Expectation;
+use crate::measure::reuse::ReuseHistogram;
+use crate::workload::{LoadWorkload, TurnPrompt, TurnRequest};
+use crate::{ModelAnswer, Script, Turn};
 
 /// Maximum number of text prompts tracked per server.
 const TEXTS_MAX: usize = 1 << 20;
@@ -227,8 +227,8 @@ impl<W: LoadWorkload + ?Sized> LoadWorkload for WithExpectedHits<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::{Synthetic, SyntheticPrompt};
-    use crate::engine::load::{Distribution, Seed};
+    use crate::workload::{Synthetic, SyntheticPrompt};
+    use crate::{Distribution, Seed};
 
     const PAGE: u32 = 16;
 

@@ -1,7 +1,7 @@
 //! Estimates how many tokens a workload sends, from a sample of its conversations.
 
-use crate::engine::load::workload::{LoadWorkload, TurnPrompt};
-use crate::engine::load::{ModelAnswer, Turn};
+use crate::workload::{LoadWorkload, TurnPrompt};
+use crate::{ModelAnswer, Turn};
 
 /// Conversations in the sample.
 const SAMPLE: usize = 32;
@@ -81,8 +81,8 @@ impl Footprint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::{Synthetic, SyntheticPrompt};
-    use crate::engine::load::{Distribution, Seed};
+    use crate::workload::{Synthetic, SyntheticPrompt};
+    use crate::{Distribution, Seed};
 
     fn constant(value: f64) -> Distribution {
         Distribution::Constant(value)

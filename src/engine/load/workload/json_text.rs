@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::engine::load::workload::RowError;
+use crate::workload::RowError;
 
 /// Additional members of a request as JSON text, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

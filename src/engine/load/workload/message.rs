@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::engine::load::workload::{RowError, json_text};
+use crate::workload::{RowError, json_text};
 
 /// The role of a chat message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

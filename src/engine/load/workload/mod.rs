@@ -19,7 +19,7 @@ mod tokenizer;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::load::{ModelAnswer, Script, Turn};
+use crate::{ModelAnswer, Script, Turn};
 
 pub use adapters::{AdapterPolicy, Adapters};
 pub use annotated::AnnotatedWorkload;

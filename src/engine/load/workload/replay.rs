@@ -6,12 +6,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::load::workload::tokenizer;
-use crate::engine::load::workload::{
+use crate::workload::tokenizer;
+use crate::workload::{
     ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, TextGenerator, TextSpan, Tokenizer, TurnPrompt,
     TurnRequest,
 };
-use crate::engine::load::{ModelAnswer, Script, Turn};
+use crate::{ModelAnswer, Script, Turn};
 
 /// A conversation with at least one turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -259,9 +259,9 @@ impl LoadWorkload for Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Seed;
-    use crate::engine::load::workload::textgen::SHARED;
-    use crate::engine::load::workload::tokenizer::tests::small;
+    use crate::Seed;
+    use crate::workload::textgen::SHARED;
+    use crate::workload::tokenizer::tests::small;
 
     fn played(turns: Vec<PlannedTurn>, form: PromptForm) -> Replay {
         let tokenizer = small();

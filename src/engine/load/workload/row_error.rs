@@ -1,6 +1,6 @@
 //! Reasons why a dataset row is malformed.
 
-use crate::engine::load::workload::{TemplateError, TokenizerError};
+use crate::workload::{TemplateError, TokenizerError};
 
 /// Maximum size of a row, in bytes.
 pub const ROW_BYTES_MAX: usize = 64 << 20;

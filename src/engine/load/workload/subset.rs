@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::engine::load::workload::{LoadWorkload, TurnRequest};
-use crate::engine::load::{ModelAnswer, Script, Turn};
+use crate::workload::{LoadWorkload, TurnRequest};
+use crate::{ModelAnswer, Script, Turn};
 
 /// The selected conversations of a workload, renumbered from zero.
 pub struct WorkloadSubset<'a> {
@@ -68,8 +68,8 @@ impl LoadWorkload for WorkloadSubset<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::Synthetic;
-    use crate::engine::load::{Distribution, Seed};
+    use crate::workload::Synthetic;
+    use crate::{Distribution, Seed};
 
     #[test]
     fn range_requests_what_the_whole_requests_at_the_same_index() {

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::engine::load::workload::dataset::Corpus;
-use crate::engine::load::workload::{
-    ChatMessage, ChatRole, LoadWorkload, TextGenerator, Tokenizer, TurnPrompt, TurnRequest,
-};
-use crate::engine::load::{Distribution, ModelAnswer, Script, Seed, Turn};
+use crate::workload::dataset::Corpus;
+use crate::workload::{ChatMessage, ChatRole, LoadWorkload, TextGenerator, Tokenizer, TurnPrompt, TurnRequest};
+use crate::{Distribution, ModelAnswer, Script, Seed, Turn};
 
 /// Prompt form for synthetic conversations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +205,7 @@ impl LoadWorkload for Synthetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::tokenizer::tests::small;
+    use crate::workload::tokenizer::tests::small;
 
     fn constant(value: f64) -> Distribution {
         Distribution::Constant(value)

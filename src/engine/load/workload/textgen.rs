@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::engine::load::Seed;
-use crate::engine::load::workload::Tokenizer;
+use crate::Seed;
+use crate::workload::Tokenizer;
 
 /// The form in which prompts are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ fn word(rng: &mut ChaCha8Rng, text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::tokenizer::tests::small;
+    use crate::workload::tokenizer::tests::small;
 
     fn generator(tokenizer: Option<Tokenizer>) -> TextGenerator {
         let vocabulary = tokenizer.as_ref().map_or(1000, Tokenizer::vocabulary);

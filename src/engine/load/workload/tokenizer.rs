@@ -10,7 +10,7 @@ use tokenizers::PostProcessor;
 pub const TOKENS_PER_WORD: f64 = 1.3;
 
 /// Estimates the number of tokens in `text` without a tokenizer.
-pub(in crate::engine::load) fn estimated_tokens(text: &str) -> u32 {
+pub(crate) fn estimated_tokens(text: &str) -> u32 {
     (text.split_whitespace().count() as f64 * TOKENS_PER_WORD).ceil() as u32
 }
 
@@ -163,7 +163,7 @@ pub(super) mod tests {
     use serde_json::json;
 
     /// Creates a tokenizer with 64 two-letter words that have a leading space, and single letters.
-    pub(in crate::engine::load::workload) fn small() -> Tokenizer {
+    pub(in crate::workload) fn small() -> Tokenizer {
         let mut vocabulary = serde_json::Map::new();
         let mut add = |token: String| {
             let id = vocabulary.len();

@@ -1,12 +1,12 @@
 //! Access to the state and the current time, for the RPC methods.
 //!
-//! There are two implementations: the server locks its state ([`server`](crate::engine::master::server)), and tests, simulations and
+//! There are two implementations: the server locks its state ([`server`](crate::server)), and tests, simulations and
 //! benchmarks own theirs ([`DirectAccess`]).
 
-use crate::engine::base::Mono;
-use crate::engine::master::effect::Effects;
-use crate::engine::master::restarted_writes::ConnectionId;
-use crate::engine::master::state::MasterState;
+use crate::effect::Effects;
+use crate::restarted_writes::ConnectionId;
+use crate::state::MasterState;
+use mcctl_base::Mono;
 
 /// Access to the state and the current time.
 pub trait StateAccess {

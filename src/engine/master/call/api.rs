@@ -2,24 +2,24 @@
 
 use bytes::Bytes;
 
-use crate::engine::base::{ClientId, ErrorCode, SegmentId, TaskId};
-use crate::engine::master::call::MasterCall;
-use crate::engine::master::call::access::StateAccess;
-use crate::engine::master::call::write::WriteFamily;
-use crate::engine::master::pattern::KeyPattern;
-use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::unsupported::UnsupportedResult;
-use crate::engine::wire::types::{
+use crate::call::MasterCall;
+use crate::call::access::StateAccess;
+use crate::call::write::WriteFamily;
+use crate::pattern::KeyPattern;
+use crate::refusal::MasterRefusal;
+use crate::unsupported::UnsupportedResult;
+use mcctl_base::{ClientId, ErrorCode, SegmentId, TaskId};
+use mcctl_wire::types::{
     CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, MoveStartResponse, NofSegment,
     NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse, QueryTaskResponse, ReplicaDescriptor,
     ReplicaType, ReplicateConfig, Segment, SegmentStatus, StorageObjectMetadata, TaskAssignment, TaskCompleteRequest,
     TierTaskItem,
 };
-use crate::engine::wire::withdrawal::ReplicaWithdrawal;
-use crate::engine::wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
+use mcctl_wire::withdrawal::ReplicaWithdrawal;
+use mcctl_wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
 
 /// The protocol version that every client requires.
-const PROTOCOL_VERSION: &str = crate::engine::upstream::PROTOCOL_VERSION;
+const PROTOCOL_VERSION: &str = mcctl_base::upstream::PROTOCOL_VERSION;
 
 /// Defines the methods of a write family whose arguments are the same in both families.
 macro_rules! write_methods {

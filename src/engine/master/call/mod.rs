@@ -5,15 +5,15 @@
 //!
 //! `api` has one function per method, `write` the common parts of puts and upserts, and [`access`] the state that the methods use.
 
-use crate::engine::base::{ClientId, ErrorCode, Mono};
-use crate::engine::master::effect::Effects;
-use crate::engine::master::metrics::{BatchCount, CallCount, MasterCounters};
-use crate::engine::master::pattern::{self, KeyPattern};
-use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::state::MasterState;
-use crate::engine::master::unsupported::UnsupportedResult;
-use crate::engine::wire::types::ObjectMeta;
-use crate::engine::wire::{Expected, Method, Text};
+use crate::effect::Effects;
+use crate::metrics::{BatchCount, CallCount, MasterCounters};
+use crate::pattern::{self, KeyPattern};
+use crate::refusal::MasterRefusal;
+use crate::state::MasterState;
+use crate::unsupported::UnsupportedResult;
+use mcctl_base::{ClientId, ErrorCode, Mono};
+use mcctl_wire::types::ObjectMeta;
+use mcctl_wire::{Expected, Method, Text};
 
 pub mod access;
 

@@ -4,15 +4,15 @@
 
 use bytes::Bytes;
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::call::access::StateAccess;
-use crate::engine::master::call::{BatchCounter, MasterCall};
-use crate::engine::master::put::{PutOptions, PutSpec, PutStartResult};
-use crate::engine::master::refusal::MasterRefusal;
-use crate::engine::master::restarted_writes::Caller;
-use crate::engine::master::state::MasterState;
-use crate::engine::wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig};
-use crate::engine::wire::{Expected, Text};
+use crate::call::access::StateAccess;
+use crate::call::{BatchCounter, MasterCall};
+use crate::put::{PutOptions, PutSpec, PutStartResult};
+use crate::refusal::MasterRefusal;
+use crate::restarted_writes::Caller;
+use crate::state::MasterState;
+use mcctl_base::{ClientId, Mono};
+use mcctl_wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig};
+use mcctl_wire::{Expected, Text};
 
 /// A family of write calls.
 #[derive(Clone, Copy, Debug)]

@@ -10,16 +10,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::base::Mono;
-use crate::engine::master::eviction::list::RecordList;
-use crate::engine::master::eviction::{ActivePolicy, EvictionPolicy, EvictionPolicyKind};
-use crate::engine::master::object::ObjectTable;
-use crate::engine::master::slots::ObjectSlot;
+use crate::eviction::list::RecordList;
+use crate::eviction::{ActivePolicy, EvictionPolicy, EvictionPolicyKind};
+use crate::object::ObjectTable;
+use crate::slots::ObjectSlot;
+use mcctl_base::Mono;
 
 /// The part of an object's record that belongs to the index. Packed so that the record does not grow.
 #[derive(Debug)]
 #[repr(C, packed(4))]
-pub(in crate::engine::master) struct EvictionEntry {
+pub(crate) struct EvictionEntry {
     /// The object cannot be removed or evicted before this time.
     lease_until: Mono,
     /// While a write is in progress: when it started. Otherwise the checksum of the value, if `has_checksum`.
@@ -145,7 +145,7 @@ impl EvictionEntry {
 
 /// An object's soft pin.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::engine::master) struct SoftPin {
+pub(crate) struct SoftPin {
     /// End of the pin. It may be in the past.
     end: Option<Mono>,
     pending: PendingPin,
@@ -153,7 +153,7 @@ pub(in crate::engine::master) struct SoftPin {
 
 /// How the soft pin changes when a write ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine::master) enum PendingPin {
+pub(crate) enum PendingPin {
     #[default]
     Keep,
     /// Pin for this number of milliseconds, counted from the end of the write.
@@ -199,7 +199,7 @@ impl SoftPin {
 
 /// Orders all objects for eviction.
 #[derive(Debug)]
-pub(in crate::engine::master) struct EvictionIndex {
+pub(crate) struct EvictionIndex {
     policy: ActivePolicy,
     /// Unfinished writes, ordered by their start.
     writing: RecordList,

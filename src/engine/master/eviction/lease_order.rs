@@ -7,11 +7,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::base::Mono;
-use crate::engine::master::eviction::EvictionPolicy;
-use crate::engine::master::eviction::list::RecordList;
-use crate::engine::master::object::ObjectTable;
-use crate::engine::master::slots::ObjectSlot;
+use crate::eviction::EvictionPolicy;
+use crate::eviction::list::RecordList;
+use crate::object::ObjectTable;
+use crate::slots::ObjectSlot;
+use mcctl_base::Mono;
 
 /// Value of an object's `tag` in the list `written`.
 const WRITTEN: u8 = 0;

@@ -1,7 +1,7 @@
 //! A doubly linked list of objects. The links are in the records, so no operation allocates memory.
 
-use crate::engine::master::object::ObjectTable;
-use crate::engine::master::slots::ObjectSlot;
+use crate::object::ObjectTable;
+use crate::slots::ObjectSlot;
 
 /// The ends of a list. An object is in at most one list.
 #[derive(Clone, Copy, Debug)]

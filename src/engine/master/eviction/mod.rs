@@ -4,9 +4,9 @@
 //! [`EvictionPolicy`] chooses among the evictable objects; each policy is a file in this directory and a line in `eviction_policies!`
 //! below. [`round`] decides when to evict and how many objects.
 
-use crate::engine::base::Mono;
-use crate::engine::master::object::ObjectTable;
-use crate::engine::master::slots::ObjectSlot;
+use crate::object::ObjectTable;
+use crate::slots::ObjectSlot;
+use mcctl_base::Mono;
 
 pub(super) mod index;
 pub(super) mod round;

@@ -10,11 +10,11 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::master::effect::{Effects, StateEffect};
-use crate::engine::master::object::ObjectRecord;
-use crate::engine::master::slots::ObjectSlot;
-use crate::engine::master::state::MasterState;
+use crate::effect::{Effects, StateEffect};
+use crate::object::ObjectRecord;
+use crate::slots::ObjectSlot;
+use crate::state::MasterState;
+use mcctl_base::Mono;
 
 /// Objects evicted per slice. The state is locked once per slice.
 const VICTIMS_PER_SLICE: u64 = 64;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Progress of the eviction.
 #[derive(Debug, Default)]
-pub(in crate::engine::master) struct EvictionProgress {
+pub(crate) struct EvictionProgress {
     /// An allocation has failed since the last round started.
     pub requested: bool,
     /// The round in progress.
@@ -56,7 +56,7 @@ struct EvictionRound {
 
 impl MasterState {
     /// When the next round may start; `None` if no round is needed.
-    pub(in crate::engine::master) fn eviction_due(&self) -> Option<Mono> {
+    pub(crate) fn eviction_due(&self) -> Option<Mono> {
         if self.eviction.round.is_some() {
             return Some(Mono::ZERO);
         }
@@ -66,7 +66,7 @@ impl MasterState {
     }
 
     /// Evicts one slice, if needed. Returns true if the caller should continue immediately.
-    pub(in crate::engine::master) fn evict_slice(&mut self, now: Mono, released: u64, out: &mut Effects) -> bool {
+    pub(crate) fn evict_slice(&mut self, now: Mono, released: u64, out: &mut Effects) -> bool {
         if self.eviction.round.is_none() {
             match self.eviction_due() {
                 Some(due) if due <= now => self.begin_round(),
@@ -94,7 +94,7 @@ impl MasterState {
 
     /// Evicts some objects on behalf of a put, if a round is in progress.
     #[inline]
-    pub(in crate::engine::master) fn evict_for_put(&mut self, now: Mono) {
+    pub(crate) fn evict_for_put(&mut self, now: Mono) {
         if let Some(mut round) = self.eviction.round.take() {
             self.advance(&mut round, now, VICTIMS_PER_PUT);
             self.eviction.round = Some(round);

@@ -1,7 +1,7 @@
 //! Collects the records of a change until the change is complete.
 
-use crate::engine::master::record::payload::PayloadWriter;
-use crate::engine::master::record::{DataFormat, MasterRecord};
+use crate::record::payload::PayloadWriter;
+use crate::record::{DataFormat, MasterRecord};
 
 /// The records of the change in progress. A master without one records nothing.
 ///
@@ -53,7 +53,7 @@ impl RecordBuffer {
 
     /// Adds a record to the change in progress.
     #[inline]
-    pub(in crate::engine::master) fn add(&mut self, record: &MasterRecord<'_>) {
+    pub(crate) fn add(&mut self, record: &MasterRecord<'_>) {
         self.needs_sync |= matches!(
             record,
             MasterRecord::SegmentMounted { .. }
@@ -73,40 +73,40 @@ impl RecordBuffer {
     }
 
     /// Adds a call that repeats an earlier one.
-    pub(in crate::engine::master) fn repeat(&mut self, call: RepeatedCall) {
+    pub(crate) fn repeat(&mut self, call: RepeatedCall) {
         let needs_sync = call.needs_sync || self.repeated.is_some_and(|repeated| repeated.needs_sync);
         self.repeated = Some(RepeatedCall { needs_sync });
     }
 
     /// Returns whether a call was repeated since the last one that this function returned.
     #[inline]
-    pub(in crate::engine::master) fn take_repeated(&mut self) -> Option<RepeatedCall> {
+    pub(crate) fn take_repeated(&mut self) -> Option<RepeatedCall> {
         self.repeated.take()
     }
 
     /// The number of the change in progress.
-    pub(in crate::engine::master) fn sequence(&self) -> u64 {
+    pub(crate) fn sequence(&self) -> u64 {
         self.sequence
     }
 
     /// Size of the change in progress, in bytes.
-    pub(in crate::engine::master) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.payload.bytes().len()
     }
 
     /// The records of the change in progress.
     #[cfg(test)]
-    pub(in crate::engine::master) fn payload(&self) -> &[u8] {
+    pub(crate) fn payload(&self) -> &[u8] {
         self.payload.bytes()
     }
 
     /// Returns true if nothing has changed since the last change was closed.
-    pub(in crate::engine::master) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.payload.bytes().is_empty()
     }
 
     /// Ends the change and passes it to `write`. Returns `None`, and does not call `write`, if nothing has changed.
-    pub(in crate::engine::master) fn close<R>(&mut self, write: impl FnOnce(ClosedChange<'_>) -> R) -> Option<R> {
+    pub(crate) fn close<R>(&mut self, write: impl FnOnce(ClosedChange<'_>) -> R) -> Option<R> {
         if self.is_empty() {
             return None;
         }

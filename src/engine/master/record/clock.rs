@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use mcctl_base::Mono;
 
 /// Origin of the times at which objects were last used, in a state that only applies records. Times before this process started are
 /// negative on its own clock.
@@ -10,7 +10,7 @@ const USED_ORIGIN: Duration = Duration::from_secs(1 << 32);
 
 /// Converts a record's durations to this process's clock.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine::master) struct RecordClock {
+pub(crate) struct RecordClock {
     pub now: Mono,
     /// How long before `now` the record was written.
     pub age: Duration,
@@ -38,7 +38,7 @@ impl RecordClock {
 /// The times of a leader's change, on its own clock. They are precise: a record contains durations in milliseconds,
 /// rounded up.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine::master) enum ChangeTimes {
+pub(crate) enum ChangeTimes {
     /// The change does not depend on the time.
     Untimed,
     /// The change is made at this time. A duration in the record counts from it.

@@ -1,6 +1,6 @@
 //! The numbers and byte strings of the records: varints (7 bits per byte, lowest first) and byte strings with their length in front.
 
-use crate::engine::base::{ClientId, SegmentId};
+use mcctl_base::{ClientId, SegmentId};
 
 /// Why a payload cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

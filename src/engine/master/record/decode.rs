@@ -1,18 +1,18 @@
 //! The decoding of the records. The decoded records borrow keys, names and replicas from the payload.
 
-use crate::engine::base::ClientId;
-use crate::engine::master::eviction::index::PendingPin;
-use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::record::codec::{RecordError, RecordProblem, RecordReader};
-use crate::engine::master::record::encode::{flag, optional, tag};
-use crate::engine::master::record::{DataFormat, MasterRecord, ObjectContent, ReplicaList, SegmentContent};
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
+use crate::eviction::index::PendingPin;
+use crate::object::ReplicaRecord;
+use crate::record::codec::{RecordError, RecordProblem, RecordReader};
+use crate::record::encode::{flag, optional, tag};
+use crate::record::{DataFormat, MasterRecord, ObjectContent, ReplicaList, SegmentContent};
+use crate::slots::{ObjectSlot, SegmentSlot};
+use mcctl_base::ClientId;
 
 /// Iterates over the records of a payload. The iteration ends after the first error.
 ///
 /// # Errors
 /// The payload is empty, or its format is unknown.
-pub(in crate::engine::master) fn read_payload(
+pub(crate) fn read_payload(
     payload: &[u8],
 ) -> Result<impl Iterator<Item = Result<MasterRecord<'_>, RecordError>>, RecordError> {
     let mut reader = RecordReader::new(payload);

@@ -1,10 +1,10 @@
 //! The encoding of the records. A record is a tag and its fields in the order of `MasterRecord`.
 
-use crate::engine::base::ClientId;
-use crate::engine::master::eviction::index::PendingPin;
-use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::record::codec::RecordWriter;
-use crate::engine::master::record::{DataFormat, MasterRecord, ObjectContent, ReplicaList, SegmentContent};
+use crate::eviction::index::PendingPin;
+use crate::object::ReplicaRecord;
+use crate::record::codec::RecordWriter;
+use crate::record::{DataFormat, MasterRecord, ObjectContent, ReplicaList, SegmentContent};
+use mcctl_base::ClientId;
 
 /// The first byte of each record. A number is never reused for another record.
 pub(super) mod tag {

@@ -10,13 +10,13 @@
 
 use bytes::Bytes;
 
-use crate::engine::base::{ClientId, Mono, SegmentId};
-use crate::engine::master::eviction::index::PendingPin;
-use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::record::codec::RecordReader;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::wire::TextBuf;
-use crate::engine::wire::types::Segment;
+use crate::eviction::index::PendingPin;
+use crate::object::ReplicaRecord;
+use crate::record::codec::RecordReader;
+use crate::slots::{ObjectSlot, SegmentSlot};
+use mcctl_base::{ClientId, Mono, SegmentId};
+use mcctl_wire::TextBuf;
+use mcctl_wire::types::Segment;
 
 pub mod buffer;
 pub mod codec;

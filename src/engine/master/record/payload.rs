@@ -1,7 +1,7 @@
 //! A payload that is being written.
 
-use crate::engine::base::ClientId;
-use crate::engine::master::record::{DataFormat, MasterRecord};
+use crate::record::{DataFormat, MasterRecord};
+use mcctl_base::ClientId;
 
 /// One byte with the data format, followed by records. Without records, it is empty.
 #[derive(Debug)]

@@ -2,12 +2,12 @@
 //!
 //! A table that is being filled has no allocators and no list of free slots until [`SegmentTable::rebuild`]. Its segments are unconfirmed.
 
-use crate::engine::alloc::OffsetAllocator;
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::segment::{SEGMENTS_MAX, SegmentEntry, SegmentTable, share_protocol};
-use crate::engine::master::slots::SegmentSlot;
-use crate::engine::wire::types::{Segment, SegmentStatus};
+use crate::alloc::OffsetAllocator;
+use crate::object::ReplicaRecord;
+use crate::segment::{SEGMENTS_MAX, SegmentEntry, SegmentTable, share_protocol};
+use crate::slots::SegmentSlot;
+use mcctl_base::{ClientId, Mono};
+use mcctl_wire::types::{Segment, SegmentStatus};
 
 impl SegmentTable {
     /// Returns true if the client of the slot's segment has not confirmed it since a restore, or did not before it was removed.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::env::Env;
-use crate::engine::master::server::ha::HaDisk;
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::reads::is_read;
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::rpc::{AdmissionWait, Admitted};
-use crate::engine::wire::Method;
+use crate::server::ha::HaDisk;
+use crate::server::log::MasterLog;
+use crate::server::reads::is_read;
+use crate::server::shared::MasterShared;
+use mcctl_net::rpc::{AdmissionWait, Admitted};
+use mcctl_sys::env::Env;
+use mcctl_wire::Method;
 
 impl<E: Env> MasterShared<E> {
     /// The log of this master's changes, if it has one now.
@@ -36,14 +36,14 @@ impl<E: Env> MasterShared<E> {
         self.current_log().map_or(Duration::ZERO, |log| log.room.take_waited())
     }
 
-    /// Whether a request can be processed now: [`RpcService::admits`](crate::engine::rpc::RpcService::admits).
+    /// Whether a request can be processed now: [`RpcService::admits`](mcctl_net::rpc::RpcService::admits).
     #[inline]
     pub(super) fn admits_request(&self, method: Method) -> bool {
         let is_open = self.ha.as_ref().is_none_or(|ha| ha.gate.admits(method));
         is_open && (is_read(method) || self.log_has_room())
     }
 
-    /// Waits until a request can be processed: [`RpcService::admission`](crate::engine::rpc::RpcService::admission).
+    /// Waits until a request can be processed: [`RpcService::admission`](mcctl_net::rpc::RpcService::admission).
     pub(super) fn request_admission(&self, method: Method) -> AdmissionWait<'_> {
         Box::pin(async move {
             loop {

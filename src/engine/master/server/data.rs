@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Unix;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::env::Env;
-use crate::engine::journal::{
+use crate::config::StorePolicy;
+use crate::record::{DATA_FORMAT, DataFormat};
+use crate::state::MasterState;
+use crate::{ApplyError, RecordBuffer, RestoreError, RestoreReport, StandbyState};
+use mcctl_base::Unix;
+use mcctl_base::time::RoundedDuration;
+use mcctl_journal::{
     DataDir, DiskErrorPolicy, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport, SyncMode, WrittenBy,
 };
-use crate::engine::master::config::StorePolicy;
-use crate::engine::master::record::{DATA_FORMAT, DataFormat};
-use crate::engine::master::state::MasterState;
-use crate::engine::master::{ApplyError, RecordBuffer, RestoreError, RestoreReport, StandbyState};
+use mcctl_sys::env::Env;
 
 /// The kind of a snapshot's chunks. There is only one.
 pub(super) const CHUNK_KIND: u8 = 1;

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::engine::base::ByteSize;
-use crate::engine::base::text::escaped;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::master::effect::{StateEffect, UnmountReason};
-use crate::engine::master::memory_shortage::{MemoryShortage, ShortageCause};
-use crate::engine::master::missing_clients::MissingClients;
-use crate::engine::wire::TextBuf;
+use crate::effect::{StateEffect, UnmountReason};
+use crate::memory_shortage::{MemoryShortage, ShortageCause};
+use crate::missing_clients::MissingClients;
+use mcctl_base::ByteSize;
+use mcctl_base::text::escaped;
+use mcctl_base::time::RoundedDuration;
+use mcctl_wire::TextBuf;
 
 /// Logs an effect of a call from `peer`, or of the ticker. Segment names come from clients and may contain any bytes.
 pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
@@ -153,7 +153,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::base::{ClientId, SegmentId};
+    use mcctl_base::{ClientId, SegmentId};
 
     /// Returns the log lines for an effect.
     fn logged(effect: &StateEffect, peer: Option<&str>) -> String {

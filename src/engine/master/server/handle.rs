@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use crate::engine::base::{ErrorCode, LatencySnapshot, Mono};
-use crate::engine::env::Env;
-use crate::engine::ha::{HaRole, HandOverProblem};
-use crate::engine::master::call::access::StateAccess;
-use crate::engine::master::effect::StateEffect;
-use crate::engine::master::metrics::{MasterCounters, MasterGauges};
-use crate::engine::master::remove::ObjectWalk;
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::state::MasterState;
-use crate::engine::master::view::{
+use crate::call::access::StateAccess;
+use crate::effect::StateEffect;
+use crate::metrics::{MasterCounters, MasterGauges};
+use crate::remove::ObjectWalk;
+use crate::server::shared::MasterShared;
+use crate::state::MasterState;
+use crate::view::{
     AdminView, DataView, HaView, HeartbeatView, LeaderView, RemovedSlice, ReplicaView, RunState, SegmentView,
     ServiceView,
 };
-use crate::engine::rpc::{CommitWait, Receipt, RpcLatency, RpcService, WorkerPolls};
-use crate::engine::wire::{MasterApi, Method};
+use mcctl_base::{ErrorCode, LatencySnapshot, Mono};
+use mcctl_election::ha::{HaRole, HandOverProblem};
+use mcctl_net::rpc::{CommitWait, Receipt, RpcLatency, RpcService, WorkerPolls};
+use mcctl_sys::env::Env;
+use mcctl_wire::{MasterApi, Method};
 
 /// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
 /// second apart, and no call on a worker takes as long as a second.

@@ -8,7 +8,7 @@
 //!
 //! After an error of the disk, no response is sent until `log_thread` has decided: the master stops, or it continues without a log.
 //!
-//! [`ClosedChange::needs_sync`]: crate::engine::master::ClosedChange
+//! [`ClosedChange::needs_sync`]: crate::ClosedChange
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::base::{LatencyHistogram, Unix};
-use crate::engine::journal::{DataDir, DiskSpace, JournalError, LogWriter, SyncMode};
-use crate::engine::master::planted::{PlantedMistake, is_planted};
-use crate::engine::master::record::buffer::{ClosedChange, RepeatedCall};
-use crate::engine::master::server::data::{DataOptions, MasterData};
-use crate::engine::master::server::log_room::LogRoom;
-use crate::engine::master::server::snapshot_mark::SnapshotMark;
-use crate::engine::master::state::MasterState;
-use crate::engine::master::view::DataView;
-use crate::engine::rpc::{CommitWait, Receipt};
+use crate::planted::{PlantedMistake, is_planted};
+use crate::record::buffer::{ClosedChange, RepeatedCall};
+use crate::server::data::{DataOptions, MasterData};
+use crate::server::log_room::LogRoom;
+use crate::server::snapshot_mark::SnapshotMark;
+use crate::state::MasterState;
+use crate::view::DataView;
+use mcctl_base::{LatencyHistogram, Unix};
+use mcctl_journal::{DataDir, DiskSpace, JournalError, LogWriter, SyncMode};
+use mcctl_net::rpc::{CommitWait, Receipt};
 
 /// The log, and the values that its threads share.
 pub(super) struct MasterLog {
@@ -191,7 +191,7 @@ impl MasterLog {
         in_every_mode || self.options.sync == SyncMode::Always
     }
 
-    /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
     ///
     /// A response may also show changes of other calls, so it waits until these are in the kernel. It waits for a sync
     /// only if the changes in its `receipt` need one. The future that is returned passes the changes to the kernel. If

@@ -1,12 +1,12 @@
 //! The waits for a slow disk of the log: requests that change something, and the ticker.
 //!
-//! [`LogWriter::has_room`](crate::engine::journal::LogWriter::has_room) decides. Requests wait before they are processed, so no change is
+//! [`LogWriter::has_room`](mcctl_journal::LogWriter::has_room) decides. Requests wait before they are processed, so no change is
 //! lost. The log thread makes room for them, and reports it with the log's progress.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use mcctl_base::Mono;
 
 /// The value of a time in [`LogRoom`] that is not set.
 const NEVER: u64 = u64::MAX;

@@ -4,11 +4,11 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::env::{Env, ThreadWork};
-use crate::engine::journal::{DiskErrorPolicy, JournalError, SyncMode};
-use crate::engine::master::server::log::{LogOutcome, LogWork, MasterLog};
-use crate::engine::master::server::shared::MasterShared;
+use crate::server::log::{LogOutcome, LogWork, MasterLog};
+use crate::server::shared::MasterShared;
+use mcctl_base::Mono;
+use mcctl_journal::{DiskErrorPolicy, JournalError, SyncMode};
+use mcctl_sys::env::{Env, ThreadWork};
 
 /// Maximum time between two checks whether the log needs another file.
 const PERIOD_MAX: Duration = Duration::from_millis(50);

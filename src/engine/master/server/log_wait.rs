@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::env::Env;
-use crate::engine::master::server::log::MasterLog;
+use crate::server::log::MasterLog;
+use mcctl_base::Mono;
+use mcctl_sys::env::Env;
 
 impl MasterLog {
     /// Whether more requests may change the state now. Also true after an error of the disk, so that its outcome is seen.

@@ -23,20 +23,20 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::engine::base::HostPort;
-use crate::engine::election::{ElectionBackend, EtcdElection};
-use crate::engine::env::{Env, Net, RealEnv};
-use crate::engine::ha::{HandOverProblem, MemberId};
-use crate::engine::journal::JournalError;
-use crate::engine::master::config::MasterConfig;
-use crate::engine::master::server::ha::{HaDisk, HaDriver, HaHub};
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::log_thread::LogThread;
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::server::snapshots::SnapshotThread;
-use crate::engine::master::server::ticker::run_ticker;
-use crate::engine::master::state::MasterState;
-use crate::engine::rpc::{RpcServer, ServerConfig, StartError};
+use crate::config::MasterConfig;
+use crate::server::ha::{HaDisk, HaDriver, HaHub};
+use crate::server::log::MasterLog;
+use crate::server::log_thread::LogThread;
+use crate::server::shared::MasterShared;
+use crate::server::snapshots::SnapshotThread;
+use crate::server::ticker::run_ticker;
+use crate::state::MasterState;
+use mcctl_base::HostPort;
+use mcctl_election::ha::{HandOverProblem, MemberId};
+use mcctl_election::{ElectionBackend, EtcdElection};
+use mcctl_journal::JournalError;
+use mcctl_net::rpc::{RpcServer, ServerConfig, StartError};
+use mcctl_sys::env::{Env, Net, RealEnv};
 
 pub use data::{DataOptions, MasterData, MasterDataError};
 pub use ha::{HaSecret, HaSettings};
@@ -322,10 +322,10 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::engine::base::{ClientId, HostPort, SegmentId};
-    use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
-    use crate::engine::master::tests::segment;
-    use crate::engine::master::view::AdminView;
+    use crate::unit_tests::segment;
+    use crate::view::AdminView;
+    use mcctl_base::{ClientId, HostPort, SegmentId};
+    use mcctl_journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 
     #[tokio::test]
     async fn no_call_uses_the_state_after_a_panic() {

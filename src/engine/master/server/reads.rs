@@ -1,6 +1,6 @@
 //! The methods that change nothing. They are processed while changes wait.
 
-use crate::engine::wire::Method;
+use mcctl_wire::Method;
 
 /// Whether a method changes nothing that is recorded. In a cluster, the same ones are processed during a hand-over.
 pub(super) fn is_read(method: Method) -> bool {

@@ -13,21 +13,21 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, broadcast};
 
-use crate::engine::base::Mono;
-use crate::engine::env::Env;
-use crate::engine::master::call::MasterCall;
-use crate::engine::master::call::access::StateAccess;
-use crate::engine::master::effect::{Effects, StateEffect};
-use crate::engine::master::metrics::MasterCounters;
-use crate::engine::master::restarted_writes::ConnectionId;
-use crate::engine::master::server::effect_log::log_effect;
-use crate::engine::master::server::ha::{HaDisk, HaHub, NOT_SERVING};
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::stall::StallDetector;
-use crate::engine::master::state::MasterState;
-use crate::engine::rpc::{AdmissionWait, CommitWait, Receipt, RpcService};
-use crate::engine::wire::method::dispatch;
-use crate::engine::wire::{DecodeError, Method};
+use crate::call::MasterCall;
+use crate::call::access::StateAccess;
+use crate::effect::{Effects, StateEffect};
+use crate::metrics::MasterCounters;
+use crate::restarted_writes::ConnectionId;
+use crate::server::effect_log::log_effect;
+use crate::server::ha::{HaDisk, HaHub, NOT_SERVING};
+use crate::server::log::MasterLog;
+use crate::stall::StallDetector;
+use crate::state::MasterState;
+use mcctl_base::Mono;
+use mcctl_net::rpc::{AdmissionWait, CommitWait, Receipt, RpcService};
+use mcctl_sys::env::Env;
+use mcctl_wire::method::dispatch;
+use mcctl_wire::{DecodeError, Method};
 
 /// Number of events by which a subscriber may lag before it loses events. If a client has a thousand segments, all of them may be unmounted
 /// at the same time.

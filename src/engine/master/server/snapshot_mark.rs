@@ -1,7 +1,7 @@
 //! The last snapshot of a master, which determines when the next one is due.
 
-use crate::engine::base::Mono;
-use crate::engine::master::server::data::FoundData;
+use crate::server::data::FoundData;
+use mcctl_base::Mono;
 
 /// Number of bytes of changes after which a snapshot is written before its time. A start reads at most about this much of the log. A larger
 /// snapshot raises the limit to its own size, so that snapshots write at most as much as the log.

@@ -4,16 +4,16 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::env::{Env, ThreadWork};
-use crate::engine::journal::{JournalError, SnapshotTrailer, SnapshotWriter};
-use crate::engine::master::server::data::CHUNK_KIND;
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
-use crate::engine::master::server::snapshot_mark::{SNAPSHOT_LOG_BYTES, SnapshotMark};
-use crate::engine::master::snapshot::SLOTS_PER_SLICE;
-use crate::engine::master::{SnapshotStep, SnapshotSummary};
+use crate::server::data::CHUNK_KIND;
+use crate::server::log::MasterLog;
+use crate::server::shared::{MasterShared, YIELD_PAUSE};
+use crate::server::snapshot_mark::{SNAPSHOT_LOG_BYTES, SnapshotMark};
+use crate::snapshot::SLOTS_PER_SLICE;
+use crate::{SnapshotStep, SnapshotSummary};
+use mcctl_base::Mono;
+use mcctl_base::time::RoundedDuration;
+use mcctl_journal::{JournalError, SnapshotTrailer, SnapshotWriter};
+use mcctl_sys::env::{Env, ThreadWork};
 
 /// Time between two checks whether a snapshot is due.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);

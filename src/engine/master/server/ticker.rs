@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::base::Mono;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::env::Env;
-use crate::engine::master::server::ha::CLIENT_CALL_MAX;
-use crate::engine::master::server::handle::MasterHandle;
-use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
-use crate::engine::master::stall::StallReport;
+use crate::server::ha::CLIENT_CALL_MAX;
+use crate::server::handle::MasterHandle;
+use crate::server::shared::{MasterShared, YIELD_PAUSE};
+use crate::stall::StallReport;
+use mcctl_base::Mono;
+use mcctl_base::time::RoundedDuration;
+use mcctl_sys::env::Env;
 
 /// Time between two checks of the fence of a leader that cannot prove that it leads, or of a log without room.
 const FENCED_PAUSE: Duration = Duration::from_millis(50);

@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::engine::base::Unix;
-use crate::engine::journal::{DataDir, DiskErrorPolicy, JournalError, LogWriter, SnapshotTrailer, SyncMode};
-use crate::engine::metadata::change::{ChangePayload, MetadataChange};
-use crate::engine::metadata::journal::signal::{WorkerRequests, WorkerSignal, WorkerStop};
-use crate::engine::metadata::records::TableImage;
+use crate::change::{ChangePayload, MetadataChange};
+use crate::journal::signal::{WorkerRequests, WorkerSignal, WorkerStop};
+use crate::records::TableImage;
+use mcctl_base::Unix;
+use mcctl_journal::{DataDir, DiskErrorPolicy, JournalError, LogWriter, SnapshotTrailer, SyncMode};
 
 /// The kind of a snapshot's chunk with records.
 const RECORDS_CHUNK: u8 = 1;

@@ -1,8 +1,8 @@
 //! How a metadata service uses its data directory.
 
-use crate::engine::journal::{DiskErrorPolicy, LogConfig, SyncMode};
-use crate::engine::metadata::VALUE_BYTES_MAX;
-use crate::engine::metadata::records::KEY_BYTES_MAX;
+use crate::VALUE_BYTES_MAX;
+use crate::records::KEY_BYTES_MAX;
+use mcctl_journal::{DiskErrorPolicy, LogConfig, SyncMode};
 
 /// How a metadata service uses its data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use crc32c::crc32c_append;
 
-use crate::engine::journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, WrittenBy};
-use crate::engine::metadata::change::{ChangeReader, MetadataChangeError, MetadataChangeProblem};
-use crate::engine::metadata::journal::RECORDS_CHUNK;
-use crate::engine::metadata::records::MetadataTable;
+use crate::change::{ChangeReader, MetadataChangeError, MetadataChangeProblem};
+use crate::journal::RECORDS_CHUNK;
+use crate::records::MetadataTable;
+use mcctl_journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, WrittenBy};
 
 /// Why a metadata service cannot start from its data directory.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub struct MetadataRestoreReport {
 
 impl MetadataRestoreReport {
     /// Logs what was restored, and what could not be.
-    pub(in crate::engine::metadata) fn log(&self) {
+    pub(crate) fn log(&self) {
         for (sequence, error) in &self.recovery.damaged_snapshots {
             tracing::warn!(
                 %error,
@@ -60,7 +60,7 @@ impl MetadataRestoreReport {
 
 /// The records of a data directory.
 #[derive(Debug)]
-pub(in crate::engine::metadata) struct RestoredTable {
+pub(crate) struct RestoredTable {
     pub table: MetadataTable,
     pub recovery: RecoveryReport,
     /// Total size of the changes that were read from the log.
@@ -71,7 +71,7 @@ pub(in crate::engine::metadata) struct RestoredTable {
 ///
 /// # Errors
 /// The directory is damaged or of an unknown version, or the disk reports an error.
-pub(in crate::engine::metadata) fn restore(dir: &DataDir) -> Result<RestoredTable, MetadataJournalError> {
+pub(crate) fn restore(dir: &DataDir) -> Result<RestoredTable, MetadataJournalError> {
     let (mut table, mut log_bytes) = (MetadataTable::default(), 0);
     let (mut snapshot, mut chunk) = (String::new(), 0);
     let recovery = dir.recover(|item| {

@@ -13,7 +13,7 @@ pub(super) struct WorkerRequests {
 
 /// How the worker ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine::metadata) enum WorkerStop {
+pub(crate) enum WorkerStop {
     /// At once. What has not been stored is lost, as after a crash.
     Abandon,
     /// After it has stored everything and written a snapshot.

@@ -4,16 +4,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::engine::base::Mono;
-use crate::engine::env::Env;
-use crate::engine::journal::{JournalError, SyncMode};
-use crate::engine::metadata::journal::MetadataJournal;
-use crate::engine::metadata::journal::signal::WorkerStop;
-use crate::engine::metadata::store::RecordStore;
+use crate::journal::MetadataJournal;
+use crate::journal::signal::WorkerStop;
+use crate::store::RecordStore;
+use mcctl_base::Mono;
+use mcctl_journal::{JournalError, SyncMode};
+use mcctl_sys::env::Env;
 
 /// The worker of a store with a journal. Dropping it ends the thread without waiting, and without storing anything.
 #[derive(Debug)]
-pub(in crate::engine::metadata) struct JournalWorker {
+pub(crate) struct JournalWorker {
     store: Arc<RecordStore>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -23,10 +23,7 @@ impl JournalWorker {
     ///
     /// # Errors
     /// The host cannot start a thread.
-    pub(in crate::engine::metadata) fn start<E: Env>(
-        store: Arc<RecordStore>,
-        env: E,
-    ) -> std::io::Result<JournalWorker> {
+    pub(crate) fn start<E: Env>(store: Arc<RecordStore>, env: E) -> std::io::Result<JournalWorker> {
         let run = {
             let store = store.clone();
             move || {
@@ -43,7 +40,7 @@ impl JournalWorker {
     ///
     /// # Errors
     /// The disk reports an error, now or before.
-    pub(in crate::engine::metadata) fn close(&self) -> Result<(), JournalError> {
+    pub(crate) fn close(&self) -> Result<(), JournalError> {
         let Some(journal) = self.store.journal() else { return Ok(()) };
         journal.request_stop(WorkerStop::Complete);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sim::counters::gb_per_s;
-use crate::engine::sim::scheduler::request::FetchState;
-use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
+use crate::counters::gb_per_s;
+use crate::scheduler::request::FetchState;
+use crate::scheduler::{Scheduler, SchedulerEffect};
+use mcctl_base::Mono;
 
 impl Scheduler {
     /// Queries storage for the pages that are missing for the request.
@@ -120,6 +120,6 @@ impl Scheduler {
 }
 
 /// Returns the minimum number of pages per fetch.
-fn least(config: &crate::engine::sim::Config) -> u64 {
+fn least(config: &crate::Config) -> u64 {
     config.prefetch_threshold.max(config.page_size).div_ceil(config.page_size)
 }

@@ -10,10 +10,10 @@ mod step;
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::engine::base::Mono;
-use crate::engine::plan::hicache::tree::CacheTree;
-use crate::engine::sim::config::{AdmissionError, Config};
-use crate::engine::sim::counters::SimCounters;
+use crate::config::{AdmissionError, Config};
+use crate::counters::SimCounters;
+use mcctl_base::Mono;
+use mcctl_deploy::plan::hicache::tree::CacheTree;
 
 pub use request::{Admission, FinishReason, HashedRequest, SimRequest};
 

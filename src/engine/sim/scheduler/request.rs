@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::plan::hicache::tree::{NodeId, ROOT};
-use crate::engine::sim::config::{AdmissionError, Config};
-use crate::engine::sim::counters::PromptTokens;
-use crate::engine::sim::page::{PageNamer, mixed};
-use crate::engine::sim::token;
+use crate::config::{AdmissionError, Config};
+use crate::counters::PromptTokens;
+use crate::page::{PageNamer, mixed};
+use crate::token;
+use mcctl_base::Mono;
+use mcctl_deploy::plan::hicache::tree::{NodeId, ROOT};
 
 /// Parameters of a request.
 #[derive(Clone, Debug, PartialEq)]

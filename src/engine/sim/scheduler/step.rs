@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sim::counters::PromptTokens;
-use crate::engine::sim::scheduler::request::{Admission, FetchState, FinishReason};
-use crate::engine::sim::scheduler::{Scheduler, SchedulerEffect};
+use crate::counters::PromptTokens;
+use crate::scheduler::request::{Admission, FetchState, FinishReason};
+use crate::scheduler::{Scheduler, SchedulerEffect};
+use mcctl_base::Mono;
 
 /// A step in progress.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::sim::counters::PromptTokens;
+use crate::counters::PromptTokens;
 
 const PAGE: u64 = 16;
 

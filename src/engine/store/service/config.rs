@@ -1,9 +1,9 @@
 //! A store service's configuration, and why it did not start.
 
-use crate::engine::base::HostPort;
-use crate::engine::http::{BindError, HttpAccess};
-use crate::engine::store::service::MemoryShortage;
-use crate::engine::store::{NodeConfig, StoreStartError};
+use crate::service::MemoryShortage;
+use crate::{NodeConfig, StoreStartError};
+use mcctl_base::HostPort;
+use mcctl_net::http::{BindError, HttpAccess};
 
 /// Configuration of a store service.
 #[derive(Clone, Debug)]

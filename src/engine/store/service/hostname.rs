@@ -3,9 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::engine::base::HostPort;
-use crate::engine::base::addr::{ParseAddrError, host_is_loopback};
-use crate::engine::metadata::MetadataUri;
+use mcctl_base::HostPort;
+use mcctl_base::addr::{ParseAddrError, host_is_loopback};
+use mcctl_metadata::MetadataUri;
 
 /// Why there is no usable name.
 #[derive(Debug, thiserror::Error)]

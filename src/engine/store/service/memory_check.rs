@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::engine::base::ByteSize;
-use crate::engine::store::NodeConfig;
-use crate::engine::sys::host::HostMemory;
+use crate::NodeConfig;
+use mcctl_base::ByteSize;
+use mcctl_sys::host::HostMemory;
 
 /// A node needs more memory than its host has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,8 +61,8 @@ pub fn check_memory(node: &NodeConfig, host: Option<HostMemory>) -> Result<(), M
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::base::HostPort;
-    use crate::engine::store::ClientConfig;
+    use crate::ClientConfig;
+    use mcctl_base::HostPort;
 
     #[test]
     fn only_a_node_larger_than_the_host_is_refused() {

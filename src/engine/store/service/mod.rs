@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::engine::base::HostPort;
-use crate::engine::env::Env;
-use crate::engine::http::HttpServer;
-use crate::engine::store::service::pending_store::PendingStore;
-use crate::engine::store::{Node, StoreStartError, client_http, rest};
-use crate::engine::sys::host;
+use crate::service::pending_store::PendingStore;
+use crate::{Node, StoreStartError, client_http, rest};
+use mcctl_base::HostPort;
+use mcctl_net::http::HttpServer;
+use mcctl_sys::env::Env;
+use mcctl_sys::host;
 
 /// A running node with its HTTP ports. Call [`StoreService::stop`] to stop it.
 pub struct StoreService<E: Env> {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::engine::base::{ErrorCode, ObjectKey, SegmentId};
-use crate::engine::env::{Env, address_filter};
-use crate::engine::store::NodeStore;
-use crate::engine::store::object_store::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
-use crate::engine::sys::process_metrics;
+use crate::NodeStore;
+use crate::object_store::{NodeHealth, NodeMetrics, ObjectStore, ReadBudget, ReadPermit, StoreRefusal};
+use mcctl_base::{ErrorCode, ObjectKey, SegmentId};
+use mcctl_sys::env::{Env, address_filter};
+use mcctl_sys::process_metrics;
 
 /// The store of a node that is still starting. REST requests are rejected until the store is set.
 pub(super) struct PendingStore<E: Env>(OnceLock<NodeStore<E>>);

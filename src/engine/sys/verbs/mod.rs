@@ -6,7 +6,7 @@
 //! [`ProtectionDomain`], which keep their [`RdmaDevice`]. Nothing is therefore destroyed too early. A
 //! [`MemoryRegion`] keeps alive the memory that the device may access. The region is deregistered before the memory
 //! is freed, whatever happens to queue pairs and peers. No reference to bytes in registered memory ever exists
-//! ([`Memory`](crate::engine::sys::Memory)), so a device may write to them at any time without violating Rust's
+//! ([`Memory`](crate::Memory)), so a device may write to them at any time without violating Rust's
 //! aliasing rules. Nothing here blocks except where a timeout is passed. Choices (devices, GID indices, sizes,
 //! retries) are up to the transport.
 //!

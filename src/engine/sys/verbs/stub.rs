@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::sys::memory::{OutOfRange, Slice};
-use crate::engine::sys::verbs::{
+use crate::memory::{OutOfRange, Slice};
+use crate::verbs::{
     AccessFlags, AsyncEvent, DeviceAttributes, GidEntry, ListedDevice, PathAttributes, PortAttributes, PostError,
     QpCaps, QpState, RdmaRequest, VerbsError, VerbsUnavailable, WorkCompletion,
 };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use crate::engine::sys::verbs::attributes::Mtu;
+use crate::verbs::attributes::Mtu;
 
 /// Access flags for a memory region. The device may always write to the region on behalf of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::engine::base::HostPort;
-use crate::engine::env::{Env, Net, deadline};
-use crate::engine::transfer::{TransferError, TransferStep};
-use crate::engine::wire::json::{HEADER_BYTES, HandshakeFrame, HandshakeKind, payload_len};
+use crate::{TransferError, TransferStep};
+use mcctl_base::HostPort;
+use mcctl_sys::env::{Env, Net, deadline};
+use mcctl_wire::json::{HEADER_BYTES, HandshakeFrame, HandshakeKind, payload_len};
 
 /// Time and size limits for an exchange.
 #[derive(Clone, Copy, Debug)]

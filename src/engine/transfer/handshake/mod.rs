@@ -9,5 +9,5 @@ mod client;
 mod server;
 
 pub use client::{RequestLimits, send_request};
-pub(in crate::engine::transfer) use server::is_notify_accepted;
+pub(crate) use server::is_notify_accepted;
 pub use server::{HandshakeHandler, HandshakeLimits, serve};

@@ -10,9 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::engine::env::{Env, Listener, Net, deadline};
-use crate::engine::transfer::TransferError;
-use crate::engine::wire::json::{
+use crate::TransferError;
+use mcctl_sys::env::{Env, Listener, Net, deadline};
+use mcctl_wire::json::{
     ConnectionMessage, HEADER_BYTES, HandshakeFrame, HandshakeKind, NotifyMessage, is_json, payload_len, probe_answer,
 };
 
@@ -118,7 +118,7 @@ enum ExchangeError {
     #[error(transparent)]
     Socket(#[from] io::Error),
     #[error(transparent)]
-    Frame(#[from] crate::engine::wire::json::HandshakeFrameError),
+    Frame(#[from] mcctl_wire::json::HandshakeFrameError),
     #[error("the request is not valid JSON")]
     NotJson,
 }
@@ -192,7 +192,7 @@ fn answer(payload: &[u8], answers: &dyn HandshakeHandler) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// Fails if the reply is not a notify message.
-pub(in crate::engine::transfer) fn is_notify_accepted(from: &str, json: &[u8]) -> Result<bool, TransferError> {
+pub(crate) fn is_notify_accepted(from: &str, json: &[u8]) -> Result<bool, TransferError> {
     let reply =
         NotifyMessage::from_json(json).map_err(|source| TransferError::Document { from: from.to_owned(), source })?;
     Ok(!reply.message.is_empty())
@@ -201,7 +201,7 @@ pub(in crate::engine::transfer) fn is_notify_accepted(from: &str, json: &[u8]) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::json::TCP_ONLY_CONNECTION;
+    use mcctl_wire::json::TCP_ONLY_CONNECTION;
     use proptest::prelude::*;
     use std::sync::Mutex;
 

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use crate::engine::sys::readiness::WakeEvent;
-use crate::engine::sys::verbs::{CompletionStatus, MemoryRegion};
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::types::OpKind;
+use crate::TransferError;
+use crate::types::OpKind;
+use mcctl_sys::readiness::WakeEvent;
+use mcctl_sys::verbs::{CompletionStatus, MemoryRegion};
 
 /// Why a fragment failed.
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_last_fragment_wakes_only_a_sleeping_thread() {
-        use crate::engine::sys::readiness::wait_readable;
+        use mcctl_sys::readiness::wait_readable;
         let waker = Arc::new(CqWaker::new().unwrap());
         let batch = Batch::new(Arc::clone(&waker));
         batch.add_pending(2);

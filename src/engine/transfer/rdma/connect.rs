@@ -4,22 +4,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::verbs::{Mtu, PathAttributes, QpCaps, QueuePair, VerbsError};
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::device_fault::{Blame, DeviceStep};
-use crate::engine::transfer::rdma::batch::WorkError;
-use crate::engine::transfer::rdma::endpoint::{Endpoint, EndpointQp, EndpointState};
-use crate::engine::transfer::rdma::link::{
+use crate::TransferError;
+use crate::device_fault::{Blame, DeviceStep};
+use crate::rdma::batch::WorkError;
+use crate::rdma::endpoint::{Endpoint, EndpointQp, EndpointState};
+use crate::rdma::link::{
     self, CloseReason, DIAL_LIMIT, EndpointLink, HandshakeRefusal, LinkAction, LocalEnd, QpConnectError, RemoteEnd,
     ReplyAction, RequestOutcome,
 };
-use crate::engine::transfer::rdma::nic::{self, Nic, PortAddress};
-use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
-use crate::engine::transfer::rdma::shared::RdmaShared;
-use crate::engine::transfer::transport::ControlPlane;
-use crate::engine::transfer::types::Deadline;
-use crate::engine::wire::json::ConnectionMessage;
+use crate::rdma::nic::{self, Nic, PortAddress};
+use crate::rdma::peer_view::{PeerView, nic_path};
+use crate::rdma::shared::RdmaShared;
+use crate::transport::ControlPlane;
+use crate::types::Deadline;
+use mcctl_base::Mono;
+use mcctl_sys::verbs::{Mtu, PathAttributes, QpCaps, QueuePair, VerbsError};
+use mcctl_wire::json::ConnectionMessage;
 
 /// Hop limit for RoCE packets.
 const HOP_LIMIT: u8 = 16;

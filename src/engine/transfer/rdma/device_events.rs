@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::engine::sys::readiness::{WakeEvent, wait_readable};
-use crate::engine::sys::verbs::AsyncEvent;
-use crate::engine::transfer::rdma::batch::WorkError;
-use crate::engine::transfer::rdma::nic::Nic;
-use crate::engine::transfer::rdma::shared::RdmaShared;
+use crate::rdma::batch::WorkError;
+use crate::rdma::nic::Nic;
+use crate::rdma::shared::RdmaShared;
+use mcctl_sys::readiness::{WakeEvent, wait_readable};
+use mcctl_sys::verbs::AsyncEvent;
 
 /// How long to wait for an event before checking idle endpoints.
 const TICK: Duration = Duration::from_secs(5);

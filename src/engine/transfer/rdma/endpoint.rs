@@ -14,14 +14,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::verbs::{self, Direction, QueuePair, WorkCompletion, WorkRequestList};
-use crate::engine::transfer::device_fault::{Blame, DeviceStep};
-use crate::engine::transfer::rdma::batch::{Batch, WorkError, WorkRequest};
-use crate::engine::transfer::rdma::link::{self, EndpointLink};
-use crate::engine::transfer::rdma::nic::{FinishedWork, Nic, PortAddress};
-use crate::engine::transfer::types::OpKind;
-use crate::engine::wire::json::{ConnectionMessage, gid_text};
+use crate::device_fault::{Blame, DeviceStep};
+use crate::rdma::batch::{Batch, WorkError, WorkRequest};
+use crate::rdma::link::{self, EndpointLink};
+use crate::rdma::nic::{FinishedWork, Nic, PortAddress};
+use crate::types::OpKind;
+use mcctl_base::Mono;
+use mcctl_sys::verbs::{self, Direction, QueuePair, WorkCompletion, WorkRequestList};
+use mcctl_wire::json::{ConnectionMessage, gid_text};
 
 /// At least one in this many work requests is signaled.
 const SIGNAL_EVERY: usize = 16;

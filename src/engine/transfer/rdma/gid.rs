@@ -1,6 +1,6 @@
 //! Chooses which of a port's GID indices to use, and in which order.
 
-use crate::engine::topology::gid::{self, Gid};
+use crate::topology::gid::{self, Gid};
 
 /// Why no GID can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ fn in_use(table: &[Gid]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::topology::GidType;
+    use crate::topology::GidType;
 
     fn row(index: u32, gid: &str, kind: GidType) -> Gid {
         Gid::new(index, gid.parse().unwrap(), kind, Some("eth0".into())).unwrap()

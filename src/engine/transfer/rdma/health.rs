@@ -3,12 +3,12 @@
 //! A local fault (such as an invalid key or length) counts against the device. After [`FAULTS_MAX`] such faults in a
 //! row, the device is disabled. Any other fault counts against the path to the peer, which is paused. If no other path
 //! exists, a paused path is used anyway (see
-//! [`Router::route`](crate::engine::transfer::rdma::route::RdmaRouter::route)).
+//! [`Router::route`](crate::rdma::route::RdmaRouter::route)).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use mcctl_base::Mono;
 
 /// Number of consecutive faults after which a device is disabled (same value as upstream).
 const FAULTS_MAX: u32 = 32;

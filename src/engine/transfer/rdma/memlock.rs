@@ -6,9 +6,9 @@ use std::path::Path;
 
 use procfs_core::process::Status;
 
-use crate::engine::base::ByteSize;
-use crate::engine::sys::{FileTree, procfs};
-use crate::engine::topology::Memlock;
+use crate::topology::Memlock;
+use mcctl_base::ByteSize;
+use mcctl_sys::{FileTree, procfs};
 
 /// A registration that would exceed the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

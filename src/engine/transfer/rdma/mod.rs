@@ -37,30 +37,28 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::sys::Memory;
-use crate::engine::sys::verbs::relaxed_ordering;
-use crate::engine::transfer::counters::{RailCounters, TargetCounters};
-use crate::engine::transfer::options::TransportOptions;
-use crate::engine::transfer::path_probe::PathProbes;
-use crate::engine::transfer::rdma::batch::CqWaker;
-use crate::engine::transfer::rdma::device_events::DeviceWatcher;
-use crate::engine::transfer::rdma::nic::Nic;
-use crate::engine::transfer::rdma::peer::RdmaPeer;
-use crate::engine::transfer::rdma::peer_view::PeerView;
-use crate::engine::transfer::rdma::poller::CompletionPoller;
-use crate::engine::transfer::rdma::registry::Registry;
-use crate::engine::transfer::rdma::route::{Rails, RdmaRouter};
-use crate::engine::transfer::rdma::shared::{HealthState, RdmaShared};
-use crate::engine::transfer::rdma::slices::SliceRule;
-use crate::engine::transfer::transport::{
-    ControlPlane, DataPeer, DataTransport, StartTransport, TransportDevices, TransportStart,
-};
-use crate::engine::transfer::types::Access;
-use crate::engine::transfer::types::{PieceKeys, RegionKeys};
-use crate::engine::transfer::variables::VariableReader;
-use crate::engine::transfer::{MonoClock, RandomSource, TransferError};
-use crate::engine::wire::json::{ConnectionMessage, DeviceDescriptor, SegmentDescriptor};
+use crate::counters::{RailCounters, TargetCounters};
+use crate::options::TransportOptions;
+use crate::path_probe::PathProbes;
+use crate::rdma::batch::CqWaker;
+use crate::rdma::device_events::DeviceWatcher;
+use crate::rdma::nic::Nic;
+use crate::rdma::peer::RdmaPeer;
+use crate::rdma::peer_view::PeerView;
+use crate::rdma::poller::CompletionPoller;
+use crate::rdma::registry::Registry;
+use crate::rdma::route::{Rails, RdmaRouter};
+use crate::rdma::shared::{HealthState, RdmaShared};
+use crate::rdma::slices::SliceRule;
+use crate::transport::{ControlPlane, DataPeer, DataTransport, StartTransport, TransportDevices, TransportStart};
+use crate::types::Access;
+use crate::types::{PieceKeys, RegionKeys};
+use crate::variables::VariableReader;
+use crate::{MonoClock, RandomSource, TransferError};
+use mcctl_base::HostPort;
+use mcctl_sys::Memory;
+use mcctl_sys::verbs::relaxed_ordering;
+use mcctl_wire::json::{ConnectionMessage, DeviceDescriptor, SegmentDescriptor};
 
 pub use settings::RdmaSettings;
 

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::verbs::{CompletionQueue, ProtectionDomain, RdmaDevice, VerbsError, WorkCompletion};
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::counters::{RailCounters, RailFailures};
-use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
-use crate::engine::transfer::rdma::PROTOCOL;
-use crate::engine::transfer::rdma::batch::{Batch, WorkError};
-use crate::engine::transfer::rdma::endpoint::Endpoint;
-use crate::engine::transfer::rdma::memlock;
-use crate::engine::wire::json::gid_text;
+use crate::TransferError;
+use crate::counters::{RailCounters, RailFailures};
+use crate::device_fault::{Blame, DeviceFault, DeviceStep};
+use crate::rdma::PROTOCOL;
+use crate::rdma::batch::{Batch, WorkError};
+use crate::rdma::endpoint::Endpoint;
+use crate::rdma::memlock;
+use mcctl_base::Mono;
+use mcctl_sys::verbs::{CompletionQueue, ProtectionDomain, RdmaDevice, VerbsError, WorkCompletion};
+use mcctl_wire::json::gid_text;
 
 /// Interval between checks for idle endpoints.
 const CHECK_STEP: Duration = Duration::from_secs(5);

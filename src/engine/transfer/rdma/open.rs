@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::sys::FileTree;
-use crate::engine::sys::verbs::{self, PortState, RdmaDevice, VerbsError, VerbsUnavailable};
-use crate::engine::topology::{DeviceChoice, ExcludedDevice, Gid, HostTopology, Matrix};
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
-use crate::engine::transfer::options::TransportOptions;
-use crate::engine::transfer::path_probe::UnusedDevice;
-use crate::engine::transfer::rdma::PROTOCOL;
-use crate::engine::transfer::rdma::gid::{self, GidError};
-use crate::engine::transfer::rdma::nic::{Nic, NicLimits, PortAddress};
-use crate::engine::transfer::rdma::settings::RdmaSettings;
+use crate::TransferError;
+use crate::device_fault::{Blame, DeviceFault, DeviceStep};
+use crate::options::TransportOptions;
+use crate::path_probe::UnusedDevice;
+use crate::rdma::PROTOCOL;
+use crate::rdma::gid::{self, GidError};
+use crate::rdma::nic::{Nic, NicLimits, PortAddress};
+use crate::rdma::settings::RdmaSettings;
+use crate::topology::{DeviceChoice, ExcludedDevice, Gid, HostTopology, Matrix};
+use mcctl_sys::FileTree;
+use mcctl_sys::verbs::{self, PortState, RdmaDevice, VerbsError, VerbsUnavailable};
 
 /// Why a device or its port's address cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -4,20 +4,20 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
-use crate::engine::transfer::rdma::batch::{Batch, WorkError, WorkRequest};
-use crate::engine::transfer::rdma::endpoint::Endpoint;
-use crate::engine::transfer::rdma::nic::FinishedWork;
-use crate::engine::transfer::rdma::peer_view::PeerView;
-use crate::engine::transfer::rdma::registry::{RegisteredMemory, RegisteredPiece};
-use crate::engine::transfer::rdma::shared::{LINK_REMEDY, RdmaShared};
-use crate::engine::transfer::rdma::slices::{SliceCuts, Span, UnregisteredAddress};
-use crate::engine::transfer::transport::{ControlPlane, DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
-use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind, RemoteAddr};
-use crate::engine::transfer::{TransferError, TransferStep};
-use crate::engine::wire::json::SegmentDescriptor;
+use crate::device_fault::{Blame, DeviceFault, DeviceStep};
+use crate::rdma::batch::{Batch, WorkError, WorkRequest};
+use crate::rdma::endpoint::Endpoint;
+use crate::rdma::nic::FinishedWork;
+use crate::rdma::peer_view::PeerView;
+use crate::rdma::registry::{RegisteredMemory, RegisteredPiece};
+use crate::rdma::shared::{LINK_REMEDY, RdmaShared};
+use crate::rdma::slices::{SliceCuts, Span, UnregisteredAddress};
+use crate::transport::{ControlPlane, DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
+use crate::types::{BatchRules, Deadline, Op, OpKind, RemoteAddr};
+use crate::{TransferError, TransferStep};
+use mcctl_base::Mono;
+use mcctl_base::time::RoundedDuration;
+use mcctl_wire::json::SegmentDescriptor;
 
 /// Maximum number of times a fragment is posted again after it was flushed.
 const DROPS_MAX: u32 = 64;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::engine::base::Mono;
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::device_fault::{Blame, DeviceFault, DeviceStep};
-use crate::engine::transfer::rdma::PROTOCOL;
-use crate::engine::transfer::rdma::route::Rails;
-use crate::engine::transfer::rdma::slices::Spans;
-use crate::engine::wire::json::{DeviceDescriptor, SegmentDescriptor, parse_gid};
+use crate::TransferError;
+use crate::device_fault::{Blame, DeviceFault, DeviceStep};
+use crate::rdma::PROTOCOL;
+use crate::rdma::route::Rails;
+use crate::rdma::slices::Spans;
+use mcctl_base::Mono;
+use mcctl_wire::json::{DeviceDescriptor, SegmentDescriptor, parse_gid};
 
 /// A parsed descriptor of a peer's segment.
 pub(super) struct PeerView {
@@ -113,7 +113,7 @@ impl PeerView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::json::RegionDescriptor;
+    use mcctl_wire::json::RegionDescriptor;
 
     fn descriptor() -> SegmentDescriptor {
         let device = |name: &str, gid: &str| DeviceDescriptor { name: name.into(), lid: 0, gid: gid.into() };

@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::readiness::wait_readable;
-use crate::engine::sys::verbs::WorkCompletion;
-use crate::engine::transfer::MonoClock;
-use crate::engine::transfer::rdma::batch::{Batch, CqWaker};
-use crate::engine::transfer::rdma::nic::Nic;
+use crate::MonoClock;
+use crate::rdma::batch::{Batch, CqWaker};
+use crate::rdma::nic::Nic;
+use mcctl_base::Mono;
+use mcctl_sys::readiness::wait_readable;
+use mcctl_sys::verbs::WorkCompletion;
 
 /// Maximum number of completions fetched per call.
 const POLL: usize = 64;

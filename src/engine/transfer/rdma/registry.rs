@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread;
 
-use crate::engine::sys::verbs::{AccessFlags, MemoryRegion, VerbsError};
-use crate::engine::sys::{Memory, Slice};
-use crate::engine::transfer::rdma::nic::Nic;
-use crate::engine::transfer::rdma::settings::RdmaSettings;
-use crate::engine::transfer::rdma::slices::Spans;
+use crate::rdma::nic::Nic;
+use crate::rdma::settings::RdmaSettings;
+use crate::rdma::slices::Spans;
+use mcctl_sys::verbs::{AccessFlags, MemoryRegion, VerbsError};
+use mcctl_sys::{Memory, Slice};
 
 /// Pieces begin at multiples of this offset, so that no huge page spans two pieces.
 const PIECE_STEP: u64 = 2 << 20;

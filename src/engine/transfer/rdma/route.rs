@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::engine::transfer::rdma::RdmaSettings;
-use crate::engine::wire::json::{PriorityMatrix, SegmentDescriptor};
+use crate::rdma::RdmaSettings;
+use mcctl_wire::json::{PriorityMatrix, SegmentDescriptor};
 
 /// The devices that serve memory at each location, in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

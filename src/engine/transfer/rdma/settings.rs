@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::engine::topology::DeviceSelection;
-use crate::engine::transfer::variables::VariableReader;
-use crate::engine::wire::json::PAIRS_MAX;
+use crate::topology::DeviceSelection;
+use crate::variables::VariableReader;
+use mcctl_wire::json::PAIRS_MAX;
 
 /// Settings read from the environment. The defaults match upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
 
 impl RdmaSettings {
     /// Reads the RDMA transport's `MC_*` variables. Invalid values are ignored with a warning.
-    pub(in crate::engine::transfer) fn read(read: &mut VariableReader<'_>) -> RdmaSettings {
+    pub(crate) fn read(read: &mut VariableReader<'_>) -> RdmaSettings {
         let base = RdmaSettings::default();
         let (choice, warnings) = DeviceSelection::from_env(read.lookup);
         read.warnings.extend(warnings);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::shared_memory::SharedMemoryPeer;
-use crate::engine::transfer::shared_memory::link::MemoryLink;
-use crate::engine::transfer::transport::{DataPeer, OpCompletion, PendingOps};
-use crate::engine::transfer::types::{BatchRules, Deadline, Op};
-use crate::engine::wire::json::SegmentDescriptor;
+use crate::TransferError;
+use crate::shared_memory::SharedMemoryPeer;
+use crate::shared_memory::link::MemoryLink;
+use crate::transport::{DataPeer, OpCompletion, PendingOps};
+use crate::types::{BatchRules, Deadline, Op};
+use mcctl_wire::json::SegmentDescriptor;
 
 /// The peer while the generation of `link` is current. Operations that have not run by the end of the generation fail, also those that
 /// use the transport.

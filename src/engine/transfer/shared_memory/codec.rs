@@ -3,7 +3,7 @@
 //! Each message is one packet of a Unix socket. Numbers are little-endian. The first message in each direction contains
 //! the version. A peer closes the connection after a message that it cannot decode.
 
-use crate::engine::wire::json::SHARED_MEMORY_TOKEN_BYTES;
+use mcctl_wire::json::SHARED_MEMORY_TOKEN_BYTES;
 
 /// A peer that receives another version closes the connection.
 pub const VERSION: u32 = 1;
@@ -14,7 +14,7 @@ pub const WRITES_MAX: usize = 1024;
 /// Number of a client's buffers that a connection holds at once.
 pub const BUFFERS_MAX: u32 = 16;
 /// Maximum number of regions in a message.
-pub const REGIONS_PER_MESSAGE: usize = crate::engine::sys::packet_socket::DESCRIPTORS_MAX;
+pub const REGIONS_PER_MESSAGE: usize = mcctl_sys::packet_socket::DESCRIPTORS_MAX;
 /// Size of a message that holds any valid one.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + WRITES_MAX * WRITE_BYTES;
 

@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use crate::engine::sys::Memory;
-use crate::engine::sys::packet_socket::remove_unused_sockets;
-use crate::engine::transfer::RandomSource;
-use crate::engine::transfer::counters::TargetCounters;
-use crate::engine::transfer::local::TransferEra;
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::shared_memory::server::SharedMemoryServer;
-use crate::engine::transfer::shared_memory::settings::{SOCKET_EXTENSION, SharedMemorySettings};
-use crate::engine::transfer::types::Access;
-use crate::engine::wire::json::{SHARED_MEMORY_TOKEN_BYTES, SharedMemoryDescriptor};
+use crate::RandomSource;
+use crate::counters::TargetCounters;
+use crate::local::TransferEra;
+use crate::region::Regions;
+use crate::shared_memory::server::SharedMemoryServer;
+use crate::shared_memory::settings::{SOCKET_EXTENSION, SharedMemorySettings};
+use crate::types::Access;
+use mcctl_sys::Memory;
+use mcctl_sys::packet_socket::remove_unused_sockets;
+use mcctl_wire::json::{SHARED_MEMORY_TOKEN_BYTES, SharedMemoryDescriptor};
 
 /// Maximum number of files in the directory that are examined for unused sockets.
 const FILES_MAX: usize = 1000;

@@ -4,15 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::packet_socket::{PacketSocket, UnixSocketAddress, effective_user};
-use crate::engine::sys::shared_counter::SharedCounterView;
-use crate::engine::sys::{SharedView, clock};
-use crate::engine::transfer::shared_memory::codec::{
-    LinkPurpose, LinkReply, LinkRequest, MESSAGE_BYTES_MAX, VERSION, decode_regions,
-};
-use crate::engine::transfer::shared_memory::may_share;
-use crate::engine::wire::json::SHARED_MEMORY_TOKEN_BYTES;
+use crate::shared_memory::codec::{LinkPurpose, LinkReply, LinkRequest, MESSAGE_BYTES_MAX, VERSION, decode_regions};
+use crate::shared_memory::may_share;
+use mcctl_base::Mono;
+use mcctl_sys::packet_socket::{PacketSocket, UnixSocketAddress, effective_user};
+use mcctl_sys::shared_counter::SharedCounterView;
+use mcctl_sys::{SharedView, clock};
+use mcctl_wire::json::SHARED_MEMORY_TOKEN_BYTES;
 
 /// Time limit for opening a connection.
 const OPEN_LIMIT: Duration = Duration::from_millis(500);

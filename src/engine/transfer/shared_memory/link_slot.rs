@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::packet_socket::PacketSocket;
-use crate::engine::transfer::MonoClock;
-use crate::engine::transfer::shared_memory::link::{MemoryLink, ServerIdentity};
-use crate::engine::transfer::shared_memory::write_pool::WritePool;
+use crate::MonoClock;
+use crate::shared_memory::link::{MemoryLink, ServerIdentity};
+use crate::shared_memory::write_pool::WritePool;
+use mcctl_base::Mono;
+use mcctl_sys::packet_socket::PacketSocket;
 
 /// Pause after a failed attempt. The node is probably on another host.
 const RETRY_AFTER: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@
 //! A write belongs to the era in which its connection was accepted, and has a deadline. The node checks both before it
 //! copies. So a client that was stopped and resumes does not change memory that it no longer owns.
 //!
-//! [`TransferEngine::end_inbound`]: crate::engine::transfer::TransferEngine::end_inbound
+//! [`TransferEngine::end_inbound`]: crate::TransferEngine::end_inbound
 
 mod bound_peer;
 pub mod codec;

@@ -3,18 +3,18 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::engine::sys::clock;
-use crate::engine::transfer::shared_memory::SharedMemorySettings;
-use crate::engine::transfer::shared_memory::bound_peer::BoundPeer;
-use crate::engine::transfer::shared_memory::codec::WriteOutcome;
-use crate::engine::transfer::shared_memory::link::{MemoryLink, ServerIdentity};
-use crate::engine::transfer::shared_memory::link_slot::LinkSlot;
-use crate::engine::transfer::shared_memory::write_connection::WriteFault;
-use crate::engine::transfer::shared_memory::write_pool::NoConnection;
-use crate::engine::transfer::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
-use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind};
-use crate::engine::transfer::{MonoClock, TransferError, TransferStep};
-use crate::engine::wire::json::{SegmentDescriptor, SharedMemoryDescriptor};
+use crate::shared_memory::SharedMemorySettings;
+use crate::shared_memory::bound_peer::BoundPeer;
+use crate::shared_memory::codec::WriteOutcome;
+use crate::shared_memory::link::{MemoryLink, ServerIdentity};
+use crate::shared_memory::link_slot::LinkSlot;
+use crate::shared_memory::write_connection::WriteFault;
+use crate::shared_memory::write_pool::NoConnection;
+use crate::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
+use crate::types::{BatchRules, Deadline, Op, OpKind};
+use crate::{MonoClock, TransferError, TransferStep};
+use mcctl_sys::clock;
+use mcctl_wire::json::{SegmentDescriptor, SharedMemoryDescriptor};
 
 /// A peer that announces shared memory. The first use determines whether it is on this host.
 pub struct SharedMemoryPeer {

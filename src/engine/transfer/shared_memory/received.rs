@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::sys::{SharedSource, Slice};
-use crate::engine::transfer::shared_memory::codec::BUFFERS_MAX;
+use crate::shared_memory::codec::BUFFERS_MAX;
+use mcctl_sys::{SharedSource, Slice};
 
 /// Maximum number of bytes of all clients' buffers. Only limits the use of address space.
 const BYTES_MAX: u64 = 16 << 40;
@@ -88,7 +88,7 @@ impl ReadableBuffer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sys::{Memory, MemoryPolicy, MemorySource};
+    use mcctl_sys::{Memory, MemoryPolicy, MemorySource};
 
     #[test]
     fn unusable_and_oversized_buffers_leave_their_slot_empty() {

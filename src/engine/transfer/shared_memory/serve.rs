@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crate::engine::sys::packet_socket::PacketSocket;
-use crate::engine::sys::{Memory, Slice, clock};
-use crate::engine::transfer::shared_memory::codec::{
+use crate::shared_memory::codec::{
     ClientMessage, LinkPurpose, LinkReply, LinkRequest, MESSAGE_BYTES_MAX, REGIONS_PER_MESSAGE, RegionMessage, VERSION,
     WriteMessage, WriteOutcome, WriteRequest, encode_outcomes, encode_regions,
 };
-use crate::engine::transfer::shared_memory::received::{ReadableBuffer, ReceivedBuffers};
-use crate::engine::transfer::shared_memory::server::ServerState;
+use crate::shared_memory::received::{ReadableBuffer, ReceivedBuffers};
+use crate::shared_memory::server::ServerState;
+use mcctl_sys::packet_socket::PacketSocket;
+use mcctl_sys::{Memory, Slice, clock};
 
 /// Maximum number of regions that clients receive. Clients access the others over the engine's transport.
 const SHARED_REGIONS_MAX: usize = 1024;

@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::sys::packet_socket::{PacketListener, PacketSocket, UnixSocketAddress, effective_user};
-use crate::engine::sys::shared_counter::SharedCounter;
-use crate::engine::transfer::counters::{FlowMeter, TargetCounters};
-use crate::engine::transfer::local::TransferEra;
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::shared_memory::codec::LinkPurpose;
-use crate::engine::transfer::shared_memory::may_share;
-use crate::engine::transfer::shared_memory::received::BufferBudget;
-use crate::engine::wire::json::{SHARED_MEMORY_TOKEN_BYTES, SharedMemoryDescriptor};
+use crate::counters::{FlowMeter, TargetCounters};
+use crate::local::TransferEra;
+use crate::region::Regions;
+use crate::shared_memory::codec::LinkPurpose;
+use crate::shared_memory::may_share;
+use crate::shared_memory::received::BufferBudget;
+use mcctl_sys::packet_socket::{PacketListener, PacketSocket, UnixSocketAddress, effective_user};
+use mcctl_sys::shared_counter::SharedCounter;
+use mcctl_wire::json::{SHARED_MEMORY_TOKEN_BYTES, SharedMemoryDescriptor};
 
 /// Maximum number of connections: a few from each process on the host.
 pub const CONNECTIONS_MAX: usize = 256;

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::engine::sys::packet_socket::{UNIX_PATH_BYTES_MAX, UnixSocketAddress};
-use crate::engine::wire::json::SharedMemoryDescriptor;
+use mcctl_sys::packet_socket::{UNIX_PATH_BYTES_MAX, UnixSocketAddress};
+use mcctl_wire::json::SharedMemoryDescriptor;
 
 /// Extension of the sockets in [`SharedMemorySettings::directory`].
 pub(super) const SOCKET_EXTENSION: &str = "mcctl-shm";

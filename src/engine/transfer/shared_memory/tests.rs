@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::packet_socket::{PacketSocket, UnixSocketAddress};
-use crate::engine::sys::{Memory, MemoryPolicy, MemorySource, Slice, clock};
-use crate::engine::transfer::local::TransferEra;
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::shared_memory::codec::{
+use crate::local::TransferEra;
+use crate::region::Regions;
+use crate::shared_memory::codec::{
     ClientMessage, LinkPurpose, LinkReply, LinkRequest, VERSION, WriteMessage, WriteOutcome, WriteRequest,
     decode_outcomes,
 };
-use crate::engine::transfer::shared_memory::server::CONNECTIONS_MAX;
-use crate::engine::transfer::shared_memory::{SharedMemoryPeer, SharedMemoryServer, SharedMemorySettings};
-use crate::engine::transfer::transport::{DataPeer, FaultClass, OpCompletion, PendingOps};
-use crate::engine::transfer::types::{Access, BatchRules, Deadline, Op, OpKind, RegionKeys, RemoteAddr};
-use crate::engine::transfer::{MonoClock, TransferError};
-use crate::engine::wire::json::{SegmentDescriptor, SharedMemoryDescriptor};
+use crate::shared_memory::server::CONNECTIONS_MAX;
+use crate::shared_memory::{SharedMemoryPeer, SharedMemoryServer, SharedMemorySettings};
+use crate::transport::{DataPeer, FaultClass, OpCompletion, PendingOps};
+use crate::types::{Access, BatchRules, Deadline, Op, OpKind, RegionKeys, RemoteAddr};
+use crate::{MonoClock, TransferError};
+use mcctl_base::Mono;
+use mcctl_sys::packet_socket::{PacketSocket, UnixSocketAddress};
+use mcctl_sys::{Memory, MemoryPolicy, MemorySource, Slice, clock};
+use mcctl_wire::json::{SegmentDescriptor, SharedMemoryDescriptor};
 
 const TOKEN: [u8; 16] = [7; 16];
 

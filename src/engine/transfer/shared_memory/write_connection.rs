@@ -4,14 +4,14 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::engine::sys::Memory;
-use crate::engine::sys::packet_socket::PacketSocket;
-use crate::engine::transfer::shared_memory::codec::{
+use crate::shared_memory::codec::{
     BUFFERS_MAX, ClientMessage, LinkPurpose, MESSAGE_BYTES_MAX, WRITES_MAX, WriteMessage, WriteOutcome, WriteRequest,
     decode_outcomes,
 };
-use crate::engine::transfer::shared_memory::link::{ServerIdentity, accepted, connect, invalid};
-use crate::engine::transfer::types::Op;
+use crate::shared_memory::link::{ServerIdentity, accepted, connect, invalid};
+use crate::types::Op;
+use mcctl_sys::Memory;
+use mcctl_sys::packet_socket::PacketSocket;
 
 /// A connection for writes, and the buffers that the node holds for it.
 pub(super) struct WriteConnection {

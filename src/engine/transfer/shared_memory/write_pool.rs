@@ -3,9 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::transfer::shared_memory::link::ServerIdentity;
-use crate::engine::transfer::shared_memory::write_connection::WriteConnection;
+use crate::shared_memory::link::ServerIdentity;
+use crate::shared_memory::write_connection::WriteConnection;
+use mcctl_base::Mono;
 
 /// Maximum number of connections. Further threads use the engine's transport.
 const CONNECTIONS_MAX: usize = 8;

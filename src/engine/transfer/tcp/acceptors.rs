@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::engine::sys::socket;
-use crate::engine::transfer::tcp::displacement::ConnectionActivity;
+use crate::tcp::displacement::ConnectionActivity;
+use mcctl_sys::socket;
 
 /// The kernel measures the age of a connection in ticks of up to this length.
 const KERNEL_TICK: Duration = Duration::from_millis(10);
@@ -109,7 +109,7 @@ fn is_established_since(stream: &TcpStream, since: Instant) -> bool {
 #[expect(clippy::disallowed_methods, reason = "data plane sockets and clocks do not use Env")]
 mod tests {
     use super::*;
-    use crate::engine::base::Mono;
+    use mcctl_base::Mono;
     use std::net::TcpListener;
     use std::thread;
 

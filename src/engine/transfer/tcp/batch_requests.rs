@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::engine::sys::Slice;
-use crate::engine::transfer::tcp::connection::RangeRequest;
-use crate::engine::transfer::types::Op;
+use crate::tcp::connection::RangeRequest;
+use crate::types::Op;
+use mcctl_sys::Slice;
 
 /// Maximum number of bytes in a run.
 pub(super) const RUN_BYTES: usize = 256 << 10;
@@ -87,8 +87,8 @@ fn request(number: usize, op: &Op, local: Slice, offset: usize) -> RangeRequest 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sys::Memory;
-    use crate::engine::transfer::types::{OpKind, RemoteAddr};
+    use crate::types::{OpKind, RemoteAddr};
+    use mcctl_sys::Memory;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 //! All fields are little-endian. The padding is C struct padding: zeros since 0.3.13, garbage before that, so it is
 //! ignored. Version 1 has no status frames.
 
-use crate::engine::transfer::types::OpKind;
+use crate::types::OpKind;
 
 /// Size of a request header.
 pub const HEADER_BYTES: usize = 24;

@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::transfer::tcp::progress::TICK;
+use crate::tcp::progress::TICK;
+use mcctl_base::HostPort;
 
 /// Timeout for resolving a name.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(3);

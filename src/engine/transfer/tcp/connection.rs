@@ -14,15 +14,13 @@ use std::time::Duration;
 
 use nix::sys::socket::MsgFlags;
 
-use crate::engine::sys::socket::{ReceivePart, SendPart};
-use crate::engine::sys::{Slice, socket};
-use crate::engine::transfer::tcp::codec::{
-    DONE, FramingVersion, HEADER_BYTES, RequestFrame, STATUS_BYTES, decode_status,
-};
-use crate::engine::transfer::tcp::progress::{ProgressMonitor, StepTimeout};
-use crate::engine::transfer::transport::{FaultClass, TransferFault};
-use crate::engine::transfer::types::OpKind;
-use crate::engine::transfer::{TransferError, TransferStep};
+use crate::tcp::codec::{DONE, FramingVersion, HEADER_BYTES, RequestFrame, STATUS_BYTES, decode_status};
+use crate::tcp::progress::{ProgressMonitor, StepTimeout};
+use crate::transport::{FaultClass, TransferFault};
+use crate::types::OpKind;
+use crate::{TransferError, TransferStep};
+use mcctl_sys::socket::{ReceivePart, SendPart};
+use mcctl_sys::{Slice, socket};
 
 /// Maximum number of requests in a run. With a status and a body each, they use as many buffers as one system call
 /// accepts.

@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use mcctl_base::Mono;
 
 /// An honest peer sends its first request at once, and a request moves bytes all the time.
 pub(super) const UNFINISHED_MIN: Duration = Duration::from_secs(5);

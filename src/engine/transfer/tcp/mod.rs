@@ -27,15 +27,15 @@ mod target;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::sys::Memory;
-use crate::engine::transfer::counters::TargetCounters;
-use crate::engine::transfer::transport::{ControlPlane, DataPeer, DataTransport, StartTransport, TransportStart};
-use crate::engine::transfer::types::Access;
-use crate::engine::transfer::types::RegionKeys;
-use crate::engine::transfer::variables::VariableReader;
-use crate::engine::transfer::{MonoClock, TransferError};
-use crate::engine::wire::json::SegmentDescriptor;
+use crate::counters::TargetCounters;
+use crate::transport::{ControlPlane, DataPeer, DataTransport, StartTransport, TransportStart};
+use crate::types::Access;
+use crate::types::RegionKeys;
+use crate::variables::VariableReader;
+use crate::{MonoClock, TransferError};
+use mcctl_base::HostPort;
+use mcctl_sys::Memory;
+use mcctl_wire::json::SegmentDescriptor;
 
 pub use codec::{
     DONE, FramingVersion, HEADER_BYTES, REFUSED, RequestFrame, STATUS_BYTES, decode_status, encode_status,

@@ -12,22 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::sys::Memory;
-use crate::engine::transfer::tcp::batch_requests::BatchRequests;
-use crate::engine::transfer::tcp::codec::FramingVersion;
-use crate::engine::transfer::tcp::connect;
-use crate::engine::transfer::tcp::connection::{
-    DataConnection, PeerNames, RUN_MAX, RangeRequest, RunFailure, StepLimits,
-};
-use crate::engine::transfer::tcp::data_endpoint;
-use crate::engine::transfer::tcp::pool::{AcquireError, ConnectionLease, DataConnectionPool};
-use crate::engine::transfer::tcp::progress::ProgressMonitor;
-use crate::engine::transfer::tcp::settings::TcpSettings;
-use crate::engine::transfer::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
-use crate::engine::transfer::types::{BatchRules, Deadline, Op, OpKind};
-use crate::engine::transfer::{MonoClock, TransferError, TransferStep};
-use crate::engine::wire::json::SegmentDescriptor;
+use crate::tcp::batch_requests::BatchRequests;
+use crate::tcp::codec::FramingVersion;
+use crate::tcp::connect;
+use crate::tcp::connection::{DataConnection, PeerNames, RUN_MAX, RangeRequest, RunFailure, StepLimits};
+use crate::tcp::data_endpoint;
+use crate::tcp::pool::{AcquireError, ConnectionLease, DataConnectionPool};
+use crate::tcp::progress::ProgressMonitor;
+use crate::tcp::settings::TcpSettings;
+use crate::transport::{DataPeer, FaultClass, OpCompletion, PendingOps, TransferFault};
+use crate::types::{BatchRules, Deadline, Op, OpKind};
+use crate::{MonoClock, TransferError, TransferStep};
+use mcctl_base::HostPort;
+use mcctl_sys::Memory;
+use mcctl_wire::json::SegmentDescriptor;
 
 /// Maximum operation size at which one thread spreads a batch over several connections. With larger operations, one
 /// connection keeps the thread busy.

@@ -3,12 +3,12 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::transfer::MonoClock;
-use crate::engine::transfer::tcp::connection::DataConnection;
-use crate::engine::transfer::tcp::progress::TICK;
-use crate::engine::transfer::tcp::settings::TcpSettings;
-use crate::engine::transfer::types::Deadline;
+use crate::MonoClock;
+use crate::tcp::connection::DataConnection;
+use crate::tcp::progress::TICK;
+use crate::tcp::settings::TcpSettings;
+use crate::types::Deadline;
+use mcctl_base::Mono;
 
 /// Connections to one peer.
 pub(super) struct DataConnectionPool {

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::transfer::types::Deadline;
-use crate::engine::transfer::{MonoClock, TransferStep};
+use crate::types::Deadline;
+use crate::{MonoClock, TransferStep};
+use mcctl_base::Mono;
 
 /// How often a blocked call wakes up to check the time.
 pub(super) const TICK: Duration = Duration::from_millis(50);

@@ -4,9 +4,9 @@
 use std::io::{self, Read};
 use std::net::TcpStream;
 
-use crate::engine::transfer::tcp::codec::{HEADER_BYTES, RequestFrame};
-use crate::engine::transfer::tcp::connection::RUN_MAX;
-use crate::engine::transfer::types::OpKind;
+use crate::tcp::codec::{HEADER_BYTES, RequestFrame};
+use crate::tcp::connection::RUN_MAX;
+use crate::types::OpKind;
 
 /// Bytes to receive per call: enough for the headers of a run of reads.
 const HEADERS_BYTES: usize = RUN_MAX * HEADER_BYTES;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::engine::env::processors;
-use crate::engine::transfer::variables::VariableReader;
+use crate::variables::VariableReader;
+use mcctl_sys::env::processors;
 
 /// The version of the TCP framing that the initiator uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Default for TcpSettings {
 
 impl TcpSettings {
     /// Reads the TCP transport's `MC_*` variables. Invalid values are ignored with a warning.
-    pub(in crate::engine::transfer) fn read(read: &mut VariableReader<'_>) -> TcpSettings {
+    pub(crate) fn read(read: &mut VariableReader<'_>) -> TcpSettings {
         let base = TcpSettings::default();
         let framing = match read.number(&["MC_TCP_PROTO"], 1..=2, 2) {
             1 => Framing::V1,

@@ -14,22 +14,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::base::addr::loopback_to_bind;
-use crate::engine::env::AddressFilter;
-use crate::engine::sys::socket::{ReceivePart, SendPart};
-use crate::engine::sys::{Slice, socket};
-use crate::engine::transfer::counters::{FlowMeter, TargetCounters};
-use crate::engine::transfer::ports::{draw, no_port};
-use crate::engine::transfer::region::Regions;
-use crate::engine::transfer::tcp::acceptors::{AcceptorPool, OpenConnection};
-use crate::engine::transfer::tcp::codec::{
-    DONE, FramingVersion, HEADER_BYTES, REFUSED, RequestFrame, STATUS_BYTES, encode_status,
-};
-use crate::engine::transfer::tcp::connection::RUN_MAX;
-use crate::engine::transfer::tcp::displacement::{ConnectionActivity, to_displace};
-use crate::engine::transfer::tcp::receive_buffer::ReceiveBuffer;
-use crate::engine::transfer::types::OpKind;
-use crate::engine::transfer::{MonoClock, TransferError};
+use crate::counters::{FlowMeter, TargetCounters};
+use crate::ports::{draw, no_port};
+use crate::region::Regions;
+use crate::tcp::acceptors::{AcceptorPool, OpenConnection};
+use crate::tcp::codec::{DONE, FramingVersion, HEADER_BYTES, REFUSED, RequestFrame, STATUS_BYTES, encode_status};
+use crate::tcp::connection::RUN_MAX;
+use crate::tcp::displacement::{ConnectionActivity, to_displace};
+use crate::tcp::receive_buffer::ReceiveBuffer;
+use crate::types::OpKind;
+use crate::{MonoClock, TransferError};
+use mcctl_base::addr::loopback_to_bind;
+use mcctl_sys::env::AddressFilter;
+use mcctl_sys::socket::{ReceivePart, SendPart};
+use mcctl_sys::{Slice, socket};
 
 /// Maximum number of data connections: four from each of about a thousand peers. To admit another connection, one is
 /// closed that has not completed a request for some time, if there is any (see [`displacement`](super::displacement)).
@@ -527,9 +525,9 @@ fn receive_all(stream: &TcpStream, inbox: &mut ReceiveBuffer, body: &Slice) -> R
 #[expect(clippy::disallowed_methods, reason = "data plane sockets and clocks do not use Env")]
 mod tests {
     use super::*;
-    use crate::engine::base::Mono;
-    use crate::engine::sys::Memory;
-    use crate::engine::transfer::types::{Access, RegionKeys};
+    use crate::types::{Access, RegionKeys};
+    use mcctl_base::Mono;
+    use mcctl_sys::Memory;
     use std::io::{Read, Write};
     use std::time::Instant;
 

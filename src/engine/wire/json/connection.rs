@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::wire::json::{DocumentError, JsonCursor, NAME_BYTES_MAX, parse};
+use crate::json::{DocumentError, JsonCursor, NAME_BYTES_MAX, parse};
 
 /// Maximum number of queue pairs per endpoint (the upper limit for `MC_NUM_QP_PER_EP`).
 pub const PAIRS_MAX: usize = 255;
@@ -128,7 +128,7 @@ pub fn parse_gid(text: &str) -> Option<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::wire::json::TCP_ONLY_CONNECTION;
+    use crate::json::TCP_ONLY_CONNECTION;
     use proptest::prelude::*;
 
     /// Captured messages, one per line, each after a comment with its sender.

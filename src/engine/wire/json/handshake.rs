@@ -10,7 +10,7 @@
 
 use serde_json::json;
 
-use crate::engine::wire::json::{DocumentError, JsonCursor, parse};
+use crate::json::{DocumentError, JsonCursor, parse};
 
 /// Size of the frame length field in bytes.
 pub const HEADER_BYTES: usize = 8;

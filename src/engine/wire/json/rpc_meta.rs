@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::engine::base::HostPort;
-use crate::engine::wire::json::{DocumentError, JsonCursor, parse};
+use crate::json::{DocumentError, JsonCursor, parse};
+use mcctl_base::HostPort;
 
 /// The address of a server's handshake port.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::wire::json::{BUFFERS_MAX, DEVICES_MAX, DocumentError, JsonCursor, parse};
+use crate::json::{BUFFERS_MAX, DEVICES_MAX, DocumentError, JsonCursor, parse};
 
 /// A process's registered memory and how to reach it. Its key in the metadata service is `ram/<name>`. With `P2PHANDSHAKE`, the handshake
 /// port returns it in response to a metadata request.

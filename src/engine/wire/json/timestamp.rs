@@ -1,6 +1,6 @@
 //! The `timestamp` in a segment descriptor. It is only for human readers; no program compares it.
 
-use crate::engine::base::Unix;
+use mcctl_base::Unix;
 
 /// Formats a time as `2026-11-21 04:22:17.977000`. Upstream writes local time; this is UTC, which needs no time zone data.
 pub fn timestamp(at: Unix) -> String {

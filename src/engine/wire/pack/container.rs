@@ -1,7 +1,7 @@
 //! Lists, maps, optional values and results.
 
-use crate::engine::base::ErrorCode;
-use crate::engine::wire::pack::{DecodeError, DecodeFault, PayloadReader, PayloadWriter, TypeLiteral, Wire};
+use crate::pack::{DecodeError, DecodeFault, PayloadReader, PayloadWriter, TypeLiteral, Wire};
+use mcctl_base::ErrorCode;
 
 /// The result of a call: the value, or upstream's error code.
 pub type Expected<T> = Result<T, ErrorCode>;

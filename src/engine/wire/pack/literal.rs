@@ -2,7 +2,7 @@
 
 use md5::{Digest, Md5};
 
-use crate::engine::wire::pack::Wire;
+use crate::pack::Wire;
 
 /// A type literal under construction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Complete messages: head, flags, literal, payload.
 
-use crate::engine::wire::pack::error::DecodeFault;
-use crate::engine::wire::pack::{DecodeError, LengthWidth, PayloadReader, PayloadWriter, TypeInfo, Wire};
+use crate::pack::error::DecodeFault;
+use crate::pack::{DecodeError, LengthWidth, PayloadReader, PayloadWriter, TypeInfo, Wire};
 
 /// Flag bits: a total length follows. These two bits encode its width (only with `compatible` members; Mooncake has none).
 const TOTAL_LENGTH: u8 = 0b0000_0011;

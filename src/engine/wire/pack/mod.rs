@@ -44,37 +44,37 @@ macro_rules! wire_struct {
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name $(<$life>)? { $($(#[$fdoc])* pub $field: $ty),* }
 
-        $crate::engine::wire::pack::wire_fields!($name $(<$life>)? { $($field: $ty),* });
+        $crate::pack::wire_fields!($name $(<$life>)? { $($field: $ty),* });
     };
 }
 
 /// Implements `Wire` for a struct from its fields in wire order.
 macro_rules! wire_fields {
     ($name:ident { $($field:ident : $ty:ty),* }) => {
-        $crate::engine::wire::pack::wire_fields!(@impl 'a, $name, { $($field: $ty),* });
+        $crate::pack::wire_fields!(@impl 'a, $name, { $($field: $ty),* });
     };
     ($name:ident <$life:lifetime> { $($field:ident : $ty:ty),* }) => {
-        $crate::engine::wire::pack::wire_fields!(@impl $life, $name<$life>, { $($field: $ty),* });
+        $crate::pack::wire_fields!(@impl $life, $name<$life>, { $($field: $ty),* });
     };
     (@impl $life:lifetime, $self:ty, { $($field:ident : $ty:ty),* }) => {
-        impl<$life> $crate::engine::wire::pack::Wire<$life> for $self {
-            fn literal(out: &mut $crate::engine::wire::pack::TypeLiteral) {
+        impl<$life> $crate::pack::Wire<$life> for $self {
+            fn literal(out: &mut $crate::pack::TypeLiteral) {
                 out.open_struct();
-                $(<$ty as $crate::engine::wire::pack::Wire<$life>>::literal(out);)*
+                $(<$ty as $crate::pack::Wire<$life>>::literal(out);)*
                 out.close();
             }
             fn longest(&self) -> usize {
                 let longest = 0;
-                $(let longest = longest.max($crate::engine::wire::pack::Wire::longest(&self.$field));)*
+                $(let longest = longest.max($crate::pack::Wire::longest(&self.$field));)*
                 longest
             }
-            fn put(&self, out: &mut $crate::engine::wire::pack::PayloadWriter<'_>) {
-                $($crate::engine::wire::pack::Wire::put(&self.$field, out);)*
+            fn put(&self, out: &mut $crate::pack::PayloadWriter<'_>) {
+                $($crate::pack::Wire::put(&self.$field, out);)*
             }
             fn get(
-                from: &mut $crate::engine::wire::pack::PayloadReader<$life>,
-            ) -> Result<Self, $crate::engine::wire::pack::DecodeError> {
-                Ok(Self { $($field: $crate::engine::wire::pack::Wire::get(from).map_err(|e: $crate::engine::wire::pack::DecodeError| e.within(stringify!($field)))?),* })
+                from: &mut $crate::pack::PayloadReader<$life>,
+            ) -> Result<Self, $crate::pack::DecodeError> {
+                Ok(Self { $($field: $crate::pack::Wire::get(from).map_err(|e: $crate::pack::DecodeError| e.within(stringify!($field)))?),* })
             }
         }
     };
@@ -108,17 +108,17 @@ macro_rules! wire_number {
             }
         }
 
-        impl<'a> $crate::engine::wire::pack::Wire<'a> for $name {
-            fn literal(out: &mut $crate::engine::wire::pack::TypeLiteral) {
-                <$int as $crate::engine::wire::pack::Wire>::literal(out);
+        impl<'a> $crate::pack::Wire<'a> for $name {
+            fn literal(out: &mut $crate::pack::TypeLiteral) {
+                <$int as $crate::pack::Wire>::literal(out);
             }
-            fn put(&self, out: &mut $crate::engine::wire::pack::PayloadWriter<'_>) {
+            fn put(&self, out: &mut $crate::pack::PayloadWriter<'_>) {
                 self.0.put(out);
             }
             fn get(
-                from: &mut $crate::engine::wire::pack::PayloadReader<'a>,
-            ) -> Result<Self, $crate::engine::wire::pack::DecodeError> {
-                <$int as $crate::engine::wire::pack::Wire>::get(from).map($name)
+                from: &mut $crate::pack::PayloadReader<'a>,
+            ) -> Result<Self, $crate::pack::DecodeError> {
+                <$int as $crate::pack::Wire>::get(from).map($name)
             }
         }
     };

@@ -1,7 +1,7 @@
 //! A bounds-checked payload reader, and a payload writer with a fixed length width.
 
-use crate::engine::wire::pack::DecodeError;
-use crate::engine::wire::pack::error::DecodeFault;
+use crate::pack::DecodeError;
+use crate::pack::error::DecodeFault;
 
 /// Width of each length field in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

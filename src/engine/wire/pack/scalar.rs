@@ -1,7 +1,7 @@
 //! Integers, booleans, ids and error codes.
 
-use crate::engine::base::{ClientId, ErrorCode, SegmentId, TaskId};
-use crate::engine::wire::pack::{DecodeError, PayloadReader, PayloadWriter, TypeLiteral, Wire};
+use crate::pack::{DecodeError, PayloadReader, PayloadWriter, TypeLiteral, Wire};
+use mcctl_base::{ClientId, ErrorCode, SegmentId, TaskId};
 
 macro_rules! integer {
     ($($ty:ty = $code:literal),*) => {$(

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::engine::base::{ClientId, ErrorCode};
-use crate::engine::wire::pack::{self, DecodeFault, Expected, Map, Text, TextBuf, TypeInfo, TypeLiteral, Wire};
+use crate::pack::{self, DecodeFault, Expected, Map, Text, TextBuf, TypeInfo, TypeLiteral, Wire};
+use mcctl_base::{ClientId, ErrorCode};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::engine::wire::pack::{DecodeError, PayloadReader, PayloadWriter, TypeLiteral, Wire};
+use crate::pack::{DecodeError, PayloadReader, PayloadWriter, TypeLiteral, Wire};
 
 /// A string that borrows from its message.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! Options for a put, and small response types.
 
-use crate::engine::wire::pack::{Text, TextBuf, wire_number, wire_struct};
+use crate::pack::{Text, TextBuf, wire_number, wire_struct};
 
 wire_number! {
     /// A put's effect on the object's soft pin.
@@ -92,7 +92,7 @@ wire_struct! {
         /// The leader's term; 0 without HA.
         pub view_version_id: i64,
         /// Whether the client must remount its segments.
-        pub client_status: crate::engine::wire::types::ClientStatus,
+        pub client_status: crate::types::ClientStatus,
     }
 }
 

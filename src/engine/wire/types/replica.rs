@@ -1,9 +1,9 @@
 //! Replicas: where an object's bytes are stored.
 
-use crate::engine::base::ClientId;
-use crate::engine::wire::pack::{
+use crate::pack::{
     DecodeError, DecodeFault, PayloadReader, PayloadWriter, TextBuf, TypeLiteral, Wire, wire_number, wire_struct,
 };
+use mcctl_base::ClientId;
 
 wire_number! {
     /// Lifecycle state of a replica.

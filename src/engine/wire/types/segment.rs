@@ -1,7 +1,7 @@
 //! Clients' memory segments.
 
-use crate::engine::base::{ClientId, SegmentId};
-use crate::engine::wire::pack::{TextBuf, wire_number, wire_struct};
+use crate::pack::{TextBuf, wire_number, wire_struct};
+use mcctl_base::{ClientId, SegmentId};
 
 wire_number! {
     /// Whether the client's segments are registered with the master.

@@ -1,7 +1,7 @@
 //! Tasks that the master assigns to clients.
 
-use crate::engine::base::{ClientId, TaskId};
-use crate::engine::wire::pack::{TextBuf, wire_number, wire_struct};
+use crate::pack::{TextBuf, wire_number, wire_struct};
+use mcctl_base::{ClientId, TaskId};
 
 wire_number! {
     /// Type of a task.

@@ -8,11 +8,11 @@ mod dashboard;
 mod recording;
 mod scrape;
 
-use crate::engine::base::HostPort;
-use crate::engine::deploy::error::invalid_value;
-use crate::engine::deploy::render::yaml::{self, map};
-use crate::engine::deploy::render::{RenderContext, RenderedFile};
-use crate::engine::deploy::{AccessSection, ComponentRole, DeployError, Platform, ProcessPlan, Programs, SglangClient};
+use crate::error::invalid_value;
+use crate::render::yaml::{self, map};
+use crate::render::{RenderContext, RenderedFile};
+use crate::{AccessSection, ComponentRole, DeployError, Platform, ProcessPlan, Programs, SglangClient};
+use mcctl_base::HostPort;
 
 /// File names relative to the output directory, which `prometheus.yml` also contains.
 const RECORDING_FILE: &str = "rules/mcctl-recording.yml";

@@ -3,7 +3,7 @@
 use serde_yaml_ng::Value;
 
 use super::MonitoringScope;
-use crate::engine::deploy::render::yaml::map;
+use crate::render::yaml::map;
 
 /// The share of the memory that is in use. Standbys report the same values as their leader, so the maximum is the leader's.
 pub(super) const USED_RATIO: &str = "mcctl:used:ratio";

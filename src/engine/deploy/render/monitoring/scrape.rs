@@ -3,9 +3,9 @@
 use serde_yaml_ng::Value;
 
 use super::{ALERTS_FILE, MonitoringScope, RECORDING_FILE};
-use crate::engine::base::HostPort;
-use crate::engine::deploy::render::yaml::map;
-use crate::engine::deploy::{AccessSection, ComponentRole};
+use crate::render::yaml::map;
+use crate::{AccessSection, ComponentRole};
+use mcctl_base::HostPort;
 
 /// The comment above the configuration.
 pub(super) const COMMENT: &str = "A complete configuration. To extend your own one, copy rules/ and scrape_configs.\n\

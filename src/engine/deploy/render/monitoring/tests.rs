@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::engine::deploy::render::{RenderFormat, render};
-use crate::engine::deploy::{DeploymentSpec, FileFormat, SglangClient, parse};
-use crate::engine::upstream::Release;
+use crate::render::{RenderFormat, render};
+use crate::{DeploymentSpec, FileFormat, SglangClient, parse};
+use mcctl_base::upstream::Release;
 
 const MODEL: &str = "[model]\npath = \"m\"\n[serving]\nhosts = [\"10.0.2.1\"]\n";
 const ONE_MASTER: &str = "[master]\nhosts = [\"10.0.0.1\"]\n";

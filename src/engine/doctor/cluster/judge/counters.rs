@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::base::ByteSize;
-use crate::engine::base::text::counted;
-use crate::engine::check::{CheckStatus, Finding, Severity};
-use crate::engine::doctor::cluster::facts::ClusterFacts;
-use crate::engine::doctor::cluster::judge::no_admin;
-use crate::engine::doctor::{finding, status};
-use crate::engine::http::Samples;
+use crate::cluster::facts::ClusterFacts;
+use crate::cluster::judge::no_admin;
+use crate::{finding, status};
+use mcctl_base::ByteSize;
+use mcctl_base::check::{CheckStatus, Finding, Severity};
+use mcctl_base::text::counted;
+use mcctl_net::http::Samples;
 
 /// Number of lookups above which puts are expected.
 const LOOKUPS_WORTH: f64 = 1000.0;
@@ -274,7 +274,7 @@ pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
+    use crate::cluster::facts::test_facts::healthy;
 
     fn with(text: &str) -> ClusterFacts {
         let mut facts = healthy();

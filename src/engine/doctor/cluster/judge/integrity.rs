@@ -1,13 +1,13 @@
 //! Judges whether objects can be verified, and whether nodes have read damaged ones.
 
-use crate::engine::admin::CompletedWrites;
-use crate::engine::base::HostPort;
-use crate::engine::base::text::{counted, escaped};
-use crate::engine::check::{CheckStatus, Finding, Severity};
-use crate::engine::doctor::cluster::facts::ClusterFacts;
-use crate::engine::doctor::{finding, status};
-use crate::engine::store::transport_stats::TransportStats;
-use crate::engine::upstream::checksum::VARIABLE;
+use crate::cluster::facts::ClusterFacts;
+use crate::{finding, status};
+use mcctl_base::HostPort;
+use mcctl_base::check::{CheckStatus, Finding, Severity};
+use mcctl_base::text::{counted, escaped};
+use mcctl_base::upstream::checksum::VARIABLE;
+use mcctl_metadata::admin::CompletedWrites;
+use mcctl_store::transport_stats::TransportStats;
 
 const ID: &str = "object-integrity";
 const VERIFY: &str = "run mcctl store verify --all, and read its report by node";
@@ -100,9 +100,9 @@ fn of_node(at: &HostPort, stats: &TransportStats) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::http::Samples;
-    use crate::engine::store::transport_stats::PeerStats;
+    use crate::cluster::facts::test_facts::healthy;
+    use mcctl_net::http::Samples;
+    use mcctl_store::transport_stats::PeerStats;
 
     fn with_writes(present: u32, absent: u32, suspicious: u32) -> ClusterFacts {
         let name = "mcctl_master_completed_writes_total";

@@ -1,14 +1,14 @@
 //! Judges the master: whether it is reachable, leads, runs a compatible release, and keeps its metadata.
 
-use crate::engine::base::HostPort;
-use crate::engine::base::text::counted;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::check::{CheckStatus, Finding, Severity};
-use crate::engine::doctor::cluster::etcd;
-use crate::engine::doctor::cluster::facts::{AdminFacts, ClusterFacts, ProbeFailureKind, RpcState};
-use crate::engine::doctor::cluster::judge::no_admin;
-use crate::engine::doctor::{Fact, finding, listed, status};
-use crate::engine::upstream::{PROTOCOL_VERSION, SERIES};
+use crate::cluster::etcd;
+use crate::cluster::facts::{AdminFacts, ClusterFacts, ProbeFailureKind, RpcState};
+use crate::cluster::judge::no_admin;
+use crate::{Fact, finding, listed, status};
+use mcctl_base::HostPort;
+use mcctl_base::check::{CheckStatus, Finding, Severity};
+use mcctl_base::text::counted;
+use mcctl_base::time::RoundedDuration;
+use mcctl_base::upstream::{PROTOCOL_VERSION, SERIES};
 
 /// Minimum number of keys whose loss is reported.
 const KEYS_WORTH: f64 = 1.0;
@@ -453,10 +453,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::admin::types::MasterHealth;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::doctor::cluster::facts::{LeaderRecord, ObjectProbe, ObjectProbeFailure, SegmentListing};
-    use crate::engine::http::Samples;
+    use crate::cluster::facts::test_facts::healthy;
+    use crate::cluster::facts::{LeaderRecord, ObjectProbe, ObjectProbeFailure, SegmentListing};
+    use mcctl_metadata::admin::types::MasterHealth;
+    use mcctl_net::http::Samples;
 
     fn worst(status: &CheckStatus) -> Option<(Severity, String)> {
         let CheckStatus::Found(findings) = status else { return None };

@@ -10,8 +10,8 @@ mod standby;
 
 use std::time::Duration;
 
-use crate::engine::check::CheckStatus;
-use crate::engine::doctor::cluster::facts::{ClusterFacts, SegmentListing};
+use crate::cluster::facts::{ClusterFacts, SegmentListing};
+use mcctl_base::check::CheckStatus;
 
 pub use master::misnamed;
 
@@ -89,9 +89,9 @@ fn no_admin(facts: &ClusterFacts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::check::Severity;
-    use crate::engine::doctor::cluster::CHECKS;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
+    use crate::cluster::CHECKS;
+    use crate::cluster::facts::test_facts::healthy;
+    use mcctl_base::check::Severity;
 
     #[test]
     fn every_check_is_judged_and_findings_carry_its_id() {

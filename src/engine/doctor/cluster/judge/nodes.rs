@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::base::text::counted;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::check::{CheckStatus, Finding, Severity};
-use crate::engine::doctor::cluster::facts::{ClusterFacts, DialResult, MetadataRecords, NodeFacts};
-use crate::engine::doctor::cluster::judge::{undetailed, unlisted};
-use crate::engine::doctor::{finding, listed, status};
+use crate::cluster::facts::{ClusterFacts, DialResult, MetadataRecords, NodeFacts};
+use crate::cluster::judge::{undetailed, unlisted};
+use crate::{finding, listed, status};
+use mcctl_base::check::{CheckStatus, Finding, Severity};
+use mcctl_base::text::counted;
+use mcctl_base::time::RoundedDuration;
 
 fn named(node: &NodeFacts) -> String {
     match node.names.first() {
@@ -235,7 +235,7 @@ pub fn planned(facts: &ClusterFacts) -> CheckStatus {
                 format!("{evidence}, where no engine responds"),
                 format!("remove it: curl -X DELETE '{}?key=mooncake%2Frpc_meta%2F{}'; \
                      mcctl's nodes and metadata service remove stale records automatically",
-                    facts.metadata.url.as_deref().unwrap_or_default(), crate::engine::http::escape(&planned.name)),
+                    facts.metadata.url.as_deref().unwrap_or_default(), mcctl_net::http::escape(&planned.name)),
             ),
         });
     }
@@ -247,9 +247,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::base::HostPort;
-    use crate::engine::doctor::cluster::facts::PlannedNode;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
+    use crate::cluster::facts::PlannedNode;
+    use crate::cluster::facts::test_facts::healthy;
+    use mcctl_base::HostPort;
 
     #[track_caller]
     fn assert_found(status: &CheckStatus, part: &str) {
@@ -307,7 +307,7 @@ mod tests {
         assert!(findings[0].remedy.contains("--metadata-server"), "{findings:?}");
         // Without heartbeats it is dead, regardless of its metadata service.
         facts.after = None;
-        facts.before = Some(crate::engine::http::Samples::parse("master_active_clients 1\n"));
+        facts.before = Some(mcctl_net::http::Samples::parse("master_active_clients 1\n"));
         assert_found(&answer(&facts), "listed by the master but dead");
     }
 

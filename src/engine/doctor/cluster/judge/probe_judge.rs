@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::engine::base::text::counted;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::check::{CheckStatus, Finding, Severity};
-use crate::engine::doctor::cluster::facts::{ClusterFacts, ObjectProbe, ProbeFailureKind, ProbeTiming};
-use crate::engine::doctor::{finding, listed, status};
-use crate::engine::upstream::mooncake_series;
+use crate::cluster::facts::{ClusterFacts, ObjectProbe, ProbeFailureKind, ProbeTiming};
+use crate::{finding, listed, status};
+use mcctl_base::check::{CheckStatus, Finding, Severity};
+use mcctl_base::text::counted;
+use mcctl_base::time::RoundedDuration;
+use mcctl_base::upstream::mooncake_series;
 
 /// A node this many times slower than the median is reported.
 const SLOWER: f64 = 4.0;
@@ -216,8 +216,8 @@ pub fn latency(facts: &ClusterFacts) -> CheckStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::doctor::cluster::facts::{ObjectProbeFailure, ParallelRead};
+    use crate::cluster::facts::test_facts::healthy;
+    use crate::cluster::facts::{ObjectProbeFailure, ParallelRead};
 
     #[track_caller]
     fn assert_found(status: &CheckStatus, severity: Severity, part: &str) {

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::engine::admin::hosts::segment_host;
-use crate::engine::base::addr::host_is_loopback;
-use crate::engine::base::text::counted;
-use crate::engine::base::{ByteSize, HostPort};
-use crate::engine::check::{CheckStatus, Severity};
-use crate::engine::doctor::cluster::facts::{ClusterFacts, ListedSegment};
-use crate::engine::doctor::cluster::judge::{no_admin, undetailed, unlisted};
-use crate::engine::doctor::{finding, listed, status};
+use crate::cluster::facts::{ClusterFacts, ListedSegment};
+use crate::cluster::judge::{no_admin, undetailed, unlisted};
+use crate::{finding, listed, status};
+use mcctl_base::addr::host_is_loopback;
+use mcctl_base::check::{CheckStatus, Severity};
+use mcctl_base::text::counted;
+use mcctl_base::{ByteSize, HostPort};
+use mcctl_metadata::admin::hosts::segment_host;
 
 /// Minimum useful segment size: the store's alignment. SGLang's ranks reject smaller ones.
 const SEGMENT_MIN: u64 = 16 << 20;
@@ -243,8 +243,8 @@ pub fn protocol(facts: &ClusterFacts) -> CheckStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
-    use crate::engine::doctor::cluster::facts::{MetadataRecords, SegmentListing};
+    use crate::cluster::facts::test_facts::healthy;
+    use crate::cluster::facts::{MetadataRecords, SegmentListing};
 
     fn segments(facts: &mut ClusterFacts) -> &mut Vec<ListedSegment> {
         match &mut facts.segments {

@@ -1,9 +1,9 @@
 //! The standbys of mcctl's masters.
 
-use crate::engine::admin::types::HaStatusReport;
-use crate::engine::check::{CheckStatus, Severity};
-use crate::engine::doctor::cluster::facts::{AdminFacts, ClusterFacts};
-use crate::engine::doctor::finding;
+use crate::cluster::facts::{AdminFacts, ClusterFacts};
+use crate::finding;
+use mcctl_base::check::{CheckStatus, Severity};
+use mcctl_metadata::admin::types::HaStatusReport;
 
 /// What the leader says of its cluster, if it is mcctl's.
 pub fn leader_report(facts: &ClusterFacts) -> Option<&HaStatusReport> {
@@ -49,8 +49,8 @@ pub fn ready(facts: &ClusterFacts) -> CheckStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::admin::types::HaStandbyReport;
-    use crate::engine::doctor::cluster::facts::test_facts::healthy;
+    use crate::cluster::facts::test_facts::healthy;
+    use mcctl_metadata::admin::types::HaStandbyReport;
 
     #[test]
     fn a_leader_needs_a_standby_in_sync_and_etcd() {

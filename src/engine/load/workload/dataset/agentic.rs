@@ -2,10 +2,10 @@
 
 use std::io::BufRead;
 
-use crate::engine::load::workload::dataset::gather::gather;
-use crate::engine::load::workload::dataset::openai::messages;
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
-use crate::engine::load::workload::{Conversation, PlannedTurn, TurnContent, json_text};
+use crate::workload::dataset::gather::gather;
+use crate::workload::dataset::openai::messages;
+use crate::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
+use crate::workload::{Conversation, PlannedTurn, TurnContent, json_text};
 
 /// Default output length in tokens, the same as in SGLang's tool.
 const OUTPUT: u32 = 220;
@@ -33,7 +33,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::RowError;
+    use crate::workload::RowError;
 
     const TEXT: &str = r#"{"metadata": {"source": "made up"}, "conversations": [
         [{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}], "prompt_tokens": 7},

@@ -4,9 +4,9 @@ use std::io::BufRead;
 
 use serde::Deserialize;
 
-use crate::engine::load::workload::RowError;
-use crate::engine::load::workload::dataset::sharegpt::{self, Dialogue, Speaker, read_dialogues};
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
+use crate::workload::RowError;
+use crate::workload::dataset::sharegpt::{self, Dialogue, Speaker, read_dialogues};
+use crate::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
 
 pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     read_dialogues(input, file, RowLayout::Lines, reading, |text| sharegpt::parse(text, reading))

@@ -6,9 +6,9 @@ use std::io::BufRead;
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use crate::engine::load::python::PythonRandom;
-use crate::engine::load::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
-use crate::engine::load::workload::{Conversation, RowError};
+use crate::python::PythonRandom;
+use crate::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
+use crate::workload::{Conversation, RowError};
 
 /// Number of rows to sample, as a multiple of the limit (if one is set). More rows than the limit are sampled, because
 /// some are later skipped due to their length.

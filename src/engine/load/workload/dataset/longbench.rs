@@ -4,10 +4,10 @@ use std::io::BufRead;
 
 use serde::Deserialize;
 
-use crate::engine::load::workload::dataset::gather::gather;
-use crate::engine::load::workload::dataset::sharegpt::{Speaker, read_dialogues};
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
-use crate::engine::load::workload::{Conversation, PlannedTurn, TurnContent};
+use crate::workload::dataset::gather::gather;
+use crate::workload::dataset::sharegpt::{Speaker, read_dialogues};
+use crate::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
+use crate::workload::{Conversation, PlannedTurn, TurnContent};
 
 /// Default output length in tokens, the same as in SGLang's tool: a letter and a few words.
 const OUTPUT: u32 = 10;

@@ -7,8 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Exp1};
 use serde_json::{Value, json};
 
-use crate::engine::load::workload::dataset::{BLOCK_TOKENS, DatasetFormat};
-use crate::engine::load::{Distribution, Seed};
+use crate::workload::dataset::{BLOCK_TOKENS, DatasetFormat};
+use crate::{Distribution, Seed};
 
 /// Format of a sample dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,7 +262,7 @@ impl SampleBuilder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::dataset::{DatasetOptions, read};
+    use crate::workload::dataset::{DatasetOptions, read};
 
     fn sample(format: SampleFormat, seed: u64) -> SampleSpec {
         let constant = Distribution::Constant;

@@ -20,11 +20,11 @@ use std::io::BufRead;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::engine::load::Seed;
-use crate::engine::load::workload::tokenizer;
-use crate::engine::load::workload::{ChatTemplate, Conversation, RowError, Tokenizer};
+use crate::Seed;
+use crate::workload::tokenizer;
+use crate::workload::{ChatTemplate, Conversation, RowError, Tokenizer};
 
-pub use crate::engine::load::workload::row_error::{ROW_BYTES_MAX, TOKENS_MAX};
+pub use crate::workload::row_error::{ROW_BYTES_MAX, TOKENS_MAX};
 pub use made::{SampleFormat, SampleSpec};
 pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
 pub use rows::{DatasetRow, RowLayout, RowReader};

@@ -2,11 +2,9 @@
 
 use std::io::BufRead;
 
-use crate::engine::load::workload::dataset::gather::gather;
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout, TOKENS_MAX};
-use crate::engine::load::workload::{
-    ChatMessage, Conversation, Members, PlannedTurn, RowError, TurnContent, json_text,
-};
+use crate::workload::dataset::gather::gather;
+use crate::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout, TOKENS_MAX};
+use crate::workload::{ChatMessage, Conversation, Members, PlannedTurn, RowError, TurnContent, json_text};
 
 /// Default output length in tokens, the same as in SGLang's tool.
 const OUTPUT: u32 = 256;

@@ -3,9 +3,9 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::engine::load::Seed;
-use crate::engine::load::numpy::Numpy;
-use crate::engine::load::workload::{Conversation, PlannedTurn, TextSpan, Tokenizer, TokenizerError, TurnContent};
+use crate::Seed;
+use crate::numpy::Numpy;
+use crate::workload::{Conversation, PlannedTurn, TextSpan, Tokenizer, TokenizerError, TurnContent};
 
 /// Parameters for single requests with random lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,7 +154,7 @@ fn repeated(ids: &[u32], tokens: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::tokenizer::tests::small;
+    use crate::workload::tokenizer::tests::small;
 
     const SHAPE: RandomIds = RandomIds {
         requests: 200,

@@ -3,8 +3,8 @@
 
 use std::io::{self, BufRead};
 
-use crate::engine::load::workload::RowError;
-use crate::engine::load::workload::row_error::ROW_BYTES_MAX;
+use crate::workload::RowError;
+use crate::workload::row_error::ROW_BYTES_MAX;
 
 /// Maximum number of bytes to skip while searching for the end of an oversized row. Beyond this limit, reading stops.
 const OVER_MAX: usize = 16 * ROW_BYTES_MAX;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use rand::distr::{Distribution, weighted::WeightedIndex};
 use rand::seq::SliceRandom;
 
-use crate::engine::load::Seed;
-use crate::engine::load::numpy::{Numpy, PriorDraws};
-use crate::engine::load::python::PythonRandom;
-use crate::engine::load::workload::dataset::random::length;
-use crate::engine::load::workload::textgen::SHARED as SYSTEM;
-use crate::engine::load::workload::{Conversation, PlannedTurn, SampledSpans, TextSpan, Tokenizer, TurnContent};
+use crate::Seed;
+use crate::numpy::{Numpy, PriorDraws};
+use crate::python::PythonRandom;
+use crate::workload::dataset::random::length;
+use crate::workload::textgen::SHARED as SYSTEM;
+use crate::workload::{Conversation, PlannedTurn, SampledSpans, TextSpan, Tokenizer, TurnContent};
 
 /// Purpose of the random stream for questions.
 const QUESTION: &str = "gsp-question";
@@ -170,7 +170,7 @@ fn conversations(shape: &SharedPrefix, seed: Seed, lengths: &Lengths) -> Vec<Con
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::workload::textgen::TextGenerator;
+    use crate::workload::textgen::TextGenerator;
 
     fn shape() -> SharedPrefix {
         SharedPrefix {

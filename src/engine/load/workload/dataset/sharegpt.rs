@@ -4,9 +4,9 @@ use std::io::BufRead;
 
 use serde::Deserialize;
 
-use crate::engine::load::workload::dataset::gather::gather;
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
-use crate::engine::load::workload::{ChatMessage, ChatRole, Conversation, PlannedTurn, RowError, TurnContent};
+use crate::workload::dataset::gather::gather;
+use crate::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
+use crate::workload::{ChatMessage, ChatRole, Conversation, PlannedTurn, RowError, TurnContent};
 
 /// Minimum prompt and output length in `sglang.bench_serving`, in tokens.
 const SHORTEST: u32 = 2;
@@ -163,8 +163,8 @@ fn turn_content(messages: Vec<(ChatRole, String)>) -> TurnContent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::load::Seed;
-    use crate::engine::load::workload::tokenizer::tests::small;
+    use crate::Seed;
+    use crate::workload::tokenizer::tests::small;
     use std::sync::Arc;
 
     fn dataset(text: &str, reading: &DatasetOptions) -> Dataset {
@@ -322,10 +322,10 @@ mod tests {
     #[test]
     fn dataset_without_usable_rows_is_an_error() {
         for text in ["[]", "", "[{\"conversations\": []}]"] {
-            let error = crate::engine::load::workload::dataset::read(
+            let error = crate::workload::dataset::read(
                 text.as_bytes(),
                 "f",
-                crate::engine::load::workload::dataset::DatasetFormat::ShareGpt,
+                crate::workload::dataset::DatasetFormat::ShareGpt,
                 &DatasetOptions::default(),
             );
             assert!(matches!(error, Err(DatasetError::Empty { .. })), "{error:?}");

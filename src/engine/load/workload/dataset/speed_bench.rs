@@ -4,9 +4,9 @@ use std::io::BufRead;
 
 use serde::Deserialize;
 
-use crate::engine::load::workload::dataset::gather::gather;
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
-use crate::engine::load::workload::{Conversation, PlannedTurn, TurnContent};
+use crate::workload::dataset::gather::gather;
+use crate::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout};
+use crate::workload::{Conversation, PlannedTurn, TurnContent};
 
 /// Default output length in tokens, the same as in SGLang's tool.
 const OUTPUT: u32 = 512;

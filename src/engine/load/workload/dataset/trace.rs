@@ -9,12 +9,10 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::time::Duration;
 
-use crate::engine::load::workload::dataset::gather::{choose, rows};
-use crate::engine::load::workload::dataset::openai::{cut, messages, tokens};
-use crate::engine::load::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout, TOKENS_MAX};
-use crate::engine::load::workload::{
-    ChatMessage, Conversation, Members, PlannedTurn, RowError, TextSpan, TurnContent, json_text,
-};
+use crate::workload::dataset::gather::{choose, rows};
+use crate::workload::dataset::openai::{cut, messages, tokens};
+use crate::workload::dataset::{Dataset, DatasetError, DatasetOptions, RowLayout, TOKENS_MAX};
+use crate::workload::{ChatMessage, Conversation, Members, PlannedTurn, RowError, TextSpan, TurnContent, json_text};
 
 /// Tokens per block in the traces published by Mooncake.
 pub const BLOCK_TOKENS: u32 = 512;

@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::engine::ha::{HistoryId, MemberId};
-use crate::engine::master::config::StorePolicy;
-use crate::engine::master::digest::DIGEST_VERSION;
+use crate::config::StorePolicy;
+use crate::digest::DIGEST_VERSION;
+use mcctl_election::ha::{HistoryId, MemberId};
 
 /// The version of the stream. Masters with different ones do not replicate.
 pub(super) const STREAM_VERSION: u32 = 2;

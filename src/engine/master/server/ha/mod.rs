@@ -1,6 +1,6 @@
 //! A master of a cluster: it takes part in the election, streams its changes to standbys or follows a leader, and takes over.
 //!
-//! [`HaCore`](crate::engine::ha::HaCore) has the rules. The driver performs its actions on one thread, which also serves the streams. The
+//! [`HaCore`](mcctl_election::ha::HaCore) has the rules. The driver performs its actions on one thread, which also serves the streams. The
 //! threads that serve clients use the [`HaHub`]: the gate, which limits the requests that are processed and the responses that are sent,
 //! the tail of the changes, and the data directory, if there is one.
 
@@ -18,14 +18,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::base::{HostPort, Mono, Unix};
-use crate::engine::env::Env;
-use crate::engine::ha::{HaConfig, HandOverProblem};
-use crate::engine::master::record::DataFormat;
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::state::MasterState;
-use crate::engine::master::view::HaView;
-use crate::engine::rpc::{CommitWait, Receipt};
+use crate::record::DataFormat;
+use crate::server::log::MasterLog;
+use crate::state::MasterState;
+use crate::view::HaView;
+use mcctl_base::{HostPort, Mono, Unix};
+use mcctl_election::ha::{HaConfig, HandOverProblem};
+use mcctl_net::rpc::{CommitWait, Receipt};
+use mcctl_sys::env::Env;
 
 pub use handshake::HaSecret;
 
@@ -55,7 +55,7 @@ pub struct HaSettings {
 }
 
 /// The values that all threads of a cluster's master share.
-pub(in crate::engine::master::server) struct HaHub {
+pub(in crate::server) struct HaHub {
     pub gate: HaGate,
     pub tail: Arc<ChangeTail>,
     /// The data directory, if there is one.
@@ -157,7 +157,7 @@ impl HaHub {
     }
 
     /// Waits until the responses of `receipt` may be sent. See
-    /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    /// [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
     pub fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
         if receipt.term != 0 && receipt.term != self.gate.term() {
             // The log may be that of another copy, with other numbers.

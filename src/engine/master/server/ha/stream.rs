@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::ha::HaMessage;
-use crate::engine::ha::frame::{Frame, FrameKind, StreamFrameError, put_frame, take_frame};
-use crate::engine::ha::message::StreamMessageError;
-use crate::engine::master::apply::ApplyError;
+use crate::apply::ApplyError;
+use mcctl_base::time::RoundedDuration;
+use mcctl_election::ha::HaMessage;
+use mcctl_election::ha::frame::{Frame, FrameKind, StreamFrameError, put_frame, take_frame};
+use mcctl_election::ha::message::StreamMessageError;
 
 /// A message for a stream, besides changes and snapshots.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub(super) enum StreamError {
     #[error("the changes cannot be written to the data directory")]
     NotStored,
     #[error(transparent)]
-    TooOld(#[from] crate::engine::master::server::ha::leader::tail::CursorTooOld),
+    TooOld(#[from] crate::server::ha::leader::tail::CursorTooOld),
     #[error("this master's term has ended")]
     TermEnded,
 }

@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use simulation::etcd::SimEtcd;
 
-use crate::engine::base::{ClientId, ErrorCode, HostPort};
-use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
-use crate::engine::env::{Env, Net, RealEnv};
-use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{
+use crate::server::MasterData;
+use crate::server::ha::{HaHub, HaSecret, HaSettings};
+use crate::unit_tests::{T, hard_pinned, meta, segment};
+use crate::view::{AdminView, HaView};
+use crate::{DATA_FORMAT, MasterConfig, MasterHandle, MasterServer};
+use mcctl_base::{ClientId, ErrorCode, HostPort};
+use mcctl_election::ha::stage::HaStage;
+use mcctl_election::ha::{
     ElectionTxn, HaConfig, HaCore, HaRole, HandOverProblem, HandOverTxn, MemberId, NotInSyncPolicy, Observation,
     SyncTxn, TxnOutcome,
 };
-use crate::engine::master::server::MasterData;
-use crate::engine::master::server::ha::{HaHub, HaSecret, HaSettings};
-use crate::engine::master::tests::{T, hard_pinned, meta, segment};
-use crate::engine::master::view::{AdminView, HaView};
-use crate::engine::master::{DATA_FORMAT, MasterConfig, MasterHandle, MasterServer};
-use crate::engine::rpc::{Receipt, RpcClient, Timeouts, master_calls};
-use crate::engine::wire::types::ReplicaType;
+use mcctl_election::{ElectionBackend, ElectionError, ElectionWatch};
+use mcctl_net::rpc::{Receipt, RpcClient, Timeouts, master_calls};
+use mcctl_sys::env::{Env, Net, RealEnv};
+use mcctl_wire::types::ReplicaType;
 
 const CLIENT: ClientId = ClientId(1, 1);
 /// Longer than a leader may answer without etcd.
@@ -31,7 +31,7 @@ const CLIENT_TTL: Duration = Duration::from_secs(4);
 
 /// The state of a core after its last event.
 #[derive(Clone, Debug, Default)]
-pub(in crate::engine::master::server::ha) struct HaProbe {
+pub(in crate::server::ha) struct HaProbe {
     pub member: MemberId,
     /// It is a candidate whose copy may lack changes. Its objects are dropped before it leads.
     pub is_dropping: bool,
@@ -45,7 +45,7 @@ pub(in crate::engine::master::server::ha) struct HaProbe {
 
 impl HaHub {
     /// Stores the state of the core.
-    pub(in crate::engine::master::server::ha) fn note_core(&self, core: &HaCore) {
+    pub(in crate::server::ha) fn note_core(&self, core: &HaCore) {
         let mut probe = self.probe.lock().unwrap();
         if std::mem::replace(&mut probe.member, core.me().id) != core.me().id {
             probe.acknowledged = 0;
@@ -306,7 +306,7 @@ async fn a_leader_hands_over_and_forwards_open_connections() {
     assert_eq!(is_readable(&leader.handle(), "k"), Ok(()));
     let at = HostPort::new("127.0.0.1", leader.rpc_port());
     let client = RpcClient::new(RealEnv::new(), at.clone(), Timeouts::within(Duration::from_secs(5)));
-    let calls = crate::engine::wire::MasterCalls(client.clone());
+    let calls = mcctl_wire::MasterCalls(client.clone());
     assert_eq!(calls.exist_key("k".into(), T).await.unwrap(), Ok(true));
     hand_over(&leader).await;
     let view = wait(&standby, "a leader", |view| view.serving).await;

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::engine::admin::AdminService;
-use crate::engine::base::{ClientId, HostPort};
-use crate::engine::env::{Env, RealEnv};
-use crate::engine::journal::{Crash, DiskFault, LogConfig, SimulatedStorage, StorageOperation, SyncMode};
-use crate::engine::master::admin::AdminApi;
-use crate::engine::master::server::MasterServer;
-use crate::engine::master::server::data::{DataOptions, MasterData};
-use crate::engine::master::server::log_thread::LogThread;
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::server::tests::crash::env::{CrashEnv, RunClock};
-use crate::engine::master::server::tests::log::{open, start_in};
-use crate::engine::master::server::ticker::log_permits_tick;
-use crate::engine::master::tests::{T, segment};
-use crate::engine::master::view::AdminView;
-use crate::engine::master::{Effects, MasterConfig, MasterHandle};
-use crate::engine::rpc::{AdmissionWait, Admitted, RpcClient, RpcLatency, RpcService, WorkerPolls, master_calls};
-use crate::engine::wire::types::ReplicateConfig;
-use crate::engine::wire::{MasterApi, Method};
+use crate::admin::AdminApi;
+use crate::server::MasterServer;
+use crate::server::data::{DataOptions, MasterData};
+use crate::server::log_thread::LogThread;
+use crate::server::shared::MasterShared;
+use crate::server::tests::crash::env::{CrashEnv, RunClock};
+use crate::server::tests::log::{open, start_in};
+use crate::server::ticker::log_permits_tick;
+use crate::unit_tests::{T, segment};
+use crate::view::AdminView;
+use crate::{Effects, MasterConfig, MasterHandle};
+use mcctl_base::{ClientId, HostPort};
+use mcctl_journal::{Crash, DiskFault, LogConfig, SimulatedStorage, StorageOperation, SyncMode};
+use mcctl_metadata::admin::AdminService;
+use mcctl_net::rpc::{AdmissionWait, Admitted, RpcClient, RpcLatency, RpcService, WorkerPolls, master_calls};
+use mcctl_sys::env::{Env, RealEnv};
+use mcctl_wire::types::ReplicateConfig;
+use mcctl_wire::{MasterApi, Method};
 
 const NODE: ClientId = ClientId(1, 1);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -240,7 +240,7 @@ async fn a_server_on_a_stalled_disk_answers_reads_and_delays_puts() {
         let at = HostPort::new("127.0.0.1", server.rpc_port());
         master_calls::<RealEnv>(env.clone(), at, PATIENCE)
     };
-    let (reads, changes): (_, crate::engine::wire::MasterCalls<RpcClient<RealEnv>>) = (client(), client());
+    let (reads, changes): (_, mcctl_wire::MasterCalls<RpcClient<RealEnv>>) = (client(), client());
     // A disk that completes no sync from now on.
     disk.hold_syncs(true);
     let count = fill(&shared);

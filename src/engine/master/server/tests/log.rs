@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, SegmentId};
-use crate::engine::env::{Env, RealEnv};
-use crate::engine::journal::{
+use crate::server::data::{self, DataOptions, MasterData};
+use crate::server::log::{LogWork, MasterLog};
+use crate::server::log_thread::LogThread;
+use crate::server::shared::{LockedAccess, MasterShared};
+use crate::server::snapshot_mark::{self, SNAPSHOT_LOG_BYTES};
+use crate::server::snapshots::MasterSnapshots;
+use crate::server::tests::crash::env::{CrashEnv, RunClock};
+use crate::unit_tests::{T, segment};
+use crate::{MasterCall, StorePolicy};
+use mcctl_base::{ClientId, SegmentId};
+use mcctl_journal::{
     Crash, DataDir, DataDirOptions, DiskFault, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode,
     Uuid,
 };
-use crate::engine::master::server::data::{self, DataOptions, MasterData};
-use crate::engine::master::server::log::{LogWork, MasterLog};
-use crate::engine::master::server::log_thread::LogThread;
-use crate::engine::master::server::shared::{LockedAccess, MasterShared};
-use crate::engine::master::server::snapshot_mark::{self, SNAPSHOT_LOG_BYTES};
-use crate::engine::master::server::snapshots::MasterSnapshots;
-use crate::engine::master::server::tests::crash::env::{CrashEnv, RunClock};
-use crate::engine::master::tests::{T, segment};
-use crate::engine::master::{MasterCall, StorePolicy};
-use crate::engine::rpc::{CommitWait, Receipt};
-use crate::engine::wire::MasterApi;
-use crate::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig};
+use mcctl_net::rpc::{CommitWait, Receipt};
+use mcctl_sys::env::{Env, RealEnv};
+use mcctl_wire::MasterApi;
+use mcctl_wire::types::{ObjectMeta, ReplicaType, ReplicateConfig};
 
 const NODE: ClientId = ClientId(1, 1);
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::engine::base::Rng;
-use crate::engine::journal::{Crash, DiskErrorPolicy, JournalError, SimulatedStorage, StorageOperation, SyncMode};
-use crate::engine::metadata::KeySpace;
-use crate::engine::metadata::journal::MetadataJournalError;
-use crate::engine::metadata::journal::tests::{AT, meta, options, restore};
-use crate::engine::metadata::records::{MetadataTable, RemovedRecords, WriteOutcome};
-use crate::engine::metadata::store::RecordStore;
+use crate::KeySpace;
+use crate::journal::MetadataJournalError;
+use crate::journal::tests::{AT, meta, options, restore};
+use crate::records::{MetadataTable, RemovedRecords, WriteOutcome};
+use crate::store::RecordStore;
+use mcctl_base::Rng;
+use mcctl_journal::{Crash, DiskErrorPolicy, JournalError, SimulatedStorage, StorageOperation, SyncMode};
 
 /// Names with and without a slash, which have different keys.
 const NAMES: [&str; 4] = ["a", "b", "n/v", "d"];

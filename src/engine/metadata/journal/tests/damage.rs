@@ -1,10 +1,10 @@
 //! Damaged directories, and data of an unknown version.
 
-use crate::engine::journal::{Corruption, Crash, DiskErrorPolicy, JournalError, SimulatedStorage, SyncMode};
-use crate::engine::metadata::change::MetadataChangeProblem;
-use crate::engine::metadata::journal::MetadataJournalError;
-use crate::engine::metadata::journal::tests::{AT, RAM, RPC, fill, meta, open, options, restore, restored};
-use crate::engine::metadata::journal::{RECORDS_CHUNK, restore as read};
+use crate::change::MetadataChangeProblem;
+use crate::journal::MetadataJournalError;
+use crate::journal::tests::{AT, RAM, RPC, fill, meta, open, options, restore, restored};
+use crate::journal::{RECORDS_CHUNK, restore as read};
+use mcctl_journal::{Corruption, Crash, DiskErrorPolicy, JournalError, SimulatedStorage, SyncMode};
 
 fn refusal(storage: &SimulatedStorage) -> MetadataJournalError {
     restore(storage, options(SyncMode::Never, DiskErrorPolicy::Stop)).map(|(store, _)| store.len()).unwrap_err()
@@ -97,7 +97,7 @@ fn a_snapshot_of_an_unknown_version_is_refused_with_its_chunk() {
         let mut snapshot = dir.begin_snapshot(1, AT).unwrap();
         snapshot.chunk(RECORDS_CHUNK, b"\x01").unwrap();
         snapshot.chunk(kind, payload).unwrap();
-        dir.publish_snapshot(snapshot, crate::engine::journal::SnapshotTrailer { items: 0, digest: 0 }, &log).unwrap();
+        dir.publish_snapshot(snapshot, mcctl_journal::SnapshotTrailer { items: 0, digest: 0 }, &log).unwrap();
         match refusal(&storage.crash(Crash::Kill)) {
             MetadataJournalError::Chunk { file, chunk, writer, source } => {
                 assert!(writer.is_some_and(|writer| writer.starts_with("mcctl ")));
@@ -117,7 +117,7 @@ fn a_snapshot_with_other_records_than_written_is_refused() {
     let log = dir.start_log(&recovered, options(SyncMode::Never, DiskErrorPolicy::Stop).log).unwrap();
     log.append(b"\x01", AT).unwrap();
     let snapshot = dir.begin_snapshot(1, AT).unwrap();
-    dir.publish_snapshot(snapshot, crate::engine::journal::SnapshotTrailer { items: 1, digest: 0 }, &log).unwrap();
+    dir.publish_snapshot(snapshot, mcctl_journal::SnapshotTrailer { items: 1, digest: 0 }, &log).unwrap();
     match refusal(&storage.crash(Crash::Kill)) {
         MetadataJournalError::Digest { expected: 1, found: 0, .. } => {}
         other => panic!("{other}"),
@@ -130,10 +130,10 @@ fn the_mark_of_an_expired_owner_is_not_kept() {
     let (store, _) = restored(&storage);
     store.put(RPC, &meta(1), AT).unwrap();
     store.put(RAM, b"descriptor", AT).unwrap();
-    store.mark_owner_expired(&crate::engine::metadata::KeySpace::default(), "a");
+    store.mark_owner_expired(&crate::KeySpace::default(), "a");
     store.commit().unwrap();
     let (store, _) = restored(&storage.crash(Crash::Kill));
     // The owner is probed, and its name is then taken over.
     let put = store.put(RPC, &meta(2), AT).unwrap();
-    assert!(matches!(put, crate::engine::metadata::records::WriteOutcome::Conflict { owner: Some(_), .. }));
+    assert!(matches!(put, crate::records::WriteOutcome::Conflict { owner: Some(_), .. }));
 }

@@ -1,10 +1,8 @@
 //! The reactions of the service to an error of the disk.
 
-use crate::engine::journal::{
-    Crash, DiskErrorPolicy, DiskFault, JournalError, SimulatedStorage, StorageOperation, SyncMode,
-};
-use crate::engine::metadata::journal::tests::{AT, RAM, fill, open, options, restore, restored};
-use crate::engine::metadata::store::RecordStore;
+use crate::journal::tests::{AT, RAM, fill, open, options, restore, restored};
+use crate::store::RecordStore;
+use mcctl_journal::{Crash, DiskErrorPolicy, DiskFault, JournalError, SimulatedStorage, StorageOperation, SyncMode};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;

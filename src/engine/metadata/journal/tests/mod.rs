@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::engine::base::Unix;
-use crate::engine::journal::{
+use crate::journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
+use crate::store::RecordStore;
+use mcctl_base::Unix;
+use mcctl_journal::{
     DataDir, DataDirOptions, DiskErrorPolicy, ExistingData, JournalError, LogConfig, SimulatedStorage, SyncMode, Uuid,
 };
-use crate::engine::metadata::journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
-use crate::engine::metadata::store::RecordStore;
 
 /// Files of 2 KiB, so that a few records fill one.
 const SMALL: LogConfig = LogConfig { file_bytes: 2048, buffer_bytes: 64 << 10 };

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::env::{Env, RealEnv, deadline};
-use crate::engine::journal::{
-    Crash, DiskErrorPolicy, DiskFault, JournalStorage, SimulatedStorage, StorageOperation, SyncMode,
-};
-use crate::engine::metadata::KeySpace;
-use crate::engine::metadata::journal::MetadataJournalOptions;
-use crate::engine::metadata::journal::tests::{AT, RAM, fill, options, restore, restored};
-use crate::engine::metadata::journal::worker::JournalWorker;
-use crate::engine::metadata::store::RecordStore;
+use crate::KeySpace;
+use crate::journal::MetadataJournalOptions;
+use crate::journal::tests::{AT, RAM, fill, options, restore, restored};
+use crate::journal::worker::JournalWorker;
+use crate::store::RecordStore;
+use mcctl_journal::{Crash, DiskErrorPolicy, DiskFault, JournalStorage, SimulatedStorage, StorageOperation, SyncMode};
+use mcctl_sys::env::{Env, RealEnv, deadline};
 
 fn start(storage: &SimulatedStorage, options: MetadataJournalOptions) -> (Arc<RecordStore>, JournalWorker) {
     let store = Arc::new(restore(storage, options).unwrap().0);

@@ -10,7 +10,7 @@ use ibverbs_sys as ffi;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::{RdmaDevice, is_leaked, outcome};
-use crate::engine::sys::verbs::{CompletionStatus, VerbsError, WorkCompletion};
+use crate::verbs::{CompletionStatus, VerbsError, WorkCompletion};
 
 /// Maximum number of completions fetched per library call.
 const AT_ONCE: usize = 32;

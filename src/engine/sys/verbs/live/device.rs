@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::device_list::DeviceList;
 use super::{is_leaked, outcome};
-use crate::engine::sys::verbs::{
+use crate::verbs::{
     DeviceAttributes, GidEntry, LinkLayer, Mtu, PortAttributes, PortState, VerbsError, VerbsGidKind, VerbsUnavailable,
 };
 

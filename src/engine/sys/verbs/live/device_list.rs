@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use ibverbs_sys as ffi;
 
-use crate::engine::sys::verbs::{ListedDevice, VerbsError, VerbsUnavailable};
+use crate::verbs::{ListedDevice, VerbsError, VerbsUnavailable};
 
 const LIBRARY: &str = "libibverbs.so.1";
 

@@ -7,8 +7,8 @@ use ibverbs_sys as ffi;
 use ibverbs_sys::ibv_event_type as kind;
 
 use super::RdmaDevice;
-use crate::engine::sys::readiness::wait_readable;
-use crate::engine::sys::verbs::{AsyncEvent, VerbsError};
+use crate::readiness::wait_readable;
+use crate::verbs::{AsyncEvent, VerbsError};
 
 impl RdmaDevice {
     /// Waits up to `timeout` for the next event. `None` if none arrived, or after a signal. Any number of threads may

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 
 use super::{ProtectionDomain, is_leaked};
-use crate::engine::sys::memory::Slice;
-use crate::engine::sys::verbs::{AccessFlags, VerbsError};
+use crate::memory::Slice;
+use crate::verbs::{AccessFlags, VerbsError};
 
 /// A memory region (MR): the device may read and write it, and so may peers if allowed. Keeps the memory alive.
 #[derive(Debug)]

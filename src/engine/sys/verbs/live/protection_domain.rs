@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 
 use super::{RdmaDevice, is_leaked};
-use crate::engine::sys::verbs::VerbsError;
+use crate::verbs::VerbsError;
 
 /// A protection domain. Its queue pairs can only use memory regions in the same domain.
 #[derive(Debug)]

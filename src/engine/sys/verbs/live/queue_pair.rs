@@ -11,7 +11,7 @@ use ibverbs_sys::ibv_qp_attr_mask as mask;
 use ibverbs_sys::ibv_qp_state as qps;
 
 use super::{CompletionQueue, ProtectionDomain, WorkRequestList, is_leaked, outcome};
-use crate::engine::sys::verbs::{PathAttributes, PostError, QpCaps, QpState, VerbsError};
+use crate::verbs::{PathAttributes, PostError, QpCaps, QpState, VerbsError};
 
 /// Maximum number of outstanding READs per queue pair and direction. Same value as Mooncake.
 const READS_MAX: u32 = 16;

@@ -6,8 +6,8 @@ use std::ptr::null_mut;
 use ibverbs_sys as ffi;
 
 use super::MemoryRegion;
-use crate::engine::sys::memory::OutOfRange;
-use crate::engine::sys::verbs::{Direction, RdmaRequest};
+use crate::memory::OutOfRange;
+use crate::verbs::{Direction, RdmaRequest};
 
 /// Work requests that are posted together. Borrows their memory regions.
 #[derive(Default)]

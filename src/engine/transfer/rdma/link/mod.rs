@@ -20,9 +20,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::transfer::device_fault::DeviceStep;
-use crate::engine::wire::json::{ConnectionMessage, SegmentDescriptor, gid_text, parse_gid};
+use crate::device_fault::DeviceStep;
+use mcctl_base::Mono;
+use mcctl_wire::json::{ConnectionMessage, SegmentDescriptor, gid_text, parse_gid};
 
 /// How long the passive side waits for the ready ACK before it closes the link (same value as upstream).
 pub const READY_LIMIT: Duration = Duration::from_secs(10);

@@ -12,21 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::sys::verbs::LinkLayer;
-use crate::engine::topology::HostTopology;
-use crate::engine::topology::gid::{Gid, GidType};
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::device_fault::DeviceStep;
-use crate::engine::transfer::path_probe::{
-    PathProbe, PathProbeFailure, PathProbes, ProbeFailureCause, ProbedDevice, ProbedPath,
-};
-use crate::engine::transfer::rdma::nic::Nic;
-use crate::engine::transfer::rdma::path_probe::prober::DeviceProber;
-use crate::engine::transfer::rdma::peer_view::PeerView;
-use crate::engine::transfer::rdma::shared::RdmaShared;
-use crate::engine::transfer::rdma::{gid, open};
-use crate::engine::transfer::transport::ControlPlane;
-use crate::engine::wire::json::{SegmentDescriptor, parse_gid};
+use crate::TransferError;
+use crate::device_fault::DeviceStep;
+use crate::path_probe::{PathProbe, PathProbeFailure, PathProbes, ProbeFailureCause, ProbedDevice, ProbedPath};
+use crate::rdma::nic::Nic;
+use crate::rdma::path_probe::prober::DeviceProber;
+use crate::rdma::peer_view::PeerView;
+use crate::rdma::shared::RdmaShared;
+use crate::rdma::{gid, open};
+use crate::topology::HostTopology;
+use crate::topology::gid::{Gid, GidType};
+use crate::transport::ControlPlane;
+use mcctl_sys::verbs::LinkLayer;
+use mcctl_wire::json::{SegmentDescriptor, parse_gid};
 
 /// Maximum number of other GID indices to probe for each of our devices.
 const OTHER_ROWS_MAX: usize = 3;
@@ -158,7 +156,7 @@ fn table(host: &HostTopology, nic: &Nic) -> Vec<Gid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sys::verbs::CompletionStatus;
+    use mcctl_sys::verbs::CompletionStatus;
 
     #[test]
     fn other_gids_are_probed_only_if_the_gid_may_be_the_cause() {

@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::sys::Memory;
-use crate::engine::sys::readiness::wait_readable;
-use crate::engine::sys::verbs::{
+use crate::TransferError;
+use crate::device_fault::DeviceStep;
+use crate::path_probe::{PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings};
+use crate::rdma::link::{
+    self, CloseReason, DIAL_LIMIT, EndpointLink, LinkAction, LocalEnd, QpConnectError, RemoteEnd, ReplyAction,
+};
+use crate::rdma::nic::{Nic, PortAddress};
+use crate::rdma::peer_view::{PeerView, nic_path};
+use crate::rdma::shared::RdmaShared;
+use crate::topology::gid::Gid;
+use crate::transport::ControlPlane;
+use mcctl_base::Mono;
+use mcctl_sys::Memory;
+use mcctl_sys::readiness::wait_readable;
+use mcctl_sys::verbs::{
     AccessFlags, CompletionQueue, CompletionStatus, Direction, MemoryRegion, QpCaps, QueuePair, RdmaRequest,
     VerbsError, WorkCompletion, WorkRequestList,
 };
-use crate::engine::topology::gid::Gid;
-use crate::engine::transfer::TransferError;
-use crate::engine::transfer::device_fault::DeviceStep;
-use crate::engine::transfer::path_probe::{PathProbeFailure, ProbeFailureCause, ProbeRead, ProbeTimings};
-use crate::engine::transfer::rdma::link::{
-    self, CloseReason, DIAL_LIMIT, EndpointLink, LinkAction, LocalEnd, QpConnectError, RemoteEnd, ReplyAction,
-};
-use crate::engine::transfer::rdma::nic::{Nic, PortAddress};
-use crate::engine::transfer::rdma::peer_view::{PeerView, nic_path};
-use crate::engine::transfer::rdma::shared::RdmaShared;
-use crate::engine::transfer::transport::ControlPlane;
 
 /// Size of the read, in bytes: several packets at any MTU.
 const READ_BYTES: u32 = 16 << 10;

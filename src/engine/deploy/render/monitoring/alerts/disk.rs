@@ -1,8 +1,8 @@
 //! Alerts on the disk of the data directory.
 
 use super::{AlertRule, AlertSeverity};
-use crate::engine::base::size::LOG_FILE_BYTES;
-use crate::engine::deploy::render::monitoring::MonitoringScope;
+use crate::render::monitoring::MonitoringScope;
+use mcctl_base::size::LOG_FILE_BYTES;
 
 /// A snapshot is written after this much of the log, or as much as the last snapshot, if that is larger.
 const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;

@@ -10,7 +10,7 @@ mod space;
 use serde_yaml_ng::Value;
 
 use super::MonitoringScope;
-use crate::engine::deploy::render::yaml::map;
+use crate::render::yaml::map;
 
 /// How urgent an alert is.
 #[derive(Clone, Copy)]

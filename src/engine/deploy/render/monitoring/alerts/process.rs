@@ -1,7 +1,7 @@
 //! Alerts on the processes of mcctl.
 
 use super::{AlertRule, AlertSeverity};
-use crate::engine::deploy::render::monitoring::MonitoringScope;
+use crate::render::monitoring::MonitoringScope;
 
 /// Rules on metrics that every process of mcctl has.
 pub(super) fn process_rules(scope: &MonitoringScope) -> Vec<AlertRule> {

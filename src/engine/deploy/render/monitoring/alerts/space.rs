@@ -1,8 +1,8 @@
 //! Alerts on the space of the store.
 
 use super::{AlertRule, AlertSeverity};
-use crate::engine::deploy::render::monitoring::MonitoringScope;
-use crate::engine::deploy::render::monitoring::recording::{HIT_RATIO, LIFETIME, USED_RATIO};
+use crate::render::monitoring::MonitoringScope;
+use crate::render::monitoring::recording::{HIT_RATIO, LIFETIME, USED_RATIO};
 
 /// Objects that are evicted earlier than this many seconds after their put rarely serve a second request.
 const LIFETIME_MIN_S: u32 = 600;

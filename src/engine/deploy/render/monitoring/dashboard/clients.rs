@@ -1,7 +1,7 @@
 //! The clients of the store: transfers and checksums.
 
 use super::panel::{DashboardPanel, panel};
-use crate::engine::deploy::render::monitoring::MonitoringScope;
+use crate::render::monitoring::MonitoringScope;
 
 /// What mcctl's clients transfer, by peer, and what they find.
 pub(super) fn panels() -> Vec<DashboardPanel> {

@@ -1,7 +1,7 @@
 //! The masters: latency, disk, election and resources.
 
 use super::panel::{DashboardPanel, panel, quantiles};
-use crate::engine::deploy::render::monitoring::MonitoringScope;
+use crate::render::monitoring::MonitoringScope;
 
 /// How long RPC calls and HTTP requests take, and how long the state is locked.
 pub(super) fn latency_panels() -> Vec<DashboardPanel> {

@@ -1,7 +1,7 @@
 //! The segments, and the nodes that serve them.
 
 use super::panel::{DashboardPanel, panel};
-use crate::engine::deploy::render::monitoring::MonitoringScope;
+use crate::render::monitoring::MonitoringScope;
 
 /// The segments and the nodes that serve them.
 pub(super) fn panels(scope: &MonitoringScope) -> Vec<DashboardPanel> {

@@ -1,8 +1,8 @@
 //! The store as a whole: its current state, its use and its requests.
 
 use super::panel::{DashboardPanel, panel, stat, stat_with};
-use crate::engine::deploy::render::monitoring::MonitoringScope;
-use crate::engine::deploy::render::monitoring::recording::{HIT_RATIO, LIFETIME, USED_RATIO};
+use crate::render::monitoring::MonitoringScope;
+use crate::render::monitoring::recording::{HIT_RATIO, LIFETIME, USED_RATIO};
 
 /// Values that show whether the store works now.
 pub(super) fn stats(scope: &MonitoringScope) -> Vec<DashboardPanel> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::deploy::render::monitoring::MonitoringScope;
+use crate::render::monitoring::MonitoringScope;
 
 /// Width of the grid in grid units.
 const GRID_WIDTH: usize = 24;

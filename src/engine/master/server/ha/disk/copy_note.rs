@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::ha::{HistoryId, MemberId};
-use crate::engine::journal::{SyncMode, Uuid};
+use mcctl_election::ha::{HistoryId, MemberId};
+use mcctl_journal::{SyncMode, Uuid};
 
 /// The format of the note that this release reads and writes.
 const FORMAT: u32 = 1;
 
 /// The copy that the directory contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::engine::master::server) struct CopyNote {
+pub(in crate::server) struct CopyNote {
     /// The format of the note.
     pub format: u32,
     /// The ID of the copy.
@@ -26,7 +26,7 @@ pub(in crate::engine::master::server) struct CopyNote {
 /// The place that has all changes that a copy has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::engine::master::server) enum CopyStored {
+pub(in crate::server) enum CopyStored {
     /// The disk: a loss of power loses none of them.
     OnDisk,
     /// The kernel with this boot ID: a restart of the host may lose the last changes, and leave no trace of them.

@@ -3,28 +3,28 @@
 //! The log has the changes with their numbers, those of other leaders as well. A copy that is replaced by a leader's
 //! snapshot empties the directory: see [`HaDisk::begin`]. The [`CopyNote`] identifies the copy.
 
-pub(in crate::engine::master::server::ha) mod copy_note;
-pub(in crate::engine::master::server::ha) mod threads;
+pub(in crate::server::ha) mod copy_note;
+pub(in crate::server::ha) mod threads;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use tokio::sync::{OwnedMutexGuard, watch};
 
-use crate::engine::base::Mono;
-use crate::engine::env::Env;
-use crate::engine::ha::{HistoryId, MemberId};
-use crate::engine::journal::{DataDir, DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
-use crate::engine::master::config::StorePolicy;
-use crate::engine::master::server::data::{CHUNK_KIND, FoundData, MasterData, MasterDataError, read_copy};
-use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::snapshot_mark::{SnapshotMark, restored_mark};
-use crate::engine::master::snapshot::SLOTS_PER_SLICE;
-use crate::engine::master::{SnapshotStep, StandbyState};
+use crate::config::StorePolicy;
+use crate::server::data::{CHUNK_KIND, FoundData, MasterData, MasterDataError, read_copy};
+use crate::server::ha::disk::copy_note::{CopyNote, CopyStored};
+use crate::server::log::MasterLog;
+use crate::server::snapshot_mark::{SnapshotMark, restored_mark};
+use crate::snapshot::SLOTS_PER_SLICE;
+use crate::{SnapshotStep, StandbyState};
+use mcctl_base::Mono;
+use mcctl_election::ha::{HistoryId, MemberId};
+use mcctl_journal::{DataDir, DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
+use mcctl_sys::env::Env;
 
 /// The data directory, and its log.
-pub(in crate::engine::master::server) struct HaDisk {
+pub(in crate::server) struct HaDisk {
     current: RwLock<CurrentLog>,
     newest: Mutex<DiskLog>,
     /// Locked while the directory is being emptied, from the end of its log on.
@@ -56,10 +56,10 @@ struct DiskLog {
 }
 
 /// The log has ended, and its threads as well. No other log begins while this value exists.
-pub(in crate::engine::master::server) struct EndedLog(#[expect(dead_code, reason = "held")] OwnedMutexGuard<()>);
+pub(in crate::server) struct EndedLog(#[expect(dead_code, reason = "held")] OwnedMutexGuard<()>);
 
 /// A copy that was read from the directory.
-pub(in crate::engine::master::server) struct FoundCopy {
+pub(in crate::server) struct FoundCopy {
     pub standby: StandbyState,
     pub last: u64,
     /// The note, with the ID that the copy now has.
@@ -73,7 +73,7 @@ pub(in crate::engine::master::server) struct FoundCopy {
 ///
 /// # Errors
 /// The directory is damaged or of an unknown version, or the disk reports an error.
-pub(in crate::engine::master::server) fn open<E: Env>(
+pub(in crate::server) fn open<E: Env>(
     mut data: MasterData,
     policy: StorePolicy,
     env: &E,
@@ -355,9 +355,9 @@ fn write_copy<E: Env>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::env::RealEnv;
-    use crate::engine::journal::{Crash, DataDirOptions, DiskFault, ExistingData, SimulatedStorage, StorageOperation};
-    use crate::engine::master::server::DataOptions;
+    use crate::server::DataOptions;
+    use mcctl_journal::{Crash, DataDirOptions, DiskFault, ExistingData, SimulatedStorage, StorageOperation};
+    use mcctl_sys::env::RealEnv;
 
     const NO_SPACE: i32 = 28;
 

@@ -6,21 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{oneshot, watch};
 
-use crate::engine::env::{Env, ThreadWork};
-use crate::engine::master::SnapshotStep;
-use crate::engine::master::server::ha::disk::HaDisk;
-use crate::engine::master::server::ha::driver::context::HaContext;
-use crate::engine::master::server::ha::driver::event::DriverEvent;
-use crate::engine::master::server::ha::standby::copy::StandbyCopy;
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::log_thread::LogThread;
-use crate::engine::master::server::snapshots::{SnapshotBegin, SnapshotSource, SnapshotThread};
+use crate::SnapshotStep;
+use crate::server::ha::disk::HaDisk;
+use crate::server::ha::driver::context::HaContext;
+use crate::server::ha::driver::event::DriverEvent;
+use crate::server::ha::standby::copy::StandbyCopy;
+use crate::server::log::MasterLog;
+use crate::server::log_thread::LogThread;
+use crate::server::snapshots::{SnapshotBegin, SnapshotSource, SnapshotThread};
+use mcctl_sys::env::{Env, ThreadWork};
 
 /// Returns the threads for the newest log, if it does not have them yet.
-pub(in crate::engine::master::server::ha) fn log_threads<E: Env>(
-    disk: &HaDisk,
-    context: &HaContext<E>,
-) -> Option<[RunningThread; 2]> {
+pub(in crate::server::ha) fn log_threads<E: Env>(disk: &HaDisk, context: &HaContext<E>) -> Option<[RunningThread; 2]> {
     let (log, running) = disk.to_start()?;
     let sync = LogThread::new(context.shared.clone(), log.clone());
     let source = HaSnapshots { context: context.clone(), log: log.clone(), subject: Mutex::new(SnapshotSubject::None) };
@@ -31,7 +28,7 @@ pub(in crate::engine::master::server::ha) fn log_threads<E: Env>(
 }
 
 /// The work of a thread, and the receiver that shows that the thread runs.
-pub(in crate::engine::master::server::ha) struct RunningThread {
+pub(in crate::server::ha) struct RunningThread {
     work: Box<dyn ThreadWork>,
     _running: watch::Receiver<()>,
 }

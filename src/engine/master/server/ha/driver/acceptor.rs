@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-use crate::engine::env::{Env, Listener, Net, deadline};
-use crate::engine::master::server::ha::driver::context::HaContext;
-use crate::engine::master::server::ha::driver::event::{AnsweredStandby, DriverEvent};
-use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, LeaderHandshake};
+use crate::server::ha::driver::context::HaContext;
+use crate::server::ha::driver::event::{AnsweredStandby, DriverEvent};
+use crate::server::ha::handshake::{HANDSHAKE_TIMEOUT, LeaderHandshake};
+use mcctl_sys::env::{Env, Listener, Net, deadline};
 
 /// Maximum number of connections to the port for standbys that have not proved the secret yet. Further ones are closed.
 const HANDSHAKES_MAX: usize = 64;
@@ -17,7 +17,7 @@ const HANDSHAKES_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Accepts connections of standbys, and runs the leader's part of a handshake for each.
-pub(in crate::engine::master::server::ha) async fn accept_standbys<E: Env>(
+pub(in crate::server::ha) async fn accept_standbys<E: Env>(
     context: HaContext<E>,
     mut listener: <E::Net as Net>::Listener,
 ) {

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::message::{ClientPings, StateDigest};
-use crate::engine::ha::{HaEvent, HaRole};
-use crate::engine::master::server::ha::disk::HaDisk;
-use crate::engine::master::server::ha::disk::threads::log_threads;
-use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::driver::promotion::NO_STANDBY_AFTER;
-use crate::engine::master::server::ha::leader::standby_streams::STANDBY_SILENCE_MAX;
-use crate::engine::master::server::ha::standby::leader_stream::LeaderStream;
-use crate::engine::master::server::ha::stream::{StreamError, StreamMessage};
+use crate::server::ha::disk::HaDisk;
+use crate::server::ha::disk::threads::log_threads;
+use crate::server::ha::driver::HaDriver;
+use crate::server::ha::driver::promotion::NO_STANDBY_AFTER;
+use crate::server::ha::leader::standby_streams::STANDBY_SILENCE_MAX;
+use crate::server::ha::standby::leader_stream::LeaderStream;
+use crate::server::ha::stream::{StreamError, StreamMessage};
+use mcctl_base::Mono;
+use mcctl_base::time::RoundedDuration;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::message::{ClientPings, StateDigest};
+use mcctl_election::ha::{HaEvent, HaRole};
+use mcctl_sys::env::Env;
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(20);

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::engine::env::Env;
-use crate::engine::ha::{ResponseGate, ResponseLimits};
-use crate::engine::journal::JournalError;
-use crate::engine::master::server::ha::disk::HaDisk;
-use crate::engine::master::server::ha::driver::event::DriverEvents;
-use crate::engine::master::server::ha::leader::gate::GatePhase;
-use crate::engine::master::server::ha::{HaHub, HaSettings};
-use crate::engine::master::server::shared::MasterShared;
+use crate::server::ha::disk::HaDisk;
+use crate::server::ha::driver::event::DriverEvents;
+use crate::server::ha::leader::gate::GatePhase;
+use crate::server::ha::{HaHub, HaSettings};
+use crate::server::shared::MasterShared;
+use mcctl_election::ha::{ResponseGate, ResponseLimits};
+use mcctl_journal::JournalError;
+use mcctl_sys::env::Env;
 
 /// The environment, what all threads of the master share, and the driver's queue. Cheap to clone.
-pub(in crate::engine::master::server::ha) struct HaContext<E: Env> {
+pub(in crate::server::ha) struct HaContext<E: Env> {
     pub env: E,
     pub shared: Arc<MasterShared<E>>,
     pub hub: Arc<HaHub>,

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::base::text::escaped;
-use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
-use crate::engine::env::Env;
-use crate::engine::ha::{ElectionTxn, HaEvent, HandOverTxn, Observation, RevokeReason, SyncTxn, TxnOutcome};
-use crate::engine::master::server::ha::driver::context::HaContext;
-use crate::engine::master::server::ha::driver::event::DriverEvent;
-use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
-use crate::engine::master::server::ha::leader::gate::GatePhase;
+use crate::server::ha::driver::context::HaContext;
+use crate::server::ha::driver::event::DriverEvent;
+use crate::server::ha::driver::{HaDriver, StreamOf};
+use crate::server::ha::leader::gate::GatePhase;
+use mcctl_base::Mono;
+use mcctl_base::text::escaped;
+use mcctl_election::ha::{ElectionTxn, HaEvent, HandOverTxn, Observation, RevokeReason, SyncTxn, TxnOutcome};
+use mcctl_election::{ElectionBackend, ElectionError, ElectionWatch};
+use mcctl_sys::env::Env;
 
 /// Pause before a watch that ended is started again.
 const WATCH_RETRY: Duration = Duration::from_millis(500);

@@ -1,17 +1,17 @@
 //! The errors of etcd: those of requests, and of reading the records, which may be invalid although etcd responds.
 
-use crate::engine::election::ElectionError;
+use mcctl_election::ElectionError;
 
 /// The last errors, until a request of the same kind succeeds.
 #[derive(Debug, Default)]
-pub(in crate::engine::master::server::ha) struct EtcdErrors {
+pub(in crate::server::ha) struct EtcdErrors {
     request: Option<ElectionError>,
     observation: Option<ElectionError>,
 }
 
 /// A change that an operator must notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::engine::master::server::ha) enum EtcdEvent {
+pub(in crate::server::ha) enum EtcdEvent {
     NoResponse(ElectionError),
     RespondsAgain,
     InvalidRecord { key: String, why: String },

@@ -2,27 +2,26 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::base::Mono;
-use crate::engine::election::ElectionError;
-use crate::engine::env::{Env, Net};
-use crate::engine::ha::{ElectionTxn, HaEvent, Observation, SyncTxn, TxnOutcome};
-use crate::engine::journal::JournalError;
-use crate::engine::master::StandbyState;
-use crate::engine::master::server::ha::handshake::{HandshakeError, Hello, Welcome};
-use crate::engine::master::server::ha::leader::replication::StreamSource;
-use crate::engine::master::server::ha::standby::connection::Opening;
-use crate::engine::master::server::ha::standby::copy::StandbyCopy;
-use crate::engine::master::server::ha::standby::copy_to_store::CopyToStore;
-use crate::engine::master::server::ha::standby::load::CheckedSnapshot;
-use crate::engine::master::server::ha::standby::preparation::PreparedCopy;
-use crate::engine::master::server::ha::stream::StreamError;
+use crate::StandbyState;
+use crate::server::ha::handshake::{HandshakeError, Hello, Welcome};
+use crate::server::ha::leader::replication::StreamSource;
+use crate::server::ha::standby::connection::Opening;
+use crate::server::ha::standby::copy::StandbyCopy;
+use crate::server::ha::standby::copy_to_store::CopyToStore;
+use crate::server::ha::standby::load::CheckedSnapshot;
+use crate::server::ha::standby::preparation::PreparedCopy;
+use crate::server::ha::stream::StreamError;
+use mcctl_base::Mono;
+use mcctl_election::ElectionError;
+use mcctl_election::ha::{ElectionTxn, HaEvent, Observation, SyncTxn, TxnOutcome};
+use mcctl_journal::JournalError;
+use mcctl_sys::env::{Env, Net};
 
 /// The driver's queue. It is short: each task adds one event or two, and the number of tasks is limited.
-pub(in crate::engine::master::server::ha) type DriverEvents<E> =
-    mpsc::UnboundedSender<DriverEvent<<<E as Env>::Net as Net>::Stream>>;
+pub(in crate::server::ha) type DriverEvents<E> = mpsc::UnboundedSender<DriverEvent<<<E as Env>::Net as Net>::Stream>>;
 
 /// An event of a driver whose connections are of type `S`.
-pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
+pub(in crate::server::ha) enum DriverEvent<S> {
     /// The result of a request to etcd, without anything to log.
     Core(HaEvent),
     /// A request for the lease ended, perhaps with an error.
@@ -102,19 +101,19 @@ pub(in crate::engine::master::server::ha) enum DriverEvent<S> {
 }
 
 /// The answer to a standby: how it catches up, and the source of its frames if it is to receive some.
-pub(in crate::engine::master::server::ha) struct Acceptance {
+pub(in crate::server::ha) struct Acceptance {
     pub welcome: Welcome,
     pub opened: Option<OpenedSource>,
 }
 
 /// The source of the frames for a standby, and the term in which it began.
-pub(in crate::engine::master::server::ha) struct OpenedSource {
+pub(in crate::server::ha) struct OpenedSource {
     pub source: StreamSource,
     pub term: u64,
 }
 
 /// A standby after its handshake.
-pub(in crate::engine::master::server::ha) struct AnsweredStandby<S> {
+pub(in crate::server::ha) struct AnsweredStandby<S> {
     pub peer: String,
     pub hello: Hello,
     pub acceptance: Acceptance,

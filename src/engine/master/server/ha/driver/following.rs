@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::{HaEvent, MemberId};
-use crate::engine::journal::JournalError;
-use crate::engine::master::digest::DIGEST_VERSION;
-use crate::engine::master::record::DATA_FORMAT_NEWEST;
-use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
-use crate::engine::master::server::ha::driver::event::DriverEvent;
-use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
-use crate::engine::master::server::ha::handshake::{ContinuedSettings, Hello, StreamStart};
-use crate::engine::master::server::ha::standby::connection::{Opening, connect, refuses};
-use crate::engine::master::server::ha::standby::leader_stream::{FollowStep, FollowedLeader, LeaderStream};
-use crate::engine::master::server::ha::stream::StreamError;
+use crate::digest::DIGEST_VERSION;
+use crate::record::DATA_FORMAT_NEWEST;
+use crate::server::ha::disk::copy_note::{CopyNote, CopyStored};
+use crate::server::ha::driver::event::DriverEvent;
+use crate::server::ha::driver::{HaDriver, StreamOf};
+use crate::server::ha::handshake::{ContinuedSettings, Hello, StreamStart};
+use crate::server::ha::standby::connection::{Opening, connect, refuses};
+use crate::server::ha::standby::leader_stream::{FollowStep, FollowedLeader, LeaderStream};
+use crate::server::ha::stream::StreamError;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::{HaEvent, MemberId};
+use mcctl_journal::JournalError;
+use mcctl_sys::env::Env;
 
 /// Pause before the next attempt to connect.
 const RETRY: Duration = Duration::from_millis(50);

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::frame::{Frame, FrameKind};
-use crate::engine::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
-use crate::engine::ha::{HaEvent, HaMessage};
-use crate::engine::master::server::ha::disk::HaDisk;
-use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
-use crate::engine::master::server::ha::standby::deferred::DeferredFrames;
-use crate::engine::master::server::ha::standby::leader_stream::{FollowedLeader, LeaderStream, StreamStep};
-use crate::engine::master::server::ha::stream::StreamError;
-use crate::engine::master::server::log::MasterLog;
+use crate::server::ha::disk::HaDisk;
+use crate::server::ha::driver::{HaDriver, StreamOf};
+use crate::server::ha::standby::deferred::DeferredFrames;
+use crate::server::ha::standby::leader_stream::{FollowedLeader, LeaderStream, StreamStep};
+use crate::server::ha::stream::StreamError;
+use crate::server::log::MasterLog;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::frame::{Frame, FrameKind};
+use mcctl_election::ha::message::{Changes, ClientPings, SnapshotEnd, StateDigest};
+use mcctl_election::ha::{HaEvent, HaMessage};
+use mcctl_sys::env::Env;
 
 /// Number of deferred frames that are handled before others are received.
 const DEFERRED_PER_TURN: usize = 4;

@@ -6,14 +6,14 @@
 
 mod acceptor;
 mod background;
-pub(in crate::engine::master::server::ha) mod context;
+pub(in crate::server::ha) mod context;
 mod etcd;
 mod etcd_errors;
-pub(in crate::engine::master::server::ha) mod event;
+pub(in crate::server::ha) mod event;
 mod following;
 mod frames;
 mod perform;
-pub(in crate::engine::master::server::ha) mod promotion;
+pub(in crate::server::ha) mod promotion;
 mod redundancy;
 mod repeats;
 mod run;
@@ -29,22 +29,22 @@ use tokio::io::ReadHalf;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::engine::base::{HostPort, Mono};
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::{Env, Net};
-use crate::engine::ha::{HaAction, HaCore, HaEvent, HaMessage, HandOverProblem, MemberId, MemberInfo};
-use crate::engine::master::config::StorePolicy;
-use crate::engine::master::server::ha::disk::FoundCopy;
-use crate::engine::master::server::ha::driver::context::HaContext;
-use crate::engine::master::server::ha::driver::etcd_errors::EtcdErrors;
-use crate::engine::master::server::ha::driver::event::DriverEvent;
-use crate::engine::master::server::ha::driver::redundancy::KnownStandby;
-use crate::engine::master::server::ha::driver::repeats::RepeatedMessages;
-use crate::engine::master::server::ha::leader::standby_streams::StandbyStreams;
-use crate::engine::master::server::ha::standby::copy::StandbyCopy;
-use crate::engine::master::server::ha::standby::leader_stream::FollowedLeader;
-use crate::engine::master::server::ha::{HaHub, HaSettings};
-use crate::engine::master::server::shared::MasterShared;
+use crate::config::StorePolicy;
+use crate::server::ha::disk::FoundCopy;
+use crate::server::ha::driver::context::HaContext;
+use crate::server::ha::driver::etcd_errors::EtcdErrors;
+use crate::server::ha::driver::event::DriverEvent;
+use crate::server::ha::driver::redundancy::KnownStandby;
+use crate::server::ha::driver::repeats::RepeatedMessages;
+use crate::server::ha::leader::standby_streams::StandbyStreams;
+use crate::server::ha::standby::copy::StandbyCopy;
+use crate::server::ha::standby::leader_stream::FollowedLeader;
+use crate::server::ha::{HaHub, HaSettings};
+use crate::server::shared::MasterShared;
+use mcctl_base::{HostPort, Mono};
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::{HaAction, HaCore, HaEvent, HaMessage, HandOverProblem, MemberId, MemberInfo};
+use mcctl_sys::env::{Env, Net};
 
 /// The type of a connection.
 type StreamOf<E> = <<E as Env>::Net as Net>::Stream;
@@ -59,7 +59,7 @@ enum CopyStep {
 }
 
 /// Runs the core of one master, and performs its actions.
-pub(in crate::engine::master::server) struct HaDriver<E: Env, B> {
+pub(in crate::server) struct HaDriver<E: Env, B> {
     context: HaContext<E>,
     backend: B,
     queue: mpsc::UnboundedReceiver<DriverEvent<StreamOf<E>>>,

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::{HaAction, HaEvent, HaMessage, HandOverProblem, MemberId, MemberInfo, StopReason};
-use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::leader::gate::{GatePhase, NOT_SERVING};
-use crate::engine::master::server::ha::standby::leader_stream::FollowedLeader;
-use crate::engine::master::server::ha::stream::StreamMessage;
-use crate::engine::master::state::MasterState;
+use crate::server::ha::driver::HaDriver;
+use crate::server::ha::leader::gate::{GatePhase, NOT_SERVING};
+use crate::server::ha::standby::leader_stream::FollowedLeader;
+use crate::server::ha::stream::StreamMessage;
+use crate::state::MasterState;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::{HaAction, HaEvent, HaMessage, HandOverProblem, MemberId, MemberInfo, StopReason};
+use mcctl_sys::env::Env;
 
 /// Time for which new connections are forwarded after a hand-over. Connections that are already forwarded stay so.
 const FORWARD_FOR: Duration = Duration::from_secs(10);

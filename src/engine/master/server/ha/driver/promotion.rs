@@ -3,27 +3,25 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::{HaEvent, HistoryId, MemberId};
-use crate::engine::master::server::data::MasterDataError;
-use crate::engine::master::server::effect_log::MissingText;
-use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
-use crate::engine::master::server::ha::disk::{EndedLog, HaDisk};
-use crate::engine::master::server::ha::driver::context::HaContext;
-use crate::engine::master::server::ha::driver::event::DriverEvent;
-use crate::engine::master::server::ha::driver::{CopyStep, HaDriver};
-use crate::engine::master::server::ha::leader::gate::GatePhase;
-use crate::engine::master::server::ha::standby::leader_stream::FollowedLeader;
-use crate::engine::master::server::ha::standby::preparation::{
-    Preparation, PreparationReport, PreparedCopy, ServedCopy,
-};
-use crate::engine::master::{RecordBuffer, StandbyState};
+use crate::server::data::MasterDataError;
+use crate::server::effect_log::MissingText;
+use crate::server::ha::disk::copy_note::{CopyNote, CopyStored};
+use crate::server::ha::disk::{EndedLog, HaDisk};
+use crate::server::ha::driver::context::HaContext;
+use crate::server::ha::driver::event::DriverEvent;
+use crate::server::ha::driver::{CopyStep, HaDriver};
+use crate::server::ha::leader::gate::GatePhase;
+use crate::server::ha::standby::leader_stream::FollowedLeader;
+use crate::server::ha::standby::preparation::{Preparation, PreparationReport, PreparedCopy, ServedCopy};
+use crate::{RecordBuffer, StandbyState};
+use mcctl_base::time::RoundedDuration;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::{HaEvent, HistoryId, MemberId};
+use mcctl_sys::env::Env;
 
 /// Time for which a call of upstream's client may wait for a leader that does not answer (its default request timeout),
 /// and then retry.
-pub(in crate::engine::master::server) const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
+pub(in crate::server) const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
 /// A new leader without a standby logs this after this time.
 pub(super) const NO_STANDBY_AFTER: Duration = Duration::from_secs(5);
 /// Leases are assumed to be longer by this when a copy is made ready. If the copy begins to serve later than that, they

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
-use crate::engine::base::time::RoundedDuration;
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::{AckMode, HaConfig, MemberId, NotInSyncPolicy, OutageLimit, Replica};
-use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::driver::etcd_errors::EtcdEvent;
+use crate::server::ha::driver::HaDriver;
+use crate::server::ha::driver::etcd_errors::EtcdEvent;
+use mcctl_base::Mono;
+use mcctl_base::time::RoundedDuration;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::{AckMode, HaConfig, MemberId, NotInSyncPolicy, OutageLimit, Replica};
+use mcctl_sys::env::Env;
 
 /// A standby whose stream this leader has opened.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ fn outage_text(limit: Option<OutageLimit>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::ha::ReplicaPhase;
+    use mcctl_election::ha::ReplicaPhase;
 
     #[test]
     fn the_cause_of_a_loss_is_what_was_observed_last() {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::engine::base::Mono;
+use mcctl_base::Mono;
 
 /// The same message about the same host is logged again after this time.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
@@ -12,7 +12,7 @@ const MESSAGES_MAX: usize = 256;
 
 /// The time at which each message was last logged.
 #[derive(Debug, Default)]
-pub(in crate::engine::master::server::ha) struct RepeatedMessages {
+pub(in crate::server::ha) struct RepeatedMessages {
     logged: HashMap<(String, String), Mono>,
 }
 

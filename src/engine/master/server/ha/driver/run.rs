@@ -10,17 +10,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 
-use crate::engine::base::Mono;
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::{Env, Listener, Net};
-use crate::engine::ha::HaEvent;
-use crate::engine::master::server::ha::HaCommand;
-use crate::engine::master::server::ha::driver::acceptor::accept_standbys;
-use crate::engine::master::server::ha::driver::etcd::watch_records;
-use crate::engine::master::server::ha::driver::event::DriverEvent;
-use crate::engine::master::server::ha::driver::{HaDriver, StreamOf};
-use crate::engine::master::server::ha::standby::leader_stream::{FollowStep, FollowedLeader, StreamStep};
-use crate::engine::master::server::ha::stream::StreamError;
+use crate::server::ha::HaCommand;
+use crate::server::ha::driver::acceptor::accept_standbys;
+use crate::server::ha::driver::etcd::watch_records;
+use crate::server::ha::driver::event::DriverEvent;
+use crate::server::ha::driver::{HaDriver, StreamOf};
+use crate::server::ha::standby::leader_stream::{FollowStep, FollowedLeader, StreamStep};
+use crate::server::ha::stream::StreamError;
+use mcctl_base::Mono;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::HaEvent;
+use mcctl_sys::env::{Env, Listener, Net};
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Runs until `stopping` is true. `listener` accepts standbys.

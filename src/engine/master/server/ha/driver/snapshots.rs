@@ -5,18 +5,18 @@ use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::HaEvent;
-use crate::engine::ha::message::SnapshotEnd;
-use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::journal::JournalError;
-use crate::engine::master::server::ha::driver::event::DriverEvent;
-use crate::engine::master::server::ha::driver::{CopyStep, HaDriver};
-use crate::engine::master::server::ha::standby::copy_to_store::CopyToStore;
-use crate::engine::master::server::ha::standby::load::{CheckedSnapshot, check_snapshot};
-use crate::engine::master::server::ha::stream::StreamError;
-use crate::engine::master::server::log::MasterLog;
+use crate::server::ha::driver::event::DriverEvent;
+use crate::server::ha::driver::{CopyStep, HaDriver};
+use crate::server::ha::standby::copy_to_store::CopyToStore;
+use crate::server::ha::standby::load::{CheckedSnapshot, check_snapshot};
+use crate::server::ha::stream::StreamError;
+use crate::server::log::MasterLog;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::HaEvent;
+use mcctl_election::ha::message::SnapshotEnd;
+use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_journal::JournalError;
+use mcctl_sys::env::Env;
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Stores the changes up to `last`, which are applied, and acknowledges them.

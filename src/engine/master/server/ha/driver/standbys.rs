@@ -2,19 +2,19 @@
 
 use tokio::io::split;
 
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::frame::{Frame, FrameKind};
-use crate::engine::ha::{HaEvent, HaMessage, HistoryId, MemberId};
-use crate::engine::master::digest::DIGEST_VERSION;
-use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::driver::event::{Acceptance, AnsweredStandby, DriverEvent, OpenedSource};
-use crate::engine::master::server::ha::driver::redundancy::KnownStandby;
-use crate::engine::master::server::ha::handshake::{ContinuedSettings, HandshakeError, Hello, StreamStart, Welcome};
-use crate::engine::master::server::ha::leader::replication::{ChangeSender, StreamSource};
-use crate::engine::master::server::ha::leader::snapshot_stream::SnapshotStream;
-use crate::engine::master::server::ha::leader::standby_streams::QUEUE_MAX;
-use crate::engine::master::server::ha::stream::StreamError;
+use crate::digest::DIGEST_VERSION;
+use crate::server::ha::driver::HaDriver;
+use crate::server::ha::driver::event::{Acceptance, AnsweredStandby, DriverEvent, OpenedSource};
+use crate::server::ha::driver::redundancy::KnownStandby;
+use crate::server::ha::handshake::{ContinuedSettings, HandshakeError, Hello, StreamStart, Welcome};
+use crate::server::ha::leader::replication::{ChangeSender, StreamSource};
+use crate::server::ha::leader::snapshot_stream::SnapshotStream;
+use crate::server::ha::leader::standby_streams::QUEUE_MAX;
+use crate::server::ha::stream::StreamError;
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::frame::{Frame, FrameKind};
+use mcctl_election::ha::{HaEvent, HaMessage, HistoryId, MemberId};
+use mcctl_sys::env::Env;
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Logs that a connection to the port for standbys failed.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::election::ElectionBackend;
-use crate::engine::env::Env;
-use crate::engine::ha::OutageLimit;
-use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::view::{HaStandbyView, HaView};
+use crate::server::ha::driver::HaDriver;
+use crate::view::{HaStandbyView, HaView};
+use mcctl_election::ElectionBackend;
+use mcctl_election::ha::OutageLimit;
+use mcctl_sys::env::Env;
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Updates the view of this master, if it may have changed.

@@ -1,6 +1,6 @@
 //! The gate of a master in a cluster: which requests are processed, and when their responses may be sent.
 //!
-//! The driver ([`HaDriver`](crate::engine::master::server::ha::driver::HaDriver)) moves the gate; the threads that
+//! The driver ([`HaDriver`](crate::server::ha::driver::HaDriver)) moves the gate; the threads that
 //! serve connections read it. A response may be sent while the fence has not passed, if the required standbys have the
 //! changes in its receipt.
 
@@ -9,21 +9,21 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::engine::base::{HostPort, Mono};
-use crate::engine::env::Env;
-use crate::engine::ha::ResponseLimits;
-use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::master::server::reads::is_read;
-use crate::engine::rpc::{AdmissionWait, Admitted, CommitWait, Receipt};
-use crate::engine::wire::Method;
+use crate::server::reads::is_read;
+use mcctl_base::{HostPort, Mono};
+use mcctl_election::ha::ResponseLimits;
+use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_net::rpc::{AdmissionWait, Admitted, CommitWait, Receipt};
+use mcctl_sys::env::Env;
+use mcctl_wire::Method;
 
 /// The term of a state that does not serve. Responses from it are not sent.
-pub(in crate::engine::master::server) const NOT_SERVING: u64 = u64::MAX - 1;
+pub(in crate::server) const NOT_SERVING: u64 = u64::MAX - 1;
 
 /// Which requests are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(in crate::engine::master::server::ha) enum GatePhase {
+pub(in crate::server::ha) enum GatePhase {
     /// No requests are processed, and connections are closed.
     Closed = 0,
     /// All requests are processed.
@@ -47,7 +47,7 @@ impl GatePhase {
 
 /// The gate of a master: written by the driver, and read by all threads that serve connections.
 #[derive(Debug)]
-pub(in crate::engine::master::server) struct HaGate {
+pub(in crate::server) struct HaGate {
     phase: AtomicU8,
     /// Incremented whenever this master begins or stops serving. Odd while it serves.
     term: AtomicU64,
@@ -64,7 +64,7 @@ pub(in crate::engine::master::server) struct HaGate {
 }
 
 impl HaGate {
-    pub(in crate::engine::master::server::ha) fn new() -> HaGate {
+    pub(in crate::server::ha) fn new() -> HaGate {
         HaGate {
             phase: AtomicU8::new(GatePhase::Closed as u8),
             term: AtomicU64::new(0),
@@ -77,7 +77,7 @@ impl HaGate {
     }
 
     /// Which requests are processed.
-    pub(in crate::engine::master::server::ha) fn phase(&self) -> GatePhase {
+    pub(in crate::server::ha) fn phase(&self) -> GatePhase {
         GatePhase::from_number(self.phase.load(Ordering::Acquire))
     }
 
@@ -94,7 +94,7 @@ impl HaGate {
     /// Whether a read could be processed and answered at `now`. A master that has handed over may still send responses that were
     /// processed before.
     #[cfg(test)]
-    pub(in crate::engine::master::server::ha) fn could_answer(&self, now: Mono) -> bool {
+    pub(in crate::server::ha) fn could_answer(&self, now: Mono) -> bool {
         self.term() % 2 == 1
             && matches!(self.phase(), GatePhase::Open | GatePhase::ChangesHeld)
             && now.0 < self.fence.load(Ordering::Acquire)
@@ -106,25 +106,25 @@ impl HaGate {
     }
 
     /// The number of the current term. It is even while this master does not serve.
-    pub(in crate::engine::master::server::ha) fn term(&self) -> u64 {
+    pub(in crate::server::ha) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
 
     /// Begins the next term. Responses of earlier terms are no longer sent.
-    pub(in crate::engine::master::server::ha) fn next_term(&self) -> u64 {
+    pub(in crate::server::ha) fn next_term(&self) -> u64 {
         let term = self.term.fetch_add(1, Ordering::AcqRel) + 1;
         self.wake();
         term
     }
 
     /// Changes which requests are processed.
-    pub(in crate::engine::master::server::ha) fn set_phase(&self, phase: GatePhase) {
+    pub(in crate::server::ha) fn set_phase(&self, phase: GatePhase) {
         self.phase.store(phase as u8, Ordering::Release);
         self.wake();
     }
 
     /// Changes which requests are processed, if that is still `from`.
-    pub(in crate::engine::master::server::ha) fn leave_phase(&self, from: GatePhase, to: GatePhase) {
+    pub(in crate::server::ha) fn leave_phase(&self, from: GatePhase, to: GatePhase) {
         let (from, to) = (from as u8, to as u8);
         if self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.wake();
@@ -132,13 +132,13 @@ impl HaGate {
     }
 
     /// Forwards connections to this master; new ones until this time.
-    pub(in crate::engine::master::server::ha) fn forward_to(&self, address: HostPort, until: Mono) {
+    pub(in crate::server::ha) fn forward_to(&self, address: HostPort, until: Mono) {
         *self.forward.lock().unwrap_or_else(PoisonError::into_inner) = Some((address, until));
         self.set_phase(GatePhase::Forwarding);
     }
 
     /// Publishes the decisions of the core.
-    pub(in crate::engine::master::server::ha) fn publish(&self, env: &impl Env, limits: ResponseLimits) {
+    pub(in crate::server::ha) fn publish(&self, env: &impl Env, limits: ResponseLimits) {
         let moves = |last: &AtomicU64, to: Option<u64>| {
             let to = to.unwrap_or(u64::MAX);
             last.swap(to, Ordering::AcqRel) != to
@@ -159,7 +159,7 @@ impl HaGate {
     }
 
     /// Waits until the responses of `receipt` may be sent. See
-    /// [`RpcService::commit`](crate::engine::rpc::RpcService::commit).
+    /// [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
     pub fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
         match self.may_send(receipt, env) {
             Some(true) => None,
@@ -253,7 +253,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::env::RealEnv;
+    use mcctl_sys::env::RealEnv;
 
     const SOON: Mono = Mono(u64::MAX);
 

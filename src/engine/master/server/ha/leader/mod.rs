@@ -1,7 +1,7 @@
 //! The leader's part: which requests are processed and answered, and the streams of changes and snapshots to standbys.
 
-pub(in crate::engine::master::server::ha) mod gate;
-pub(in crate::engine::master::server::ha) mod replication;
-pub(in crate::engine::master::server::ha) mod snapshot_stream;
-pub(in crate::engine::master::server::ha) mod standby_streams;
-pub(in crate::engine::master::server::ha) mod tail;
+pub(in crate::server::ha) mod gate;
+pub(in crate::server::ha) mod replication;
+pub(in crate::server::ha) mod snapshot_stream;
+pub(in crate::server::ha) mod standby_streams;
+pub(in crate::server::ha) mod tail;

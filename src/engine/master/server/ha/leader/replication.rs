@@ -7,26 +7,26 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use crate::engine::env::{Env, deadline};
-use crate::engine::ha::frame::{FrameKind, put_frame};
-use crate::engine::ha::message::Changes;
-use crate::engine::master::server::ha::HaHub;
-use crate::engine::master::server::ha::leader::snapshot_stream::SnapshotPart;
-use crate::engine::master::server::ha::leader::standby_streams::STANDBY_SILENCE_MAX;
-use crate::engine::master::server::ha::leader::tail::{TailCursor, TailKind};
-use crate::engine::master::server::ha::stream::{StreamError, StreamMessage};
+use crate::server::ha::HaHub;
+use crate::server::ha::leader::snapshot_stream::SnapshotPart;
+use crate::server::ha::leader::standby_streams::STANDBY_SILENCE_MAX;
+use crate::server::ha::leader::tail::{TailCursor, TailKind};
+use crate::server::ha::stream::{StreamError, StreamMessage};
+use mcctl_election::ha::frame::{FrameKind, put_frame};
+use mcctl_election::ha::message::Changes;
+use mcctl_sys::env::{Env, deadline};
 
 /// Changes are written once this many bytes are buffered.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// The source of a stream's frames.
-pub(in crate::engine::master::server::ha) enum StreamSource {
+pub(in crate::server::ha) enum StreamSource {
     Snapshot(mpsc::Receiver<SnapshotPart>),
     Tail(TailCursor),
 }
 
 /// The sending of changes to a standby.
-pub(in crate::engine::master::server::ha) struct ChangeSender<E> {
+pub(in crate::server::ha) struct ChangeSender<E> {
     pub env: E,
     pub hub: Arc<HaHub>,
     pub messages: mpsc::Receiver<StreamMessage>,

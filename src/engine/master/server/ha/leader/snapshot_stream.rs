@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::engine::env::{Env, ThreadWork};
-use crate::engine::ha::message::SnapshotEnd;
-use crate::engine::master::SnapshotStep;
-use crate::engine::master::record::DataFormat;
-use crate::engine::master::server::ha::leader::tail::{ChangeTail, TailCursor};
-use crate::engine::master::server::shared::{MasterShared, YIELD_PAUSE};
+use crate::SnapshotStep;
+use crate::record::DataFormat;
+use crate::server::ha::leader::tail::{ChangeTail, TailCursor};
+use crate::server::shared::{MasterShared, YIELD_PAUSE};
+use mcctl_election::ha::message::SnapshotEnd;
+use mcctl_sys::env::{Env, ThreadWork};
 
 /// Length of the pause after a slice, in units of the slice's duration, and its maximum.
 const PAUSE_PER_WORK: u32 = 4;
@@ -22,7 +22,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const QUEUE: usize = 16;
 
 /// A part of a snapshot.
-pub(in crate::engine::master::server::ha) enum SnapshotPart {
+pub(in crate::server::ha) enum SnapshotPart {
     /// Records. The snapshot contains all changes up to `last`.
     Chunk { last: u64, records: Vec<u8> },
     /// The end, and the cursor for the changes after it.
@@ -30,7 +30,7 @@ pub(in crate::engine::master::server::ha) enum SnapshotPart {
 }
 
 /// The thread that takes a snapshot of the state that serves in `term`. The parts end early if the term does.
-pub(in crate::engine::master::server::ha) struct SnapshotStream<E: Env> {
+pub(in crate::server::ha) struct SnapshotStream<E: Env> {
     shared: Arc<MasterShared<E>>,
     tail: Arc<ChangeTail>,
     term: u64,

@@ -10,18 +10,18 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::AbortHandle;
 
-use crate::engine::ha::MemberId;
-use crate::engine::ha::frame::Frame;
-use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
+use crate::server::ha::stream::{FrameReader, StreamError, StreamMessage};
+use mcctl_election::ha::MemberId;
+use mcctl_election::ha::frame::Frame;
 
 /// Maximum number of messages that wait for a stream. A leader sends fewer than 10 per second. A slower stream is
 /// closed.
-pub(in crate::engine::master::server::ha) const QUEUE_MAX: usize = 1024;
+pub(in crate::server::ha) const QUEUE_MAX: usize = 1024;
 /// A standby answers pings much more often than this.
-pub(in crate::engine::master::server::ha) const STANDBY_SILENCE_MAX: Duration = Duration::from_secs(10);
+pub(in crate::server::ha) const STANDBY_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The streams to standbys. A task sends to each, and ends with its stream.
-pub(in crate::engine::master::server::ha) struct StandbyStreams<R> {
+pub(in crate::server::ha) struct StandbyStreams<R> {
     streams: Vec<StandbyStream<R>>,
     /// The stream that is read first. It changes, so that no stream always precedes the others.
     turn: usize,
@@ -29,7 +29,7 @@ pub(in crate::engine::master::server::ha) struct StandbyStreams<R> {
 }
 
 /// A stream to a standby.
-pub(in crate::engine::master::server::ha) struct StandbyStream<R> {
+pub(in crate::server::ha) struct StandbyStream<R> {
     /// The number of the stream.
     pub number: u64,
     pub standby: MemberId,
@@ -161,7 +161,7 @@ mod tests {
     use tokio::sync::mpsc::error::TryRecvError;
 
     use super::*;
-    use crate::engine::ha::HaMessage;
+    use mcctl_election::ha::HaMessage;
 
     const MEMBER: MemberId = MemberId(1);
 

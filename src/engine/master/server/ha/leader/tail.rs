@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
-use crate::engine::ha::message::Changes;
+use mcctl_election::ha::message::Changes;
 
 /// Sizes of a tail, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine::master::server::ha) struct TailLimits {
+pub(in crate::server::ha) struct TailLimits {
     /// At this size, a segment is complete.
     pub segment: usize,
     /// Maximum memory for the changes that are kept for standbys that connect again.
@@ -30,7 +30,7 @@ impl Default for TailLimits {
 
 /// The newest changes and digests, in segments.
 #[derive(Debug)]
-pub(in crate::engine::master::server) struct ChangeTail {
+pub(in crate::server) struct ChangeTail {
     inner: Mutex<TailInner>,
     appended: AtomicU64,
     /// The last change that was announced to the streams.
@@ -64,7 +64,7 @@ struct TailSegment {
 
 /// The type of a part of the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine::master::server::ha) enum TailKind {
+pub(in crate::server::ha) enum TailKind {
     Changes,
     /// A digest of the state after the change before it.
     Digest,
@@ -72,7 +72,7 @@ pub(in crate::engine::master::server::ha) enum TailKind {
 
 /// A part of the tail that was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine::master::server::ha) struct TailPart {
+pub(in crate::server::ha) struct TailPart {
     pub kind: TailKind,
     /// The first change in it; of a digest, the change that it belongs to.
     pub sequence: u64,
@@ -81,11 +81,11 @@ pub(in crate::engine::master::server::ha) struct TailPart {
 /// The tail no longer has the cursor's changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the leader no longer has the changes that the standby needs")]
-pub(in crate::engine::master::server::ha) struct CursorTooOld;
+pub(in crate::server::ha) struct CursorTooOld;
 
 /// The position of a stream.
 #[derive(Debug)]
-pub(in crate::engine::master::server::ha) struct TailCursor {
+pub(in crate::server::ha) struct TailCursor {
     tail: Arc<ChangeTail>,
     id: u64,
     segment: u64,
@@ -96,14 +96,14 @@ pub(in crate::engine::master::server::ha) struct TailCursor {
 
 impl ChangeTail {
     /// A tail that begins with change number 1.
-    pub(in crate::engine::master::server::ha) fn new() -> ChangeTail {
+    pub(in crate::server::ha) fn new() -> ChangeTail {
         let inner = TailInner { first: 1, ..TailInner::default() };
         ChangeTail { inner: Mutex::new(inner), appended: AtomicU64::new(0), announced: watch::Sender::new(0) }
     }
 
     /// Sets the sizes, before the first change.
     #[cfg(test)]
-    pub(in crate::engine::master::server::ha) fn set_limits(&self, limits: TailLimits) {
+    pub(in crate::server::ha) fn set_limits(&self, limits: TailLimits) {
         self.lock().limits = limits;
     }
 
@@ -114,13 +114,13 @@ impl ChangeTail {
 
     /// The number of the last change that was appended before this call. Later ones are appended after it by the order
     /// of the lock, so their threads see everything that this thread has stored before.
-    pub(in crate::engine::master::server::ha) fn last_locked(&self) -> u64 {
+    pub(in crate::server::ha) fn last_locked(&self) -> u64 {
         let _order = self.lock();
         self.appended()
     }
 
     /// Removes everything, and invalidates all cursors. The next change is number `first`.
-    pub(in crate::engine::master::server::ha) fn restart(&self, first: u64) {
+    pub(in crate::server::ha) fn restart(&self, first: u64) {
         let mut inner = self.lock();
         // A cursor may be at the segment that would have been the next one.
         let segments = inner.segments.len() as u64 + 1;
@@ -149,7 +149,7 @@ impl ChangeTail {
     }
 
     /// Appends a digest of the state after the last change.
-    pub(in crate::engine::master::server::ha) fn append_digest(&self, digest: Vec<u8>) {
+    pub(in crate::server::ha) fn append_digest(&self, digest: Vec<u8>) {
         let mut inner = self.lock();
         let first = self.appended() + 1;
         inner.begin(TailSegment { first, count: 0, bytes: digest, kind: TailKind::Digest });
@@ -165,17 +165,17 @@ impl ChangeTail {
     }
 
     /// Wakes the streams after a restart or for a digest.
-    pub(in crate::engine::master::server::ha) fn notify_always(&self) {
+    pub(in crate::server::ha) fn notify_always(&self) {
         self.announced.send_replace(self.appended());
     }
 
     /// Reports the last announced change after each announcement.
-    pub(in crate::engine::master::server::ha) fn subscribe(&self) -> watch::Receiver<u64> {
+    pub(in crate::server::ha) fn subscribe(&self) -> watch::Receiver<u64> {
         self.announced.subscribe()
     }
 
     /// A cursor after the change `last`; `None` if the tail does not have the changes after it.
-    pub(in crate::engine::master::server::ha) fn cursor(self: &Arc<Self>, last: u64) -> Option<TailCursor> {
+    pub(in crate::server::ha) fn cursor(self: &Arc<Self>, last: u64) -> Option<TailCursor> {
         let mut inner = self.lock();
         let next = last + 1;
         if next < inner.first || last > self.appended() {
@@ -201,7 +201,7 @@ impl ChangeTail {
     }
 
     /// Size of the changes after change number `last`, in bytes. May include up to one segment of earlier changes.
-    pub(in crate::engine::master::server::ha) fn bytes_behind(&self, last: u64) -> u64 {
+    pub(in crate::server::ha) fn bytes_behind(&self, last: u64) -> u64 {
         let inner = self.lock();
         let behind = inner.segments.iter().rev().take_while(|segment| segment.first + segment.count > last + 1);
         behind.map(|segment| segment.bytes.len() as u64).sum()
@@ -263,10 +263,7 @@ impl TailCursor {
     ///
     /// # Errors
     /// The tail no longer has the changes.
-    pub(in crate::engine::master::server::ha) fn read(
-        &mut self,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<TailPart>, CursorTooOld> {
+    pub(in crate::server::ha) fn read(&mut self, out: &mut Vec<u8>) -> Result<Option<TailPart>, CursorTooOld> {
         let mut inner = self.tail.lock();
         loop {
             if self.segment < inner.removed {
@@ -312,7 +309,7 @@ mod tests {
                 digests.push(part.sequence);
             } else {
                 let mut payload = Vec::new();
-                Changes::begin(&mut payload, crate::engine::base::Unix(0));
+                Changes::begin(&mut payload, mcctl_base::Unix(0));
                 payload.extend_from_slice(&bytes);
                 let changes = Changes::decode(&payload).unwrap();
                 let numbers = changes.iter().map(|change| u64::from_le_bytes(*change.first_chunk().unwrap()));

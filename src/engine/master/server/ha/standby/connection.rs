@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use crate::engine::base::HostPort;
-use crate::engine::env::{Env, Net, deadline};
-use crate::engine::master::server::ha::handshake::{HANDSHAKE_TIMEOUT, HaSecret, Hello, Welcome, greet};
+use crate::server::ha::handshake::{HANDSHAKE_TIMEOUT, HaSecret, Hello, Welcome, greet};
+use mcctl_base::HostPort;
+use mcctl_sys::env::{Env, Net, deadline};
 
 /// Maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ const PROBES: u32 = 5;
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A stream after the handshake with the leader.
-pub(in crate::engine::master::server::ha) struct Opening<S> {
+pub(in crate::server::ha) struct Opening<S> {
     pub stream: S,
     pub welcome: Welcome,
     /// The last change that the standby has reported.
@@ -25,7 +25,7 @@ pub(in crate::engine::master::server::ha) struct Opening<S> {
 }
 
 /// Connects to a leader's port for standbys. Returns the problem if that fails.
-pub(in crate::engine::master::server::ha) async fn connect<E: Env>(
+pub(in crate::server::ha) async fn connect<E: Env>(
     env: &E,
     at: &HostPort,
     secret: &HaSecret,
@@ -45,7 +45,7 @@ pub(in crate::engine::master::server::ha) async fn connect<E: Env>(
 }
 
 /// Whether a port of a reachable host is closed.
-pub(in crate::engine::master::server::ha) async fn refuses<E: Env>(env: &E, at: &HostPort) -> bool {
+pub(in crate::server::ha) async fn refuses<E: Env>(env: &E, at: &HostPort) -> bool {
     for _ in 0..PROBES {
         match deadline(env, PROBE_TIMEOUT, env.net().connect(at)).await {
             Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => return true,

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::ha::message::StateDigest;
-use crate::engine::ha::{HistoryId, MemberId};
-use crate::engine::master::apply::{ApplyError, StandbyState};
-use crate::engine::master::config::StorePolicy;
-use crate::engine::master::server::ha::disk::FoundCopy;
-use crate::engine::master::server::ha::disk::copy_note::{CopyNote, CopyStored};
-use crate::engine::master::server::ha::standby::copy_to_store::CopyToStore;
-use crate::engine::master::server::ha::standby::preparation::{Preparation, ServedCopy};
-use crate::engine::master::state::MasterState;
+use crate::apply::{ApplyError, StandbyState};
+use crate::config::StorePolicy;
+use crate::server::ha::disk::FoundCopy;
+use crate::server::ha::disk::copy_note::{CopyNote, CopyStored};
+use crate::server::ha::standby::copy_to_store::CopyToStore;
+use crate::server::ha::standby::preparation::{Preparation, ServedCopy};
+use crate::state::MasterState;
+use mcctl_base::{ClientId, Mono};
+use mcctl_election::ha::message::StateDigest;
+use mcctl_election::ha::{HistoryId, MemberId};
 
 /// The copy of a standby, and its history.
 #[derive(Debug)]
-pub(in crate::engine::master::server::ha) struct StandbyCopy {
+pub(in crate::server::ha) struct StandbyCopy {
     pub policy: StorePolicy,
     /// Counts the copies of this process. The result of work on a former copy has no effect.
     generation: u64,

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::engine::env::Env;
-use crate::engine::journal::JournalError;
-use crate::engine::master::apply::StandbyState;
-use crate::engine::master::record::DataFormat;
-use crate::engine::master::server::ha::disk::copy_note::CopyNote;
-use crate::engine::master::server::ha::disk::{EndedLog, HaDisk};
+use crate::apply::StandbyState;
+use crate::record::DataFormat;
+use crate::server::ha::disk::copy_note::CopyNote;
+use crate::server::ha::disk::{EndedLog, HaDisk};
+use mcctl_journal::JournalError;
+use mcctl_sys::env::Env;
 
 /// A copy that is handed over to a thread, which stores it in the data directory.
-pub(in crate::engine::master::server::ha) struct CopyToStore {
+pub(in crate::server::ha) struct CopyToStore {
     pub standby: Box<StandbyState>,
     /// The number of the copy.
     pub generation: u64,

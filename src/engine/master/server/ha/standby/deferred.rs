@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::ha::frame::{FRAME_HEADER_BYTES, Frame, FrameKind};
-use crate::engine::master::server::ha::stream::StreamError;
+use crate::server::ha::stream::StreamError;
+use mcctl_election::ha::frame::{FRAME_HEADER_BYTES, Frame, FrameKind};
 
 /// Maximum size of the frames, in bytes: as many as a leader keeps for a slow standby.
 const BYTES_MAX: usize = 512 << 20;
 
 /// Frames in the order of their arrival.
 #[derive(Debug, Default)]
-pub(in crate::engine::master::server::ha) struct DeferredFrames {
+pub(in crate::server::ha) struct DeferredFrames {
     frames: VecDeque<Frame>,
     bytes: usize,
 }

@@ -8,19 +8,19 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::AbortHandle;
 
-use crate::engine::base::Mono;
-use crate::engine::ha::frame::Frame;
-use crate::engine::ha::{HaMessage, HistoryId, MemberInfo};
-use crate::engine::master::digest::DIGEST_VERSION;
-use crate::engine::master::server::ha::handshake::Welcome;
-use crate::engine::master::server::ha::standby::deferred::DeferredFrames;
-use crate::engine::master::server::ha::stream::{FrameReader, StreamError, StreamMessage};
+use crate::digest::DIGEST_VERSION;
+use crate::server::ha::handshake::Welcome;
+use crate::server::ha::standby::deferred::DeferredFrames;
+use crate::server::ha::stream::{FrameReader, StreamError, StreamMessage};
+use mcctl_base::Mono;
+use mcctl_election::ha::frame::Frame;
+use mcctl_election::ha::{HaMessage, HistoryId, MemberInfo};
 
 /// The leader sends pings much more often than this.
 const LEADER_SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// The leader that a standby follows.
-pub(in crate::engine::master::server::ha) struct FollowedLeader<S> {
+pub(in crate::server::ha) struct FollowedLeader<S> {
     pub leader: MemberInfo,
     /// The last problem that was logged.
     last_problem: String,
@@ -28,7 +28,7 @@ pub(in crate::engine::master::server::ha) struct FollowedLeader<S> {
 }
 
 /// The stage of following a leader.
-pub(in crate::engine::master::server::ha) enum FollowStep<S> {
+pub(in crate::server::ha) enum FollowStep<S> {
     /// The next attempt begins at this time.
     Waiting(Mono),
     /// A task connects, notes the history, or probes the leader's port. Results of other attempts have no effect.
@@ -72,7 +72,7 @@ impl<S> Drop for FollowedLeader<S> {
 }
 
 /// The next step of a stream.
-pub(in crate::engine::master::server::ha) enum StreamStep {
+pub(in crate::server::ha) enum StreamStep {
     Frame(Frame),
     /// Queued messages were sent, perhaps not all of them.
     Written,
@@ -87,7 +87,7 @@ struct StoreWait {
 }
 
 /// A connection to a leader.
-pub(in crate::engine::master::server::ha) struct LeaderStream<S> {
+pub(in crate::server::ha) struct LeaderStream<S> {
     /// The number of the stream.
     pub number: u64,
     /// The leader's changes belong to this history.
@@ -223,9 +223,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
-    use crate::engine::ha::MemberId;
-    use crate::engine::ha::frame::{FrameKind, put_frame};
-    use crate::engine::master::server::ha::handshake::StreamStart;
+    use crate::server::ha::handshake::StreamStart;
+    use mcctl_election::ha::MemberId;
+    use mcctl_election::ha::frame::{FrameKind, put_frame};
 
     fn welcome() -> Welcome {
         let (leader, history, start) = (MemberId(1), HistoryId(1), StreamStart::Changes);

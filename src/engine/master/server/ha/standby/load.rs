@@ -1,10 +1,10 @@
 //! A leader's snapshot that a standby has received.
 
-use crate::engine::ha::message::SnapshotEnd;
-use crate::engine::master::apply::StandbyState;
+use crate::apply::StandbyState;
+use mcctl_election::ha::message::SnapshotEnd;
 
 /// A snapshot of the leader that was compared with its digest.
-pub(in crate::engine::master::server::ha) struct CheckedSnapshot {
+pub(in crate::server::ha) struct CheckedSnapshot {
     /// The number of the stream over which it came.
     pub stream: u64,
     /// The last change that it contains.
@@ -15,7 +15,7 @@ pub(in crate::engine::master::server::ha) struct CheckedSnapshot {
 }
 
 /// Compares a snapshot with the digest at its end. Computing the digest takes long.
-pub(in crate::engine::master::server::ha) fn check_snapshot(
+pub(in crate::server::ha) fn check_snapshot(
     snapshot: Box<StandbyState>,
     end: SnapshotEnd,
     stream: u64,

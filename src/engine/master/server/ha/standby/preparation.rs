@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::engine::base::{ClientId, Mono};
-use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::{HistoryId, MemberId};
-use crate::engine::master::apply::{ApplyError, StandbyState};
-use crate::engine::master::restore::{RestoreError, RestoreReport};
-use crate::engine::master::server::data::MasterDataError;
-use crate::engine::master::state::MasterState;
+use crate::apply::{ApplyError, StandbyState};
+use crate::restore::{RestoreError, RestoreReport};
+use crate::server::data::MasterDataError;
+use crate::state::MasterState;
+use mcctl_base::{ClientId, Mono};
+use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_election::ha::{HistoryId, MemberId};
 
 /// Minimum time for which segments accept no new objects if acknowledged changes may be missing.
 const LOSSY_HOLD: Duration = Duration::from_secs(30);
 
 /// A copy that is being made ready to serve.
-pub(in crate::engine::master::server::ha) struct Preparation {
+pub(in crate::server::ha) struct Preparation {
     pub standby: Box<StandbyState>,
     /// Acknowledged changes may be missing: the objects are dropped.
     pub lossy: bool,
@@ -28,7 +28,7 @@ pub(in crate::engine::master::server::ha) struct Preparation {
 }
 
 /// A copy that was made ready to serve, or cannot be used.
-pub(in crate::engine::master::server::ha) struct PreparedCopy {
+pub(in crate::server::ha) struct PreparedCopy {
     /// The number of the copy.
     pub generation: u64,
     /// Time at which the preparation began.
@@ -42,14 +42,14 @@ pub(in crate::engine::master::server::ha) struct PreparedCopy {
 
 /// The state of a copy that is ready to serve.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine::master::server::ha) struct PreparationReport {
+pub(in crate::server::ha) struct PreparationReport {
     pub restored: RestoreReport,
     /// Number of objects that were dropped, because acknowledged changes may be missing.
     pub dropped: u64,
 }
 
 /// A copy that serves from now on.
-pub(in crate::engine::master::server::ha) struct ServedCopy {
+pub(in crate::server::ha) struct ServedCopy {
     pub state: Box<MasterState>,
     /// Time at which it was ready.
     pub since: Mono,

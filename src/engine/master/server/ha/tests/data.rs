@@ -5,16 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{MemoryElection, T, committed, hand_over, is_readable, mount, mount_and_put, put, start_at, wait};
-use crate::engine::env::{Env, RealEnv};
-use crate::engine::journal::{
-    Crash, DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, SyncMode, Uuid,
-};
-use crate::engine::master::MasterServer;
-use crate::engine::master::server::ha::HaSecret;
-use crate::engine::master::server::{DataOptions, MasterData};
-use crate::engine::master::view::{AdminView, HaView};
-use crate::engine::rpc::{Admitted, RpcService};
-use crate::engine::wire::Method;
+use crate::MasterServer;
+use crate::server::ha::HaSecret;
+use crate::server::{DataOptions, MasterData};
+use crate::view::{AdminView, HaView};
+use mcctl_journal::{Crash, DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, SyncMode, Uuid};
+use mcctl_net::rpc::{Admitted, RpcService};
+use mcctl_sys::env::{Env, RealEnv};
+use mcctl_wire::Method;
 
 /// A master, its disk and its port, which the next process of this host uses as well.
 struct Host {
@@ -322,7 +320,7 @@ async fn a_master_without_a_cluster_and_one_with_it_take_over_the_directory() {
     host.disk = host.disk.crash(Crash::Kill);
     let dir = DataDir::open(Arc::new(host.disk.clone()), &open).unwrap();
     let data = MasterData { dir, options: DataOptions::default() };
-    let mut config = crate::engine::master::MasterConfig::new("127.0.0.1:0".parse().unwrap());
+    let mut config = crate::MasterConfig::new("127.0.0.1:0".parse().unwrap());
     config.threads = 1;
     let alone = MasterServer::start_with(config, Some(data), RealEnv::new()).await.unwrap();
     let handle = alone.handle();

@@ -4,12 +4,12 @@ use super::memory::{AddressRange, LeasedReader, SlowWriter, ranges};
 use super::process::{CallOutcome, Process};
 use super::trace::name;
 use super::world::{FinishedWrite, NODES, RELEASE, UnknownEnd, World};
-use crate::engine::base::ClientId;
-use crate::engine::master::MasterState;
-use crate::engine::master::slots::ObjectSlot;
-use crate::engine::master::tests::{EXISTS, T, grouped, hard_pinned, pinned};
-use crate::engine::wire::MasterApi;
-use crate::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, SoftPinAction};
+use crate::MasterState;
+use crate::slots::ObjectSlot;
+use crate::unit_tests::{EXISTS, T, grouped, hard_pinned, pinned};
+use mcctl_base::ClientId;
+use mcctl_wire::MasterApi;
+use mcctl_wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, SoftPinAction};
 
 /// The object of a key, if there is one.
 fn find(state: &MasterState, key: u64) -> Option<ObjectSlot> {

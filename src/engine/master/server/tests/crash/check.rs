@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::process::Process;
 use super::trace::{key_number, name};
 use super::world::World;
-use crate::engine::master::MasterState;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::wire::types::SegmentStatus;
+use crate::MasterState;
+use crate::slots::{ObjectSlot, SegmentSlot};
+use mcctl_wire::types::SegmentStatus;
 
 /// Ranges of a segment: offset, size and holder.
 type HeldRanges = BTreeMap<u32, Vec<(u64, u64, String)>>;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::engine::journal::{Crash, StorageOperation};
+use mcctl_journal::{Crash, StorageOperation};
 
 /// Counters by the name of the event.
 #[derive(Clone, Debug, Default)]

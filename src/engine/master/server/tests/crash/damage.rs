@@ -3,8 +3,8 @@
 use super::env::CrashEnv;
 use super::recovered::RecoveredData;
 use super::world::World;
-use crate::engine::journal::{JournalStorage, SyncMode};
-use crate::engine::master::server::data::{self, MasterData};
+use crate::server::data::{self, MasterData};
+use mcctl_journal::{JournalStorage, SyncMode};
 
 /// Size of a snapshot's trailer with its header.
 const TRAILER_BYTES: usize = 33;

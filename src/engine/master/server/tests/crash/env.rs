@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::engine::base::{Mono, Unix};
-use crate::engine::env::{Env, RealEnv};
+use mcctl_base::{Mono, Unix};
+use mcctl_sys::env::{Env, RealEnv};
 
 /// Time in milliseconds since a run began. It advances only when the run advances it.
 #[derive(Clone, Default)]

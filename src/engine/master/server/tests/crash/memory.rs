@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation};
+use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation};
 
 /// The value that one write of a key stores. The numbers are unique.
 pub type ValueId = u64;

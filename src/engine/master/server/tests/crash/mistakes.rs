@@ -1,7 +1,7 @@
 //! Proves that the runs detect each planted mistake.
 
 use super::first_failure;
-use crate::engine::master::planted::{PlantedMistake, plant};
+use crate::planted::{PlantedMistake, plant};
 
 /// The failure of the first of 200 seeds that fails.
 fn failure() -> Option<String> {
@@ -28,7 +28,7 @@ fn every_planted_mistake_of_the_master_is_detected() {
 #[cfg(debug_assertions)]
 #[test]
 fn every_planted_mistake_of_the_journal_is_detected() {
-    use crate::engine::journal::{JournalMistake, plant};
+    use mcctl_journal::{JournalMistake, plant};
     for (mistake, expected) in [
         (JournalMistake::SnapshotRenamedBeforeSync, "is damaged"),
         (JournalMistake::TrailerNotChecked, ""),

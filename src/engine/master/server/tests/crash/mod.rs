@@ -29,9 +29,9 @@ use std::time::Duration;
 use counts::StepCounts;
 use world::World;
 
-use crate::engine::base::Mono;
-use crate::engine::base::Rng;
-use crate::engine::master::{Effects, StandbyState, StorePolicy};
+use crate::{Effects, StandbyState, StorePolicy};
+use mcctl_base::Mono;
+use mcctl_base::Rng;
 
 /// The environment variable with the number of seeds, and the number without it.
 const SEEDS: (&str, u64) = ("MCCTL_CRASH_SEEDS", 200);

@@ -4,11 +4,11 @@ use super::memory::{AddressRange, SlowWriter};
 use super::process::{CallOutcome, PendingResponse, Process};
 use super::transfers::is_in;
 use super::world::{NODES, Node, UnknownEnd, World, node_name};
-use crate::engine::base::{ClientId, SegmentId};
-use crate::engine::journal::SyncMode;
-use crate::engine::master::tests::segment;
-use crate::engine::wire::MasterApi;
-use crate::engine::wire::types::{ClientStatus, Segment};
+use crate::unit_tests::segment;
+use mcctl_base::{ClientId, SegmentId};
+use mcctl_journal::SyncMode;
+use mcctl_wire::MasterApi;
+use mcctl_wire::types::{ClientStatus, Segment};
 
 impl World {
     /// The node with this client id. Its process may have ended.

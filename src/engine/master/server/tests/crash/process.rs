@@ -8,14 +8,14 @@ use super::memory::{LeasedReader, SlowWriter};
 use super::trace::TracedAccess;
 use super::transfers::is_in;
 use super::world::World;
-use crate::engine::base::{ClientId, SegmentId};
-use crate::engine::env::Env;
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::log_thread::LogThread;
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::server::snapshots::{MasterSnapshots, SnapshotRun};
-use crate::engine::master::{MasterCall, StateAccess};
-use crate::engine::rpc::{CommitWait, Receipt};
+use crate::server::log::MasterLog;
+use crate::server::log_thread::LogThread;
+use crate::server::shared::MasterShared;
+use crate::server::snapshots::{MasterSnapshots, SnapshotRun};
+use crate::{MasterCall, StateAccess};
+use mcctl_base::{ClientId, SegmentId};
+use mcctl_net::rpc::{CommitWait, Receipt};
+use mcctl_sys::env::Env;
 
 /// Number of threads that serve connections.
 const THREADS: usize = 3;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::env::CrashEnv;
 use super::trace::{TracedChange, TracedState};
 use super::world::{RELEASE, World};
-use crate::engine::base::{Mono, SegmentId, Unix};
-use crate::engine::env::Env;
-use crate::engine::journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, SnapshotTrailer};
-use crate::engine::master::server::data::RestoredMaster;
-use crate::engine::master::{StandbyState, StorePolicy};
+use crate::server::data::RestoredMaster;
+use crate::{StandbyState, StorePolicy};
+use mcctl_base::{Mono, SegmentId, Unix};
+use mcctl_journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, SnapshotTrailer};
+use mcctl_sys::env::Env;
 
 /// A change as the log contains it.
 pub struct RecoveredChange {

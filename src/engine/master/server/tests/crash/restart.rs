@@ -7,15 +7,15 @@ use super::env::CrashEnv;
 use super::process::Process;
 use super::recovered::RecoveredData;
 use super::world::{CLIENT_TTL, DISCARD, LEASE, NODES, RELEASE, World};
-use crate::engine::env::Env;
-use crate::engine::journal::{
+use crate::server::data::{self, DataOptions, MasterData, MasterDataError, RestoredMaster};
+use crate::server::log::MasterLog;
+use crate::server::shared::MasterShared;
+use crate::server::{snapshot_mark, snapshots};
+use crate::{DATA_FORMAT, DATA_FORMAT_NEWEST, StorePolicy};
+use mcctl_journal::{
     Crash, DataDir, DataDirOptions, DiskErrorPolicy, ExistingData, JournalError, LogConfig, SyncMode, Uuid,
 };
-use crate::engine::master::server::data::{self, DataOptions, MasterData, MasterDataError, RestoredMaster};
-use crate::engine::master::server::log::MasterLog;
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::server::{snapshot_mark, snapshots};
-use crate::engine::master::{DATA_FORMAT, DATA_FORMAT_NEWEST, StorePolicy};
+use mcctl_sys::env::Env;
 
 /// A state behind its lock, and its log.
 type StartedMaster = (MasterShared<CrashEnv>, Arc<MasterLog>);

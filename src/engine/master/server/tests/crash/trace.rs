@@ -1,13 +1,13 @@
 //! The changes of a running master, for the checks: the records of each change, and the state after it.
 
 use super::env::CrashEnv;
-use crate::engine::base::{Mono, Unix};
-use crate::engine::env::Env;
-use crate::engine::journal::Uuid;
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::slots::{ObjectSlot, SegmentSlot};
-use crate::engine::master::{Effects, MasterState, RestoreReport, StateAccess, StateEffect};
-use crate::engine::rpc::Receipt;
+use crate::server::shared::MasterShared;
+use crate::slots::{ObjectSlot, SegmentSlot};
+use crate::{Effects, MasterState, RestoreReport, StateAccess, StateEffect};
+use mcctl_base::{Mono, Unix};
+use mcctl_journal::Uuid;
+use mcctl_net::rpc::Receipt;
+use mcctl_sys::env::Env;
 
 /// A change of the state, and the state after it.
 #[derive(Clone, Debug, PartialEq, Eq)]

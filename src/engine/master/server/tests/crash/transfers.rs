@@ -3,8 +3,8 @@
 use super::memory::AddressRange;
 use super::process::Process;
 use super::world::{DISCARD, World};
-use crate::engine::base::SegmentId;
-use crate::engine::master::StateEffect;
+use crate::StateEffect;
+use mcctl_base::SegmentId;
 
 impl World {
     /// Handles the unmounted segments, and counts the effects of the state.

@@ -8,12 +8,12 @@ use super::env::RunClock;
 use super::memory::{LeasedReader, NodeMemory, SlowWriter, ValueId};
 use super::process::Process;
 use super::trace::ChangeTrace;
-use crate::engine::base::Rng;
-use crate::engine::base::{ClientId, SegmentId};
-use crate::engine::env::Env;
-use crate::engine::journal::{DiskFault, SimulatedStorage, StorageOperation, Uuid};
-use crate::engine::master::server::DataOptions;
-use crate::engine::wire::types::Segment;
+use crate::server::DataOptions;
+use mcctl_base::Rng;
+use mcctl_base::{ClientId, SegmentId};
+use mcctl_journal::{DiskFault, SimulatedStorage, StorageOperation, Uuid};
+use mcctl_sys::env::Env;
+use mcctl_wire::types::Segment;
 
 /// The longest lease. A process grants this one or a shorter one.
 pub const LEASE: u64 = 1_000;

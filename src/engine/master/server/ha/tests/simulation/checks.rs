@@ -5,8 +5,8 @@ use super::memory::segment_of;
 use super::node::Node;
 use super::report::Violation;
 use super::world::{RECOVERY, World};
-use crate::engine::env::Env;
-use crate::engine::ha::{AckMode, HandOverProblem, NotInSyncPolicy, SyncRecord};
+use mcctl_election::ha::{AckMode, HandOverProblem, NotInSyncPolicy, SyncRecord};
+use mcctl_sys::env::Env;
 
 /// A standby completes a snapshot at most this long after its leader has ended.
 const SNAPSHOT_END_MAX: u64 = 3_000_000;

@@ -8,8 +8,8 @@ use super::model::KeyState;
 use super::operation::{Operation, Reply, Request, WriteEnd, WriteStart};
 use super::report::Violation;
 use super::world::{World, message_delay};
-use crate::engine::base::rng::Rng;
-use crate::engine::master::tests::NOT_FOUND;
+use crate::unit_tests::NOT_FOUND;
+use mcctl_base::rng::Rng;
 
 /// A simulated client of the cluster.
 pub struct Client {

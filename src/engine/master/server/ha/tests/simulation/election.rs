@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::event::{EtcdReply, EtcdRequest, Event};
 use super::fabric::{Answer, Fabric};
-use crate::engine::election::{ElectionBackend, ElectionError, ElectionWatch};
-use crate::engine::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use mcctl_election::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use mcctl_election::{ElectionBackend, ElectionError, ElectionWatch};
 
 /// etcd, as one process reaches it.
 #[derive(Clone)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::event::Event;
 use super::fabric::Fabric;
 use super::net::SimNet;
-use crate::engine::base::rng::Rng;
-use crate::engine::base::{Mono, Unix};
-use crate::engine::env::{Env, ThreadWork};
+use mcctl_base::rng::Rng;
+use mcctl_base::{Mono, Unix};
+use mcctl_sys::env::{Env, ThreadWork};
 
 /// A clock: an offset in nanoseconds, and its rate in parts per thousand.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::ha::{ElectionTxn, HandOverTxn, LeaderKey, MemberId, Observation, SyncRecord, SyncTxn, TxnOutcome};
+use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_election::ha::{ElectionTxn, HandOverTxn, LeaderKey, MemberId, Observation, SyncRecord, SyncTxn, TxnOutcome};
 
 /// Times are those of the simulation, in microseconds.
 #[derive(Clone, Default)]

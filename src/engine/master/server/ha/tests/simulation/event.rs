@@ -2,8 +2,8 @@
 
 use super::fault::Fault;
 use super::operation::{Reply, Request};
-use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{ElectionTxn, HandOverProblem, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use mcctl_election::ha::stage::HaStage;
+use mcctl_election::ha::{ElectionTxn, HandOverProblem, HandOverTxn, Observation, SyncTxn, TxnOutcome};
 
 /// A request of a master to etcd.
 #[derive(Clone, Debug)]

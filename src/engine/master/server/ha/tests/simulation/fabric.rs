@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::event::{EtcdReply, Event};
 use super::net::Connection;
-use crate::engine::base::rng::Rng;
+use mcctl_base::rng::Rng;
 
 /// Time, timers, connections and requests. Times are in microseconds.
 pub struct Fabric {

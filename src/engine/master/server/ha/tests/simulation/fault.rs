@@ -3,9 +3,9 @@
 use super::client::CLIENT_SILENCE;
 use super::event::Event;
 use super::world::World;
-use crate::engine::ha::NotInSyncPolicy;
-use crate::engine::ha::stage::HaStage;
-use crate::engine::journal::Crash;
+use mcctl_election::ha::NotInSyncPolicy;
+use mcctl_election::ha::stage::HaStage;
+use mcctl_journal::Crash;
 
 /// A fault. [`World::apply_fault`] decides how long it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::report::Plan;
 use super::run_plan;
-use crate::engine::ha::NotInSyncPolicy;
-use crate::engine::ha::planted::{HaMistake, plant};
+use mcctl_election::ha::NotInSyncPolicy;
+use mcctl_election::ha::planted::{HaMistake, plant};
 
 /// Maximum number of seeds until a mistake must be detected.
 const SEEDS_MAX: usize = 400;

@@ -35,6 +35,8 @@ mod event;
 mod fabric;
 mod fault;
 mod memory;
+// A release build of the core contains no mistakes.
+#[cfg(debug_assertions)]
 mod mistakes;
 mod model;
 mod net;
@@ -54,7 +56,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use report::{Plan, Totals, Violation};
 use world::{FAULTS_MIN, OPERATIONS_MIN, World};
 
-use crate::engine::ha::planted::{HaMistake, plant};
+#[cfg(debug_assertions)]
+use mcctl_election::ha::planted::{HaMistake, plant};
 
 /// Runs one seed with the plan that it determines.
 fn run(seed: u64) -> Result<World, Violation> {
@@ -166,10 +169,12 @@ fn outside_the_assumptions_no_master_allocates_memory_twice() {
 }
 
 /// A seed of the next test.
+#[cfg(debug_assertions)]
 const LATE_END: u64 = 4;
 
 /// An end of a write that arrives late completes a later write of the same key, which has not written its bytes yet, only if both have the same
 /// ID.
+#[cfg(debug_assertions)]
 #[test]
 fn a_late_end_completes_no_later_write_with_another_id() {
     let plan = |seed| Plan { clients: 3, ..Plan::of(seed) };

@@ -12,7 +12,7 @@ use std::sync::Weak;
 
 use super::memory::{Memory, StoredValue};
 use super::report::Violation;
-use crate::engine::base::rng::Rng;
+use mcctl_base::rng::Rng;
 
 /// Keys of each client that it alone writes. The first ones are pinned.
 const OWN_KEYS: usize = 5;

@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::event::Event;
 use super::fabric::{Answer, Fabric, FabricState};
-use crate::engine::base::HostPort;
-use crate::engine::base::rng::Rng;
-use crate::engine::env::{Listener, Net};
+use mcctl_base::HostPort;
+use mcctl_base::rng::Rng;
+use mcctl_sys::env::{Listener, Net};
 
 /// The RPC port of each host, and its port for standbys.
 pub const RPC_PORT: u16 = 50051;

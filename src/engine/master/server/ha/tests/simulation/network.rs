@@ -5,7 +5,7 @@ use std::io;
 use super::event::{EtcdReply, EtcdRequest, Event};
 use super::net::{Connection, RPC_PORT};
 use super::world::World;
-use crate::engine::ha::TxnOutcome;
+use mcctl_election::ha::TxnOutcome;
 
 /// Time after which a request to etcd ends without a response, in microseconds.
 const ETCD_LIMIT: u64 = 1_000_000;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::env::{HostClock, SimEnv, ThreadTimes};
 use super::fabric::Fabric;
 use super::process::{NodeSettings, Process};
-use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{HaRole, MemberId};
-use crate::engine::journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
-use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk, open};
-use crate::engine::master::server::{DataOptions, MasterData};
+use crate::server::ha::disk::{FoundCopy, HaDisk, open};
+use crate::server::{DataOptions, MasterData};
+use mcctl_election::ha::stage::HaStage;
+use mcctl_election::ha::{HaRole, MemberId};
+use mcctl_journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 
 /// A simulated host, whose processes run one after another.
 pub struct Node {
@@ -68,7 +68,7 @@ impl Node {
     }
 
     fn open_data(&self, env: &SimEnv) -> Option<(HaDisk, FoundCopy)> {
-        use crate::engine::env::Env;
+        use mcctl_sys::env::Env;
         let (storage, settings) = self.disk.as_ref()?;
         let new_uuid = Uuid(u128::from(env.rng()));
         let options =

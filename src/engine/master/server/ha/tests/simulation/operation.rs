@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use super::env::SimEnv;
-use crate::engine::base::{ClientId, SegmentId};
-use crate::engine::ha::planted::{HaMistake, is_planted};
-use crate::engine::master::MasterCall;
-use crate::engine::master::server::shared::LockedAccess;
-use crate::engine::master::tests::{T, address, meta, segment};
-use crate::engine::wire::types::{ClientStatus, ReplicaType, ReplicateConfig};
-use crate::engine::wire::{MasterApi, Method};
+use crate::MasterCall;
+use crate::server::shared::LockedAccess;
+use crate::unit_tests::{T, address, meta, segment};
+use mcctl_base::{ClientId, SegmentId};
+use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_wire::types::{ClientStatus, ReplicaType, ReplicateConfig};
+use mcctl_wire::{MasterApi, Method};
 
 /// Size of every value, in bytes.
 pub const VALUE: u64 = 1 << 20;

@@ -16,18 +16,18 @@ use super::event::Event;
 use super::net::RPC_PORT;
 use super::operation::Request;
 use super::request::{ServeOutcome, serve};
-use crate::engine::base::HostPort;
-use crate::engine::ha::HaConfig;
-use crate::engine::master::server::MasterHandle;
-use crate::engine::master::server::ha::disk::{FoundCopy, HaDisk};
-use crate::engine::master::server::ha::driver::HaDriver;
-use crate::engine::master::server::ha::leader::tail::TailLimits;
-use crate::engine::master::server::ha::{HaHub, HaSecret, HaSettings};
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::server::ticker::run_ticker;
-use crate::engine::master::state::MasterState;
-use crate::engine::master::{DATA_FORMAT, StorePolicy};
-use crate::engine::rpc::{RpcLatency, WorkerPolls};
+use crate::server::MasterHandle;
+use crate::server::ha::disk::{FoundCopy, HaDisk};
+use crate::server::ha::driver::HaDriver;
+use crate::server::ha::leader::tail::TailLimits;
+use crate::server::ha::{HaHub, HaSecret, HaSettings};
+use crate::server::shared::MasterShared;
+use crate::server::ticker::run_ticker;
+use crate::state::MasterState;
+use crate::{DATA_FORMAT, StorePolicy};
+use mcctl_base::HostPort;
+use mcctl_election::ha::HaConfig;
+use mcctl_net::rpc::{RpcLatency, WorkerPolls};
 
 /// The settings of a master.
 #[derive(Clone)]
@@ -124,7 +124,7 @@ impl Process {
         let backend = SimElection { fabric: env.fabric.clone(), node: env.node };
         let driver = HaDriver::new(shared.clone(), hub.clone(), backend, settings, RPC_PORT, found, policy);
         let (stop, stopping) = watch::channel(false);
-        let listener = crate::engine::env::Env::net(env).listener();
+        let listener = mcctl_sys::env::Env::net(env).listener();
         let ticker = MasterHandle { shared: shared.clone(), polls: WorkerPolls::none(), latency: RpcLatency::none() };
         let main = vec![
             runtime.spawn(driver.run(listener, commands, stopping.clone())),

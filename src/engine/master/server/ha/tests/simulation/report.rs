@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::memory::StoredValue;
-use crate::engine::base::rng::Rng;
-use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{HandOverProblem, MemberId, NotInSyncPolicy};
-use crate::engine::master::server::ha::leader::tail::TailLimits;
+use crate::server::ha::leader::tail::TailLimits;
+use mcctl_base::rng::Rng;
+use mcctl_election::ha::stage::HaStage;
+use mcctl_election::ha::{HandOverProblem, MemberId, NotInSyncPolicy};
 
 /// The plan of a run, which its seed determines.
 #[derive(Clone, Copy, Debug)]

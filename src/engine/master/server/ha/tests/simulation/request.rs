@@ -3,13 +3,13 @@
 use super::env::SimEnv;
 use super::event::Event;
 use super::operation::{Operation, Reply, Request, process};
-use crate::engine::master::StateAccess;
-use crate::engine::master::object::ReplicaRecord;
-use crate::engine::master::server::ha::leader::gate::GatePhase;
-use crate::engine::master::server::shared::MasterShared;
-use crate::engine::master::slots::ObjectSlot;
-use crate::engine::master::state::MasterState;
-use crate::engine::rpc::{Admitted, Receipt, RpcService};
+use crate::StateAccess;
+use crate::object::ReplicaRecord;
+use crate::server::ha::leader::gate::GatePhase;
+use crate::server::shared::MasterShared;
+use crate::slots::ObjectSlot;
+use crate::state::MasterState;
+use mcctl_net::rpc::{Admitted, Receipt, RpcService};
 
 /// The action of a master on a call.
 pub enum ServeOutcome {

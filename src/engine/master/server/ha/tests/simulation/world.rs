@@ -18,12 +18,12 @@ use super::node::Node;
 use super::operation::Reply;
 use super::process::NodeSettings;
 use super::report::{Plan, Totals, Violation};
-use crate::engine::base::rng::Rng;
-use crate::engine::ha::stage::HaStage;
-use crate::engine::ha::{AckMode, HaConfig};
-use crate::engine::journal::{LogConfig, SimulatedStorage, SyncMode};
-use crate::engine::master::StorePolicy;
-use crate::engine::master::server::DataOptions;
+use crate::StorePolicy;
+use crate::server::DataOptions;
+use mcctl_base::rng::Rng;
+use mcctl_election::ha::stage::HaStage;
+use mcctl_election::ha::{AckMode, HaConfig};
+use mcctl_journal::{LogConfig, SimulatedStorage, SyncMode};
 
 /// The simulation. Times are in microseconds.
 pub struct World {

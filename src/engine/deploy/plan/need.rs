@@ -1,0 +1,269 @@
+//! The memory that a deployment needs on its fullest host: per rank, per NUMA node, per host.
+
+use crate::plan::SizingError;
+use crate::plan::client::{ClientMemory, ClientSizes, HugePageCount, LOCAL_BUFFER_BYTES, client};
+use crate::plan::error::narrow;
+use crate::plan::guard;
+use crate::plan::host_pool::HostPool;
+use crate::plan::l2::{L2Memory, ValueRange, l2};
+use crate::plan::sizing_input::SizingInput;
+
+/// The memory that one rank of a pipeline stage needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankMemory {
+    pub stage: u64,
+    /// The rank's L2 pool, if the model's geometry is known.
+    pub pool: Option<HostPool>,
+    /// Size of the rank's largest L2 buffer, in bytes. SGLang's startup memory check applies to this buffer.
+    pub buffer: ValueRange,
+    /// L2 size including side pools, in bytes.
+    pub l2: ValueRange,
+    /// Number of L2 buffers. Each one is registered with every NIC.
+    pub buffers: u64,
+    /// Huge pages for L2.
+    pub l2_pages: ValueRange,
+    /// The memory of the rank's store client.
+    pub client: ClientMemory,
+    /// Bytes that the process pins when it registers memory with NICs; the minimum RLIMIT_MEMLOCK.
+    pub pinned: ValueRange,
+    /// Memory regions per NIC.
+    pub regions: u64,
+}
+
+/// The memory that the deployment needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// One rank of each pipeline stage.
+    pub ranks: Vec<RankMemory>,
+    /// One rank's segment size before rounding, in bytes.
+    pub rank_segment: u64,
+    /// Ranks on the fullest host.
+    pub ranks_on_host: u64,
+    /// Minimum number of huge pages needed on the fullest host.
+    pub least: HugePageCount,
+    /// Maximum number of huge pages needed on the fullest host.
+    pub most: HugePageCount,
+    /// How many of the pages in `most` are bound to each NIC node.
+    pub pages_per_nic_node: u64,
+    /// Huge pages for the store services, included in `least` and `most`.
+    pub service_pages: HugePageCount,
+    /// Regular memory that must be available to pass SGLang's startup memory check, in bytes.
+    pub guard_bytes: u64,
+    /// Bytes that the ranks on all hosts and the store services contribute to the store.
+    pub mounted: u64,
+}
+
+/// Computes the memory that the deployment `wanted` needs.
+///
+/// # Errors
+/// SGLang or the store rejects the sizes, or a value overflows.
+pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
+    let layout = &wanted.layout;
+    let divisor = layout.attention_tp() * layout.pp();
+    let rank_segment = wanted.group_segment / divisor;
+    let of = |segment, local_buffer, arena, nic_nodes| {
+        let (page, default_page) = (wanted.page, wanted.default_page);
+        client(&ClientSizes { segment, local_buffer, arena, page, default_page, nic_nodes })
+    };
+    let own = of(rank_segment, LOCAL_BUFFER_BYTES, wanted.arena, wanted.nic_nodes)?;
+    let ranks = l2(wanted)?
+        .into_iter()
+        .zip(0..)
+        .map(|(size, stage)| rank(stage, size, own, wanted))
+        .collect::<Result<Vec<RankMemory>, SizingError>>()?;
+    let services = wanted.services;
+    let service = of(services.segment, services.local_buffer, 0, wanted.nic_nodes)?;
+    let times = |pages: HugePageCount, n: u64| {
+        let too_large = SizingError::TooLarge { what: "the number of huge pages" };
+        let mib2 = pages.mib2.checked_mul(n).ok_or(too_large.clone())?;
+        Ok(HugePageCount { mib2, gib1: pages.gib1.checked_mul(n).ok_or(too_large)? })
+    };
+    let service_pages = times(service.pages, services.count)?;
+    let mut fullest: Option<(HugePageCount, HugePageCount, u64)> = None;
+    for host in 0..layout.nnodes() {
+        let (mut least, mut most) = (service_pages, service_pages);
+        let stages = layout.stages_of_host(host);
+        for &stage in &stages {
+            // `ranks` has one entry per stage by construction.
+            let Some(rank) = usize::try_from(stage).ok().and_then(|i| ranks.get(i)) else { continue };
+            least = least.plus(own.pages)?.plus(HugePageCount::of(wanted.page, rank.l2_pages.least))?;
+            most = most.plus(own.pages)?.plus(HugePageCount::of(wanted.page, rank.l2_pages.most))?;
+        }
+        if fullest.is_none_or(|(_, before, _)| most.bytes() > before.bytes()) {
+            fullest = Some((least, most, stages.len() as u64));
+        }
+    }
+    let (least, most, ranks_on_host) = fullest.unwrap_or_default();
+    let buffer = ranks.iter().map(|rank| rank.buffer.most).max().unwrap_or(0);
+    let mounted = u128::from(own.mounted) * u128::from(divisor) * u128::from(layout.groups());
+    let offered = mounted + u128::from(service.mounted) * u128::from(services.count);
+    let spread = own.pages_per_nic_node * ranks_on_host + service.pages_per_nic_node * services.count;
+    Ok(MemoryNeed {
+        ranks,
+        rank_segment,
+        ranks_on_host,
+        least,
+        most,
+        pages_per_nic_node: spread,
+        service_pages,
+        guard_bytes: guard::needed(buffer, layout.guard_ranks())?,
+        mounted: narrow(offered, "the total segment size")?,
+    })
+}
+
+impl MemoryNeed {
+    /// Distributes the maximum number of `page`-sized pages over `nodes` (NUMA nodes with memory). Pages bound to NIC nodes stay on those
+    /// nodes. The rest are split evenly, because ranks are spread over nodes along with their GPUs. The first nodes get the remainder.
+    pub fn per_node(&self, page: u64, nodes: &[u32], nic_nodes: &[u32]) -> Vec<(u32, u64)> {
+        let bound = |node: &u32| if nic_nodes.contains(node) { self.pages_per_nic_node } else { 0 };
+        let all_bound: u64 = nodes.iter().map(bound).sum();
+        let rest = self.most.count(page).saturating_sub(all_bound);
+        let count = (nodes.len() as u64).max(1);
+        let even = |place: usize| rest / count + u64::from((place as u64) < rest % count);
+        nodes.iter().enumerate().map(|(place, node)| (*node, bound(node) + even(place))).collect()
+    }
+}
+
+fn rank(stage: u64, l2: L2Memory, client: ClientMemory, wanted: &SizingInput) -> Result<RankMemory, SizingError> {
+    let page = wanted.page;
+    let parts = |bytes: u64| bytes.div_ceil(wanted.region.max(1));
+    // Without a model, the side pool may be empty, but its buffer still counts as a region.
+    let side = (l2.buffers - 1).max(if l2.buffers > 1 { parts(l2.side.most) } else { 0 });
+    let sum = |a: u64, b: u64| a.checked_add(b).ok_or(SizingError::TooLarge { what: "the memory per rank" });
+    let both = ValueRange { least: sum(l2.buffer.least, l2.side.least)?, most: sum(l2.buffer.most, l2.side.most)? };
+    let (buffer_pages, side_pages) = (l2.buffer.map(|b| b.div_ceil(page)), l2.side.map(|b| b.div_ceil(page)));
+    let beside = sum(client.mounted, LOCAL_BUFFER_BYTES)?;
+    Ok(RankMemory {
+        stage,
+        pool: l2.pool,
+        buffer: l2.buffer,
+        l2: both,
+        buffers: l2.buffers,
+        l2_pages: ValueRange {
+            least: buffer_pages.least + side_pages.least,
+            most: buffer_pages.most + side_pages.most,
+        },
+        client,
+        pinned: ValueRange { least: sum(both.least, beside)?, most: sum(both.most, beside)? },
+        regions: parts(l2.buffer.most) + side + parts(LOCAL_BUFFER_BYTES) + parts(client.mounted),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::client::{GIB1, MIB2};
+    use crate::plan::geometry::CacheType;
+    use crate::plan::host_pool::L2Size;
+    use crate::plan::layout::ParallelLayout;
+    use crate::plan::models;
+    use crate::plan::sizing_input::{REGION_BYTES, Services};
+    use proptest::prelude::*;
+
+    fn wanted(model: Option<&str>, tp: u64, gb: u64, segment: u64, arena: u64) -> SizingInput {
+        SizingInput {
+            layout: ParallelLayout::new(tp, 1, 1, false, 1).unwrap(),
+            geometry: model.map(|name| models::by_name(name).unwrap().geometry),
+            cache: CacheType::Half,
+            page_size: 64,
+            l2_size: L2Size::Gb(gb),
+            group_segment: segment,
+            arena,
+            page: MIB2,
+            default_page: MIB2,
+            nic_nodes: 0,
+            region: REGION_BYTES,
+            services: Services::default(),
+        }
+    }
+
+    #[test]
+    fn upstreams_example_needs_other_page_counts_than_documented() {
+        let four = need(&wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 0)).unwrap();
+        assert_eq!((four.rank_segment, four.ranks[0].l2_pages.most), (2 << 30, 30_518));
+        assert_eq!(four.most.mib2, 126_200);
+        assert_eq!(four.least, four.most);
+        let arena = need(&wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 56 << 30)).unwrap();
+        assert_eq!(arena.most.mib2, 236_760);
+    }
+
+    #[test]
+    fn a_buffer_above_the_largest_region_is_registered_in_parts() {
+        let base = wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 0);
+        let regions = |region| need(&SizingInput { region, ..base }).unwrap().ranks[0].regions;
+        // L2, the local buffer and the 2 GiB segment.
+        assert_eq!((regions(REGION_BYTES), regions(1 << 30)), (3, 60 + 1 + 2));
+        let sparse = SizingInput { region: 1 << 30, ..wanted(Some("DeepSeek-V3.2"), 4, 64, 0, 0) };
+        assert_eq!(need(&sparse).unwrap().ranks[0].regions, 60 + 7 + 1);
+    }
+
+    #[test]
+    fn without_a_model_the_bounds_cover_every_known_model() {
+        let bounds = need(&wanted(None, 4, 64, 8 << 30, 0)).unwrap();
+        for model in models::MODELS.iter().filter(|model| model.geometry.window_layers == 0) {
+            let exact = need(&wanted(Some(model.names[0]), 4, 64, 8 << 30, 0)).unwrap();
+            assert!(bounds.least.mib2 <= exact.least.mib2 && exact.most.mib2 <= bounds.most.mib2, "{model:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_is_not_divided_and_includes_its_buffer() {
+        let services = Services { count: 2, segment: 3_355_443_200, local_buffer: 1 << 30 };
+        let with = need(&SizingInput { services, ..wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 0) }).unwrap();
+        assert_eq!(with.most.mib2, 126_200 + 2 * (1600 + 512));
+        assert_eq!(with.mounted, (8 << 30) + 2 * 3_355_443_200);
+    }
+
+    #[test]
+    fn dp_attention_divides_by_its_own_tp() {
+        let layout = ParallelLayout::new(8, 1, 4, true, 1).unwrap();
+        let need = need(&SizingInput { layout, ..wanted(Some("DeepSeek-V3"), 8, 30, 4 << 30, 0) }).unwrap();
+        assert_eq!((need.rank_segment, need.mounted, need.ranks_on_host), (2 << 30, 16 << 30, 8));
+    }
+
+    #[test]
+    fn pages_are_spread_over_nodes_except_those_of_nic_nodes() {
+        let spread = SizingInput { nic_nodes: 2, ..wanted(Some("Qwen3-32B"), 4, 1, 8 << 30, 0) };
+        let need = need(&spread).unwrap();
+        assert_eq!(need.pages_per_nic_node, 4 * 512);
+        let nodes = need.per_node(MIB2, &[0, 1, 2, 3], &[0, 2]);
+        assert_eq!(nodes.iter().map(|(_, pages)| pages).sum::<u64>(), need.most.mib2);
+        assert_eq!(nodes[0].1 - nodes[1].1, 2_048);
+    }
+
+    #[test]
+    fn a_model_with_sliding_layers_gets_bounds() {
+        let need = need(&wanted(Some("gpt-oss-120b"), 1, 10, 4 << 30, 0)).unwrap();
+        assert!(need.least.mib2 < need.most.mib2 && need.most.mib2 - need.least.mib2 <= 4);
+    }
+
+    proptest! {
+        #[test]
+        fn larger_sizes_never_need_less(
+            tp in prop::sample::select(vec![1u64, 2, 4, 8, 16, 32]), gb in 1u64..10_000, segment in 0u64..1 << 42,
+            arena in 0u64..1 << 40, page in 1u64..1 << 10, large: bool
+        ) {
+            let page_bytes = if large { GIB1 } else { MIB2 };
+            let base = SizingInput {
+                page_size: page, page: page_bytes,
+                ..wanted(Some("Llama-3.1-8B"), tp, gb, segment, arena)
+            };
+            let one = need(&base).unwrap();
+            let two = need(&SizingInput { l2_size: L2Size::Gb(gb + 1), ..base }).unwrap();
+            prop_assert!(two.most.bytes() >= one.most.bytes());
+            prop_assert!(one.least.bytes() <= one.most.bytes());
+            prop_assert!(one.ranks[0].l2_pages.most * page_bytes >= one.ranks[0].l2.most);
+        }
+
+        #[test]
+        fn arbitrary_sizes_do_not_panic(
+            tp in 0u64..70_000, gb: u64, segment: u64, arena: u64, page: u64, large: bool
+        ) {
+            if let Ok(layout) = ParallelLayout::new(tp, 1, 1, false, 1) {
+                let page_bytes = if large { GIB1 } else { MIB2 };
+                let all = wanted(Some("Llama-3.1-8B"), 1, gb, segment, arena);
+                let _ = need(&SizingInput { layout, page_size: page, page: page_bytes, ..all });
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The deployment to size: its layout, its model's cache, and the sizes that its owner chose.
+
+use crate::plan::geometry::{CacheType, Geometry};
+use crate::plan::host_pool::L2Size;
+use crate::plan::layout::ParallelLayout;
+
+/// Standalone store services on the same host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Services {
+    pub count: u64,
+    /// Segment size per service, in bytes. It is not divided among ranks.
+    pub segment: u64,
+    /// Local buffer size per service, in bytes.
+    pub local_buffer: u64,
+}
+
+/// The default of `MC_MAX_MR_SIZE`, 1 TiB; a device may support less.
+///
+/// Source: `mooncake/mooncake-transfer-engine/include/config.h`, `max_mr_size`.
+pub const REGION_BYTES: u64 = 1 << 40;
+
+/// The deployment to size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SizingInput {
+    pub layout: ParallelLayout,
+    /// The geometry of the model's cache, if known.
+    pub geometry: Option<Geometry>,
+    /// The element type of the cache.
+    pub cache: CacheType,
+    pub page_size: u64,
+    pub l2_size: L2Size,
+    /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`: the segment size for one TP x PP group, in bytes.
+    pub group_segment: u64,
+    /// Arena size per process, in bytes; 0 disables the arena.
+    pub arena: u64,
+    /// Huge page size, in bytes.
+    pub page: u64,
+    /// The system's default huge page size, in bytes.
+    pub default_page: u64,
+    /// Number of NUMA nodes with NICs, for RDMA; otherwise 0.
+    pub nic_nodes: u64,
+    /// Maximum size of a memory region, in bytes (`MC_MAX_MR_SIZE`); larger buffers are registered in chunks.
+    pub region: u64,
+    /// Store services on the same host.
+    pub services: Services,
+}

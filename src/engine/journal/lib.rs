@@ -1,0 +1,54 @@
+//! Logs and snapshots on disk: of the master's state, and of the metadata service's records. Payloads are opaque bytes.
+//!
+//! A [`DataDir`] is one directory, used by one process. [`DataDir::recover`] delivers the newest valid snapshot and the log after it.
+//! [`DataDir::start_log`] begins a [`LogWriter`], which appends frames to preallocated files. [`DataDir::begin_snapshot`] and
+//! [`DataDir::publish_snapshot`] write snapshots, and remove the log that is no longer needed.
+//!
+//! The disk is a [`JournalStorage`]: [`DiskStorage`], or [`SimulatedStorage`] in tests.
+
+mod data_dir;
+mod disk;
+mod emptying;
+mod error;
+mod flushed_mark;
+mod frame;
+mod header;
+mod identity;
+mod log_end;
+mod log_file;
+mod log_files;
+mod log_reader;
+mod marker;
+mod modes;
+mod names;
+mod note;
+mod options;
+mod planted;
+mod recovery;
+mod simulated;
+mod simulated_disk;
+mod simulated_inode;
+mod snapshot;
+mod snapshot_reader;
+mod storage;
+#[cfg(test)]
+mod unit_tests;
+mod uuid;
+mod writer;
+
+pub use data_dir::{DataDir, DataDirOptions, ExistingData};
+pub use disk::DiskStorage;
+pub use error::{Corruption, JournalError, WrittenBy};
+pub use header::JOURNAL_FORMAT;
+pub use log_end::TornTail;
+pub use options::{DiskErrorPolicy, ParseDiskErrorPolicyError, ParseSyncModeError, SyncMode};
+pub use planted::JournalMistake;
+#[cfg(any(test, debug_assertions))]
+pub use planted::plant;
+pub use recovery::{RecoveredItem, RecoveredSnapshot, RecoveryReport};
+pub use simulated::{Crash, SimulatedStorage};
+pub use simulated_disk::DiskFault;
+pub use snapshot::{CHUNK_BYTES_MAX, SnapshotTrailer, SnapshotWriter};
+pub use storage::{DiskSpace, JournalFile, JournalStorage, StorageOperation};
+pub use uuid::{ParseUuidError, Uuid};
+pub use writer::{LOG_FILE_SIZES, LogConfig, LogWriter};

@@ -1,0 +1,5 @@
+//! Protocols over the sockets of the environment: HTTP (server, access rules, client), etcd's JSON gateway, and coro_rpc.
+
+pub mod etcd;
+pub mod http;
+pub mod rpc;

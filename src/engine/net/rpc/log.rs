@@ -1,0 +1,29 @@
+//! The debug log line for a call.
+
+use crate::rpc::{Receipt, RpcService};
+use mcctl_sys::env::Env;
+use mcctl_wire::{DecodeError, Method, method};
+
+/// Calls `service` and logs the call at debug level: method, peer, number of keys, result and microseconds.
+///
+/// # Errors
+/// The same as [`RpcService::answer`].
+pub fn answer(
+    service: &impl RpcService,
+    env: &impl Env,
+    peer: &str,
+    method: Method,
+    body: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<Receipt, DecodeError> {
+    let (began, start) = (env.now(), out.len());
+    let answered = service.answer(peer, method, body, out);
+    let us = u64::try_from(env.now().since(began).as_micros()).unwrap_or(u64::MAX);
+    let keys = method::outline::keys(method, body);
+    let result = match &answered {
+        Ok(_) => method::outline::result(method, &out[start..]),
+        Err(_) => "cannot decode the request".to_owned(),
+    };
+    tracing::debug!(method = method.name(), peer, keys, result, us, "RPC");
+    answered
+}
