@@ -1,77 +1,24 @@
 //! The command line. No other module uses clap, tables, colors, progress bars or exit codes.
 
-pub mod access_files;
-pub mod access_plan;
-mod admin;
-pub mod args;
 pub mod bench;
-pub mod cluster_plan;
+pub mod cli;
 pub mod completions;
-pub mod config_file;
-pub mod confirm;
-pub mod connect;
-pub mod credentials;
-pub mod data_directory;
-pub mod deployment_file;
 pub mod devices;
-pub mod discovery;
 pub mod doctor;
-pub mod error;
-pub mod error_document;
-pub mod etcd_access;
-mod etcd_master;
-pub mod extra_flags;
-pub mod flags;
-pub mod gflags;
-pub mod guides;
+pub mod failure;
 pub mod help;
-mod help_flag;
-pub mod help_length;
-mod help_page;
 pub mod init;
-pub mod input;
-pub mod json_flag;
-pub mod key_space;
 pub mod lint;
-pub mod lint_inputs;
-pub mod listen;
-pub mod logging;
 pub mod man;
 pub mod master;
-pub mod master_process;
-pub mod master_target;
-pub mod memory_failure;
-pub mod metadata_directory;
-pub mod node_failure;
-pub mod open_files;
-pub mod origin;
-pub mod output;
-pub mod process_sources;
-pub mod program_alias;
-pub mod progress_bar;
 pub mod render;
-pub mod runtime;
 pub mod serve;
-pub mod service_flags;
-pub mod settings;
-pub mod severity_colour;
-pub mod shared_memory;
-pub mod simulator;
 pub mod size_hugepages;
 pub mod status;
 pub mod store;
-pub mod store_failure;
-pub mod svg;
-pub mod switch_value;
-pub mod table;
-pub mod time_flag;
-pub mod times;
-pub mod transport;
-mod tree;
-mod unknown_key;
+pub mod target;
 pub mod up;
 pub mod version;
-pub mod whole_file;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -79,10 +26,10 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::help::HELP_ALL;
-use crate::commands::help_length::HelpLength;
-use crate::commands::program_alias::ProgramAlias;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::help::arguments::HELP_ALL;
+use crate::commands::help::length::HelpLength;
+use crate::commands::help::program_alias::ProgramAlias;
 use crate::commands::serve::ServiceKind;
 use crate::engine::sys::signal;
 use crate::engine::upstream::mooncake_series;
@@ -102,14 +49,14 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (compatible with 
 )]
 struct Cli {
     #[command(flatten)]
-    log: logging::LogOptions,
+    log: cli::logging::LogOptions,
     #[command(subcommand)]
     command: TopCommand,
 }
 
 /// Log filter for commands that are not services. The command itself reports each error, once. The only warnings logged concern RDMA and
 /// the use of a transport other than the requested one.
-const QUIET: &str = "error,mcctl::commands::transport=warn,mcctl_transfer::start=warn,\
+const QUIET: &str = "error,mcctl::commands::target::transport=warn,mcctl_transfer::start=warn,\
                      mcctl_transfer::rdma::open=warn";
 
 #[derive(Debug, Subcommand)]
@@ -183,19 +130,19 @@ struct RawFlags {
 
 /// Runs the command line `args`, which begins with the program name. Returns the exit code.
 pub fn main(args: Vec<OsString>) -> ExitCode {
-    error::install_panic_hook();
+    cli::error::install_panic_hook();
     signal::file_size_limit_is_an_error();
-    let (exit, failure) = match error::guard(|| run(args.clone())) {
+    let (exit, failure) = match cli::error::guard(|| run(args.clone())) {
         Ok(Ok(exit)) => (exit, None),
         Ok(Err(failure)) => (failure.report(), Some(failure)),
         Err(panic) => (panic.exit, Some(panic)),
     };
-    if exit != Exit::Done && !output::has_document() && requests_json(args) {
+    if exit != Exit::Done && !cli::output::has_document() && requests_json(args) {
         let failure = failure.unwrap_or_else(|| Failure::new(exit, "the command failed").next("see stderr"));
         // The exit code does not depend on whether stdout can be written: stderr has the error.
-        let _ = error_document::print(&failure);
+        let _ = cli::error_document::print(&failure);
     }
-    logging::finish();
+    cli::logging::finish();
     exit.into()
 }
 
@@ -204,7 +151,7 @@ fn requests_json(args: Vec<OsString>) -> bool {
     let args: Vec<String> = args.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let is_imitated = size_hugepages::compat_of(&args).is_some()
         || args.first().is_some_and(|program| ProgramAlias::named(program).is_some());
-    !is_imitated && json_flag::is_set(&Cli::command(), &args)
+    !is_imitated && cli::json_flag::is_set(&Cli::command(), &args)
 }
 
 /// Rejects mcctl and Mooncake environment variables that are not UTF-8: they would be treated as unset.
@@ -213,7 +160,8 @@ fn check_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> R
     for (name, value) in variables {
         if let (Some(name), None) = (name.to_str().filter(|name| is_read(name)), value.to_str()) {
             // The value of a variable that contains a secret is not shown.
-            let value = if name == credentials::TOKEN { String::new() } else { format!(": {}", value.display()) };
+            let value =
+                if name == target::credentials::TOKEN { String::new() } else { format!(": {}", value.display()) };
             let what = format!("the environment variable {name} is not UTF-8{value}");
             return Err(Failure::usage(what).next(format!("unset {name}, or set it to valid UTF-8")));
         }
@@ -240,7 +188,7 @@ fn run(args: Vec<OsString>) -> Outcome {
             let args = bench::multi_turn::preset::expand(args)?;
             let cli = match parse(&args) {
                 Ok(cli) => {
-                    switch_value::check(&parser(), &args)?;
+                    cli::switch_value::check(&parser(), &args)?;
                     cli
                 }
                 Err(error) if error.kind() == ErrorKind::DisplayVersion => {
@@ -248,15 +196,16 @@ fn run(args: Vec<OsString>) -> Outcome {
                 }
                 Err(error) => {
                     if error.use_stderr() {
-                        switch_value::check(&parser(), &args)?;
+                        cli::switch_value::check(&parser(), &args)?;
                     }
-                    return answer(error, &args).map_err(|failure| switch_value::explained(failure, &parser(), &args));
+                    return answer(error, &args)
+                        .map_err(|failure| cli::switch_value::explained(failure, &parser(), &args));
                 }
             };
-            return cli.run().map_err(|failure| switch_value::explained(failure, &parser(), &args));
+            return cli.run().map_err(|failure| cli::switch_value::explained(failure, &parser(), &args));
         }
     };
-    service.run(rest, &logging::LogOptions::default())
+    service.run(rest, &cli::logging::LogOptions::default())
 }
 
 /// Prints the help or the version that clap's `error` asks for. Other errors are failures.
@@ -267,7 +216,7 @@ fn answer(error: clap::Error, args: &[String]) -> Outcome {
     let error = if asks_for_all { parse(&args.iter().map(as_help).collect::<Vec<_>>()).err() } else { Some(error) };
     let Some(error) = error else { return Err(Failure::usage(format!("{HELP_ALL} is not a value"))) };
     let text = error.to_string();
-    match help::requested(&text) {
+    match help::arguments::requested(&text) {
         // If a required subcommand is missing, the list of subcommands is the error message.
         Some((path, _))
             if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
@@ -276,15 +225,15 @@ fn answer(error: clap::Error, args: &[String]) -> Outcome {
             Err(Failure::usage(format!("mcctl {path} needs a subcommand")).next("see --help"))
         }
         Some((path, length)) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            output::say(help::plain_text(&path, length)?.trim_end());
+            cli::output::say(help::arguments::plain_text(&path, length)?.trim_end());
             Ok(Exit::Usage)
         }
         Some((path, length)) => {
-            output::data(help::text(&path, if asks_for_all { HelpLength::All } else { length })?)?;
+            cli::output::data(help::arguments::text(&path, if asks_for_all { HelpLength::All } else { length })?)?;
             Ok(Exit::Done)
         }
         None if !error.use_stderr() => {
-            output::data(text)?;
+            cli::output::data(text)?;
             Ok(Exit::Done)
         }
         None => Err(error.into()),
@@ -293,7 +242,7 @@ fn answer(error: clap::Error, args: &[String]) -> Outcome {
 
 /// The command tree used by the parser.
 fn parser() -> clap::Command {
-    help::guided(Cli::command())
+    help::arguments::guided(Cli::command())
 }
 
 fn parse(args: &[String]) -> Result<Cli, clap::Error> {
@@ -321,7 +270,7 @@ fn suggest_visible(mut error: clap::Error, args: &[String]) -> clap::Error {
 
 /// Shows the help for the command that `words` specify.
 fn show_help(words: &[String]) -> Outcome {
-    output::data(help::text(&words.join(" "), HelpLength::Long)?)?;
+    cli::output::data(help::arguments::text(&words.join(" "), HelpLength::Long)?)?;
     Ok(Exit::Done)
 }
 
@@ -358,43 +307,43 @@ impl Cli {
             TopCommand::Serve(ServeCommand::Metadata(raw)) => ServiceKind::Metadata.run(&raw.args, log),
             TopCommand::Serve(ServeCommand::Store(raw)) => ServiceKind::Store.run(&raw.args, log),
             TopCommand::Serve(ServeCommand::Sim(args)) => {
-                logging::init(&log.with_file(&args.log), "warn")?;
+                cli::logging::init(&log.with_file(&args.log), "warn")?;
                 args.run()
             }
             TopCommand::Up(args) => {
-                logging::init(&log.with_file(&args.log), "warn")?;
+                cli::logging::init(&log.with_file(&args.log), "warn")?;
                 args.run()
             }
             TopCommand::Store(command) => {
-                logging::init(log, QUIET)?;
+                cli::logging::init(log, QUIET)?;
                 command.run()
             }
             TopCommand::Master(command) => {
-                logging::init(log, QUIET)?;
+                cli::logging::init(log, QUIET)?;
                 command.run()
             }
             TopCommand::Status(args) => {
-                logging::init(log, QUIET)?;
+                cli::logging::init(log, QUIET)?;
                 args.run()
             }
             TopCommand::Bench(command) => {
-                logging::init(log, QUIET)?;
+                cli::logging::init(log, QUIET)?;
                 command.run()
             }
             TopCommand::SizeHugepages(args) => {
-                logging::init(log, QUIET)?;
+                cli::logging::init(log, QUIET)?;
                 args.run()
             }
             TopCommand::Devices(args) => {
-                logging::init(log, QUIET)?;
+                cli::logging::init(log, QUIET)?;
                 args.run()
             }
             TopCommand::Doctor(args) => {
-                logging::init(log, "off")?;
+                cli::logging::init(log, "off")?;
                 args.run()
             }
             TopCommand::Lint(args) => {
-                logging::init(log, QUIET)?;
+                cli::logging::init(log, QUIET)?;
                 args.run()
             }
             TopCommand::Init(args) => args.run(),
@@ -441,7 +390,7 @@ mod tests {
         for line in ["mcctl doctor --problem", "mcctl bench multi-turn --a-b", "mcctl init --hicache-size-g=1"] {
             let visible = suggestion(line).is_none_or(|name| {
                 let words: Vec<&str> = line.split(' ').skip(1).take_while(|word| !word.starts_with('-')).collect();
-                help::text(&words.join(" "), HelpLength::Long).unwrap().contains(&name)
+                help::arguments::text(&words.join(" "), HelpLength::Long).unwrap().contains(&name)
             });
             assert!(visible, "{line}: {:?}", suggestion(line));
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mcctl::commands::flags::{FlagSupport, FlagTable};
-use mcctl::commands::service_flags::{master_flags, metadata_flags, store_flags};
+use mcctl::commands::cli::flags::{FlagSupport, FlagTable};
+use mcctl::commands::cli::service_flags::{master_flags, metadata_flags, store_flags};
 use mcctl::engine::check::{Finding, Severity};
 use mcctl::engine::lint::{
     CHECKS, METADATA_FLAGS, NODE_FLAGS, REFUSED_BY_MASTER, REFUSED_BY_NODE, ReadError, SourceFile, UP_FLAGS,

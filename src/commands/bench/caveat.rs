@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-use crate::commands::runtime::StopSignal;
+use crate::commands::cli::runtime::StopSignal;
 use crate::engine::load::LoadCaveat;
 
 /// A caveat about the results of a bench command. Serialized as its message.
@@ -104,7 +104,7 @@ impl Serialize for BenchCaveat {
 
 /// Renders the final part of a report: the caveats, then the conclusion, wrapped to `width` columns.
 pub fn render_end<T: std::fmt::Display>(caveats: &[T], answer: &[String], width: usize) -> String {
-    use crate::commands::table::wrapped_line;
+    use crate::commands::cli::table::wrapped_line;
     let caveats = caveats.iter().map(|caveat| wrapped_line(&format!("caveat: {caveat}"), width));
     let answer = answer.iter().map(|line| wrapped_line(line, width));
     caveats.chain(answer).collect()

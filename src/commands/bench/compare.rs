@@ -1,7 +1,7 @@
 //! `mcctl bench compare`: compares two endpoints, or one endpoint before and after a change, under the same workload.
 
 use crate::commands::bench::multi_turn;
-use crate::commands::error::{Failure, Outcome};
+use crate::commands::cli::error::{Failure, Outcome};
 
 /// Comparison of two inference servers.
 #[derive(Clone, Debug, clap::Args)]

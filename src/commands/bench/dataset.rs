@@ -9,7 +9,7 @@ use clap::builder::PossibleValue;
 use crate::commands::bench::multi_turn::args::DatasetName;
 use crate::commands::bench::multi_turn::{OpenMode, open};
 use crate::commands::bench::number::{self, NumberError};
-use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
 use crate::engine::load::workload::dataset::{SampleFormat, SampleSpec};
 use crate::engine::load::{Distribution, Seed};
 

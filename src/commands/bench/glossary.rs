@@ -1,6 +1,6 @@
 //! The terms of the benchmark reports: the only source for `--legend` and for the last section of HTML pages.
 
-use crate::commands::table::{ReportSection, ReportTable};
+use crate::commands::cli::table::{ReportSection, ReportTable};
 
 /// Title of the section.
 pub(in crate::commands::bench) const TITLE: &str = "Terms";

@@ -14,7 +14,7 @@ pub mod transfer;
 
 use clap::Subcommand;
 
-use crate::commands::error::Outcome;
+use crate::commands::cli::error::Outcome;
 use crate::engine::env::RealEnv;
 
 /// Returns this host's clock, network and random numbers.

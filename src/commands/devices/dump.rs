@@ -3,8 +3,8 @@
 
 use clap::Parser;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
 use crate::engine::sys::FileTree;
 use crate::engine::topology::{DeviceChoice, DeviceSelection, HostTopology, Matrix};
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
 use crate::engine::sys::FileTree;
 use crate::engine::topology::{
     DeviceChoice, DeviceFinding, DeviceSelection, FindingLevel, HostTopology, Matrix, PciLink, UNKNOWN_WITHOUT_VERBS,

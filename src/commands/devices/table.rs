@@ -1,7 +1,7 @@
 //! The devices as human-readable tables.
 
 use super::{DeviceReport, paste};
-use crate::commands::table::{self, ReportTable};
+use crate::commands::cli::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::sys::verbs::{Mtu, PortAttributes};
 use crate::engine::topology::{

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Outcome};
-use crate::commands::output;
-use crate::commands::table::{self, ReportTable, wrapped_line};
+use crate::commands::cli::error::{Exit, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::table::{self, ReportTable, wrapped_line};
 use crate::engine::check::{Check, CheckGroup};
 use crate::engine::doctor::Selection;
 use crate::engine::doctor::problems::ALL;

@@ -1,8 +1,9 @@
 //! The files, environment and processes that are checked with the `lint` rules.
 
+use crate::commands::cli::deployment_file;
+use crate::commands::cli::error::Failure;
 use crate::commands::doctor::Args;
-use crate::commands::error::Failure;
-use crate::commands::{deployment_file, lint_inputs};
+use crate::commands::lint::inputs as lint_inputs;
 use crate::engine::doctor::config::{self as doctor, ConfigInputs};
 use crate::engine::sys::FileTree;
 

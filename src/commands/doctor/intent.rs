@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::commands::deployment_file;
+use crate::commands::cli::deployment_file;
+use crate::commands::cli::error::Failure;
 use crate::commands::doctor::{Args, plan_file, running};
-use crate::commands::error::Failure;
-use crate::commands::master_target::{self, RPC_PORT};
+use crate::commands::target::master_target::{self, RPC_PORT};
 use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{DataProtocol, HugePageDemand, Intent, PlannedData};
 use crate::engine::doctor::wheel::WheelSearch;

@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::commands::args::show_duration;
-use crate::commands::connect::ConnectArgs;
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
-use crate::commands::progress_bar::{WorkProgress, WorkUnit};
-use crate::commands::runtime::{self, Signals, StopSignal};
-use crate::commands::transport::TransportArgs;
+use crate::commands::cli::args::show_duration;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit};
+use crate::commands::cli::runtime::{self, Signals, StopSignal};
+use crate::commands::target::connect::ConnectArgs;
+use crate::commands::target::transport::TransportArgs;
 use crate::engine::base::ByteSize;
 use crate::engine::check::{Check, CheckReport, Severity};
 use crate::engine::doctor::{self, Selection, cluster, host, peer as peers, wheel};

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::connect::ConnectArgs;
-use crate::commands::error::Failure;
-use crate::commands::node_failure;
-use crate::commands::origin::flag_or_variable;
-use crate::commands::output;
-use crate::commands::table::{self, ReportTable};
-use crate::commands::transport::TransportArgs;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::origin::flag_or_variable;
+use crate::commands::cli::output;
+use crate::commands::cli::table::{self, ReportTable};
+use crate::commands::failure::node as node_failure;
+use crate::commands::target::connect::ConnectArgs;
+use crate::commands::target::transport::TransportArgs;
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
 use crate::engine::check::CheckReport;

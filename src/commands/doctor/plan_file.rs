@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::commands::deployment_file;
+use crate::commands::cli::deployment_file;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
 use crate::commands::doctor::Args;
-use crate::commands::error::Failure;
-use crate::commands::output;
 use crate::engine::base::HostPort;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::deploy::{

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
+use crate::commands::cli::output;
+use crate::commands::cli::severity_colour::painted;
+use crate::commands::cli::table::{width, wrapped_line};
 use crate::commands::doctor::document::{DoctorSummary, by_severity, has_checked_nothing, unchecked};
-use crate::commands::output;
-use crate::commands::severity_colour::painted;
-use crate::commands::table::{width, wrapped_line};
 use crate::engine::base::text::{counted, escaped};
 use crate::engine::check::{CheckGroup, CheckReport, CheckStatus, Severity};
 

@@ -11,9 +11,12 @@ use question::{
     required, size_or_none, size_text,
 };
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::whole_file::{self, IfExists};
-use crate::commands::{args, deployment_file, extra_flags, output};
+use crate::commands::cli::args;
+use crate::commands::cli::deployment_file;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::extra_flags;
+use crate::commands::cli::output;
+use crate::commands::cli::whole_file::{self, IfExists};
 use crate::engine::deploy::render::shell_quoted;
 use crate::engine::deploy::{
     DeployError, DeploySize, DeploySizeError, DeploymentSpec, FILE_BYTES_MAX, FileFormat, commented, plan_processes,

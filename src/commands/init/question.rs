@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::deploy::{DeploySize, DeploySizeError, is_host};
 
 /// Whether stdin and stderr are terminals, so that a user can answer.
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_closed_input_is_a_usage_error() {
         let error = prompter("x\n").ask("Size", "1", count).unwrap_err();
-        assert_eq!(error.exit, crate::commands::error::Exit::Usage);
+        assert_eq!(error.exit, crate::commands::cli::error::Exit::Usage);
     }
 
     #[test]

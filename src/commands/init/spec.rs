@@ -1,8 +1,9 @@
 //! The deployment that the flags of `mcctl init` describe.
 
-use crate::commands::error::Failure;
+use crate::commands::cli::deployment_file;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
 use crate::commands::init::Args;
-use crate::commands::{deployment_file, output};
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::deploy::{
     ComputeDevice, DeploySize, DeploymentSpec, HighAvailability, HugePageSize, MetadataKind, Programs, ServingMode,

@@ -2,6 +2,7 @@
 //!
 //! This module reads the inputs and prints the report. [`crate::engine::lint`] contains the rules.
 
+pub mod inputs;
 mod report;
 mod sarif;
 
@@ -9,9 +10,11 @@ use std::io::{self, IsTerminal};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::table;
+use crate::commands::lint::inputs as lint_inputs;
 use crate::commands::lint::report::LintVerdict;
-use crate::commands::{lint_inputs, output, table};
 use crate::engine::base::text::escaped;
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};

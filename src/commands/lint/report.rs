@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::commands::error::Failure;
-use crate::commands::severity_colour::painted;
-use crate::commands::table::{ReportTable, wrapped_line};
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::severity_colour::painted;
+use crate::commands::cli::table::{ReportTable, wrapped_line};
 use crate::engine::base::text::{counted, counted_as, printable};
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, UnreadPlace};

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::commands::lint::report::LintVerdict;
 use crate::engine::base::text::printable;
 use crate::engine::check::{Finding, Severity};

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
-use crate::commands::deployment_file::{failure, read, say_misfits, say_plain_secrets};
-use crate::commands::error::{Exit, Outcome};
-use crate::commands::output;
+use crate::commands::cli::deployment_file::{failure, read, say_misfits, say_plain_secrets};
+use crate::commands::cli::error::{Exit, Outcome};
+use crate::commands::cli::output;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::base::text::one_line;
 use crate::engine::deploy::render::{RenderFormat, RenderedFile, render, shell_quoted};

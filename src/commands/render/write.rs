@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::commands::error::Failure;
-use crate::commands::output;
-use crate::commands::whole_file::{IfExists, StagedFile};
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
+use crate::commands::cli::whole_file::{IfExists, StagedFile};
 use crate::engine::deploy::render::RenderedFile;
 
 /// Writes `files` under `dir` and prints their names. If a file exists with different contents, nothing is written unless `force` is set.

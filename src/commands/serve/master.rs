@@ -4,21 +4,21 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::commands::access_plan::AccessPlan;
-use crate::commands::cluster_plan::ClusterPlan;
-use crate::commands::config_file::{self, CONFIG_BYTES_MAX, Typing};
-use crate::commands::data_directory::DataPlan;
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::flags::nearest;
-use crate::commands::gflags::ParsedFlags;
-use crate::commands::listen::{ListenAddress, check_collisions};
-use crate::commands::logging;
-use crate::commands::master_process::{MasterPlan, MasterProcess, MetadataCleanup};
-use crate::commands::runtime::{self, Signals};
+use crate::commands::cli::config_file::{self, CONFIG_BYTES_MAX, Typing};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::flags::nearest;
+use crate::commands::cli::gflags::ParsedFlags;
+use crate::commands::cli::listen::{ListenAddress, check_collisions};
+use crate::commands::cli::logging;
+use crate::commands::cli::runtime::{self, Signals};
+use crate::commands::cli::service_flags::master_flags;
+use crate::commands::cli::settings::{Settings, read_text};
+use crate::commands::cli::unknown_key;
+use crate::commands::serve::access_plan::AccessPlan;
+use crate::commands::serve::cluster_plan::ClusterPlan;
+use crate::commands::serve::data_directory::DataPlan;
+use crate::commands::serve::master_process::{MasterPlan, MasterProcess, MetadataCleanup};
 use crate::commands::serve::{settings_of, start_logging};
-use crate::commands::service_flags::master_flags;
-use crate::commands::settings::{Settings, read_text};
-use crate::commands::unknown_key;
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
 use crate::engine::master::{EvictionPolicyKind, MasterConfig, StorePolicy};
@@ -225,7 +225,7 @@ fn separate_metadata_server(env: &impl Fn(&str) -> Option<String>) -> Result<Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::gflags::{self, NoSources};
+    use crate::commands::cli::gflags::{self, NoSources};
 
     fn planned(args: &[&str]) -> Result<MasterPlan, Failure> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();

@@ -1,15 +1,15 @@
 //! `mcctl serve metadata`: the transfer engine's metadata service as a separate process.
 
-use crate::commands::access_plan::{AccessPlan, OpenPort};
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::gflags::ParsedFlags;
-use crate::commands::key_space::key_space;
-use crate::commands::listen::ListenAddress;
-use crate::commands::logging;
-use crate::commands::metadata_directory::MetadataDataPlan;
-use crate::commands::runtime::{self, Signals};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::gflags::ParsedFlags;
+use crate::commands::cli::listen::ListenAddress;
+use crate::commands::cli::logging;
+use crate::commands::cli::runtime::{self, Signals};
+use crate::commands::cli::service_flags::metadata_flags;
+use crate::commands::serve::access_plan::{AccessPlan, OpenPort};
+use crate::commands::serve::metadata_directory::MetadataDataPlan;
 use crate::commands::serve::{settings_of, start_logging};
-use crate::commands::service_flags::metadata_flags;
+use crate::commands::target::key_space::key_space;
 use crate::engine::base::HostPort;
 use crate::engine::metadata::{KeyParsing, MetadataService};
 

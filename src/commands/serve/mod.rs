@@ -1,17 +1,28 @@
 //! `mcctl serve`: services that run until they receive SIGINT or SIGTERM. Flags and files become an engine's configuration.
 
+pub mod access_files;
+pub mod access_plan;
+pub mod cluster_plan;
+pub mod data_directory;
 pub mod master;
+pub mod master_process;
 pub mod metadata;
+pub mod metadata_directory;
+pub mod open_files;
 pub mod sim;
+pub mod simulator;
 pub mod store;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::flags::FlagTable;
-use crate::commands::gflags::{self, ParsedFlags};
-use crate::commands::process_sources::ProcessSources;
-use crate::commands::service_flags::{master_flags, metadata_flags, store_flags};
-use crate::commands::settings::Settings;
-use crate::commands::{VERSION, help, logging, open_files, output};
+use crate::commands::VERSION;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::flags::FlagTable;
+use crate::commands::cli::gflags::{self, ParsedFlags};
+use crate::commands::cli::logging;
+use crate::commands::cli::output;
+use crate::commands::cli::process_sources::ProcessSources;
+use crate::commands::cli::service_flags::{master_flags, metadata_flags, store_flags};
+use crate::commands::cli::settings::Settings;
+use crate::commands::help::arguments as help;
 
 /// A service that parses its flags with [`gflags`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::commands::args;
-use crate::commands::connect::{self, ClientArgs};
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::listen::ListenAddress;
-use crate::commands::logging::LogFileOptions;
-use crate::commands::output;
-use crate::commands::runtime::{self, Signals};
-use crate::commands::simulator::{self, WARNING};
+use crate::commands::cli::args;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::listen::ListenAddress;
+use crate::commands::cli::logging::LogFileOptions;
+use crate::commands::cli::output;
+use crate::commands::cli::runtime::{self, Signals};
+use crate::commands::serve::simulator::{self, WARNING};
+use crate::commands::target::connect::{self, ClientArgs};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{RealEnv, processors};
 use crate::engine::sim::{Config, Cost};

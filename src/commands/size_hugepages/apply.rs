@@ -3,12 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::commands::error::Failure;
-use crate::commands::output;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
+use crate::commands::cli::whole_file::{self, IfExists};
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::report::SizingReport;
-use crate::commands::whole_file::{self, IfExists};
 use crate::engine::base::ByteSize;
 use crate::engine::plan::client::GIB1;
 use crate::engine::sys::reserve::{PoolTarget, ReserveError, SysfsPools, reserve};

@@ -1,6 +1,6 @@
 //! Builds the report from the request and the host.
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::beside::{kep74, upstream_row};
 use crate::commands::size_hugepages::host::TargetHost;

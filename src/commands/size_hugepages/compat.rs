@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use crate::commands::error::Failure;
-use crate::commands::output;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
 use crate::engine::plan::python_text::repr;
 use crate::engine::plan::upstream::{self, ScriptError, ScriptInput};
 use crate::engine::sys::hugetlb;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::table;
 use crate::commands::size_hugepages::curve_document::{CurveDocument, CurvePoint, RequestedRate, cells, curve_table};
 use crate::commands::size_hugepages::trace_file::LineError;
 use crate::commands::size_hugepages::{Args, curve_html, curve_svg, request, trace_file};
-use crate::commands::table;
 use crate::engine::base::text::escaped;
 use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::reuse::{HitCurve, ReuseDistances};

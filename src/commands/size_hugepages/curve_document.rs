@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::commands::table::ReportTable;
+use crate::commands::cli::table::ReportTable;
 use crate::engine::base::ByteSize;
 
 /// A point on the curve.

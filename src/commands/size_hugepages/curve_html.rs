@@ -1,9 +1,9 @@
 //! The hit-rate curve as a standalone HTML page: plot, table and requested rates, without external resources.
 
+use crate::commands::cli::svg::escaped;
+use crate::commands::cli::table::ReportTable;
 use crate::commands::size_hugepages::curve_document::{CurveDocument, cells, curve_table};
 use crate::commands::size_hugepages::curve_svg;
-use crate::commands::svg::escaped;
-use crate::commands::table::ReportTable;
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:60em}table{border-collapse:collapse}\
                      td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}";

@@ -1,7 +1,7 @@
 //! The hit-rate curve as an SVG plot, with a logarithmic token axis.
 
+use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
 use crate::commands::size_hugepages::curve_document::CurvePoint;
-use crate::commands::svg::{Axis, Plot, PlotSeries};
 
 /// Renders a standalone image.
 pub fn picture(curve: &[CurvePoint]) -> String {

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::commands::deployment_file;
-use crate::commands::error::Outcome;
-use crate::commands::output;
+use crate::commands::cli::deployment_file;
+use crate::commands::cli::error::Outcome;
+use crate::commands::cli::output;
+use crate::commands::cli::table::{self, ReportTable};
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::report::SizingSummary;
 use crate::commands::size_hugepages::verdict::SizingVerdict;
-use crate::commands::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::base::addr::host_is_loopback;
 use crate::engine::check::Severity;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::request::SizingRequest;
 use crate::engine::plan::client::{GIB1, HugePageCount, MIB2};

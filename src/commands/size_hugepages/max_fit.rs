@@ -1,6 +1,6 @@
 //! `--max-fit`: computes the largest balanced sizes and inserts them into the command line.
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::request;

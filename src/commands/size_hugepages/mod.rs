@@ -25,8 +25,8 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::report::SizingReport;
 

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
 use crate::commands::size_hugepages::{Args, request};
 use crate::engine::plan::error::SLIDING;
 use crate::engine::plan::host_pool::L2Size;

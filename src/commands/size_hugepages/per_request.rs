@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::table::{self, ReportTable};
 use crate::commands::size_hugepages::request::{self, NO_SIZE};
 use crate::commands::size_hugepages::trace_file::LineError;
 use crate::commands::size_hugepages::{Args, trace_file};
-use crate::commands::table::{self, ReportTable};
 use crate::engine::base::text::escaped;
 use crate::engine::plan::error::SLIDING;
 use crate::engine::plan::hicache::prompt::PagedPrompt;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::commands::size_hugepages::Args;
 use crate::engine::plan::client::{GIB1, MIB2};
 use crate::engine::plan::config_json::{self, CONFIG_BYTES_MAX};

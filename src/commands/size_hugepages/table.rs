@@ -1,8 +1,8 @@
 //! The report as text.
 
+use crate::commands::cli::table::{self, ReportTable};
 use crate::commands::size_hugepages::report::{RangeRow, RankRow, SizingReport, SizingSummary};
 use crate::commands::size_hugepages::summary::gib_up;
-use crate::commands::table::{self, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
 use crate::engine::plan::master_disk;

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::commands::error::Failure;
-use crate::commands::progress_bar::{WorkProgress, WorkUnit};
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit};
 use crate::engine::plan::trace::{self, LINE_BYTES_MAX, TraceError, TraceRequest};
 
 /// Whether `line` is the first line of a file written by `mcctl bench multi-turn --records`.

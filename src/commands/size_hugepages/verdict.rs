@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::commands::error::Exit;
+use crate::commands::cli::error::Exit;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::engine::base::ByteSize;

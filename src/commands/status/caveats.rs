@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::commands::args::show_duration;
+use crate::commands::cli::args::show_duration;
 use crate::commands::status::data_dir::DataDirStatus;
 use crate::commands::status::segments::{SegmentStatusEntry, names, whole_seconds};
 use crate::commands::status::{HEARTBEAT, StatusDocument, heartbeat, masters, missed};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::master_target::MasterTarget;
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
 use crate::commands::status::Args;
+use crate::commands::target::master_target::MasterTarget;
 use crate::engine::env::{Env, RealEnv, deadline};
 
 /// Pause before the leader is looked for again.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::commands::table::ListTable;
+use crate::commands::cli::table::ListTable;
 use crate::engine::admin::types::HaStatusReport;
 use crate::engine::base::text::escaped;
 

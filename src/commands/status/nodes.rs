@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde::Serialize;
 
-use crate::commands::error::Failure;
-use crate::commands::table::ListTable;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::table::ListTable;
 use crate::engine::base::text::{counted, escaped};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::http::HttpCredentials;

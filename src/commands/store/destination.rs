@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 
 /// The destination for one object.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ fn refused(path: &Path, tried: &str, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::error::Exit;
+    use crate::commands::cli::error::Exit;
 
     fn find(path: &str) -> Result<Destination, Failure> {
         Destination::find(Some(Path::new(path)))

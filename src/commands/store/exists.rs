@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::master_target::{MasterArgs, MasterTarget};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
 use crate::commands::store::unused_flags::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key, stat};
+use crate::commands::target::master_target::{MasterArgs, MasterTarget};
 use crate::engine::base::text::escaped;
 
 /// Flags of `mcctl store exists`.

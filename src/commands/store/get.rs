@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::connect::ClientArgs;
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
-use crate::commands::progress_bar::{WorkProgress, WorkUnit};
-use crate::commands::runtime::{STOP_MAX, Signals};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit};
+use crate::commands::cli::runtime::{STOP_MAX, Signals};
 use crate::commands::store::destination::Destination;
 use crate::commands::store::key;
 use crate::commands::store::object_write::ObjectWrite;
 use crate::commands::store::session::{StoreSession, stopped};
+use crate::commands::target::connect::ClientArgs;
 use crate::engine::base::text::Quoted;
 use crate::engine::base::{ByteSize, ObjectKey};
 use crate::engine::env::{RealEnv, deadline};

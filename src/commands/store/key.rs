@@ -1,6 +1,6 @@
 //! Object keys on the command line.
 
-use crate::commands::args::ValueError;
+use crate::commands::cli::args::ValueError;
 
 /// Parses `text` as a key.
 ///

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::master_target::{MasterArgs, MasterTarget};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
 use crate::commands::store::stat::{self, ReplicaEntry};
 use crate::commands::store::unused_flags::UnusedConnectArgs;
+use crate::commands::target::master_target::{MasterArgs, MasterTarget};
 use crate::engine::admin::AdminError;
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;

@@ -17,8 +17,8 @@ mod verify_report;
 
 use clap::Subcommand;
 
-use crate::commands::error::Outcome;
-use crate::commands::runtime;
+use crate::commands::cli::error::Outcome;
+use crate::commands::cli::runtime;
 
 /// Subcommands of `mcctl store`.
 #[derive(Debug, Subcommand)]

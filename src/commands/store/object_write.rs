@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::NamedTempFile;
 
-use crate::commands::error::Failure;
-use crate::commands::output;
-use crate::commands::progress_bar::{WorkProgress, WorkUnit};
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
+use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::store::destination::Destination;
 
 /// Number of bytes written between checks for a stop request.
@@ -211,7 +211,7 @@ impl ObjectWrite {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::error::Exit;
+    use crate::commands::cli::error::Exit;
 
     fn writing(path: &Path, bytes: &[u8]) -> ObjectWrite {
         ObjectWrite::new(Destination::find(Some(path)).expect("writable"), bytes.to_owned())

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::args::show_duration;
-use crate::commands::connect::ClientArgs;
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::master_target::MasterTarget;
-use crate::commands::output;
-use crate::commands::progress_bar::{WorkProgress, WorkUnit};
-use crate::commands::runtime::Signals;
+use crate::commands::cli::args::show_duration;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit};
+use crate::commands::cli::runtime::Signals;
+use crate::commands::cli::time_flag::TimeParser;
 use crate::commands::store::key;
 use crate::commands::store::session::{StoreSession, stopped};
 use crate::commands::store::stat::{self, KeyState};
-use crate::commands::time_flag::TimeParser;
+use crate::commands::target::connect::ClientArgs;
+use crate::commands::target::master_target::MasterTarget;
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::hosts::copy_hosts;
 use crate::engine::base::text::{Quoted, counted_as, escaped};

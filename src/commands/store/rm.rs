@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::commands::confirm::{self, ConfirmArgs};
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::master_target::{MasterArgs, MasterTarget};
-use crate::commands::output;
+use crate::commands::cli::confirm::{self, ConfirmArgs};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
 use crate::commands::store::unused_flags::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
+use crate::commands::target::master_target::{MasterArgs, MasterTarget};
 use crate::engine::base::ErrorCode;
 use crate::engine::base::text::{Quoted, counted, escaped};
 

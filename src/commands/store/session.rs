@@ -4,12 +4,12 @@ use std::pin::pin;
 
 use tokio::sync::oneshot;
 
-use crate::commands::connect::{self, ClientArgs};
-use crate::commands::error::Failure;
-use crate::commands::master_target::MasterTarget;
-use crate::commands::origin::Origin;
-use crate::commands::runtime::{self, Signals, StopSignal};
-use crate::commands::store_failure;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::origin::Origin;
+use crate::commands::cli::runtime::{self, Signals, StopSignal};
+use crate::commands::failure::store as store_failure;
+use crate::commands::target::connect::{self, ClientArgs};
+use crate::commands::target::master_target::MasterTarget;
 use crate::engine::env::RealEnv;
 use crate::engine::metadata::MetadataUri;
 use crate::engine::store::{StoreClient, StoreClientBuilder, StoreError};

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::master_target::{MasterArgs, MasterTarget};
-use crate::commands::output;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::table::ListTable;
 use crate::commands::store::unused_flags::UnusedConnectArgs;
 use crate::commands::store::{TENANT, key};
-use crate::commands::table::ListTable;
+use crate::commands::target::master_target::{MasterArgs, MasterTarget};
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::types::MemoryReplica;
 use crate::engine::base::text::{Quoted, counted, escaped};

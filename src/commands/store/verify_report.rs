@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::commands::table::{ListTable, wrapped_line};
+use crate::commands::cli::table::{ListTable, wrapped_line};
 use crate::engine::base::text::{counted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode, ObjectKey};
 use crate::engine::store::{ObjectVerification, ReplicaState, StoreError};

@@ -1,6 +1,6 @@
 //! Environment variables and flags for clients of a store, ready to paste.
 
-use crate::commands::master_target::RPC_PORT;
+use crate::commands::target::master_target::RPC_PORT;
 use crate::engine::admin;
 use crate::engine::base::HostPort;
 use crate::engine::deploy::render::shell_quoted;

@@ -2,8 +2,8 @@
 //!
 //! Any program may get a port in that range for an outgoing connection, before the store is restarted.
 
-use crate::commands::error::Failure;
-use crate::commands::listen::{ListenAddress, check_collisions};
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::listen::{ListenAddress, check_collisions};
 use crate::engine::base::HostPort;
 use crate::engine::sys::ports;
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::commands::error::{Exit, Failure, chain};
-use crate::commands::node_failure;
-use crate::commands::origin::ClientOrigins;
+use crate::commands::cli::error::{Exit, Failure, chain};
+use crate::commands::cli::origin::ClientOrigins;
+use crate::commands::failure::node as node_failure;
 use crate::engine::env::RealEnv;
 use crate::engine::store::round_trip::{self, RoundTrip, RoundTripError};
 use crate::engine::store::{ClientConfig, StoreClientBuilder};

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::commands::error::Failure;
-use crate::commands::listen::ListenAddress;
-use crate::commands::node_failure;
-use crate::commands::origin::ClientOrigins;
-use crate::commands::output;
-use crate::commands::simulator::{self, WARNING};
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::listen::ListenAddress;
+use crate::commands::cli::origin::ClientOrigins;
+use crate::commands::cli::output;
+use crate::commands::failure::node as node_failure;
+use crate::commands::serve::simulator::{self, WARNING};
 use crate::engine::env::RealEnv;
 use crate::engine::sim::{Config, RunningSimulator};
 use crate::engine::store::{ClientConfig, StoreClient, StoreClientBuilder};

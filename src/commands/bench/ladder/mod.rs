@@ -7,7 +7,6 @@ mod report;
 
 use std::time::Duration;
 
-use crate::commands::args as values;
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::env;
 use crate::commands::bench::ladder::outputs::LadderFileArgs;
@@ -20,12 +19,13 @@ use crate::commands::bench::multi_turn::execute;
 use crate::commands::bench::multi_turn::negative_numbers_are_values;
 use crate::commands::bench::multi_turn::preflight::unreachable;
 use crate::commands::bench::multi_turn::progress::Screen;
-use crate::commands::confirm::{self, ConfirmArgs};
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
-use crate::commands::runtime::{self, Signals};
-use crate::commands::table;
-use crate::commands::time_flag::TimeParser;
+use crate::commands::cli::args as values;
+use crate::commands::cli::confirm::{self, ConfirmArgs};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::runtime::{self, Signals};
+use crate::commands::cli::table;
+use crate::commands::cli::time_flag::TimeParser;
 use crate::engine::env::{Env, wall_clock};
 use crate::engine::load::Seed;
 use crate::engine::load::ladder::{

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::commands::bench::ladder::report::LadderReport;
 use crate::commands::bench::multi_turn::{Identity, OpenMode, html, open, replace};
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::load::ladder::LadderCell;
 
 /// Flags for the report and its files.

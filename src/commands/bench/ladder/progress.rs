@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::commands::output;
-use crate::commands::progress_bar::{WorkProgress, WorkUnit, is_on_terminal};
+use crate::commands::cli::output;
+use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit, is_on_terminal};
 use crate::engine::load::TimedRequest;
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 

@@ -6,8 +6,8 @@ use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::ladder::conclusion;
 use crate::commands::bench::measured::MeasuredSystem;
 use crate::commands::bench::multi_turn::Identity;
-use crate::commands::svg::{Axis, Plot, PlotSeries};
-use crate::commands::table::{self, ReportSection, ReportTable};
+use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
+use crate::commands::cli::table::{self, ReportSection, ReportTable};
 use crate::engine::load::ladder::{AbsentTier, Ladder, LadderCell, LadderEnd, LadderLimits, LadderTier, TimeSaved};
 use crate::engine::load::server::ServerInfo;
 

@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Identity;
-use crate::commands::error::Failure;
-use crate::commands::runtime;
-use crate::commands::table::{ReportSection, ReportTable};
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::runtime;
+use crate::commands::cli::table::{ReportSection, ReportTable};
 use crate::engine::load::LoadCaveat;
 use crate::engine::load::server::{ServerClient, ServerDescription};
 

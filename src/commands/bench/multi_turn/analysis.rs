@@ -8,7 +8,7 @@ use crate::commands::bench::multi_turn::execute::MeasuredRun;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
 use crate::commands::bench::multi_turn::report::RunReport;
-use crate::commands::error::Exit;
+use crate::commands::cli::error::Exit;
 use crate::engine::load::compare::ComparedSides;
 use crate::engine::load::goals::GoalTracker;
 use crate::engine::load::kep74::Kep74Tables;

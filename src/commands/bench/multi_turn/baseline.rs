@@ -12,7 +12,7 @@ use crate::commands::bench::multi_turn::outputs::RunOutputs;
 use crate::commands::bench::multi_turn::recorded_run::{self, RecordedRun};
 use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::bench::multi_turn::{Args, is_url};
-use crate::commands::error::{Exit, Failure, Outcome};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
 use crate::engine::load::Seed;
 use crate::engine::load::compare::ComparedSides;
 use crate::engine::load::goals::GoalTracker;

@@ -8,9 +8,9 @@ use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::args::CompareArgs;
 use crate::commands::bench::multi_turn::comparison_plan::ComparisonPlan;
 use crate::commands::bench::multi_turn::comparison_text::summary;
-use crate::commands::error::Exit;
-use crate::commands::svg::{Axis, Plot, PlotSeries};
-use crate::commands::table::{ReportSection, ReportTable, percent};
+use crate::commands::cli::error::Exit;
+use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
+use crate::commands::cli::table::{ReportSection, ReportTable, percent};
 use crate::engine::load::compare::{
     CompareOptions, ComparedSides, Comparison, ComparisonVerdict, EndpointComparison, Measure, SELF_COMPARE,
     SideFigures,

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::error::Failure;
-use crate::commands::output;
-use crate::commands::runtime::{self, Signals};
-use crate::commands::table::ReportSection;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
+use crate::commands::cli::runtime::{self, Signals};
+use crate::commands::cli::table::ReportSection;
 use crate::engine::base::text::counted;
 use crate::engine::load::LoadCaveat;
 use crate::engine::load::compare::{CacheSizes, ComparedSides, ComparedTier, GivenLoad, WorkingSetPlan};

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::error::Failure;
-use crate::commands::runtime;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::runtime;
 use crate::engine::load::session::SessionStep;
 use crate::engine::load::{ModelAnswer, Pace, Turn};
 

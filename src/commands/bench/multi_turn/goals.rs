@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::args::GoalsArgs;
-use crate::commands::table::{ReportSection, ReportTable};
+use crate::commands::cli::table::{ReportSection, ReportTable};
 use crate::engine::load::goals::PassStats;
 use crate::engine::load::session::PassResult;
 

@@ -2,8 +2,8 @@
 
 use crate::commands::bench::multi_turn::report::{Identity, RunReport};
 use crate::commands::bench::{glossary, measured};
-use crate::commands::svg::escaped;
-use crate::commands::table::ReportSection;
+use crate::commands::cli::svg::escaped;
+use crate::commands::cli::table::ReportSection;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1d2126;--soft:#5b6570;--ground:#fff;--line:#dfe3e8;--grid:#e6e9ed;--axis:#8a939d;--warn:#fff4d6;--warnline:#d9a400}\

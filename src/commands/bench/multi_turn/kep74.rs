@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::commands::table::{ReportSection, ReportTable};
+use crate::commands::cli::table::{ReportSection, ReportTable};
 use crate::engine::load::kep74::{Kep74Figures, Kep74TableRow, Kep74Tables};
 
 /// The tables for the kep74 preset.

@@ -11,9 +11,9 @@ use crate::commands::bench::multi_turn::progress::{ProgressView, Screen};
 use crate::commands::bench::multi_turn::report::{Identity, RunReport};
 use crate::commands::bench::multi_turn::request_log::RequestLogger;
 use crate::commands::bench::multi_turn::{Args, html, text};
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::output;
-use crate::commands::whole_file::{self, IfExists};
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::output;
+use crate::commands::cli::whole_file::{self, IfExists};
 use crate::engine::env::wall_clock;
 use crate::engine::load::session::{Observer, Session};
 

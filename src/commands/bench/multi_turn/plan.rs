@@ -7,10 +7,10 @@ use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::comparison_plan::ComparisonPlan;
 use crate::commands::bench::multi_turn::preflight::{silent_server, unreachable};
 use crate::commands::bench::multi_turn::preset::Preset;
-use crate::commands::confirm;
-use crate::commands::error::Failure;
-use crate::commands::output;
-use crate::commands::runtime;
+use crate::commands::cli::confirm;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
+use crate::commands::cli::runtime;
 use crate::engine::load::plan::{
     CacheChange, Measurement, MeasurementKind, OfferedLoad, PlanError, PlannedRun, ProfileCalls,
 };

@@ -1,6 +1,6 @@
 //! Reports an endpoint that cannot be reached before the run.
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::base::time::RoundedDuration;
 use crate::engine::load::plan::{SilentServer, UnreachableEndpoint};
 use crate::engine::load::target::ConnectError;

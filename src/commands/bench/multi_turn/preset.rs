@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {

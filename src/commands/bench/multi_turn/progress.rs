@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use indicatif::ProgressBar;
 
 use crate::commands::bench::env;
-use crate::commands::output;
-use crate::commands::progress_bar::{is_on_terminal, terminal_bar};
+use crate::commands::cli::output;
+use crate::commands::cli::progress_bar::{is_on_terminal, terminal_bar};
 use crate::engine::env::RealEnv;
 use crate::engine::load::progress::{Progress, ProgressSnapshot, SAMPLE_INTERVAL};
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::commands::bench::measured::MeasuredServer;
 use crate::commands::bench::multi_turn::files::RecordedLoad;
 use crate::commands::bench::multi_turn::files::record::{PassEnd, PassStart, RecordsHeader, RequestRecord, SCHEMA};
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::load::compare::SELF_COMPARE;
 use crate::engine::load::session::{PassId, PassResult};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::{Api, Backend, DatasetName};
-use crate::commands::error::Failure;
-use crate::commands::output;
-use crate::commands::runtime;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
+use crate::commands::cli::runtime;
 use crate::engine::load::server::{NotReady, wait_until_ready};
 
 /// Default for `--max-parallel`, the same as in `bench_multiturn.py`.

@@ -1,7 +1,7 @@
 //! Renders the results of a sweep.
 
-use crate::commands::svg::{Axis, Plot, PlotSeries};
-use crate::commands::table::{ReportSection, ReportTable};
+use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
+use crate::commands::cli::table::{ReportSection, ReportTable};
 use crate::engine::load::sweep::{LoadFigures, SweepResult};
 
 /// Returns the report section.

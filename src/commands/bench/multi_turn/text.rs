@@ -3,7 +3,7 @@
 use crate::commands::bench::caveat::render_end;
 use crate::commands::bench::multi_turn::report::RunReport;
 use crate::commands::bench::serving;
-use crate::commands::table;
+use crate::commands::cli::table;
 
 /// Renders `report` for the terminal width.
 pub(super) fn render(report: &RunReport) -> String {

@@ -5,8 +5,8 @@ use thiserror::Error;
 use crate::commands::bench::multi_turn::Args;
 use crate::commands::bench::multi_turn::args::{Api, DatasetName, PhaseName, PrimaryMetric};
 use crate::commands::bench::multi_turn::preset::Preset;
-use crate::commands::error::Failure;
-use crate::commands::output;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
 
 /// A flag that has no effect in combination with the other flags.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

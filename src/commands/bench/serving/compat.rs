@@ -4,7 +4,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::commands::bench::serving::flags::{FlagArgument, FlagEffect, SERVING, ServingFlag};
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 
 /// The compatibility flags that were set on the command line.
 #[derive(Clone, Debug, Default)]

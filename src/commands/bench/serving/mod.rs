@@ -10,7 +10,7 @@ pub mod flags;
 pub mod plot;
 
 use crate::commands::bench::multi_turn;
-use crate::commands::error::Outcome;
+use crate::commands::cli::error::Outcome;
 
 /// Single-request benchmark against an inference server.
 #[derive(Clone, Debug, clap::Args)]

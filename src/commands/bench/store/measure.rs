@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::commands::bench::store::runner::{BenchRunner, together};
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::bench::store::{PassKind, StopFlag, StoreBenchPlan, StorePass};
 
 /// With this many batches, the p99 is not the maximum.

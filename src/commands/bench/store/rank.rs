@@ -7,9 +7,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::commands::bench::store::rank_message::{RankReply, RankStep};
 use crate::commands::bench::store::runner::BenchRunner;
-use crate::commands::error::Failure;
-use crate::commands::output;
-use crate::commands::runtime::Signals;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::output;
+use crate::commands::cli::runtime::Signals;
 use crate::engine::bench::store::StopFlag;
 
 /// Executes the steps that arrive on stdin. `keep`: the objects are not removed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::commands::error::{Exit, Failure};
+use crate::commands::cli::error::{Exit, Failure};
 use crate::engine::bench::store::{PassKind, StorePass};
 
 /// A step that a rank executes. It answers each with one [`RankReply`].

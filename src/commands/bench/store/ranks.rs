@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::commands::bench::store::rank_message::{RankReply, RankStep};
-use crate::commands::error::Failure;
-use crate::commands::runtime;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::runtime;
 
 /// The pipes to all ranks. An ended rank has none.
 type RankPipes = Arc<Mutex<Vec<Option<ChildStdin>>>>;

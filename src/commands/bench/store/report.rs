@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::commands::bench::caveat::{BenchCaveat, render_end};
 use crate::commands::bench::store::measure::{MeasuredStore, WarmUp};
 use crate::commands::bench::store::{Args, BATCHES_MIN, UNREACHABLE};
-use crate::commands::error::Exit;
-use crate::commands::runtime::StopSignal;
-use crate::commands::table::{self, ReportSection, ReportTable};
+use crate::commands::cli::error::Exit;
+use crate::commands::cli::runtime::StopSignal;
+use crate::commands::cli::table::{self, ReportSection, ReportTable};
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::counted;
 use crate::engine::bench::store::{

@@ -1,6 +1,6 @@
 //! Whether the objects of a run fit into the store, from the master's metrics.
 
-use crate::commands::master_target::MasterTarget;
+use crate::commands::target::master_target::MasterTarget;
 use crate::engine::admin::types::MemoryUsage;
 use crate::engine::base::ByteSize;
 

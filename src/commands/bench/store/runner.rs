@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::commands::bench::store::rank_message::{RankReply, RankStep};
 use crate::commands::bench::store::ranks::RankProcesses;
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::bench::store::{PassKind, StoreBench, StorePass};
 use crate::engine::env::RealEnv;
 use crate::engine::store::StoreClient;

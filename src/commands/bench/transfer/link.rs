@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 
+use crate::commands::VERSION;
 use crate::commands::bench::transfer::upstream::UNIT_NAMES;
 use crate::commands::bench::transfer::{self, Args};
-use crate::commands::error::{Exit, Outcome};
-use crate::commands::flags::{FlagTable, FlagValue, ValueKind, flag};
-use crate::commands::gflags::{self, ParsedFlags};
-use crate::commands::process_sources::ProcessSources;
-use crate::commands::service_flags::master_flags::GLOG;
-use crate::commands::settings::Settings;
-use crate::commands::{VERSION, help, output};
+use crate::commands::cli::error::{Exit, Outcome};
+use crate::commands::cli::flags::{FlagTable, FlagValue, ValueKind, flag};
+use crate::commands::cli::gflags::{self, ParsedFlags};
+use crate::commands::cli::output;
+use crate::commands::cli::process_sources::ProcessSources;
+use crate::commands::cli::service_flags::master_flags::GLOG;
+use crate::commands::cli::settings::Settings;
+use crate::commands::help::arguments as help;
 use crate::engine::upstream::mooncake_series;
 
 const HOST_MEMORY: &str = "only host memory is supported";
@@ -103,7 +105,7 @@ pub fn run(args: &[String]) -> Outcome {
     let (glog, bench): (BTreeMap<_, _>, BTreeMap<_, _>) =
         last(&parsed).into_iter().partition(|(name, _)| is_glog(name));
     if !glog.is_empty() {
-        let names: Vec<String> = glog.keys().map(|name| crate::commands::flags::spelled(name)).collect();
+        let names: Vec<String> = glog.keys().map(|name| crate::commands::cli::flags::spelled(name)).collect();
         output::say(format_args!("warning: these flags have no effect: {}", names.join(", ")));
     }
     transfer::run(&TransferBenchFlags::try_parse_from(translated(&bench))?.args)
@@ -131,7 +133,7 @@ fn translated(given: &BTreeMap<&'static str, String>) -> Vec<String> {
     }
     // In gflags, an empty string means that no value is set.
     let given = given.iter().filter(|(_, value)| !value.is_empty());
-    args.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::flags::spelled(name))));
+    args.extend(given.map(|(name, value)| format!("{}={value}", crate::commands::cli::flags::spelled(name))));
     args
 }
 

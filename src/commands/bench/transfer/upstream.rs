@@ -4,10 +4,10 @@
 use clap::ArgAction;
 use clap::builder::PossibleValuesParser;
 
-use crate::commands::error::Failure;
-use crate::commands::flags::parse_bool;
-use crate::commands::output;
-use crate::commands::transport::TransportArgs;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::flags::parse_bool;
+use crate::commands::cli::output;
+use crate::commands::target::transport::TransportArgs;
 
 /// Throughput units and their size in bytes.
 const UNITS: [(&str, f64); 9] = [

@@ -7,14 +7,16 @@ use std::pin::pin;
 
 use tokio::sync::oneshot;
 
-use crate::commands::access_plan::{AccessPlan, OpenPort};
-use crate::commands::error::{Exit, Failure, Outcome};
-use crate::commands::gflags::ParsedFlags;
-use crate::commands::runtime::Signals;
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::gflags::ParsedFlags;
+use crate::commands::cli::logging;
+use crate::commands::cli::runtime;
+use crate::commands::cli::runtime::Signals;
+use crate::commands::failure::node as node_failure;
+use crate::commands::serve::access_plan::{AccessPlan, OpenPort};
 use crate::commands::serve::start_logging;
 use crate::commands::serve::store::plan::{ServicePlan, plan_in_time, warn_of_unknown_name};
 use crate::commands::serve::store::settings::settings;
-use crate::commands::{logging, node_failure, runtime};
 use crate::engine::base::{ByteSize, HostPort};
 use crate::engine::env::{RealEnv, processors};
 use crate::engine::store::service::StoreService;

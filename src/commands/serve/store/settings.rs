@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
-use crate::commands::config_file::{CONFIG_BYTES_MAX, ConfigFile, Typing};
-use crate::commands::error::Failure;
-use crate::commands::flags::{FileKey, ValueKind};
-use crate::commands::gflags::ParsedFlags;
-use crate::commands::origin::ValueOrigin;
+use crate::commands::cli::config_file;
+use crate::commands::cli::config_file::{CONFIG_BYTES_MAX, ConfigFile, Typing};
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::flags::{FileKey, ValueKind};
+use crate::commands::cli::gflags::ParsedFlags;
+use crate::commands::cli::origin::ValueOrigin;
+use crate::commands::cli::service_flags::store_flags;
+use crate::commands::cli::settings::{Assignment, Settings, read_text};
+use crate::commands::cli::unknown_key;
 use crate::commands::serve::settings_of;
-use crate::commands::service_flags::store_flags;
-use crate::commands::settings::{Assignment, Settings, read_text};
-use crate::commands::{config_file, unknown_key};
 
 /// The settings and their warnings. Flags and -D override the file or, without a file, the environment. Like upstream, a file and the
 /// environment are never combined. Warnings name unknown keys and the variables that are ignored because of a file.
@@ -49,10 +50,10 @@ pub(super) fn settings(
 }
 
 fn from_env(env: &impl Fn(&str) -> Option<String>) -> Vec<Assignment> {
-    let is_store = |flag: &&crate::commands::flags::FlagSpec| {
+    let is_store = |flag: &&crate::commands::cli::flags::FlagSpec| {
         !matches!(flag.key, FileKey::None(_)) && flag.kind != ValueKind::Define
     };
-    let given = |flag: &'static crate::commands::flags::FlagSpec| {
+    let given = |flag: &'static crate::commands::cli::flags::FlagSpec| {
         let name = flag.env?;
         // An empty variable is treated as unset: upstream's manifests set MOONCAKE_DEVICE="".
         let text = env(name).filter(|text| !text.is_empty())?;
@@ -72,8 +73,8 @@ fn from_file(path: &Path, origin: &str) -> Result<ConfigFile, Failure> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::commands::error::Exit;
-    use crate::commands::gflags;
+    use crate::commands::cli::error::Exit;
+    use crate::commands::cli::gflags;
 
     struct FileSources;
 

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use crate::commands::bench::multi_turn::args::api::Api;
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 
 /// The default port of an SGLang server.
 pub(super) const DEFAULT_PORT: u16 = 30_000;

@@ -8,8 +8,8 @@ use clap::ValueEnum;
 
 use crate::commands::bench::multi_turn::args::{Api, local};
 use crate::commands::bench::number;
-use crate::commands::error::Failure;
-use crate::commands::input;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::input;
 use crate::engine::load::numpy::PriorDraws;
 use crate::engine::load::workload::dataset::{
     self, Corpus, Dataset, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds, SharedPrefix,

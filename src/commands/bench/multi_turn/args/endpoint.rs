@@ -7,11 +7,11 @@ use clap::ValueEnum;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
-use crate::commands::args as parsers;
 use crate::commands::bench::multi_turn::args::api::Api;
 use crate::commands::bench::multi_turn::args::backend::{Backend, DEFAULT_PORT};
-use crate::commands::error::Failure;
-use crate::commands::time_flag::TimeParser;
+use crate::commands::cli::args as parsers;
+use crate::commands::cli::error::Failure;
+use crate::commands::cli::time_flag::TimeParser;
 use crate::engine::base::HostPort;
 use crate::engine::load::target::{ExchangeLimits, HttpProtocol, LoadTarget, Tls, Trust};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::commands::bench::number::{self, NumberError};
-use crate::commands::time_flag::TimeParser;
+use crate::commands::cli::time_flag::TimeParser;
 use crate::engine::load::{Gaps, ReadyOrder, Rules};
 
 /// Distribution of the gaps between requests.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Report")]

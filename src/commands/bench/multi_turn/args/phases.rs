@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use crate::commands::bench::number::{self, NumberError};
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::load::plan::{Phase, PhaseError, PhasePlan};
 
 /// A phase of a run.

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::load::server::Profile;
 use crate::engine::load::session::Control;
 

@@ -1,7 +1,7 @@
 //! Flags for the server's management routes: settings, counters and cache control.
 
 use crate::commands::bench::multi_turn::args::EndpointArgs;
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::base::HostPort;
 use crate::engine::http::Fetcher;
 use crate::engine::load::server::{BYTES_MAX, CALL, ServerClient};

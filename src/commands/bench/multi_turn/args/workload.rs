@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::commands::bench::multi_turn::args::{Api, DatasetArgs, DatasetName};
 use crate::commands::bench::number;
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::load::workload::{AnnotatedWorkload, Synthetic, SyntheticPrompt};
 use crate::engine::load::{Distribution, Seed};
 

@@ -19,7 +19,7 @@ use crate::commands::bench::multi_turn::files::writer::{FileId, OutputFileSet, O
 use crate::commands::bench::multi_turn::progress::Screen;
 use crate::commands::bench::multi_turn::report::{Identity, utc};
 use crate::commands::bench::multi_turn::{Api, Args};
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::env::wall_clock;
 use crate::engine::load::session::{AfterPass, Observer, PassId, PassResult};
 use crate::engine::load::sweep::Sweep;

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::commands::bench::multi_turn::files::record::{RecordsHeader, RequestRecord, SCHEMA};
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 use crate::engine::load::session::PreviousPass;
 
 /// Maximum line length in bytes.

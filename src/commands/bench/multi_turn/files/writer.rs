@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::thread::JoinHandle;
 
 use crate::commands::bench::multi_turn::progress::Screen;
-use crate::commands::error::Failure;
+use crate::commands::cli::error::Failure;
 
 /// An output file that could not be written completely.
 #[derive(Debug, thiserror::Error)]

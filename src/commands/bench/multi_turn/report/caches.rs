@@ -1,7 +1,7 @@
 //! Report sections about the server's caches during a pass.
 
-use crate::commands::svg::{Axis, Plot, PlotSeries};
-use crate::commands::table::{ReportSection, ReportTable, truncated};
+use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
+use crate::commands::cli::table::{ReportSection, ReportTable, truncated};
 use crate::engine::load::server::observed::{ExplainedShortfall, TimelinePoint};
 use crate::engine::load::server::{CounterCheck, ServerCounters, ServerObservation, ShortfallReason};
 

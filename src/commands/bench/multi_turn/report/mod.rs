@@ -24,8 +24,8 @@ use crate::commands::bench::multi_turn::execute::MeasuredRun;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
 use crate::commands::bench::multi_turn::sweep_report;
-use crate::commands::error::{Exit, Failure};
-use crate::commands::table::{ReportSection, truncated};
+use crate::commands::cli::error::{Exit, Failure};
+use crate::commands::cli::table::{ReportSection, truncated};
 use crate::engine::load::sweep::SweepResult;
 
 pub(in crate::commands::bench) use identity::{Identity, utc};

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::commands::bench::multi_turn::report::ms;
-use crate::commands::svg::{Axis, Plot, PlotSeries};
-use crate::commands::table::{ReportSection, ReportTable, percent};
+use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
+use crate::commands::cli::table::{ReportSection, ReportTable, percent};
 use crate::engine::load::LatencySummary;
 use crate::engine::load::measure::Tally;
 use crate::engine::load::measure::lengths::LengthSummary;

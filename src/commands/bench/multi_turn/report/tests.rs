@@ -151,7 +151,7 @@ fn verdict_and_tables_are_the_same_in_text_page_and_document() {
     for section in report.sections() {
         for row in section.tables.iter().flat_map(|table| &table.rows).flatten() {
             let words = row.split_whitespace().all(|word| text.contains(word));
-            assert!(words && page.contains(&crate::commands::svg::escaped(row)), "{row}");
+            assert!(words && page.contains(&crate::commands::cli::svg::escaped(row)), "{row}");
         }
     }
 }

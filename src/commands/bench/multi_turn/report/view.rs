@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::commands::bench::multi_turn::report::pass::{PassReport, SeriesReport, TurnRow};
-use crate::commands::svg::{Axis, Plot, PlotSeries};
-use crate::commands::table::{ReportSection, ReportTable, percent, truncated};
+use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
+use crate::commands::cli::table::{ReportSection, ReportTable, percent, truncated};
 use crate::engine::load::LatencySummary;
 use crate::engine::load::measure::TokenTotals;
 use crate::engine::load::measure::series::Bucket;

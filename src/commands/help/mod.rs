@@ -1,0 +1,9 @@
+//! Help texts: the tree of commands, pages, guides, and the names of other programs.
+
+pub mod arguments;
+pub mod flag;
+pub mod guides;
+pub mod length;
+pub mod page;
+pub mod program_alias;
+pub mod tree;

@@ -1,0 +1,55 @@
+//! `mcctl version` and `--version`: the version, and the source and target that the program was built from.
+
+use serde::Serialize;
+
+use crate::commands::VERSION;
+use crate::commands::cli::error::{Exit, Outcome};
+use crate::commands::cli::output;
+use crate::engine::upstream::mooncake_series;
+
+/// Flags of `mcctl version`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print one JSON document to stdout
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct VersionDocument {
+    schema: &'static str,
+    version: &'static str,
+    /// `null` in a build without optimization, and if the source had no git data.
+    commit: Option<&'static str>,
+    mooncake: &'static str,
+    target: &'static str,
+    profile: &'static str,
+    rdma: bool,
+}
+
+/// The git commit of the source. `build.rs` sets the variable.
+const COMMIT: Option<&str> = option_env!("MCCTL_BUILD_COMMIT");
+
+/// Prints the version, as a JSON document if `json` is set.
+///
+/// # Errors
+/// stdout cannot be written.
+pub fn print(json: bool) -> Outcome {
+    if json {
+        output::json(&VersionDocument {
+            schema: "mcctl.version/1",
+            version: env!("CARGO_PKG_VERSION"),
+            commit: COMMIT,
+            mooncake: mooncake_series!(),
+            target: env!("MCCTL_BUILD_TARGET"),
+            profile: env!("MCCTL_BUILD_PROFILE"),
+            rdma: cfg!(feature = "rdma"),
+        })?;
+    } else {
+        output::line(format_args!("mcctl {VERSION}"))?;
+        if let Some(commit) = COMMIT {
+            output::line(format_args!("commit {commit}"))?;
+        }
+    }
+    Ok(Exit::Done)
+}
