@@ -20,8 +20,7 @@ use mcctl::engine::load::sweep::{Sweep, SweepResult, SweepTerms};
 use mcctl::engine::load::target::LoadTarget;
 use mcctl::engine::load::workload::Synthetic;
 use mcctl::engine::load::{Distribution, Seed};
-use mcctl::engine::master::admin::AdminApi;
-use mcctl::engine::master::{MasterConfig, MasterServer};
+use mcctl::engine::master::process::{MasterProcess, MasterProcessConfig};
 use mcctl::engine::sim;
 use mcctl::engine::store::service::{StoreService, StoreServiceConfig};
 use mcctl::engine::store::{NodeConfig, StoreClient};
@@ -43,11 +42,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Puts and gets an object, and lists the keys of the master.
 async fn store() -> Result<(), Box<dyn Error>> {
     let env = RealEnv::new();
-    let master = MasterServer::start(MasterConfig::new(here(0)), env.clone()).await?;
-    let admin = AdminApi::new(env.clone(), Arc::new(master.handle())).start(&here(0)).await?;
+    // A master with its admin port, as `mcctl serve master` runs it.
+    let master = MasterProcess::start(MasterProcessConfig::new(here(0), here(0))).await?;
 
     // A node with a REST port, as `mcctl serve store` runs it. The name's host must be reachable by the other processes of the store.
-    let settings = StoreClient::builder(here(master.rpc_port())).local_hostname("127.0.0.1");
+    let settings = StoreClient::builder(master.rpc.clone()).local_hostname("127.0.0.1");
     let node = NodeConfig { client: settings.clone().config(), segment_bytes: ByteSize(64 * ByteSize::MIB) };
     let service = StoreServiceConfig { node, rest: here(0), client_http: None, access: HttpAccess::default() };
     let node = StoreService::start(service, env.clone()).await?;
@@ -59,14 +58,13 @@ async fn store() -> Result<(), Box<dyn Error>> {
     client.put(&key, value, &ReplicateConfig::default()).await?;
     println!("read {} bytes", client.get(&key).await?.len());
 
-    let mut keys = AdminClient::new(admin.at().clone(), Duration::from_secs(10))?.keys().await?;
+    let mut keys = AdminClient::new(master.admin_at.clone(), Duration::from_secs(10))?.keys().await?;
     while let Some(key) = keys.next().await? {
         println!("key {key}");
     }
 
     client.stop().await;
     node.stop().await;
-    admin.stop().await;
     master.stop().await?;
     Ok(())
 }

@@ -6,12 +6,14 @@ use std::path::PathBuf;
 
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::settings::Settings;
-use crate::commands::serve::access_files::{AccessFiles, AccessTexts};
+use crate::commands::serve::access_files;
 use crate::commands::target::credentials::CredentialArgs;
 use crate::engine::base::HostPort;
 use crate::engine::base::cidr::ParseCidrError;
 use crate::engine::env::{AddressFilter, RealEnv};
+use crate::engine::http::access::{AccessFiles, AccessTexts};
 use crate::engine::http::{HttpAccess, HttpCredentials};
+use crate::engine::master::process::ProcessAccess;
 
 /// The access to a service. The default allows everything.
 #[derive(Clone, Debug, Default)]
@@ -51,8 +53,8 @@ impl AccessPlan {
                     .next("separate networks with commas, for example 10.0.0.0/8,127.0.0.1")
             })
         });
-        let files = AccessFiles::of(settings)?;
-        let (http, texts) = files.access()?;
+        let files = access_files::of(settings)?;
+        let (http, texts) = files.access(&RealEnv::new()).map_err(|error| access_files::failure(&error))?;
         Ok(AccessPlan {
             bind: bind.transpose()?,
             filter: filter.transpose()?.unwrap_or_default(),
@@ -61,6 +63,17 @@ impl AccessPlan {
             credentials: CredentialArgs::default().credentials()?,
             files: Some((files, texts)),
         })
+    }
+
+    /// The access to a master process.
+    pub fn of_process(&self) -> ProcessAccess {
+        ProcessAccess {
+            env: self.env(),
+            http: self.http.clone(),
+            socket: self.socket.clone(),
+            credentials: self.credentials.clone(),
+            files: self.files.clone(),
+        }
     }
 
     /// The access to the service's main HTTP port, which may have a Unix socket.
@@ -84,7 +97,7 @@ impl AccessPlan {
     /// Applies changes of the files with tokens and certificates, as long as the future is polled.
     pub async fn keep_current(&self) -> Infallible {
         match &self.files {
-            Some((files, texts)) => files.clone().keep_current(self.http.clone(), texts.clone()).await,
+            Some((files, texts)) => files.clone().keep_current(RealEnv::new(), self.http.clone(), texts.clone()).await,
             None => std::future::pending().await,
         }
     }

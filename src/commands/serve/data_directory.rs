@@ -1,9 +1,7 @@
-//! The data directory of a master: from flags to an open directory, and the messages for its errors.
+//! The data directory of a master: from flags to its plan, and the messages for its errors.
 
-use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -11,39 +9,22 @@ use nix::errno::Errno;
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::flags::spelled;
 use crate::commands::cli::settings::Settings;
-use crate::engine::base::Unix;
 use crate::engine::election::cluster_name;
-use crate::engine::env::{Env, RealEnv, wall_clock};
-use crate::engine::journal::{
-    DataDir, DataDirOptions, DiskErrorPolicy, DiskStorage, ExistingData, JournalError, SyncMode, Uuid,
-};
+use crate::engine::journal::{DataDirPlan, DiskErrorPolicy, ExistingDataChoice, JournalError, SyncMode};
 use crate::engine::master::DataFormat;
-use crate::engine::master::server::{DataOptions, MasterData, MasterDataError};
-use crate::engine::wire::json::timestamp;
+use crate::engine::master::process::MasterDataPlan;
+use crate::engine::master::server::{DataOptions, MasterDataError};
 
-/// A master's data directory, and how it is used.
+/// A master's data directory, and what chose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataPlan {
-    pub path: PathBuf,
+    pub data: MasterDataPlan,
     /// The flag or variable that names the directory, with its value.
     pub origin: String,
-    pub cluster_id: String,
-    pub existing: ExistingDataChoice,
-    pub options: DataOptions,
 }
 
 /// The cluster in the directory of a metadata service that is a process of its own, so that no master uses it.
 pub const NO_CLUSTER: &str = "(metadata service)";
-
-/// What happens to data that is in the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExistingDataChoice {
-    Restore,
-    /// Move it to a subdirectory, and start with an empty store.
-    SetAside,
-    /// Remove it, and start with an empty store.
-    Discard,
-}
 
 /// The flags of `mcctl up` for the master's data directory.
 #[derive(Debug, clap::Args)]
@@ -69,7 +50,7 @@ impl DataArgs {
         let existing = if self.discard_data { ExistingDataChoice::Discard } else { ExistingDataChoice::Restore };
         let options = DataOptions { sync: self.fsync, on_error: self.on_disk_error, ..DataOptions::default() };
         let (origin, cluster_id) = (format!("--data-dir {}", path.display()), CLUSTER_ID.to_owned());
-        Some(DataPlan { path, origin, cluster_id, existing, options })
+        Some(DataPlan::new(DataDirPlan { path, cluster_id, existing }, options, origin))
     }
 }
 
@@ -82,6 +63,10 @@ const ONLY_WITH_DATA: [&str; 4] = ["fsync", "on_disk_error", "disk_stall_timeout
 const STALL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(60);
 
 impl DataPlan {
+    fn new(directory: DataDirPlan, options: DataOptions, origin: String) -> DataPlan {
+        DataPlan { data: MasterDataPlan { directory, options }, origin }
+    }
+
     /// The data directory that the flags of `serve master` describe.
     ///
     /// # Errors
@@ -128,46 +113,13 @@ impl DataPlan {
         let snapshot_interval = settings.seconds("snapshot_interval_seconds");
         let options =
             DataOptions { sync, on_error, stall_timeout, format, snapshot_interval, ..DataOptions::default() };
-        Ok(Some(DataPlan { path, origin, cluster_id, existing, options }))
-    }
-
-    /// Opens the directory. Existing data is kept, moved or removed, as planned.
-    ///
-    /// # Errors
-    /// The directory is in use, belongs to another cluster, is invalid or damaged, or the disk reports an error.
-    pub fn open(&self, env: &RealEnv) -> Result<MasterData, Failure> {
-        let failed = |error| self.failure(&MasterDataError::Journal(error));
-        let storage = Arc::new(DiskStorage::open(&self.path).map_err(failed)?);
-        let date = file_name_of(wall_clock(env));
-        let options = DataDirOptions {
-            cluster_id: &self.cluster_id,
-            boot_id: boot_id()?,
-            new_uuid: Uuid(u128::from(env.rng()) << 64 | u128::from(env.rng())),
-            existing: match self.existing {
-                ExistingDataChoice::Restore => ExistingData::Keep,
-                ExistingDataChoice::SetAside => ExistingData::SetAside { date: &date },
-                ExistingDataChoice::Discard => ExistingData::Discard,
-            },
-        };
-        let dir = DataDir::open(storage, &options).map_err(failed)?;
-        if dir.is_new() {
-            tracing::info!(directory = %self.path.display(), "the data directory is new: the store is empty");
-        }
-        if let Some(name) = dir.set_aside() {
-            tracing::warn!(
-                directory = %self.path.join(name).display(),
-                "the data of an earlier master was moved to this subdirectory, and this master starts with an empty store. To keep the \
-                 state at the next restart, add --enable-snapshot-restore. To restore the earlier data, start a master with --data-dir \
-                 on the subdirectory"
-            );
-        }
-        Ok(MasterData { dir, options: self.options })
+        Ok(Some(DataPlan::new(DataDirPlan { path, cluster_id, existing }, options, origin)))
     }
 
     /// The message for an error of the disk while the master runs.
     pub fn stopped(&self, error: &JournalError) -> Failure {
         Failure::host("the master stopped, because it cannot write its data directory")
-            .tried(format!("write {} ({})", self.path.display(), self.origin))
+            .tried(format!("write {} ({})", self.data.directory.path.display(), self.origin))
             .found(error.to_string())
             .next(format!(
                 "{}, then start the master again: it restores everything that reached the disk",
@@ -177,13 +129,13 @@ impl DataPlan {
 
     /// The message for an error at the start.
     pub fn failure(&self, error: &MasterDataError) -> Failure {
-        let directory = self.path.display();
+        let directory = self.data.directory.path.display();
         let failure = match error {
             MasterDataError::Journal(JournalError::OtherCluster { found, .. }) if found == NO_CLUSTER => {
                 Failure::usage("the data directory belongs to a metadata service").next("use another data directory")
             }
             MasterDataError::Journal(JournalError::OtherCluster { found, .. }) => {
-                let given = format!("--cluster-id {}", self.cluster_id);
+                let given = format!("--cluster-id {}", self.data.directory.cluster_id);
                 return Failure::usage(format!("the data directory belongs to another cluster, '{found}'"))
                     .tried(format!("open {directory} ({}) with {given}", self.origin))
                     .next(format!("use --cluster-id {found}, or another data directory"));
@@ -203,6 +155,7 @@ impl DataPlan {
             {
                 unknown_format(writer)
             }
+            MasterDataError::Journal(JournalError::BootId { .. }) => no_boot_id(),
             MasterDataError::Journal(error @ (JournalError::Storage { .. } | JournalError::LogFull { .. })) => {
                 Failure::host("cannot use the data directory").next(remedy(error))
             }
@@ -264,6 +217,12 @@ pub fn remedy(error: &JournalError) -> &'static str {
     }
 }
 
+/// The failure for a host whose boot ID cannot be read.
+pub fn no_boot_id() -> Failure {
+    Failure::host("cannot read this host's boot ID, which tells whether the last master's data is complete")
+        .next("mount /proc in the container, or start without --data-dir")
+}
+
 fn unknown_format(writer: &str) -> Failure {
     Failure::host(format!("the data directory has a format that this version does not know; {writer} wrote it")).next(
         "start the version that wrote it. To use this version, start that one once with a lower --data-format, and stop it with SIGTERM",
@@ -299,25 +258,6 @@ fn snapshot_directory(cluster_id: &str, env: &impl Fn(&str) -> Option<String>) -
 
 const SNAPSHOT_PATH: &str = "MOONCAKE_SNAPSHOT_LOCAL_PATH";
 
-/// The kernel's boot ID.
-pub fn boot_id() -> Result<Uuid, Failure> {
-    const PATH: &str = "/proc/sys/kernel/random/boot_id";
-    let failed = |error: String| {
-        Failure::host("cannot read this host's boot ID, which tells whether the last master's data is complete")
-            .tried(format!("read {PATH}"))
-            .found(error)
-            .next("mount /proc in the container, or start without --data-dir")
-    };
-    let text = fs::read_to_string(PATH).map_err(|error| failed(error.to_string()))?;
-    text.parse().map_err(|error: crate::engine::journal::ParseUuidError| failed(error.to_string()))
-}
-
-/// A time as part of a file name, like `2026-11-21T20-31-00`.
-pub fn file_name_of(at: Unix) -> String {
-    let text = timestamp(at);
-    text.split('.').next().unwrap_or_default().replace(' ', "T").replace(':', "-")
-}
-
 /// How long a master with a data directory may take to stop: it writes a last snapshot. A service manager has its own limit.
 pub const STOP_WITH_DATA_MAX: Duration = Duration::from_secs(600);
 
@@ -340,18 +280,21 @@ mod tests {
     fn a_data_directory_restores_by_default() {
         assert_eq!(planned(&[]).unwrap(), None);
         let plan = planned(&[("data_dir", "/d"), ("fsync", "always")]).unwrap().unwrap();
-        assert_eq!((plan.path.to_str(), plan.existing), (Some("/d"), ExistingDataChoice::Restore));
-        assert_eq!((plan.options.sync, &*plan.cluster_id), (SyncMode::Always, "mooncake_cluster"));
+        assert_eq!(
+            (plan.data.directory.path.to_str(), plan.data.directory.existing),
+            (Some("/d"), ExistingDataChoice::Restore)
+        );
+        assert_eq!((plan.data.options.sync, &*plan.data.directory.cluster_id), (SyncMode::Always, "mooncake_cluster"));
     }
 
     #[test]
     fn upstreams_flags_name_a_directory_per_cluster() {
         let plan = planned(&[("enable_snapshot", "true"), ("snapshot_interval_seconds", "7")]).unwrap().unwrap();
-        assert_eq!(plan.path.to_str(), Some("/snap/mcctl/mooncake_cluster"));
-        assert_eq!(plan.existing, ExistingDataChoice::SetAside);
-        assert_eq!((plan.options.sync, plan.options.snapshot_interval.as_secs()), (SyncMode::default(), 7));
+        assert_eq!(plan.data.directory.path.to_str(), Some("/snap/mcctl/mooncake_cluster"));
+        assert_eq!(plan.data.directory.existing, ExistingDataChoice::SetAside);
+        assert_eq!((plan.data.options.sync, plan.data.options.snapshot_interval.as_secs()), (SyncMode::default(), 7));
         let plan = planned(&[("enable_snapshot", "true"), ("enable_snapshot_restore", "true")]).unwrap().unwrap();
-        assert_eq!(plan.existing, ExistingDataChoice::Restore);
+        assert_eq!(plan.data.directory.existing, ExistingDataChoice::Restore);
     }
 
     #[test]
@@ -369,10 +312,5 @@ mod tests {
         ] {
             assert_eq!(planned(args).unwrap_err().exit, Exit::Usage, "{args:?}");
         }
-    }
-
-    #[test]
-    fn a_date_is_a_file_name() {
-        assert_eq!(file_name_of(Unix(1_709_164_800_000 + 45_296_789)), "2024-02-29T12-34-56");
     }
 }

@@ -17,10 +17,11 @@ use crate::commands::cli::unknown_key;
 use crate::commands::serve::access_plan::AccessPlan;
 use crate::commands::serve::cluster_plan::ClusterPlan;
 use crate::commands::serve::data_directory::DataPlan;
-use crate::commands::serve::master_process::{MasterPlan, MasterProcess, MetadataCleanup};
+use crate::commands::serve::master_process::MasterPlan;
 use crate::commands::serve::{settings_of, start_logging};
 use crate::engine::alloc::placement::Strategy;
 use crate::engine::base::HostPort;
+use crate::engine::master::process::MetadataCleanup;
 use crate::engine::master::{EvictionPolicyKind, MasterConfig, StorePolicy};
 use crate::engine::rpc::server::default_threads;
 use crate::engine::sys::interface;
@@ -46,7 +47,7 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
         if !given.is_empty() {
             tracing::info!("settings: {}", given.join(", "));
         }
-        let mut assembly = MasterProcess::start(&plan).await?;
+        let mut assembly = plan.start().await?;
         tracing::info!("Master service started on port {}: {}", assembly.rpc.port, assembly.listeners());
         assembly.warn_if_open();
         let signal = tokio::select! {
@@ -98,7 +99,16 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
     let cleanup = match settings.bool("enable_metadata_cleanup_on_timeout") {
         false => MetadataCleanup::Release,
         true if metadata.is_some() => MetadataCleanup::Remove,
-        true => MetadataCleanup::Elsewhere(separate_metadata_server(env)?),
+        true => match separate_metadata_server(env)? {
+            Some(url) => MetadataCleanup::Elsewhere(url),
+            None => {
+                tracing::warn!(
+                    "--enable-metadata-cleanup-on-timeout has no effect: the metadata service is not embedded, and neither \
+                     MOONCAKE_TE_META_DATA_SERVER nor the MOONCAKE_CONFIG_PATH file sets an http(s) URL"
+                );
+                MetadataCleanup::Release
+            }
+        },
     };
     let mut config = MasterConfig::new(rpc.at.clone());
     let idle = settings.seconds("rpc_conn_timeout_seconds");

@@ -1,32 +1,27 @@
 //! The data directory of a metadata service: a part of the master's if it is embedded, or its own.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::flags::spelled;
 use crate::commands::cli::settings::Settings;
-use crate::commands::serve::data_directory::{
-    DataPlan, ExistingDataChoice, NO_CLUSTER, boot_id, file_name_of, remedy, without_directory,
-};
-use crate::engine::env::{Env, RealEnv, wall_clock};
+use crate::commands::serve::data_directory::{DataPlan, NO_CLUSTER, no_boot_id, remedy, without_directory};
+use crate::engine::env::RealEnv;
 use crate::engine::journal::{
-    DataDir, DataDirOptions, DiskErrorPolicy, DiskStorage, ExistingData, JournalError, ParseDiskErrorPolicyError,
-    ParseSyncModeError, SyncMode, Uuid,
+    DataDirPlan, DiskErrorPolicy, ExistingDataChoice, JournalError, ParseDiskErrorPolicyError, ParseSyncModeError,
+    SyncMode,
 };
-use crate::engine::metadata::{
-    KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataJournalError, MetadataJournalOptions, MetadataService,
-};
+use crate::engine::master::process::open_data_dir;
+use crate::engine::metadata::{KeyParsing, KeySpace, MetadataJournalError, MetadataJournalOptions, MetadataService};
 
-/// The data directory of a metadata service, and how it is used.
+/// The data directory of a metadata service, and what chose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataDataPlan {
-    path: PathBuf,
+    directory: DataDirPlan,
     /// The flag or variable that names the directory, with its value.
     origin: String,
-    /// The cluster of the embedding master. `None`: the service is a process of its own.
-    cluster_id: Option<String>,
-    existing: ExistingDataChoice,
+    /// The service is a part of a master.
+    is_embedded: bool,
     options: MetadataJournalOptions,
 }
 
@@ -36,12 +31,11 @@ const ONLY_WITH_DATA: [&str; 3] = ["fsync", "on_disk_error", "discard_data"];
 impl MetadataDataPlan {
     /// The directory of the service that is embedded in a master with the data directory `master`.
     pub fn embedded(master: &DataPlan) -> MetadataDataPlan {
-        let (sync, on_error) = (master.options.sync, master.options.on_error);
+        let (sync, on_error) = (master.data.options.sync, master.data.options.on_error);
         MetadataDataPlan {
-            path: master.path.join(METADATA_DIRECTORY),
+            directory: master.data.of_records(),
             origin: master.origin.clone(),
-            cluster_id: Some(master.cluster_id.clone()),
-            existing: master.existing,
+            is_embedded: true,
             options: MetadataJournalOptions { sync, on_error, ..MetadataJournalOptions::default() },
         }
     }
@@ -65,11 +59,11 @@ impl MetadataDataPlan {
             .parse()
             .map_err(|error: ParseDiskErrorPolicyError| invalid("on_disk_error", error.to_string()))?;
         let discard = settings.bool("discard_data");
+        let existing = if discard { ExistingDataChoice::Discard } else { ExistingDataChoice::Restore };
         Ok(Some(MetadataDataPlan {
-            path: PathBuf::from(path),
+            directory: DataDirPlan { path: PathBuf::from(path), cluster_id: NO_CLUSTER.to_owned(), existing },
             origin: settings.describe("data_dir"),
-            cluster_id: None,
-            existing: if discard { ExistingDataChoice::Discard } else { ExistingDataChoice::Restore },
+            is_embedded: false,
             options: MetadataJournalOptions { sync, on_error, ..MetadataJournalOptions::default() },
         }))
     }
@@ -84,49 +78,34 @@ impl MetadataDataPlan {
         keys: KeySpace,
         parsing: KeyParsing,
     ) -> Result<MetadataService<RealEnv>, Failure> {
-        let dir = self.open(env, boot_id()?).map_err(|error| self.failure(&MetadataJournalError::Journal(error)))?;
+        let dir = open_data_dir(&self.directory, env);
+        let dir = dir.map_err(|error| self.failure(&MetadataJournalError::Journal(error)))?;
         let restored = MetadataService::restored(env.clone(), keys, parsing, dir, self.options);
         restored.map(|(service, _)| service).map_err(|error| self.failure(&error))
     }
 
-    fn open(&self, env: &RealEnv, boot_id: Uuid) -> Result<DataDir, JournalError> {
-        let storage = Arc::new(DiskStorage::open(&self.path)?);
-        let date = file_name_of(wall_clock(env));
-        let options = DataDirOptions {
-            cluster_id: self.cluster_id.as_deref().unwrap_or(NO_CLUSTER),
-            boot_id,
-            new_uuid: Uuid(u128::from(env.rng()) << 64 | u128::from(env.rng())),
-            existing: match self.existing {
-                ExistingDataChoice::Restore => ExistingData::Keep,
-                ExistingDataChoice::SetAside => ExistingData::SetAside { date: &date },
-                ExistingDataChoice::Discard => ExistingData::Discard,
-            },
-        };
-        DataDir::open(storage, &options)
-    }
-
     /// The message for an error of the disk while the service runs.
     pub fn stopped(&self, error: &JournalError) -> Failure {
-        let what = if self.cluster_id.is_some() { "the master" } else { "the metadata service" };
+        let what = if self.is_embedded { "the master" } else { "the metadata service" };
         Failure::host(format!("{what} stopped, because it cannot write the metadata records"))
-            .tried(format!("write {} ({})", self.path.display(), self.origin))
+            .tried(format!("write {} ({})", self.directory.path.display(), self.origin))
             .found(error.to_string())
             .next(format!("{}, then start it again: it restores everything that reached the disk", remedy(error)))
     }
 
     /// The message for an error at the start.
-    fn failure(&self, error: &MetadataJournalError) -> Failure {
-        let directory = self.path.display();
-        let without_records = match self.cluster_id {
-            Some(_) => format!("remove {directory}: the service then starts without records"),
-            None => "add --discard-data once: the service then starts without records".to_owned(),
+    pub fn failure(&self, error: &MetadataJournalError) -> Failure {
+        let directory = self.directory.path.display();
+        let without_records = match self.is_embedded {
+            true => format!("remove {directory}: the service then starts without records"),
+            false => "add --discard-data once: the service then starts without records".to_owned(),
         };
         let failure = match error {
             MetadataJournalError::Journal(JournalError::OtherCluster { found, .. }) => {
                 let failure = Failure::usage(format!("the data directory belongs to another service, of '{found}'"));
-                match &self.cluster_id {
-                    Some(_) => failure.next(format!("use --cluster-id {found}, or another data directory")),
-                    None => failure.next("use another data directory"),
+                match self.is_embedded {
+                    true => failure.next(format!("use --cluster-id {found}, or another data directory")),
+                    false => failure.next("use another data directory"),
                 }
             }
             MetadataJournalError::Journal(JournalError::Locked { .. }) => {
@@ -141,6 +120,7 @@ impl MetadataDataPlan {
                 Failure::host(format!("the metadata records were written by another version, {writer}"))
                     .next(format!("start {writer}, or {without_records}"))
             }
+            MetadataJournalError::Journal(JournalError::BootId { .. }) => no_boot_id(),
             MetadataJournalError::Journal(error @ (JournalError::Storage { .. } | JournalError::LogFull { .. })) => {
                 Failure::host("cannot use the data directory of the metadata records").next(remedy(error))
             }
@@ -164,6 +144,7 @@ mod tests {
     use crate::commands::cli::gflags;
     use crate::commands::cli::process_sources::ProcessSources;
     use crate::commands::cli::service_flags::metadata_flags;
+    use crate::engine::master::process::MasterDataPlan;
     use crate::engine::master::server::DataOptions;
 
     fn planned(flags: &[(&str, &str)]) -> Result<Option<MetadataDataPlan>, Failure> {
@@ -178,7 +159,7 @@ mod tests {
     fn the_flags_describe_a_directory() {
         assert_eq!(planned(&[]).unwrap(), None);
         let plan = planned(&[("data_dir", "/d"), ("fsync", "always"), ("discard_data", "true")]).unwrap().unwrap();
-        assert_eq!((plan.path.to_str(), plan.existing), (Some("/d"), ExistingDataChoice::Discard));
+        assert_eq!((plan.directory.path.to_str(), plan.directory.existing), (Some("/d"), ExistingDataChoice::Discard));
         assert_eq!((plan.options.sync, plan.options.on_error), (SyncMode::Always, DiskErrorPolicy::Stop));
         for flags in [&[("fsync", "always")][..], &[("data_dir", "/d"), ("fsync", "sometimes")]] {
             assert_eq!(planned(flags).unwrap_err().exit, Exit::Usage, "{flags:?}");
@@ -192,16 +173,12 @@ mod tests {
             on_error: DiskErrorPolicy::ContinueMemoryOnly,
             ..DataOptions::default()
         };
-        let master = DataPlan {
-            path: "/d".into(),
-            origin: "--data-dir /d".to_owned(),
-            cluster_id: "blue".to_owned(),
-            existing: ExistingDataChoice::SetAside,
-            options,
-        };
+        let existing = ExistingDataChoice::SetAside;
+        let directory = DataDirPlan { path: "/d".into(), cluster_id: "blue".to_owned(), existing };
+        let master = DataPlan { data: MasterDataPlan { directory, options }, origin: "--data-dir /d".to_owned() };
         let plan = MetadataDataPlan::embedded(&master);
-        assert_eq!((plan.path.to_str(), plan.cluster_id.as_deref()), (Some("/d/metadata"), Some("blue")));
+        assert_eq!((plan.directory.path.to_str(), &*plan.directory.cluster_id), (Some("/d/metadata"), "blue"));
         assert_eq!((plan.options.sync, plan.options.on_error), (SyncMode::Never, DiskErrorPolicy::ContinueMemoryOnly));
-        assert_eq!(plan.existing, ExistingDataChoice::SetAside);
+        assert_eq!(plan.directory.existing, ExistingDataChoice::SetAside);
     }
 }

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::settings::read_text;
+use crate::engine::http::access::ACCESS_FILE_BYTES_MAX;
 use crate::engine::http::tls::{ClientConfig, PemIdentity, client_config};
 use crate::engine::http::{HttpCredentials, SecretToken};
-
-/// Maximum size of a file with certificates, a key or tokens, in bytes.
-pub const ACCESS_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The variable that contains a token. Its value is never printed.
 pub const TOKEN: &str = "MCCTL_TOKEN";

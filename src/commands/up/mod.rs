@@ -24,7 +24,7 @@ use crate::commands::cli::runtime::{self, Signals, StopSignal};
 use crate::commands::failure::node as node_failure;
 use crate::commands::serve::access_plan::AccessPlan;
 use crate::commands::serve::data_directory::DataArgs;
-use crate::commands::serve::master_process::{MasterPlan, MasterProcess, MetadataCleanup};
+use crate::commands::serve::master_process::{MasterPlan, PlannedMaster};
 use crate::commands::serve::open_files;
 use crate::commands::target::transport::TransportArgs;
 use crate::commands::up::paste::{SGLANG_FLAGS, StoreAddresses};
@@ -35,6 +35,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::env::{RealEnv, processors};
 use crate::engine::http::HttpAccess;
 use crate::engine::master::MasterConfig;
+use crate::engine::master::process::MetadataCleanup;
 use crate::engine::store::service::{StoreService, StoreServiceConfig};
 use crate::engine::store::{ClientConfig, NodeConfig, StoreClient};
 use crate::engine::upstream::{self, python_client};
@@ -258,7 +259,7 @@ struct ClientDocument {
 
 /// The store's running components.
 struct LocalStore {
-    master: MasterProcess,
+    master: PlannedMaster,
     node: StoreService<RealEnv>,
     /// The configuration of the node's client, which other clients in this process share.
     config: ClientConfig,
@@ -310,7 +311,7 @@ impl LocalStore {
             report: false,
         };
         open_files::raise_limit();
-        let master = MasterProcess::start(&plan).await?;
+        let master = plan.start().await?;
         let metadata = match &master.metadata_at {
             Some(at) => format!("http://{at}/metadata"),
             None => "P2PHANDSHAKE".to_owned(),

@@ -33,6 +33,9 @@ pub enum JournalError {
     /// A payload does not fit into a log file or a snapshot chunk.
     #[error("a payload of {bytes} bytes exceeds the limit of {limit}")]
     PayloadTooLarge { bytes: usize, limit: usize },
+    /// The kernel's boot ID, which tells whether the data of the last process is complete, cannot be read.
+    #[error("cannot read {}: {cause}", crate::plan::BOOT_ID_PATH)]
+    BootId { cause: Arc<io::Error> },
 }
 
 impl JournalError {

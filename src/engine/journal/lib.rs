@@ -23,6 +23,7 @@ mod modes;
 mod names;
 mod note;
 mod options;
+mod plan;
 mod planted;
 mod recovery;
 mod simulated;
@@ -42,6 +43,7 @@ pub use error::{Corruption, JournalError, WrittenBy};
 pub use header::JOURNAL_FORMAT;
 pub use log_end::TornTail;
 pub use options::{DiskErrorPolicy, ParseDiskErrorPolicyError, ParseSyncModeError, SyncMode};
+pub use plan::{BOOT_ID_PATH, DataDirPlan, ExistingDataChoice};
 pub use planted::JournalMistake;
 #[cfg(any(test, debug_assertions))]
 pub use planted::plant;

@@ -15,6 +15,7 @@ pub mod effect;
 pub mod metrics;
 mod metrics_line;
 pub mod planted;
+pub mod process;
 pub mod record;
 pub mod refusal;
 pub mod restore;

@@ -20,7 +20,7 @@ pub use segment::{
     DeviceDescriptor, PriorityMatrix, RegionDescriptor, SHARED_MEMORY_TOKEN_BYTES, SegmentDescriptor,
     SharedMemoryDescriptor,
 };
-pub use timestamp::timestamp;
+pub use timestamp::{file_name_of, timestamp};
 
 use serde_json::Value;
 

@@ -21,6 +21,12 @@ pub fn timestamp(at: Unix) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millis:03}000")
 }
 
+/// A time as part of a file name, like `2026-11-21T20-31-00`.
+pub fn file_name_of(at: Unix) -> String {
+    let text = timestamp(at);
+    text.split('.').next().unwrap_or_default().replace(' ', "T").replace(':', "-")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,5 +37,10 @@ mod tests {
         assert_eq!(timestamp(Unix(1_709_164_800_000 + 45_296_789)), "2024-02-29 12:34:56.789000");
         assert_eq!(timestamp(Unix(951_782_400_000)), "2000-02-29 00:00:00.000000");
         assert_eq!(timestamp(Unix(4_102_444_799_999)), "2099-12-31 23:59:59.999000");
+    }
+
+    #[test]
+    fn a_date_is_a_file_name() {
+        assert_eq!(file_name_of(Unix(1_709_164_800_000 + 45_296_789)), "2024-02-29T12-34-56");
     }
 }

@@ -3,10 +3,12 @@
 //! Start with [`AccessPolicy::decide`], which has no sockets. The server calls it before it reads a request's body. The routes come from
 //! [`Handler::route_class`](crate::http::Handler::route_class).
 
+mod files;
 mod policy;
 mod route_class;
 mod token;
 
+pub use files::{ACCESS_FILE_BYTES_MAX, AccessFileError, AccessFileKind, AccessFiles, AccessTexts};
 pub use policy::{AccessDecision, AccessPolicy, Caller, WriteOrigin};
 pub use route_class::{OTHER_ROUTE, RouteClass};
 pub use token::{SecretToken, TOKEN_BYTES_MIN, TokenError, TokenRole, TokenTable};
