@@ -1,6 +1,6 @@
 //! What the load generator itself adds: `mock` is an endpoint whose timing is known, `truth` sets the generator's times against the
 //! endpoint's own, `floor` is the least that any client of this kind pays. See README.md beside this file.
-#![allow(missing_docs)]
+#![allow(missing_docs, unreachable_pub)]
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a program of its own, for measurements")]
 
 mod floor;

@@ -1,5 +1,5 @@
 //! The integration tests: one binary, one module per subject.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs, unreachable_pub)]
 mod access;
 mod admin;
 mod ci;

@@ -47,7 +47,7 @@ struct CheckResultEntry<'a> {
 
 impl DoctorSummary {
     /// Counts the findings of `reports` by severity.
-    pub fn of(reports: &[CheckReport]) -> DoctorSummary {
+    pub(super) fn of(reports: &[CheckReport]) -> DoctorSummary {
         let mut summary = DoctorSummary { checks: reports.len(), ..DoctorSummary::default() };
         for report in reports {
             match &report.status {
@@ -69,7 +69,7 @@ impl DoctorSummary {
 
 impl DoctorDocument<'_> {
     /// The document for `reports`, with the peer results.
-    pub fn of<'a>(reports: &'a [CheckReport], peers: &'a PeerFacts) -> DoctorDocument<'a> {
+    pub(super) fn of<'a>(reports: &'a [CheckReport], peers: &'a PeerFacts) -> DoctorDocument<'a> {
         DoctorDocument {
             schema: "mcctl.doctor/1",
             summary: DoctorSummary::of(reports),

@@ -29,7 +29,7 @@ const PREFIXES: &[&str] = &["MC_", "MOONCAKE_", "SGLANG_", "NCCL_IB_"];
 
 /// The values of `--protocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ProtocolName {
+pub(super) enum ProtocolName {
     Tcp,
     Rdma,
 }

@@ -27,7 +27,7 @@ use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings
 
 /// Flags that select RDMA peers.
 #[derive(Clone, Debug, clap::Args)]
-pub struct PeerArgs {
+pub(super) struct PeerArgs {
     /// RDMA peers to test, from each device on this host to each device on the peer: HOST:PORT of the handshake port, or the segment name
     /// with --metadata-server
     #[arg(long, value_name = "SEGMENT,...", value_delimiter = ',')]

@@ -37,7 +37,7 @@ const PROBE_MAX: u64 = 1 << 30;
 
 /// Flags that select running services.
 #[derive(Clone, Debug, clap::Args)]
-pub struct RunningArgs {
+pub(super) struct RunningArgs {
     /// Admin HTTP endpoints of all masters in an HA cluster (for a single master, use --admin)
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = |text: &str| args::endpoint(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), admin::PORT))]
     admins: Vec<HostPort>,

@@ -28,7 +28,7 @@ pub(super) struct HelpPage<'a> {
 
 impl HelpPage<'_> {
     /// The page as text, with bold headings if it has colours.
-    pub fn render(&self) -> String {
+    pub(super) fn render(&self) -> String {
         let is_short = self.length == HelpLength::Short;
         let about = self.command.get_about().map(ToString::to_string).unwrap_or_default();
         let long = self.command.get_long_about().map_or_else(|| about.clone(), ToString::to_string);

@@ -6,13 +6,13 @@ use crate::commands::cli::error::Failure;
 use crate::engine::deploy::{DeploySize, DeploySizeError, is_host};
 
 /// Whether stdin and stderr are terminals, so that a user can answer.
-pub fn is_interactive() -> bool {
+pub(super) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 /// Why an answer is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerError {
+pub(super) enum AnswerError {
     #[error("a value is required")]
     Required,
     #[error("'{0}' is not a whole number greater than 0")]
@@ -39,7 +39,7 @@ pub enum AnswerError {
 
 /// Asks questions on `output` and reads answers from `input`.
 #[derive(Debug)]
-pub struct Prompter<R, W> {
+pub(super) struct Prompter<R, W> {
     pub input: R,
     pub output: W,
 }
@@ -49,7 +49,7 @@ impl<R: BufRead, W: Write> Prompter<R, W> {
     ///
     /// # Errors
     /// The input has ended or cannot be read.
-    pub fn ask<T>(
+    pub(super) fn ask<T>(
         &mut self,
         question: &str,
         default: &str,
@@ -80,7 +80,7 @@ impl<R: BufRead, W: Write> Prompter<R, W> {
 }
 
 /// Accepts a non-empty string that does not look like a flag.
-pub fn required(text: &str) -> Result<String, AnswerError> {
+pub(super) fn required(text: &str) -> Result<String, AnswerError> {
     match text {
         "" => Err(AnswerError::Required),
         text if text.starts_with('-') => Err(AnswerError::LooksLikeAFlag(text.to_owned())),
@@ -89,28 +89,28 @@ pub fn required(text: &str) -> Result<String, AnswerError> {
 }
 
 /// Accepts any string. `-` means an empty one.
-pub fn optional(text: &str) -> Result<String, AnswerError> {
+pub(super) fn optional(text: &str) -> Result<String, AnswerError> {
     Ok(if text == "-" { String::new() } else { text.to_owned() })
 }
 
 /// Accepts a size, as written.
-pub fn size_text(text: &str) -> Result<String, AnswerError> {
+pub(super) fn size_text(text: &str) -> Result<String, AnswerError> {
     text.parse::<DeploySize>()?;
     Ok(text.to_owned())
 }
 
 /// Accepts a size, as written. `-` means an empty string.
-pub fn size_or_none(text: &str) -> Result<String, AnswerError> {
+pub(super) fn size_or_none(text: &str) -> Result<String, AnswerError> {
     if text == "-" { Ok(String::new()) } else { size_text(text) }
 }
 
 /// Accepts a whole number greater than 0.
-pub fn count(text: &str) -> Result<u64, AnswerError> {
+pub(super) fn count(text: &str) -> Result<u64, AnswerError> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| AnswerError::NotANumber(text.to_owned()))
 }
 
 /// Accepts one of `allowed`.
-pub fn one_of(allowed: &'static [&'static str]) -> impl Fn(&str) -> Result<String, AnswerError> {
+pub(super) fn one_of(allowed: &'static [&'static str]) -> impl Fn(&str) -> Result<String, AnswerError> {
     move |text| match allowed.contains(&text) {
         true => Ok(text.to_owned()),
         false => Err(AnswerError::NotOneOf { text: text.to_owned(), allowed: allowed.join(", ") }),
@@ -122,13 +122,13 @@ fn items(text: &str) -> Vec<String> {
 }
 
 /// Accepts a comma-separated list of at least one item.
-pub fn list(text: &str) -> Result<Vec<String>, AnswerError> {
+pub(super) fn list(text: &str) -> Result<Vec<String>, AnswerError> {
     let items = items(text);
     if items.is_empty() { Err(AnswerError::Required) } else { Ok(items) }
 }
 
 /// Accepts a comma-separated list of hosts, which may be empty. `-` means an empty one.
-pub fn hosts_or_none(text: &str) -> Result<Vec<String>, AnswerError> {
+pub(super) fn hosts_or_none(text: &str) -> Result<Vec<String>, AnswerError> {
     if text == "-" {
         return Ok(Vec::new());
     }
@@ -140,13 +140,13 @@ pub fn hosts_or_none(text: &str) -> Result<Vec<String>, AnswerError> {
 }
 
 /// Accepts a comma-separated list of at least one host.
-pub fn hosts(text: &str) -> Result<Vec<String>, AnswerError> {
+pub(super) fn hosts(text: &str) -> Result<Vec<String>, AnswerError> {
     let hosts = hosts_or_none(text)?;
     if hosts.is_empty() { Err(AnswerError::Required) } else { Ok(hosts) }
 }
 
 /// Accepts a comma-separated list of at least `least` hosts.
-pub fn hosts_at_least(least: usize) -> impl Fn(&str) -> Result<Vec<String>, AnswerError> {
+pub(super) fn hosts_at_least(least: usize) -> impl Fn(&str) -> Result<Vec<String>, AnswerError> {
     move |text| match hosts(text)? {
         hosts if hosts.len() < least => Err(AnswerError::TooFewHosts(least)),
         hosts => Ok(hosts),
@@ -154,7 +154,7 @@ pub fn hosts_at_least(least: usize) -> impl Fn(&str) -> Result<Vec<String>, Answ
 }
 
 /// Accepts the number of hosts of each distributed server: at least 2, and a divisor of `hosts`.
-pub fn hosts_per_server(hosts: usize) -> impl Fn(&str) -> Result<u32, AnswerError> {
+pub(super) fn hosts_per_server(hosts: usize) -> impl Fn(&str) -> Result<u32, AnswerError> {
     move |text| match count(text)? {
         1 => Err(AnswerError::TooFewHosts(2)),
         nnodes => match u32::try_from(nnodes) {

@@ -13,7 +13,7 @@ use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, UnreadPlace}
 
 /// The `--json` document, schema `mcctl.lint/1`.
 #[derive(Debug, Serialize)]
-pub struct LintReport<'a> {
+pub(super) struct LintReport<'a> {
     schema: &'static str,
     /// `failed`, `passed`, `partly-read` (no finding at or above `--fail-on`, but parts of scripts were not read) or `incomplete`.
     result: &'static str,
@@ -70,7 +70,7 @@ struct ListedProcess<'a> {
 
 impl<'a> LintReport<'a> {
     /// Builds the document from the inputs and findings.
-    pub fn new(
+    pub(super) fn new(
         files: &'a [&'a str],
         unread: &'a [(String, Failure)],
         deployment: &'a ParsedDeployment,
@@ -123,7 +123,7 @@ fn counts(findings: &[Finding]) -> BTreeMap<Severity, usize> {
 
 /// The verdict for the last line of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LintVerdict {
+pub(super) enum LintVerdict {
     /// No finding at or above `--fail-on`, and everything was read.
     Passed,
     /// Like `Passed`, but parts of scripts were not read; the value is their number.
@@ -136,7 +136,7 @@ pub enum LintVerdict {
 
 impl LintVerdict {
     /// The value in JSON.
-    pub const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             LintVerdict::Passed => "passed",
             LintVerdict::PartlyRead(_) => "partly-read",
@@ -174,7 +174,7 @@ impl LintVerdict {
 
 /// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict. Lines wrap at `width`. Control
 /// characters are escaped. With `has_colour`, severities have colours.
-pub fn text(
+pub(super) fn text(
     deployment: &ParsedDeployment,
     files: &[&str],
     findings: &[Finding],
@@ -224,7 +224,7 @@ pub fn text(
 }
 
 /// The `--list` table: each rule and what it checks, at most `width` columns wide.
-pub fn list(width: usize) -> String {
+pub(super) fn list(width: usize) -> String {
     let mut table = ReportTable::new("", &["rule", "checks that"]).text_column(1);
     for check in CHECKS {
         table.row([check.id, check.about]);
@@ -233,7 +233,7 @@ pub fn list(width: usize) -> String {
 }
 
 /// The `--list --json` document.
-pub fn list_json() -> String {
+pub(super) fn list_json() -> String {
     #[derive(Serialize)]
     struct RuleJson {
         id: &'static str,

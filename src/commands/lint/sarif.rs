@@ -13,7 +13,7 @@ use crate::engine::lint::{CHECKS, ParsedDeployment};
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// The document for `findings`, the places of `deployment` that were not read, and the inputs that cannot be read.
-pub fn document(
+pub(super) fn document(
     unread: &[(String, Failure)],
     deployment: &ParsedDeployment,
     findings: &[Finding],

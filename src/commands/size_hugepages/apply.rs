@@ -17,7 +17,7 @@ use crate::engine::sys::reserve::{PoolTarget, ReserveError, SysfsPools, reserve}
 ///
 /// # Errors
 /// The same as [`apply`] and [`persist`], for errors that can be determined in advance.
-pub fn dry_run(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
+pub(super) fn dry_run(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     if args.apply {
         check(host, report)?;
         let raised: Vec<_> = report.nodes.iter().filter(|node| node.target > node.total).collect();
@@ -42,7 +42,7 @@ pub fn dry_run(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<
 ///
 /// # Errors
 /// There is not enough memory, privileges are missing, or the kernel allocated fewer pages.
-pub fn apply(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
+pub(super) fn apply(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     check(host, report)?;
     let sys = args.root.join("sys");
     let targets: Vec<PoolTarget> =
@@ -125,7 +125,7 @@ fn failed(error: &ReserveError) -> Failure {
 ///
 /// # Errors
 /// The file cannot be written, or the pages would use nearly all memory at boot.
-pub fn persist(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
+pub(super) fn persist(args: &Args, host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     check_memory(host, report)?;
     let (path, text) = lasting(args, report);
     let failed = |error: io::Error| {

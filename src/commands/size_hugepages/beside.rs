@@ -12,7 +12,7 @@ use crate::engine::plan::upstream;
 
 /// What upstream's script reports for the same deployment.
 #[derive(Clone, Debug, Serialize)]
-pub struct UpstreamRow {
+pub(super) struct UpstreamRow {
     /// L2 and segments for all ranks.
     pub baseline_bytes: u64,
     pub clean_bytes: u64,
@@ -23,7 +23,7 @@ pub struct UpstreamRow {
 
 /// Why the script's result differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScriptDifference {
+pub(super) enum ScriptDifference {
     #[error("it interprets the GB in --hicache-size as GiB")]
     GbAsGib,
     #[error("it uses the size unchanged, but SGLang receives a whole number of GB (10^9 bytes)")]
@@ -52,7 +52,7 @@ impl Serialize for ScriptDifference {
 
 /// The measurement in KEP-74.
 #[derive(Clone, Debug, Serialize)]
-pub struct Kep74Comparison {
+pub(super) struct Kep74Comparison {
     pub keys: u64,
     pub shown_gib: f64,
     /// The computed size of these keys.
@@ -62,7 +62,7 @@ pub struct Kep74Comparison {
 }
 
 /// Runs upstream's script with the same values, if it supports them: an explicit L2 size and one host.
-pub fn upstream_row(args: &Args, need: &MemoryNeed, page: u64) -> Option<UpstreamRow> {
+pub(super) fn upstream_row(args: &Args, need: &MemoryNeed, page: u64) -> Option<UpstreamRow> {
     let gb = args.hicache_size.as_deref()?;
     // The script does not support decimal GB and would interpret a number without a unit as bytes.
     let is_bare = gb.trim().bytes().all(|b| b.is_ascii_digit() || b == b'_');
@@ -103,7 +103,7 @@ pub fn upstream_row(args: &Args, need: &MemoryNeed, page: u64) -> Option<Upstrea
 }
 
 /// The measurement, if the deployment matches the measured configuration.
-pub fn kep74(request: &SizingRequest, stored: Option<&StoredPage>) -> Option<Kep74Comparison> {
+pub(super) fn kep74(request: &SizingRequest, stored: Option<&StoredPage>) -> Option<Kep74Comparison> {
     let wanted = &request.wanted;
     let is_it = request.model.as_ref().is_some_and(|(name, _)| name == "Qwen3-32B")
         && wanted.page_size == 1

@@ -23,7 +23,7 @@ impl SizingReport {
     ///
     /// # Errors
     /// SGLang does not start the deployment, or a value overflows.
-    pub fn new(args: &Args, request: &SizingRequest, host: &TargetHost) -> Result<SizingReport, Failure> {
+    pub(super) fn new(args: &Args, request: &SizingRequest, host: &TargetHost) -> Result<SizingReport, Failure> {
         let wanted = &request.wanted;
         let need = need(wanted)?;
         let stored = stored(request)?;

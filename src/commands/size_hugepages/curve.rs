@@ -30,7 +30,7 @@ const POINTS_MAX: usize = 64;
 ///
 /// # Errors
 /// The trace or the model cannot be read, an argument is invalid, or an output cannot be written.
-pub fn run(args: &Args, path: &str) -> Outcome {
+pub(super) fn run(args: &Args, path: &str) -> Outcome {
     let scale = scale(args)?;
     let (curve, requests) = read(path)?;
     let mut sizes = Vec::new();

@@ -7,7 +7,7 @@ use crate::engine::base::ByteSize;
 
 /// A point on the curve.
 #[derive(Clone, Debug, Serialize)]
-pub struct CurvePoint {
+pub(super) struct CurvePoint {
     /// Cache capacity in tokens.
     pub tokens: u64,
     /// Hits per block lookup, 0 to 1.
@@ -20,7 +20,7 @@ pub struct CurvePoint {
 
 /// A requested hit rate.
 #[derive(Clone, Debug, Serialize)]
-pub struct RequestedRate {
+pub(super) struct RequestedRate {
     /// Hit rate, from 0 to 1.
     pub hit_rate: f64,
     /// The smallest cache that reaches the rate; `null` if none does.
@@ -28,7 +28,7 @@ pub struct RequestedRate {
 }
 
 #[derive(Debug, Serialize)]
-pub struct CurveDocument {
+pub(super) struct CurveDocument {
     pub schema: &'static str,
     pub trace: String,
     pub requests: u64,
@@ -43,7 +43,7 @@ pub struct CurveDocument {
 }
 
 /// The table cells for a point: tokens, hit rate, L2, L3.
-pub fn cells(point: &CurvePoint) -> [String; 4] {
+pub(super) fn cells(point: &CurvePoint) -> [String; 4] {
     [
         point.tokens.to_string(),
         format!("{:.2} %", point.hit_rate * 100.0),
@@ -53,7 +53,7 @@ pub fn cells(point: &CurvePoint) -> [String; 4] {
 }
 
 /// The table of all points.
-pub fn curve_table(document: &CurveDocument) -> ReportTable {
+pub(super) fn curve_table(document: &CurveDocument) -> ReportTable {
     let mut table = ReportTable::new("", &["tokens", "hit rate", "L2: --hicache-size", "L3: segments"]);
     for point in &document.curve {
         table.row(cells(point));

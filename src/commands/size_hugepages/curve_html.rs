@@ -9,7 +9,7 @@ const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:60em}table{b
                      td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}";
 
 /// Renders the page as HTML.
-pub fn page(document: &CurveDocument) -> String {
+pub(super) fn page(document: &CurveDocument) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>Hit rate by cache size</title>\n\
          <style>{STYLE}</style>\n</head>\n<body>\n<h1>Hit rate by cache size</h1>\n\

@@ -4,12 +4,12 @@ use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
 use crate::commands::size_hugepages::curve_document::CurvePoint;
 
 /// Renders a standalone image.
-pub fn picture(curve: &[CurvePoint]) -> String {
+pub(super) fn picture(curve: &[CurvePoint]) -> String {
     plot(curve).document()
 }
 
 /// Returns the plot of the curve.
-pub fn plot(curve: &[CurvePoint]) -> Plot {
+pub(super) fn plot(curve: &[CurvePoint]) -> Plot {
     let points = curve.iter().map(|point| (point.tokens.max(1) as f64, point.hit_rate * 100.0)).collect();
     let plot = Plot::new("Hit rate by cache size", Axis::log("cache size, tokens"), Axis::even("hit rate, %"));
     plot.with(PlotSeries::line("hit rate", 0, points))

@@ -13,7 +13,7 @@ use crate::engine::sys::hugetlb::{self, NodePool};
 
 /// The available huge pages of one size.
 #[derive(Clone, Debug, Default)]
-pub struct AvailablePages {
+pub(super) struct AvailablePages {
     /// Page size in bytes.
     pub page: u64,
     /// Available pages: free pages that are not reserved, plus pages that overcommit may add. `None` if unknown.
@@ -28,14 +28,14 @@ pub struct AvailablePages {
 
 impl AvailablePages {
     /// Pages that a process in this cgroup can allocate now; `None` if unknown.
-    pub fn usable(&self) -> Option<u64> {
+    pub(super) fn usable(&self) -> Option<u64> {
         Some(self.available?.min(self.allowed.unwrap_or(u64::MAX)))
     }
 }
 
 /// The target host's resources.
 #[derive(Clone, Debug)]
-pub struct TargetHost {
+pub(super) struct TargetHost {
     /// Pages of the planned size.
     pub pool: AvailablePages,
     /// Pages of the other size, which an arena may use.
@@ -53,7 +53,7 @@ impl TargetHost {
     ///
     /// # Errors
     /// A size on the command line is invalid, or a NUMA node does not exist.
-    pub fn read(args: &Args, request: &SizingRequest) -> Result<TargetHost, Failure> {
+    pub(super) fn read(args: &Args, request: &SizingRequest) -> Result<TargetHost, Failure> {
         let page = request.wanted.page;
         let other = if page == GIB1 { MIB2 } else { GIB1 };
         let memory =
@@ -85,7 +85,7 @@ impl TargetHost {
     }
 
     /// Whether the host has `pages` of both sizes; `None` if unknown.
-    pub fn has(&self, pages: &HugePageCount) -> Option<bool> {
+    pub(super) fn has(&self, pages: &HugePageCount) -> Option<bool> {
         let enough = |pool: &AvailablePages| match pages.count(pool.page) {
             0 => Some(true),
             count => pool.usable().map(|usable| usable >= count),
@@ -95,14 +95,14 @@ impl TargetHost {
 
     /// Whether this host can reserve `bytes` of huge pages and keep `ordinary` bytes of regular memory. False for another host, or if
     /// unknown.
-    pub fn can_reserve(&self, bytes: u64, ordinary: u64) -> bool {
+    pub(super) fn can_reserve(&self, bytes: u64, ordinary: u64) -> bool {
         let needed = bytes.saturating_add(ordinary);
         let here = self.memory.zip(self.memory_here).map(|(planned, here)| planned.min(here));
         self.is_this && self.pool.available.is_some() && here.is_some_and(|memory| memory >= needed)
     }
 
     /// Size in bytes of the huge pages that must still be reserved for `pages`. They reduce the regular memory.
-    pub fn to_reserve(&self, pages: &HugePageCount) -> u64 {
+    pub(super) fn to_reserve(&self, pages: &HugePageCount) -> u64 {
         let missing = |pool: &AvailablePages| {
             let count = pages.count(pool.page).saturating_sub(pool.available.unwrap_or(0));
             count.saturating_mul(pool.page)

@@ -12,7 +12,7 @@ use crate::engine::plan::host_pool::L2Size;
 ///
 /// # Errors
 /// Not even 1 GB fits, or the host's memory is unknown.
-pub fn fitted(args: &Args) -> Result<Args, Failure> {
+pub(super) fn fitted(args: &Args) -> Result<Args, Failure> {
     // The L2 size is computed below, so any value can be passed here.
     let request = request::sized(args, L2Size::Gb(1))?;
     let host = TargetHost::read(args, &request)?;

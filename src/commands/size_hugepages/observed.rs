@@ -29,7 +29,7 @@ struct ObservedDocument {
 ///
 /// # Errors
 /// The model is missing, unknown or unsupported, or a size is invalid.
-pub fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
+pub(super) fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
     let reported = size_flag::host("--observed-bytes", bytes)?;
     let request = request::sized(args, L2Size::Gb(1))?;
     let (wanted, Some((model, _))) = (request.wanted, request.model) else {

@@ -7,7 +7,7 @@ use crate::engine::deploy::render::shell_quoted;
 use crate::engine::plan::client::GIB1;
 
 /// The commands: reserve the missing pages now and at boot, set the environment, start SGLang.
-pub fn commands(args: &Args, report: &SizingReport) -> Vec<String> {
+pub(super) fn commands(args: &Args, report: &SizingReport) -> Vec<String> {
     let mut lines = reservation(report);
     lines.extend(environment(args, report));
     lines.extend(report.sizes.iter().filter_map(difference));

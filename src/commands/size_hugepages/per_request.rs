@@ -62,7 +62,7 @@ const REQUESTS_MAX: usize = 10_000_000;
 ///
 /// # Errors
 /// The trace or the model cannot be read, or an argument is missing or invalid.
-pub fn run(args: &Args, path: &str) -> Outcome {
+pub(super) fn run(args: &Args, path: &str) -> Outcome {
     let (tiers, storage_tokens) = sizes(args)?;
     let mut server = HicacheModel::new(tiers);
     let mut requests = Vec::new();

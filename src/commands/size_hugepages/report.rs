@@ -9,7 +9,7 @@ use crate::engine::plan::size_flag::SizeFlag;
 
 /// A closed range, as JSON.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct RangeRow {
+pub(super) struct RangeRow {
     pub least: u64,
     pub most: u64,
 }
@@ -22,7 +22,7 @@ impl From<ValueRange> for RangeRow {
 
 /// A rank in one pipeline stage.
 #[derive(Clone, Debug, Serialize)]
-pub struct RankRow {
+pub(super) struct RankRow {
     pub stage: u64,
     /// Size of the keys and values, in bytes per token.
     pub token_bytes: Option<u64>,
@@ -45,7 +45,7 @@ pub struct RankRow {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct NodeRow {
+pub(super) struct NodeRow {
     pub node: u32,
     /// Huge pages that must be free.
     pub needed: u64,
@@ -57,7 +57,7 @@ pub struct NodeRow {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct TierRow {
+pub(super) struct TierRow {
     /// `L2Memory` or `L3`.
     pub tier: &'static str,
     pub bytes: u64,
@@ -70,7 +70,7 @@ pub struct TierRow {
 
 /// A size flag whose value is passed to another program.
 #[derive(Clone, Debug, Serialize)]
-pub struct SizeRow {
+pub(super) struct SizeRow {
     /// The flag, including its dashes.
     pub flag: &'static str,
     pub given: String,
@@ -99,7 +99,7 @@ impl From<&SizeFlag> for SizeRow {
 
 /// The last three lines of the report.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct SizingSummary {
+pub(super) struct SizingSummary {
     /// Huge pages and regular (non-hugepage) memory needed on the host with the highest usage.
     pub needs: String,
     /// The host's resources, and whether they are sufficient.
@@ -109,7 +109,7 @@ pub struct SizingSummary {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct SizingReport {
+pub(super) struct SizingReport {
     pub schema: &'static str,
     pub summary: SizingSummary,
     /// L2 (absent with a ratio), segment and arena sizes: as specified, and as passed to the programs.
@@ -167,7 +167,7 @@ pub struct SizingReport {
 
 impl SizingReport {
     /// The required pool size for the whole host, in pages.
-    pub fn pool_pages(&self) -> u64 {
+    pub(super) fn pool_pages(&self) -> u64 {
         match self.nodes.iter().map(|node| node.target).fold(0, u64::saturating_add) {
             0 => self.host_hugepages.most,
             total => total,

@@ -18,7 +18,7 @@ use crate::engine::sys::hugetlb;
 
 /// The parsed command line.
 #[derive(Clone, Debug)]
-pub struct SizingRequest {
+pub(super) struct SizingRequest {
     /// The deployment to size.
     pub wanted: SizingInput,
     /// The model name and the source of its geometry.
@@ -48,7 +48,7 @@ impl From<SizingError> for Failure {
 ///
 /// # Errors
 /// A value is invalid, or SGLang would not start the deployment.
-pub fn read(args: &Args) -> Result<SizingRequest, Failure> {
+pub(super) fn read(args: &Args) -> Result<SizingRequest, Failure> {
     let mut l2 = None;
     let l2_size = match (&args.hicache_size, args.hicache_ratio, args.device_pool_tokens) {
         (Some(text), ..) => {
@@ -76,7 +76,7 @@ pub fn read(args: &Args) -> Result<SizingRequest, Failure> {
 ///
 /// # Errors
 /// The same as [`read`].
-pub fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failure> {
+pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failure> {
     let layout = ParallelLayout::new(args.tp_size, args.pp_size, args.dp_size, args.enable_dp_attention, args.nnodes)?;
     let layout = layout.with_dcp(args.dcp_size)?;
     if args.page_size == 0 || args.conversation_tokens == 0 {
@@ -187,7 +187,8 @@ fn geometry(args: &Args, model: Option<&SelectedModel>, layout: &ParallelLayout)
 }
 
 /// The flags that determine the L2 size.
-pub const NO_SIZE: &str = "use --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --max-fit";
+pub(super) const NO_SIZE: &str =
+    "use --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --max-fit";
 
 struct SelectedModel {
     name: String,

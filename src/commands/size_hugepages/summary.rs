@@ -6,12 +6,12 @@ use crate::commands::size_hugepages::verdict::SizingVerdict;
 use crate::engine::base::ByteSize;
 
 /// Summarizes `report` for `host`.
-pub fn summary(report: &SizingReport, host: &TargetHost) -> SizingSummary {
+pub(super) fn summary(report: &SizingReport, host: &TargetHost) -> SizingSummary {
     SizingSummary { needs: needs(report, host), available: available(report, host), next: next(report, host) }
 }
 
 /// Formats a number of huge pages as a count and as a size.
-pub fn pages(range: RangeRow, page: u64) -> String {
+pub(super) fn pages(range: RangeRow, page: u64) -> String {
     let bytes = |n: u64| ByteSize(n.saturating_mul(page));
     let noun = if range.most == 1 { "huge page" } else { "huge pages" };
     let of = ByteSize(page);
@@ -88,6 +88,6 @@ fn next(report: &SizingReport, host: &TargetHost) -> String {
 }
 
 /// Rounds up to whole GiB.
-pub fn gib_up(bytes: u64) -> u64 {
+pub(super) fn gib_up(bytes: u64) -> u64 {
     bytes.div_ceil(ByteSize::GIB)
 }

@@ -16,7 +16,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Renders the report: details, commands to paste, caveats, and the three-line summary.
-pub fn render(report: &SizingReport) -> String {
+pub(super) fn render(report: &SizingReport) -> String {
     let mut text = String::from("MiB and GiB are powers of 1024. SGLang's --hicache-size is in GB (10^9 bytes).\n\n");
     for table in [deployment(report), ranks(&report.ranks), host(report), nodes(report), tiers(report)] {
         if !table.rows.is_empty() {

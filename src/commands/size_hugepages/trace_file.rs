@@ -17,7 +17,7 @@ fn is_records(line: &str) -> bool {
 
 /// Why a request in a trace is rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum LineError {
+pub(super) enum LineError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     #[error("too many distinct blocks")]
@@ -30,7 +30,10 @@ pub enum LineError {
 ///
 /// # Errors
 /// The file cannot be read or contains no requests, a line is invalid, or `take` rejects a request.
-pub fn each(path: &str, mut take: impl FnMut(u64, TraceRequest) -> Result<(), LineError>) -> Result<(), Failure> {
+pub(super) fn each(
+    path: &str,
+    mut take: impl FnMut(u64, TraceRequest) -> Result<(), LineError>,
+) -> Result<(), Failure> {
     let unreadable =
         |error: std::io::Error| Failure::usage("cannot read the trace").tried(path.to_owned()).found(error.to_string());
     let file = File::open(path).map_err(unreadable)?;

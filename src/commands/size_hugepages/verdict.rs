@@ -12,7 +12,7 @@ use crate::engine::plan::need::MemoryNeed;
 /// Whether the deployment fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SizingVerdict {
+pub(super) enum SizingVerdict {
     /// Huge pages and memory are sufficient.
     Fits,
     /// Fewer huge pages are available than needed.
@@ -29,7 +29,7 @@ pub enum SizingVerdict {
 
 impl SizingVerdict {
     /// Returns the exit code: 1 if the deployment does not fit, or fits only for some models.
-    pub fn exit(self) -> Exit {
+    pub(super) fn exit(self) -> Exit {
         match self {
             SizingVerdict::Fits | SizingVerdict::Unknown => Exit::Done,
             SizingVerdict::HugepagesShort
@@ -42,7 +42,7 @@ impl SizingVerdict {
 
 /// SGLang's check for regular (non-hugepage) memory.
 #[derive(Clone, Debug, Serialize)]
-pub struct GuardRow {
+pub(super) struct GuardRow {
     /// Bytes that must be available.
     pub needed_bytes: u64,
     /// Bytes that remain available after the missing pages have been reserved.
@@ -53,7 +53,7 @@ pub struct GuardRow {
 
 /// Why the deployment does not fit, or a caveat about its sizes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FitReason {
+pub(super) enum FitReason {
     #[error("the number of huge pages is unknown: /sys/kernel/mm/hugepages has no pool of this size")]
     UnknownPages,
     #[error("needs {least} to {most} huge pages, depending on the model: set --model")]
@@ -90,7 +90,12 @@ impl Serialize for FitReason {
 }
 
 /// Determines whether the deployment fits, with the reasons.
-pub fn verdict(args: &Args, host: &TargetHost, need: &MemoryNeed, guard: &GuardRow) -> (SizingVerdict, Vec<FitReason>) {
+pub(super) fn verdict(
+    args: &Args,
+    host: &TargetHost,
+    need: &MemoryNeed,
+    guard: &GuardRow,
+) -> (SizingVerdict, Vec<FitReason>) {
     let mut reasons = Vec::new();
     let page = host.pool.page;
     let (least, most) = (need.least.count(page), need.most.count(page));

@@ -8,7 +8,7 @@ use crate::engine::master::server::SNAPSHOT_LOG_BYTES;
 
 /// The file system of the data directory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct DataDirStatus {
+pub(super) struct DataDirStatus {
     /// What the master may use.
     pub free_bytes: u64,
     pub size_bytes: u64,
@@ -23,21 +23,21 @@ pub struct DataDirStatus {
 
 impl DataDirStatus {
     /// The values in a master's metrics; `None` if it has no data directory, or does not report its space.
-    pub fn of(status: &MasterStatus) -> Option<DataDirStatus> {
+    pub(super) fn of(status: &MasterStatus) -> Option<DataDirStatus> {
         let free_bytes = status.reported("mcctl_master_data_dir_free_bytes")?;
         let size_bytes = status.reported("mcctl_master_data_dir_size_bytes")?;
         Some(DataDirStatus::new(free_bytes, size_bytes, status.metric("mcctl_master_snapshot_bytes")))
     }
 
     /// The status of a file system on which the last snapshot took `snapshot_bytes`.
-    pub fn new(free_bytes: u64, size_bytes: u64, snapshot_bytes: u64) -> DataDirStatus {
+    pub(super) fn new(free_bytes: u64, size_bytes: u64, snapshot_bytes: u64) -> DataDirStatus {
         let log_bytes = SNAPSHOT_LOG_BYTES.max(snapshot_bytes).saturating_add(LogConfig::default().file_bytes);
         let needed_bytes = snapshot_bytes.saturating_add(log_bytes);
         DataDirStatus { free_bytes, size_bytes, needed_bytes, snapshot_bytes, log_bytes }
     }
 
     /// Whether the free space is less than the master needs.
-    pub fn is_almost_full(&self) -> bool {
+    pub(super) fn is_almost_full(&self) -> bool {
         self.free_bytes < self.needed_bytes
     }
 }

@@ -58,7 +58,7 @@ impl<'a> From<&'a SegmentDetail> for SegmentStatusEntry<'a> {
 
 impl SegmentStatusEntry<'_> {
     /// The status in the table.
-    pub fn shown_status(&self) -> String {
+    pub(super) fn shown_status(&self) -> String {
         match (self.replaced_by, self.unconfirmed_ms, self.held_ms) {
             (Some(_), ..) => "replaced".to_owned(),
             (None, Some(_), _) => "waiting for node".to_owned(),

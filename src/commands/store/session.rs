@@ -27,7 +27,7 @@ impl StoreSession {
     ///
     /// # Errors
     /// The master or the metadata service is unreachable, this host has no route to the master, or a signal arrives.
-    pub async fn open(args: &ClientArgs) -> Result<StoreSession, Failure> {
+    pub(super) async fn open(args: &ClientArgs) -> Result<StoreSession, Failure> {
         let mut signals = Signals::take()?;
         let (master, plan) = tokio::select! {
             planned = args.planned() => planned?,
@@ -64,7 +64,7 @@ impl StoreSession {
     ///
     /// # Errors
     /// A signal arrives, or `work` fails.
-    pub async fn attempt<T, W>(&mut self, what: &str, work: W) -> Result<T, Failure>
+    pub(super) async fn attempt<T, W>(&mut self, what: &str, work: W) -> Result<T, Failure>
     where
         W: AsyncFnOnce(&StoreClient<RealEnv>) -> Result<T, StoreError>,
     {
@@ -81,7 +81,7 @@ impl StoreSession {
     ///
     /// # Errors
     /// A signal arrives, or `work` fails.
-    pub async fn query<T, W>(&mut self, what: &str, work: W) -> Result<T, Failure>
+    pub(super) async fn query<T, W>(&mut self, what: &str, work: W) -> Result<T, Failure>
     where
         W: AsyncFnOnce(&MasterTarget) -> Result<T, Failure>,
     {
@@ -92,17 +92,17 @@ impl StoreSession {
     }
 
     /// Returns the failure for `error`, which occurred while trying to `what`.
-    pub async fn explained(&self, what: &str, error: &StoreError) -> Failure {
+    pub(super) async fn explained(&self, what: &str, error: &StoreError) -> Failure {
         store_failure::explained(&self.master, &self.metadata, what, error).await
     }
 
     /// Returns the master that this session is connected to.
-    pub fn master(&self) -> &MasterTarget {
+    pub(super) fn master(&self) -> &MasterTarget {
         &self.master
     }
 
     /// Removes this client from the metadata service and stops it. The returned handlers remain installed.
-    pub async fn close(self) -> Signals {
+    pub(super) async fn close(self) -> Signals {
         runtime::stop_in_time("the client", self.client.stop()).await;
         self.signals
     }

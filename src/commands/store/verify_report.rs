@@ -139,12 +139,12 @@ impl SkipReason {
 
 impl VerifyReport {
     /// Sets the number of keys to verify.
-    pub fn expect(&mut self, keys: usize) {
+    pub(super) fn expect(&mut self, keys: usize) {
         self.expected = keys;
     }
 
     /// Adds the result of a key.
-    pub fn add(&mut self, key: &ObjectKey, object: Result<ObjectVerification, StoreError>) {
+    pub(super) fn add(&mut self, key: &ObjectKey, object: Result<ObjectVerification, StoreError>) {
         self.done += 1;
         let name = || String::from_utf8_lossy(key.as_bytes()).into_owned();
         let object = match object {
@@ -176,27 +176,27 @@ impl VerifyReport {
     }
 
     /// Whether no key is done.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.done == 0
     }
 
     /// Whether a replica is damaged.
-    pub fn is_damaged(&self) -> bool {
+    pub(super) fn is_damaged(&self) -> bool {
         self.total.damaged > 0
     }
 
     /// The objects that were not verified, with the reasons.
-    pub fn skipped(&self) -> impl ExactSizeIterator<Item = (&str, &'static str)> {
+    pub(super) fn skipped(&self) -> impl ExactSizeIterator<Item = (&str, &'static str)> {
         self.skipped.iter().map(|object| (object.key.as_str(), object.reason.text()))
     }
 
     /// The first error of a replica that could not be read, if nothing worse was found.
-    pub fn cannot_read(&self) -> Option<&StoreError> {
+    pub(super) fn cannot_read(&self) -> Option<&StoreError> {
         self.error.as_ref().filter(|_| !self.is_damaged())
     }
 
     /// The report as a document.
-    pub fn document(&self) -> VerifyDocument<'_> {
+    pub(super) fn document(&self) -> VerifyDocument<'_> {
         let nodes = self.nodes.iter();
         let nodes = nodes.map(|(node, found)| NodeEntry { node, counts: found.counts, error: found.error.as_deref() });
         VerifyDocument {
@@ -211,7 +211,7 @@ impl VerifyReport {
     }
 
     /// The report as text of at most `width` columns.
-    pub fn text(&self, width: usize) -> String {
+    pub(super) fn text(&self, width: usize) -> String {
         let ReplicaCounts { replicas, bytes, intact, damaged, no_checksum, unreadable } = self.total;
         let mut lines = vec![match (damaged, intact) {
             (0, 0) => "no replica was compared with a checksum".to_owned(),

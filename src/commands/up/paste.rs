@@ -8,7 +8,7 @@ use crate::engine::upstream::python_client;
 
 /// A store's addresses and the settings for its clients.
 #[derive(Clone, Debug)]
-pub struct StoreAddresses {
+pub(super) struct StoreAddresses {
     pub master: HostPort,
     pub admin: HostPort,
     /// Metadata service URL, or `P2PHANDSHAKE`.
@@ -22,7 +22,7 @@ pub struct StoreAddresses {
 }
 
 /// The environment for a Mooncake client, most important variables first. SGLang and the store service use the same names.
-pub fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, String)> {
+pub(super) fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("MOONCAKE_MASTER", addresses.master.to_string()),
         ("MOONCAKE_TE_META_DATA_SERVER", addresses.metadata.clone()),
@@ -39,7 +39,7 @@ pub fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, String)> {
 }
 
 /// The flags for connecting to the store from this host; empty for the default addresses. The client discovers the metadata mode.
-pub fn connect_flags(addresses: &StoreAddresses) -> String {
+pub(super) fn connect_flags(addresses: &StoreAddresses) -> String {
     let is_local = addresses.master.host == "127.0.0.1" && addresses.admin.host == "127.0.0.1";
     match (is_local, addresses.master.port, addresses.admin.port) {
         (true, RPC_PORT, admin::PORT) => String::new(),
@@ -50,7 +50,7 @@ pub fn connect_flags(addresses: &StoreAddresses) -> String {
 
 /// The SGLang 0.5.23 flags for using a Mooncake store as the L3 cache. This layout and I/O backend do not require GPU kernels. With a
 /// GPU, `page_first` and `kernel` also work.
-pub const SGLANG_FLAGS: &[&str] = &[
+pub(super) const SGLANG_FLAGS: &[&str] = &[
     "--enable-hierarchical-cache",
     "--hicache-ratio",
     "2",
@@ -65,7 +65,7 @@ pub const SGLANG_FLAGS: &[&str] = &[
 ];
 
 /// The flags that make SGLang load mcctl's client as a dynamic backend, in place of `--hicache-storage-backend mooncake`.
-pub fn dynamic_flags() -> [String; 4] {
+pub(super) fn dynamic_flags() -> [String; 4] {
     [
         "--hicache-storage-backend".to_owned(),
         "dynamic".to_owned(),
@@ -75,7 +75,7 @@ pub fn dynamic_flags() -> [String; 4] {
 }
 
 /// The commands that start SGLang with this store.
-pub fn sglang_text(environment: &[(&'static str, String)]) -> String {
+pub(super) fn sglang_text(environment: &[(&'static str, String)]) -> String {
     format!(
         "# SGLang with this store as its L3 cache; mcctl serve store and other engines read the same variables\n{}\
          python -m sglang.launch_server --model-path MODEL {}\n\n",
@@ -85,7 +85,7 @@ pub fn sglang_text(environment: &[(&'static str, String)]) -> String {
 }
 
 /// Commands that use the store, for another shell.
-pub fn try_text(program: &str, addresses: &StoreAddresses) -> String {
+pub(super) fn try_text(program: &str, addresses: &StoreAddresses) -> String {
     let link = connect_flags(addresses);
     let protocol = if addresses.protocol == "rdma" { " --protocol rdma" } else { "" };
     format!(
@@ -116,7 +116,7 @@ fn flag_lines() -> String {
 const LINE_MAX: usize = 74;
 
 /// The environment as shell commands.
-pub fn shell(environment: &[(&'static str, String)]) -> String {
+pub(super) fn shell(environment: &[(&'static str, String)]) -> String {
     environment.iter().map(|(name, value)| format!("export {name}={}\n", shell_quoted(value))).collect()
 }
 

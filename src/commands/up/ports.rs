@@ -9,7 +9,7 @@ use crate::engine::sys::ports;
 
 /// The port request for one service.
 #[derive(Clone, Copy, Debug)]
-pub struct PortRequest {
+pub(super) struct PortRequest {
     /// The service name used in errors.
     pub what: &'static str,
     /// The flag that sets the port.
@@ -26,7 +26,11 @@ pub struct PortRequest {
 ///
 /// # Errors
 /// Two requests specify the same port.
-pub fn choose(host: &str, requests: &[PortRequest], notes: &mut Vec<String>) -> Result<Vec<ListenAddress>, Failure> {
+pub(super) fn choose(
+    host: &str,
+    requests: &[PortRequest],
+    notes: &mut Vec<String>,
+) -> Result<Vec<ListenAddress>, Failure> {
     let mut listens: Vec<ListenAddress> = Vec::new();
     for one in requests {
         listens.push(address(host, one, requests, &listens, notes));

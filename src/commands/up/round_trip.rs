@@ -13,7 +13,7 @@ use crate::engine::store::{ClientConfig, StoreClientBuilder};
 
 /// The result of a round trip, in the document of `up`.
 #[derive(Clone, Debug, Serialize)]
-pub struct RoundTripDocument {
+pub(super) struct RoundTripDocument {
     pub bytes: u64,
     pub put_ms: f64,
     pub get_ms: f64,
@@ -32,7 +32,7 @@ impl From<RoundTrip> for RoundTripDocument {
 ///
 /// # Errors
 /// A step fails, or the object that is read back differs.
-pub async fn round_trip(config: &ClientConfig, origins: &ClientOrigins) -> Result<RoundTripDocument, Failure> {
+pub(super) async fn round_trip(config: &ClientConfig, origins: &ClientOrigins) -> Result<RoundTripDocument, Failure> {
     let env = RealEnv::new();
     let client = StoreClientBuilder::from(config.clone()).start(env.clone()).await;
     let client = client.map_err(|error| node_failure::client(config, origins, error))?;

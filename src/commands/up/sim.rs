@@ -20,14 +20,14 @@ const LOAD: &str = "--num-clients 72 --num-rounds 4 --request-length 512 --range
     --request-rate 6 --max-parallel 16";
 
 /// A running simulator and its store client.
-pub struct LocalSim {
+pub(super) struct LocalSim {
     running: RunningSimulator,
     client: StoreClient<RealEnv>,
 }
 
 /// The simulator in the JSON document.
 #[derive(Debug, Serialize)]
-pub struct SimDocument {
+pub(super) struct SimDocument {
     simulator: bool,
     url: String,
     /// A command line that generates load for the simulator.
@@ -39,7 +39,7 @@ impl LocalSim {
     ///
     /// # Errors
     /// The port cannot be bound, or the client cannot start.
-    pub async fn start(
+    pub(super) async fn start(
         config: &ClientConfig,
         origins: &ClientOrigins,
         listen: &ListenAddress,
@@ -63,12 +63,12 @@ impl LocalSim {
     }
 
     /// The simulator for the JSON document.
-    pub fn document(&self, program: &str) -> SimDocument {
+    pub(super) fn document(&self, program: &str) -> SimDocument {
         SimDocument { simulator: true, url: self.url(), bench: self.bench(program) }
     }
 
     /// The simulator for the text report.
-    pub fn text(&self, program: &str) -> String {
+    pub(super) fn text(&self, program: &str) -> String {
         format!(
             "# a SIMULATED SGLang server at {}: L1 {DEVICE_TOKENS} tokens, L2 twice that size, L3 in this store\n\
              # conversations that exceed L1 and L2; the report shows which tier serves each turn\n{}\n\n",
@@ -86,7 +86,7 @@ impl LocalSim {
     }
 
     /// Stops the simulator and its client.
-    pub async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.running.stop().await;
         self.client.stop().await;
     }

@@ -1,4 +1,5 @@
 //! Basic types: sizes, ids, times, error codes, addresses. No I/O, no async, no clock.
+#![forbid(unsafe_code)]
 
 pub mod addr;
 pub mod check;

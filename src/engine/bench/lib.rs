@@ -1,4 +1,5 @@
 //! Benchmarks for store objects and transfers.
+#![forbid(unsafe_code)]
 
 pub mod store;
 pub mod transfer;

@@ -3,6 +3,7 @@
 //! Text -> [`DeploymentSpec`] -> [`ProcessPlan`]s -> files. [`plan_processes()`] makes all decisions about a process: program, flags,
 //! environment, memory, ports, limits and start order. The writers in [`render`] only format these decisions. The module is pure: it
 //! reads no host files and starts no processes. Values use the syntax that `mooncake` (0.3.13) and `sglang` (0.5.23) parse.
+#![forbid(unsafe_code)]
 
 mod access;
 mod check;

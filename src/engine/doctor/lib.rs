@@ -3,6 +3,7 @@
 //! The checks leave the host and the cluster unchanged. Ports are probed with a socket that is then closed. Probe objects are
 //! removed from the cluster. A check that cannot run reports `skipped` with the reason; a check never passes merely because its
 //! subject is absent.
+#![forbid(unsafe_code)]
 
 pub mod cluster;
 pub mod config;

@@ -2,6 +2,7 @@
 //!
 //! The leader's key is `mooncake-store/<cluster>/master_view`, as upstream's clients expect it. The sync record is
 //! `mcctl/<cluster>/sync`, in JSON.
+#![forbid(unsafe_code)]
 
 mod backend;
 mod etcd;

@@ -349,8 +349,8 @@ impl DataDir {
 
 /// Divides a range of a file into offsets and lengths of at most [`COPY_BYTES`].
 fn pieces(begin: u64, end: u64) -> impl Iterator<Item = (u64, usize)> {
-    let piece = COPY_BYTES as u64;
-    (begin..end).step_by(COPY_BYTES).map(move |offset| (offset, (end - offset).min(piece) as usize))
+    let length = |rest| usize::try_from(rest).map_or(COPY_BYTES, |rest| rest.min(COPY_BYTES));
+    (begin..end).step_by(COPY_BYTES).map(move |offset| (offset, length(end - offset)))
 }
 
 fn load_identity(storage: &dyn JournalStorage) -> Result<Option<DirectoryIdentity>, JournalError> {

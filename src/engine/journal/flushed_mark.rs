@@ -22,6 +22,7 @@ const MAGIC: &[u8; 8] = b"MCCTLFLU";
 const SLOT_BYTES: usize = 52;
 const CRC_AT: usize = SLOT_BYTES - 4;
 const SLOTS: u64 = 2;
+#[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const FILE_BYTES: usize = SLOT_BYTES * SLOTS as usize;
 
 /// The open file of a running log.

@@ -5,6 +5,8 @@
 //! [`DataDir::publish_snapshot`] write snapshots, and remove the log that is no longer needed.
 //!
 //! The disk is a [`JournalStorage`]: [`DiskStorage`], or [`SimulatedStorage`] in tests.
+#![forbid(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
 
 mod data_dir;
 mod disk;

@@ -3,6 +3,7 @@
 //! The core modules (`seed`, `distribution`, `arrivals`, `driver`) use neither a clock nor a socket. Times are
 //! durations since the start of the run, and all randomness derives from one [`Seed`]. The same seed produces the same
 //! requests at the same scheduled times.
+#![forbid(unsafe_code)]
 
 pub mod answer;
 mod arrivals;

@@ -15,7 +15,7 @@ pub(super) struct MersenneTwister {
 
 impl MersenneTwister {
     /// Creates a generator seeded with a single number, as `np.random.seed` does.
-    pub fn from_number(seed: u32) -> MersenneTwister {
+    pub(crate) fn from_number(seed: u32) -> MersenneTwister {
         let mut state = [seed; WORDS];
         for at in 1..WORDS {
             let before = state[at - 1];
@@ -25,7 +25,7 @@ impl MersenneTwister {
     }
 
     /// Creates a generator from `seed`, split into 32-bit numbers, as Python's `random.seed` does.
-    pub fn from_words(seed: u64) -> MersenneTwister {
+    pub(crate) fn from_words(seed: u64) -> MersenneTwister {
         let words = [seed as u32, (seed >> 32) as u32];
         let key = if words[1] == 0 { &words[..1] } else { &words[..] };
         let mut state = MersenneTwister::from_number(LIST_SEED).state;
@@ -52,7 +52,7 @@ impl MersenneTwister {
     }
 
     /// Returns the next 32 random bits.
-    pub fn word(&mut self) -> u32 {
+    pub(crate) fn word(&mut self) -> u32 {
         if self.next == WORDS {
             for at in 0..WORDS {
                 let joined = (self.state[at] & 0x8000_0000) | (self.state[(at + 1) % WORDS] & 0x7fff_ffff);
@@ -70,7 +70,7 @@ impl MersenneTwister {
     }
 
     /// Returns a number in `0.0..1.0` with 53 random bits.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         let (high, low) = (self.word() >> 5, self.word() >> 6);
         (f64::from(high) * 67_108_864.0 + f64::from(low)) / 9_007_199_254_740_992.0
     }

@@ -44,33 +44,33 @@ pub(super) struct ClientTable {
 
 impl ClientTable {
     /// Creates an empty table.
-    pub fn new(seed: u64) -> ClientTable {
+    pub(crate) fn new(seed: u64) -> ClientTable {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
         ClientTable { by_id, deadlines: BTreeSet::new(), lost: Duration::ZERO }
     }
 
     /// Number of live clients.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
 
     /// Returns true if `id` is new and the table is full.
-    pub fn is_full_for(&self, id: ClientId) -> bool {
+    pub(crate) fn is_full_for(&self, id: ClientId) -> bool {
         self.by_id.len() >= CLIENTS_MAX && !self.by_id.contains_key(&id)
     }
 
     /// Returns the client if it is alive.
-    pub fn get(&self, id: ClientId) -> Option<&ClientRecord> {
+    pub(crate) fn get(&self, id: ClientId) -> Option<&ClientRecord> {
         self.by_id.get(&id)
     }
 
     /// Returns the client if it is alive.
-    pub fn get_mut(&mut self, id: ClientId) -> Option<&mut ClientRecord> {
+    pub(crate) fn get_mut(&mut self, id: ClientId) -> Option<&mut ClientRecord> {
         self.by_id.get_mut(&id)
     }
 
     /// Extends the deadline of a registered client to `deadline`. Returns false if the client is unknown.
-    pub fn refresh(&mut self, id: ClientId, deadline: Mono) -> bool {
+    pub(crate) fn refresh(&mut self, id: ClientId, deadline: Mono) -> bool {
         let deadline = deadline - self.lost;
         let Some(client) = self.by_id.get_mut(&id) else { return false };
         self.deadlines.remove(&(client.deadline, id));
@@ -80,12 +80,12 @@ impl ClientTable {
     }
 
     /// The clients with their ids, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientRecord)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientRecord)> {
         self.by_id.iter().map(|(id, client)| (*id, client))
     }
 
     /// Marks all clients as restored, and sets their deadlines.
-    pub fn restore_all(&mut self, deadline: Mono) {
+    pub(crate) fn restore_all(&mut self, deadline: Mono) {
         let ids: Vec<ClientId> = self.by_id.keys().copied().collect();
         for id in ids {
             self.admit(id, deadline).restored = true;
@@ -93,7 +93,7 @@ impl ClientTable {
     }
 
     /// Returns the client, creating it if necessary, and extends its deadline to `deadline`.
-    pub fn admit(&mut self, id: ClientId, deadline: Mono) -> &mut ClientRecord {
+    pub(crate) fn admit(&mut self, id: ClientId, deadline: Mono) -> &mut ClientRecord {
         let known = self.refresh(id, deadline);
         let deadline = deadline - self.lost;
         if !known {
@@ -109,12 +109,12 @@ impl ClientTable {
     }
 
     /// The time at which the client expires unless it calls again: one time to live after its last call.
-    pub fn deadline(&self, id: ClientId) -> Option<Mono> {
+    pub(crate) fn deadline(&self, id: ClientId) -> Option<Mono> {
         self.by_id.get(&id).map(|client| client.deadline + self.lost)
     }
 
     /// Up to `limit` clients after `cursor`, in the order of their deadlines.
-    pub fn deadlines_behind(
+    pub(crate) fn deadlines_behind(
         &self,
         cursor: Option<(Mono, ClientId)>,
         limit: usize,
@@ -124,17 +124,17 @@ impl ClientTable {
     }
 
     /// Returns the client that expires first.
-    pub fn first_deadline(&self) -> Option<(Mono, ClientId)> {
+    pub(crate) fn first_deadline(&self) -> Option<(Mono, ClientId)> {
         self.deadlines.first().map(|(deadline, client)| (*deadline + self.lost, *client))
     }
 
     /// Extends all clients' deadlines by `gap`.
-    pub fn postpone(&mut self, gap: Duration) {
+    pub(crate) fn postpone(&mut self, gap: Duration) {
         self.lost += gap;
     }
 
     /// Removes a client and its deadline.
-    pub fn remove(&mut self, id: ClientId) -> Option<ClientRecord> {
+    pub(crate) fn remove(&mut self, id: ClientId) -> Option<ClientRecord> {
         let client = self.by_id.remove(&id)?;
         self.deadlines.remove(&(client.deadline, id));
         Some(client)

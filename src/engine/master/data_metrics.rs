@@ -6,7 +6,7 @@ use crate::view::DataView;
 const SYNC_DURATION: &str = "mcctl_master_log_sync_duration_seconds";
 
 /// Renders the metrics in the Prometheus text format.
-pub fn data_exposition(data: &DataView) -> String {
+pub(crate) fn data_exposition(data: &DataView) -> String {
     let mut out = ExpositionText(String::new());
     out.counter(
         "mcctl_master_log_changes_total",

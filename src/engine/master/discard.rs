@@ -25,7 +25,7 @@ pub(super) struct DiscardedReplica {
 
 impl Discards {
     /// Quarantines `replica`, which has a size of `bytes` bytes, until `until`. Replica ids are unique.
-    pub fn add(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) {
+    pub(crate) fn add(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) {
         let before = self.by_id.insert(replica.id, DiscardedReplica { replica, bytes, until });
         debug_assert!(before.is_none(), "a replica is discarded once");
         self.due.insert((until, replica.id));
@@ -33,12 +33,12 @@ impl Discards {
     }
 
     /// The id of a replica that may be freed at `now`.
-    pub fn first_due(&self, now: Mono) -> Option<u64> {
+    pub(crate) fn first_due(&self, now: Mono) -> Option<u64> {
         self.due.first().filter(|(until, _)| *until <= now).map(|(_, id)| *id)
     }
 
     /// Removes and returns the replica with this id.
-    pub fn remove(&mut self, id: u64) -> Option<DiscardedReplica> {
+    pub(crate) fn remove(&mut self, id: u64) -> Option<DiscardedReplica> {
         let discarded = self.by_id.remove(&id)?;
         self.due.remove(&(discarded.until, id));
         self.bytes = self.bytes.saturating_sub(discarded.bytes);
@@ -46,34 +46,34 @@ impl Discards {
     }
 
     /// Returns true if a replica with this id is quarantined.
-    pub fn contains(&self, id: u64) -> bool {
+    pub(crate) fn contains(&self, id: u64) -> bool {
         self.by_id.contains_key(&id)
     }
 
     /// All quarantined replicas, in the order of their ids.
-    pub fn iter(&self) -> impl Iterator<Item = &DiscardedReplica> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DiscardedReplica> {
         self.by_id.values()
     }
 
     /// Sets the allocator ticket of the replica with this id.
-    pub fn set_ticket(&mut self, id: u64, ticket: u32) {
+    pub(crate) fn set_ticket(&mut self, id: u64, ticket: u32) {
         if let Some(discarded) = self.by_id.get_mut(&id) {
             discarded.replica.ticket = ticket;
         }
     }
 
     /// Sets the allocator tickets of all replicas to 0.
-    pub fn clear_tickets(&mut self) {
+    pub(crate) fn clear_tickets(&mut self) {
         self.by_id.values_mut().for_each(|discarded| discarded.replica.ticket = 0);
     }
 
     /// The time at which the next replica may be freed.
-    pub fn first(&self) -> Option<Mono> {
+    pub(crate) fn first(&self) -> Option<Mono> {
         self.due.first().map(|(until, _)| *until)
     }
 
     /// Returns the total number of quarantined bytes.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct EndedWrites {
 impl EndedWrites {
     /// Adds the write of an object that has become complete. `replica` is the id of its first replica.
     #[inline]
-    pub fn add(&mut self, at: ObjectSlot, replica: u64, ClientId(high, low): ClientId) {
+    pub(crate) fn add(&mut self, at: ObjectSlot, replica: u64, ClientId(high, low): ClientId) {
         if self.entries.is_empty() {
             self.entries = vec![[0; 3]; ENTRIES];
         }
@@ -29,14 +29,14 @@ impl EndedWrites {
     }
 
     /// The object's first replica was dropped. The next one has the id `now`.
-    pub fn replace_replica(&mut self, at: ObjectSlot, before: u64, now: u64) {
+    pub(crate) fn replace_replica(&mut self, at: ObjectSlot, before: u64, now: u64) {
         if let Some([replica, ..]) = self.entries.get_mut(at.0 as usize % ENTRIES).filter(|[id, ..]| *id == before) {
             *replica = now;
         }
     }
 
     /// Whether this client is known to have ended the last write of an object. `replica` is the id of its first replica.
-    pub fn is_writer(&self, at: ObjectSlot, replica: u64, ClientId(high, low): ClientId) -> bool {
+    pub(crate) fn is_writer(&self, at: ObjectSlot, replica: u64, ClientId(high, low): ClientId) -> bool {
         self.entries.get(at.0 as usize % ENTRIES) == Some(&[replica, high, low])
     }
 }

@@ -30,23 +30,23 @@ pub(super) struct FreedRange {
 
 impl FreedRanges {
     /// Adds a range of `bytes` bytes that change number `sequence` freed. The number must not be lower than that of the last range.
-    pub fn add(&mut self, segment: SegmentSlot, ticket: u32, bytes: u64, sequence: u64) {
+    pub(crate) fn add(&mut self, segment: SegmentSlot, ticket: u32, bytes: u64, sequence: u64) {
         self.bytes += bytes;
         self.waiting.push_back(FreedRange { segment, ticket, bytes, sequence });
     }
 
     /// Records that all changes up to `sequence` are durable.
-    pub fn set_durable(&mut self, sequence: u64) {
+    pub(crate) fn set_durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
     }
 
     /// Returns true if a range may return to its allocator.
-    pub fn is_any_durable(&self) -> bool {
+    pub(crate) fn is_any_durable(&self) -> bool {
         self.waiting.front().is_some_and(|range| range.sequence <= self.durable)
     }
 
     /// Removes and returns the oldest range, if its change is durable.
-    pub fn pop_durable(&mut self) -> Option<FreedRange> {
+    pub(crate) fn pop_durable(&mut self) -> Option<FreedRange> {
         let range = *self.waiting.front().filter(|range| range.sequence <= self.durable)?;
         self.waiting.pop_front();
         self.bytes -= range.bytes;
@@ -54,7 +54,7 @@ impl FreedRanges {
     }
 
     /// Total size of the waiting ranges, in bytes.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }

@@ -26,12 +26,12 @@ struct ObjectGroup {
 
 impl GroupTable {
     /// Creates an empty table.
-    pub fn new(seed: u64) -> GroupTable {
+    pub(crate) fn new(seed: u64) -> GroupTable {
         GroupTable { by_name: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
     }
 
     /// Adds the object `at` to the group `name`.
-    pub fn join(&mut self, objects: &mut ObjectTable, at: ObjectSlot, name: &[u8]) {
+    pub(crate) fn join(&mut self, objects: &mut ObjectTable, at: ObjectSlot, name: &[u8]) {
         let slot = match self.by_name.get(name) {
             Some(&slot) => slot,
             None => {
@@ -58,7 +58,7 @@ impl GroupTable {
     }
 
     /// Unlinks a removed object. `was` is the object's membership before the removal.
-    pub fn remove_member(&mut self, objects: &mut ObjectTable, was: GroupMembership) {
+    pub(crate) fn remove_member(&mut self, objects: &mut ObjectTable, was: GroupMembership) {
         if let Some(next) = membership(objects, was.next) {
             next.prev = was.prev;
         }
@@ -75,22 +75,22 @@ impl GroupTable {
     }
 
     /// Returns the first member.
-    pub fn first(&self, group: GroupSlot) -> ObjectSlot {
+    pub(crate) fn first(&self, group: GroupSlot) -> ObjectSlot {
         self.slots[group.index()].first
     }
 
     /// Returns the group's name.
-    pub fn name(&self, group: GroupSlot) -> &[u8] {
+    pub(crate) fn name(&self, group: GroupSlot) -> &[u8] {
         &self.slots[group.index()].name
     }
 
     /// Returns the end of the members' shared lease.
-    pub fn lease_until(&self, group: GroupSlot) -> Mono {
+    pub(crate) fn lease_until(&self, group: GroupSlot) -> Mono {
         self.slots[group.index()].lease_until
     }
 
     /// Extends the shared lease because a member was read.
-    pub fn extend_lease(&mut self, group: GroupSlot, lease: Mono) {
+    pub(crate) fn extend_lease(&mut self, group: GroupSlot, lease: Mono) {
         let group = &mut self.slots[group.index()];
         group.lease_until = group.lease_until.max(lease);
     }

@@ -38,13 +38,13 @@ fn shard(hash: u32) -> usize {
 
 impl HashIndex {
     /// Creates an empty index.
-    pub fn new() -> HashIndex {
+    pub(crate) fn new() -> HashIndex {
         HashIndex { shards: (0..1 << SHARD_BITS).map(|_| Shard::default()).collect() }
     }
 
     /// Returns the index under `hash` for which `matches` returns true.
     #[inline]
-    pub fn find(&self, hash: u32, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u32, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         let slots = &self.shards[shard(hash)].slots[..];
         let mask = slots.len().wrapping_sub(1);
         let mut at = hash as usize;
@@ -64,19 +64,19 @@ impl HashIndex {
 
     /// Returns any index under this hash, whether or not its key matches.
     #[inline]
-    pub fn guess(&self, hash: u32) -> Option<u32> {
+    pub(crate) fn guess(&self, hash: u32) -> Option<u32> {
         self.find(hash, |_| true)
     }
 
     /// Reads the first slot that a probe for `hash` visits, to load its cache line.
     #[inline]
-    pub fn touch(&self, hash: u32) -> u64 {
+    pub(crate) fn touch(&self, hash: u32) -> u64 {
         let slots = &self.shards[shard(hash)].slots[..];
         slots.get(hash as usize & slots.len().wrapping_sub(1)).copied().unwrap_or(EMPTY)
     }
 
     /// Inserts `index` under `hash`.
-    pub fn insert(&mut self, hash: u32, index: u32) {
+    pub(crate) fn insert(&mut self, hash: u32, index: u32) {
         let shard = &mut self.shards[shard(hash)];
         if (shard.len + 1) * 5 > shard.slots.len() * 4 {
             shard.grow();
@@ -86,7 +86,7 @@ impl HashIndex {
     }
 
     /// Removes `index` under `hash`. Returns false if it was missing.
-    pub fn remove(&mut self, hash: u32, index: u32) -> bool {
+    pub(crate) fn remove(&mut self, hash: u32, index: u32) -> bool {
         let shard = &mut self.shards[shard(hash)];
         let mask = shard.slots.len().wrapping_sub(1);
         let mut gap = hash as usize & mask;

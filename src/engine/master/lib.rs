@@ -4,6 +4,7 @@
 //! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `eviction` and `tick`. The data structures that they use are in
 //! `object`, `eviction/index`, `segment` and `client`. [`call`] implements the RPC methods; [`unsupported`] lists the methods of features
 //! that are not implemented. Upstream: `mooncake-store/src/master_service.cpp`, `rpc_service.cpp`, `segment.cpp`.
+#![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod alloc;

@@ -39,7 +39,7 @@ fn slot_bytes(class: usize) -> usize {
 
 impl LongKeys {
     /// Stores a copy of `key` and returns its slot.
-    pub fn insert(&mut self, key: &[u8]) -> u32 {
+    pub(crate) fn insert(&mut self, key: &[u8]) -> u32 {
         if key.len() > CLASSED_MAX {
             return match self.large_spare.pop() {
                 Some(slot) => {
@@ -70,7 +70,7 @@ impl LongKeys {
     }
 
     /// Returns the key in `slot`, which is `len` bytes long.
-    pub fn get(&self, slot: u32, len: u32) -> &[u8] {
+    pub(crate) fn get(&self, slot: u32, len: u32) -> &[u8] {
         let len = len as usize;
         if len > CLASSED_MAX {
             return &self.large[slot as usize];
@@ -81,7 +81,7 @@ impl LongKeys {
     }
 
     /// Removes the key in `slot`, which is `len` bytes long.
-    pub fn remove(&mut self, slot: u32, len: u32) {
+    pub(crate) fn remove(&mut self, slot: u32, len: u32) {
         let len = len as usize;
         if len > CLASSED_MAX {
             self.large[slot as usize] = Box::default();

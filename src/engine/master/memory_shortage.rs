@@ -49,13 +49,13 @@ pub enum ShortageCause {
 
 impl FailedPuts {
     /// Adds a put that failed.
-    pub fn add(&mut self, shortage: MemoryShortage) {
+    pub(crate) fn add(&mut self, shortage: MemoryShortage) {
         self.count += 1;
         self.last = Some(MemoryShortage { puts: self.count, ..shortage });
     }
 
     /// The last failed put, with the number since the last report, if it is time to report it.
-    pub fn take_report(&mut self, now: Mono) -> Option<MemoryShortage> {
+    pub(crate) fn take_report(&mut self, now: Mono) -> Option<MemoryShortage> {
         if self.reported_at.is_some_and(|at| now < at + REPORT_PAUSE) {
             return None;
         }

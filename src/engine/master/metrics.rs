@@ -463,7 +463,7 @@ pub(super) struct ExpositionText(pub String);
 
 impl ExpositionText {
     /// Writes the help and the type of a family.
-    pub fn head(&mut self, name: &str, help: &str, kind: &str) {
+    pub(crate) fn head(&mut self, name: &str, help: &str, kind: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
@@ -476,19 +476,19 @@ impl ExpositionText {
     }
 
     /// Writes a gauge without labels.
-    pub fn gauge(&mut self, name: &str, help: &str, value: u64) {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "gauge");
         self.value(name, value);
     }
 
     /// Writes a counter without labels.
-    pub fn counter(&mut self, name: &str, help: &str, value: u64) {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "counter");
         self.value(name, value);
     }
 
     /// Writes a family without labels whose value is a time.
-    pub fn seconds(&mut self, name: &str, help: &str, kind: &str, time: Duration) {
+    pub(crate) fn seconds(&mut self, name: &str, help: &str, kind: &str, time: Duration) {
         self.head(name, help, kind);
         let _ = writeln!(self.0, "{name} {}", time.as_secs_f64());
     }

@@ -8,12 +8,12 @@ use crate::view::HaView;
 use mcctl_base::ByteSize;
 
 /// Interval between two lines.
-pub const LINE_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A line such as `leader, 944 keys, 3 nodes, 0.2 GiB of 1 GiB; 120 gets/s, 15 puts/s, 0 failed calls/s`.
 ///
 /// `before` and `now` are the counters at the last line and now, `seconds` apart. A standby reports its copy of the state instead.
-pub fn metrics_line(
+pub(crate) fn metrics_line(
     ha: Option<&HaView>,
     gauges: &MasterGauges,
     before: &MasterCounters,

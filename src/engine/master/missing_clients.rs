@@ -32,17 +32,17 @@ pub(super) struct MissingReport {
 
 impl MissingReport {
     /// A report about the clients that are still missing a little after `now`.
-    pub fn starting(now: Mono) -> MissingReport {
+    pub(crate) fn starting(now: Mono) -> MissingReport {
         MissingReport { due: Some(now + REPORT_AFTER), is_logged: false }
     }
 
     /// Whether it is time to check for missing clients.
-    pub fn is_due(&self, now: Mono) -> bool {
+    pub(crate) fn is_due(&self, now: Mono) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
     /// Keeps the result of a check. Returns whether it is to be logged: that clients are missing, or that none is any longer.
-    pub fn keep(&mut self, now: Mono, is_missing: bool) -> bool {
+    pub(crate) fn keep(&mut self, now: Mono, is_missing: bool) -> bool {
         self.due = is_missing.then_some(now + CHECK_PAUSE);
         std::mem::replace(&mut self.is_logged, is_missing) != is_missing
     }

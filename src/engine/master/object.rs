@@ -70,7 +70,7 @@ pub(super) struct ObjectExtra {
 
 impl ObjectExtra {
     /// The attributes of a new object without a group; `None` if it has none.
-    pub fn boxed(self) -> Option<Box<ObjectExtra>> {
+    pub(crate) fn boxed(self) -> Option<Box<ObjectExtra>> {
         let is_needed = !self.replicas.is_empty() || self.soft_pin.is_set();
         is_needed.then(|| Box::new(self))
     }
@@ -101,17 +101,17 @@ impl ObjectRecord {
     }
 
     /// The replicas after the first.
-    pub fn more_replicas(&self) -> &[ReplicaRecord] {
+    pub(crate) fn more_replicas(&self) -> &[ReplicaRecord] {
         self.extra.as_ref().map_or(&[], |extra| &extra.replicas)
     }
 
     /// Iterates over all replicas, first replica first.
-    pub fn replicas_mut(&mut self) -> impl Iterator<Item = &mut ReplicaRecord> {
+    pub(crate) fn replicas_mut(&mut self) -> impl Iterator<Item = &mut ReplicaRecord> {
         std::iter::once(&mut self.replica).chain(self.extra.iter_mut().flat_map(|extra| &mut extra.replicas))
     }
 
     /// Replaces all replicas. The caller frees the previous ones.
-    pub fn set_replicas(&mut self, first: ReplicaRecord, rest: Vec<ReplicaRecord>) {
+    pub(crate) fn set_replicas(&mut self, first: ReplicaRecord, rest: Vec<ReplicaRecord>) {
         self.replica = first;
         if !rest.is_empty() || self.extra.is_some() {
             self.extra_mut().replicas = rest;
@@ -119,29 +119,29 @@ impl ObjectRecord {
     }
 
     /// Iterates over all replicas, first replica first.
-    pub fn replicas(&self) -> impl Iterator<Item = &ReplicaRecord> {
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = &ReplicaRecord> {
         std::iter::once(&self.replica).chain(self.extra.iter().flat_map(|extra| &extra.replicas))
     }
 
     /// The slot of the object's group.
-    pub fn group(&self) -> Option<GroupSlot> {
+    pub(crate) fn group(&self) -> Option<GroupSlot> {
         Some(self.extra.as_ref()?.group?.group)
     }
 
     /// Returns the extra attributes, creating them if necessary.
-    pub fn extra_mut(&mut self) -> &mut ObjectExtra {
+    pub(crate) fn extra_mut(&mut self) -> &mut ObjectExtra {
         self.extra.get_or_insert_default()
     }
 
     /// Sets how the soft pin changes when the write in progress ends.
-    pub fn set_pending_pin(&mut self, pending: PendingPin) {
+    pub(crate) fn set_pending_pin(&mut self, pending: PendingPin) {
         if pending != PendingPin::Keep || self.extra.is_some() {
             self.extra_mut().soft_pin.set_pending(pending);
         }
     }
 
     /// End of the soft pin, if one is set. It may be in the past.
-    pub fn soft_pin(&self) -> Option<Mono> {
+    pub(crate) fn soft_pin(&self) -> Option<Mono> {
         self.extra.as_ref()?.soft_pin.end()
     }
 }
@@ -167,7 +167,7 @@ pub(super) struct ObjectTable {
 
 impl ObjectTable {
     /// Creates an empty table. `seed` determines the hash order, so that a run can be replayed.
-    pub fn new(seed: u64) -> ObjectTable {
+    pub(crate) fn new(seed: u64) -> ObjectTable {
         ObjectTable {
             table: HashIndex::new(),
             slots: Chunked::default(),
@@ -179,23 +179,23 @@ impl ObjectTable {
     }
 
     /// Returns the number of objects.
-    pub fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
     /// Number of slots, used or free. Every index is below this number.
-    pub fn slots(&self) -> u32 {
+    pub(crate) fn slots(&self) -> u32 {
         self.slots.len()
     }
 
     /// Hashes a key with the table's seed.
     #[expect(clippy::cast_possible_truncation, reason = "32 bits of the hash are enough for 2^31 objects")]
-    pub fn hash<'a>(&self, key: &'a [u8]) -> HashedKey<'a> {
+    pub(crate) fn hash<'a>(&self, key: &'a [u8]) -> HashedKey<'a> {
         HashedKey { key, hash: self.hasher.hash_one(key) as u32 }
     }
 
     /// Returns the object with this key.
-    pub fn find(&self, key: HashedKey<'_>) -> Option<ObjectSlot> {
+    pub(crate) fn find(&self, key: HashedKey<'_>) -> Option<ObjectSlot> {
         self.table.find(key.hash, |at| self.has_key(ObjectSlot(at), key)).map(ObjectSlot)
     }
 
@@ -208,7 +208,7 @@ impl ObjectTable {
     ///
     /// A lookup is a chain of cache misses (table, record, key), and the processor waits for each. This function does each step for all
     /// keys in a batch, so that the misses overlap. The values it reads do not matter.
-    pub fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+    pub(crate) fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         let mut hashes = [0u32; WARM_MAX];
         let mut count = 0;
         for (hash, key) in hashes.iter_mut().zip(keys) {
@@ -239,13 +239,13 @@ impl ObjectTable {
 
     /// The slot of the next new object.
     #[inline]
-    pub fn next_slot(&self) -> ObjectSlot {
+    pub(crate) fn next_slot(&self) -> ObjectSlot {
         if self.spare == ObjectSlot::NIL { ObjectSlot(self.slots.len()) } else { self.spare }
     }
 
     /// Inserts a new object at the next slot.
     #[cfg(test)]
-    pub fn insert(&mut self, key: HashedKey<'_>, new: NewObject) -> ObjectSlot {
+    pub(crate) fn insert(&mut self, key: HashedKey<'_>, new: NewObject) -> ObjectSlot {
         let at = self.next_slot();
         self.insert_at(at, key, new);
         at
@@ -270,7 +270,7 @@ impl ObjectTable {
     /// [`next_slot`](Self::next_slot), the list of free slots is wrong until
     /// [`relink_free_slots`](Self::relink_free_slots).
     #[inline]
-    pub fn insert_at(&mut self, at: ObjectSlot, key: HashedKey<'_>, new: NewObject) {
+    pub(crate) fn insert_at(&mut self, at: ObjectSlot, key: HashedKey<'_>, new: NewObject) {
         let object = self.record_of(key, new);
         if at.0 == self.slots.len() {
             self.slots.push(object);
@@ -286,14 +286,14 @@ impl ObjectTable {
     }
 
     /// Adds free slots until the table has `slots` slots.
-    pub fn extend_to(&mut self, slots: u32) {
+    pub(crate) fn extend_to(&mut self, slots: u32) {
         while self.slots.len() < slots {
             self.slots.push(ObjectRecord::free_slot());
         }
     }
 
     /// Rebuilds the list of free slots, lowest slot first.
-    pub fn relink_free_slots(&mut self) {
+    pub(crate) fn relink_free_slots(&mut self) {
         self.spare = ObjectSlot::NIL;
         for at in (0..self.slots.len()).rev() {
             let object = &mut self.slots[at];
@@ -305,7 +305,7 @@ impl ObjectTable {
     }
 
     /// Removes the object. The caller must release the returned resources.
-    pub fn remove(&mut self, at: ObjectSlot) -> RemovedObject {
+    pub(crate) fn remove(&mut self, at: ObjectSlot) -> RemovedObject {
         let existed = self.table.remove(self.slots[at.0].hash, at.0);
         debug_assert!(existed, "every live object is in the table");
         let object = &mut self.slots[at.0];
@@ -320,7 +320,7 @@ impl ObjectTable {
     }
 
     /// Returns the key of an object.
-    pub fn key(&self, at: ObjectSlot) -> &[u8] {
+    pub(crate) fn key(&self, at: ObjectSlot) -> &[u8] {
         self.key_of(&self.slots[at.0])
     }
 
@@ -343,7 +343,7 @@ impl ObjectTable {
     }
 
     /// Returns the object in a slot, or `None` for a free slot.
-    pub fn get(&self, at: ObjectSlot) -> Option<&ObjectRecord> {
+    pub(crate) fn get(&self, at: ObjectSlot) -> Option<&ObjectRecord> {
         self.slots.get(at.0).filter(|object| !object.eviction.is_free())
     }
 }
@@ -390,7 +390,7 @@ pub(super) struct RemovedObject {
 impl RemovedObject {
     /// Iterates over all replicas, first replica first.
     #[inline]
-    pub fn replicas(&self) -> impl Iterator<Item = &ReplicaRecord> {
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = &ReplicaRecord> {
         std::iter::once(&self.replica).chain(self.extra.iter().flat_map(|extra| &extra.replicas))
     }
 }

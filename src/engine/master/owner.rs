@@ -18,12 +18,12 @@ pub(super) struct OwnerTable {
 
 impl OwnerTable {
     /// Creates an empty table.
-    pub fn new(seed: u64) -> OwnerTable {
+    pub(crate) fn new(seed: u64) -> OwnerTable {
         OwnerTable { by_id: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
     }
 
     /// Returns the slot of `id` and increments its object count.
-    pub fn acquire(&mut self, id: ClientId) -> OwnerSlot {
+    pub(crate) fn acquire(&mut self, id: ClientId) -> OwnerSlot {
         if let Some(&slot) = self.by_id.get(&id) {
             self.slots[slot.index()].1 += 1;
             return slot;
@@ -43,7 +43,7 @@ impl OwnerTable {
     }
 
     /// Decrements the object count and frees the slot when it reaches 0.
-    pub fn release(&mut self, slot: OwnerSlot) {
+    pub(crate) fn release(&mut self, slot: OwnerSlot) {
         let (id, objects) = &mut self.slots[slot.index()];
         *objects -= 1;
         if *objects == 0 {
@@ -54,12 +54,12 @@ impl OwnerTable {
 
     /// Number of writers in the table.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
 
     /// Returns the writer id in a slot.
-    pub fn id(&self, slot: OwnerSlot) -> ClientId {
+    pub(crate) fn id(&self, slot: OwnerSlot) -> ClientId {
         self.slots[slot.index()].0
     }
 }

@@ -42,7 +42,7 @@ impl KeyPattern {
     ///
     /// # Errors
     /// `BadRegex` if `text` is invalid or too long.
-    pub fn new(text: &[u8]) -> Result<KeyPattern, MasterRefusal> {
+    pub(crate) fn new(text: &[u8]) -> Result<KeyPattern, MasterRefusal> {
         let text = std::str::from_utf8(text).map_err(|_| MasterRefusal::BadRegex)?;
         if text.len() > PATTERN_BYTES_MAX {
             return Err(MasterRefusal::BadRegex);
@@ -54,7 +54,7 @@ impl KeyPattern {
     }
 
     /// Returns true if the expression matches anywhere in the key.
-    pub fn matches(&self, key: &[u8]) -> bool {
+    pub(crate) fn matches(&self, key: &[u8]) -> bool {
         self.regex.is_match(&*String::from_utf8_lossy(key)).unwrap_or_else(|_| {
             self.hard_keys.set(self.hard_keys.get() + 1);
             false
@@ -62,7 +62,7 @@ impl KeyPattern {
     }
 
     /// Returns true if too many keys have exceeded the step limit and the search should stop.
-    pub fn exceeds_hard_keys(&self) -> bool {
+    pub(crate) fn exceeds_hard_keys(&self) -> bool {
         self.hard_keys.get() > HARD_KEYS_MAX
     }
 }

@@ -98,7 +98,7 @@ impl<'a> PutOptions<'a> {
 }
 
 /// The replicas that a writer fills, or why the write cannot start.
-pub type PutStartResult = Result<Vec<ReplicaDescriptor>, MasterRefusal>;
+pub(crate) type PutStartResult = Result<Vec<ReplicaDescriptor>, MasterRefusal>;
 
 /// A validated put of one key.
 #[derive(Clone, Copy, Debug)]

@@ -44,7 +44,7 @@ pub(super) struct RestartedWrites {
 
 impl RestartedWrites {
     /// Adds a write whose client has started it again. `replica` is the id of its first replica.
-    pub fn add(&mut self, replica: u64, connection: ConnectionId) {
+    pub(crate) fn add(&mut self, replica: u64, connection: ConnectionId) {
         self.starts.insert(replica, connection);
         if self.starts.len() > WRITES_MAX {
             self.starts.pop_first();
@@ -53,7 +53,7 @@ impl RestartedWrites {
 
     /// Removes a write that ends. Returns whether it had been started again over another connection than that of the end.
     #[inline]
-    pub fn end(&mut self, replica: u64, by: Caller) -> bool {
+    pub(crate) fn end(&mut self, replica: u64, by: Caller) -> bool {
         if self.starts.is_empty() {
             return false;
         }
@@ -65,7 +65,7 @@ impl RestartedWrites {
     }
 
     /// The client of the last suspicious end, if it is time to report it.
-    pub fn take_report(&mut self, now: Mono) -> Option<ClientId> {
+    pub(crate) fn take_report(&mut self, now: Mono) -> Option<ClientId> {
         if self.unreported.is_none() || self.reported_at.is_some_and(|at| now < at + REPORT_PAUSE) {
             return None;
         }

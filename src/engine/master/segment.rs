@@ -58,7 +58,7 @@ pub(super) struct MountedSegment {
 
 impl MountedSegment {
     /// Whether the segment is offered for new objects.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open
     }
 }
@@ -100,7 +100,7 @@ struct OpenName {
 
 impl SegmentTable {
     /// Creates an empty table.
-    pub fn new(seed: u64) -> SegmentTable {
+    pub(crate) fn new(seed: u64) -> SegmentTable {
         let hasher = || FixedState::with_seed(seed);
         SegmentTable {
             slots: Vec::new(),
@@ -118,49 +118,49 @@ impl SegmentTable {
     }
 
     /// Total size of all mounted segments in bytes.
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
     /// Total requested size of the objects in all segments, in bytes.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
     /// Returns true if no more segments can be mounted.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.spare.is_empty() && self.slots.len() >= SEGMENTS_MAX
     }
 
     /// Number of slots, mounted or not.
-    pub fn slots(&self) -> u32 {
+    pub(crate) fn slots(&self) -> u32 {
         u32::try_from(self.slots.len()).expect("at most SEGMENTS_MAX")
     }
 
     /// Returns the segment with this id and its slot.
-    pub fn find(&self, id: SegmentId) -> Option<(SegmentSlot, &MountedSegment)> {
+    pub(crate) fn find(&self, id: SegmentId) -> Option<(SegmentSlot, &MountedSegment)> {
         let slot = *self.by_id.get(&id)?;
         Some((slot, self.get(slot)?))
     }
 
     /// Returns the segment in a slot, if it is mounted.
     #[inline]
-    pub fn get(&self, slot: SegmentSlot) -> Option<&MountedSegment> {
+    pub(crate) fn get(&self, slot: SegmentSlot) -> Option<&MountedSegment> {
         self.slots.get(slot.index())?.mounted.as_deref()
     }
 
     /// Slots of the mounted segments with this endpoint.
-    pub fn of_endpoint(&self, endpoint: &[u8]) -> &[SegmentSlot] {
+    pub(crate) fn of_endpoint(&self, endpoint: &[u8]) -> &[SegmentSlot] {
         self.by_endpoint.get(endpoint).map_or(&[], Vec::as_slice)
     }
 
     /// Returns true if a segment with this name is mounted.
-    pub fn has_name(&self, name: &[u8]) -> bool {
+    pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         self.of_name.contains_key(name)
     }
 
     /// Mounts a segment and returns its slot. The id must not be mounted.
-    pub fn mount(&mut self, mut segment: Segment, client: ClientId) -> SegmentSlot {
+    pub(crate) fn mount(&mut self, mut segment: Segment, client: ClientId) -> SegmentSlot {
         share_protocol(&mut segment);
         let slot = self.spare.pop().unwrap_or_else(|| {
             self.slots.push(SegmentEntry::default());
@@ -194,7 +194,7 @@ impl SegmentTable {
     }
 
     /// Makes the segment unreadable and closes it to new objects. The caller must call `retire` later.
-    pub fn condemn(&mut self, slot: SegmentSlot) {
+    pub(crate) fn condemn(&mut self, slot: SegmentSlot) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::UNMOUNTING;
         }
@@ -202,18 +202,18 @@ impl SegmentTable {
 
     /// Returns true if the replicas in this slot can be read.
     #[inline]
-    pub fn is_readable(&self, slot: SegmentSlot) -> bool {
+    pub(crate) fn is_readable(&self, slot: SegmentSlot) -> bool {
         self.get(slot).is_some_and(|mounted| mounted.status != SegmentStatus::UNMOUNTING && mounted.confirmed)
     }
 
     /// Returns true if the replicas in this slot are not lost: they can be read, or will be once the segment's client confirms it.
     #[inline]
-    pub fn is_kept(&self, slot: SegmentSlot) -> bool {
+    pub(crate) fn is_kept(&self, slot: SegmentSlot) -> bool {
         self.get(slot).is_some_and(|mounted| mounted.status != SegmentStatus::UNMOUNTING)
     }
 
     /// Stops allocation in the segment, which will be unmounted at `until`.
-    pub fn close(&mut self, slot: SegmentSlot, until: Mono) {
+    pub(crate) fn close(&mut self, slot: SegmentSlot, until: Mono) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::GRACEFULLY_UNMOUNTING;
             mounted.grace_until = Some(until);
@@ -224,7 +224,7 @@ impl SegmentTable {
     }
 
     /// Removes the segment and moves its allocator to `waste`.
-    pub fn retire(&mut self, slot: SegmentSlot, waste: &mut Vec<OffsetAllocator>) -> Option<RetiredSegment> {
+    pub(crate) fn retire(&mut self, slot: SegmentSlot, waste: &mut Vec<OffsetAllocator>) -> Option<RetiredSegment> {
         let entry = &mut self.slots[slot.index()];
         let MountedSegment { segment, client, used, memory, confirmed, .. } = *entry.mounted.take()?;
         entry.never_confirmed = !confirmed;
@@ -254,7 +254,7 @@ impl SegmentTable {
 
     /// Counts a replica of a new object: its bytes as used, and its reference to the slot. The slot must exist.
     #[inline(always)]
-    pub fn count_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
+    pub(crate) fn count_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
         let entry = &mut self.slots[replica.segment.index()];
         entry.replicas += 1;
         if let Some(mounted) = entry.mounted.as_mut() {
@@ -266,7 +266,7 @@ impl SegmentTable {
     }
 
     /// Stops counting the bytes of a replica as used. The caller must call `release` later. Returns false if the segment has been removed.
-    pub fn stop_counting(&mut self, replica: &ReplicaRecord, bytes: u64) -> bool {
+    pub(crate) fn stop_counting(&mut self, replica: &ReplicaRecord, bytes: u64) -> bool {
         let Some(mounted) = self.slots[replica.segment.index()].mounted.as_mut() else { return false };
         mounted.used -= bytes;
         self.used -= bytes;
@@ -274,7 +274,7 @@ impl SegmentTable {
     }
 
     /// Returns a range to the segment's allocator, unless the segment has been removed. The slot loses one reference.
-    pub fn release(&mut self, segment: SegmentSlot, ticket: u32) {
+    pub(crate) fn release(&mut self, segment: SegmentSlot, ticket: u32) {
         let slot = &mut self.slots[segment.index()];
         slot.replicas -= 1;
         match slot.mounted.as_mut() {
@@ -285,7 +285,7 @@ impl SegmentTable {
     }
 
     /// Number of names that accept new objects.
-    pub fn open_names(&self) -> usize {
+    pub(crate) fn open_names(&self) -> usize {
         self.open.len()
     }
 

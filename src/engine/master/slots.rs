@@ -15,13 +15,13 @@ macro_rules! vector_slot {
             ///
             /// # Panics
             /// If `index` is 2^32 or more. The tables have fewer slots.
-            pub fn from_index(index: usize) -> $name {
+            pub(crate) fn from_index(index: usize) -> $name {
                 $name(u32::try_from(index).expect("fewer than 2^32 slots"))
             }
 
             /// The slot's index in the table's vector.
             #[inline]
-            pub fn index(self) -> usize {
+            pub(crate) fn index(self) -> usize {
                 self.0 as usize
             }
         }
@@ -48,10 +48,10 @@ vector_slot!(SegmentSlot, OwnerSlot, GroupSlot);
 
 impl OwnerSlot {
     /// The owner of an object that is not being written.
-    pub const NONE: OwnerSlot = OwnerSlot(u32::MAX);
+    pub(crate) const NONE: OwnerSlot = OwnerSlot(u32::MAX);
 }
 
 impl ObjectSlot {
     /// Represents "none" in links between records.
-    pub const NIL: ObjectSlot = ObjectSlot(u32::MAX);
+    pub(crate) const NIL: ObjectSlot = ObjectSlot(u32::MAX);
 }

@@ -38,7 +38,7 @@ pub(super) struct SnapshotWalk {
 
 impl SnapshotWalk {
     /// Starts a snapshot of a table with `slots` slots.
-    pub fn new(format: DataFormat, begun: Mono, slots: u32) -> SnapshotWalk {
+    pub(crate) fn new(format: DataFormat, begun: Mono, slots: u32) -> SnapshotWalk {
         SnapshotWalk {
             begun,
             next: 0,
@@ -53,7 +53,7 @@ impl SnapshotWalk {
     }
 
     /// Marks a slot that is about to change. Returns true if its object, if it has one, must be saved first.
-    pub fn claim(&mut self, at: ObjectSlot) -> bool {
+    pub(crate) fn claim(&mut self, at: ObjectSlot) -> bool {
         if at.0 < self.next || at.0 >= self.end {
             return false;
         }
@@ -64,12 +64,12 @@ impl SnapshotWalk {
     }
 
     /// Returns true if the slot was marked before the snapshot reached it.
-    pub fn is_claimed(&self, at: ObjectSlot) -> bool {
+    pub(crate) fn is_claimed(&self, at: ObjectSlot) -> bool {
         self.claimed.get(at.0 as usize / 64).is_some_and(|word| word & 1 << (at.0 % 64) != 0)
     }
 
     /// Appends a record to the chunk.
-    pub fn add(&mut self, record: &MasterRecord<'_>) {
+    pub(crate) fn add(&mut self, record: &MasterRecord<'_>) {
         self.chunk.add(record);
         if self.chunk.bytes().len() >= CHUNK_BYTES {
             self.complete.push_back(self.chunk.take());
@@ -77,12 +77,12 @@ impl SnapshotWalk {
     }
 
     /// Returns true if a chunk is complete.
-    pub fn has_chunk(&self) -> bool {
+    pub(crate) fn has_chunk(&self) -> bool {
         !self.complete.is_empty()
     }
 
     /// Removes and returns a complete chunk. With `last`, also returns the chunk that is being filled, unless it is empty.
-    pub fn pop_chunk(&mut self, last: bool) -> Option<Vec<u8>> {
+    pub(crate) fn pop_chunk(&mut self, last: bool) -> Option<Vec<u8>> {
         let complete = self.complete.pop_front();
         if complete.is_none() && last && !self.chunk.bytes().is_empty() {
             return Some(self.chunk.take());

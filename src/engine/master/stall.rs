@@ -44,7 +44,7 @@ pub(super) struct StallReport {
 
 impl StallDetector {
     /// Creates a detector with no stalls recorded. The ticker runs immediately.
-    pub fn new(now: Mono, client_ttl: Duration) -> StallDetector {
+    pub(crate) fn new(now: Mono, client_ttl: Duration) -> StallDetector {
         // A fraction of what remains of the TTL after one ping interval, but never zero.
         let counted = (client_ttl.saturating_sub(PING_INTERVAL) / 4).max(client_ttl / 8);
         StallDetector { due: now, latest: now, counted, unreported: StallReport::default() }
@@ -52,7 +52,7 @@ impl StallDetector {
 
     /// Records that a caller locked the state at `now`. Returns how far to extend the clients' deadlines. The caller must extend them
     /// before anything expires and before the first ping is read, so that clients whose pings arrived during the stall are still alive.
-    pub fn observe(&mut self, now: Mono) -> Duration {
+    pub(crate) fn observe(&mut self, now: Mono) -> Duration {
         let nothing_ran = now.since(self.latest.max(self.due));
         // A caller that read the clock earlier may lock the state later. Time must not go backward, or one stall would be counted twice.
         self.latest = self.latest.max(now);
@@ -68,17 +68,17 @@ impl StallDetector {
     }
 
     /// The latest time passed to [`observe`](StallDetector::observe). It serves as the state's time.
-    pub fn latest(&self) -> Mono {
+    pub(crate) fn latest(&self) -> Mono {
         self.latest
     }
 
     /// Announces that the ticker will run again at `due`.
-    pub fn expect_by(&mut self, due: Mono) {
+    pub(crate) fn expect_by(&mut self, due: Mono) {
         self.due = due;
     }
 
     /// Returns and resets the stalls since the last report, if they are long enough to report.
-    pub fn take_report(&mut self) -> Option<StallReport> {
+    pub(crate) fn take_report(&mut self) -> Option<StallReport> {
         let report = std::mem::take(&mut self.unreported);
         (report.stalled >= REPORT_MIN).then_some(report)
     }

@@ -64,18 +64,18 @@ pub(super) const UNSUPPORTED: &[(Method, UnsupportedResult)] = &[
 
 impl UnsupportedResult {
     /// Returns the entry for `method`.
-    pub fn of(method: Method) -> UnsupportedResult {
+    pub(crate) fn of(method: Method) -> UnsupportedResult {
         let entry = UNSUPPORTED.iter().find(|(listed, _)| *listed == method);
         entry.map_or(Error(ErrorCode::NOT_SUPPORTED), |(_, result)| *result)
     }
 
     /// Returns true if the result depends on whether the key exists.
-    pub fn depends_on_key(self) -> bool {
+    pub(crate) fn depends_on_key(self) -> bool {
         matches!(self, ErrorForKey(_) | EmptyForKey)
     }
 
     /// Returns the result of a method that returns an empty value on success.
-    pub fn result<T: Default>(self, key_exists: bool) -> Expected<T> {
+    pub(crate) fn result<T: Default>(self, key_exists: bool) -> Expected<T> {
         match self.error(key_exists) {
             Some(code) => Err(code),
             None => Ok(T::default()),
@@ -83,7 +83,7 @@ impl UnsupportedResult {
     }
 
     /// Returns the error code, if the result is an error.
-    pub fn error(self, key_exists: bool) -> Option<ErrorCode> {
+    pub(crate) fn error(self, key_exists: bool) -> Option<ErrorCode> {
         match self {
             Error(code) => Some(code),
             ErrorForKey(_) | EmptyForKey if !key_exists => Some(ErrorCode::OBJECT_NOT_FOUND),

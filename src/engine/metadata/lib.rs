@@ -5,6 +5,7 @@
 //!
 //! Start with [`MetadataClient`], or with the service in `service.rs`. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata
 //! servers.
+#![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod change;

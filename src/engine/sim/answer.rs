@@ -14,7 +14,7 @@ use mcctl_base::Mono;
 
 /// A point on the monotonic clock and its Unix time, used to convert between the two.
 #[derive(Clone, Copy, Debug)]
-pub struct WallClock {
+pub(crate) struct WallClock {
     /// Unix time in seconds.
     pub unix: f64,
     pub mono: Mono,
@@ -28,7 +28,7 @@ impl WallClock {
 
 /// Builds the frames of one response.
 #[derive(Debug)]
-pub struct AnswerFrames {
+pub(crate) struct AnswerFrames {
     pub route: ApiRoute,
     pub id: String,
     pub model: Arc<str>,
@@ -47,11 +47,11 @@ pub struct AnswerFrames {
 }
 
 /// Name of the storage backend, the same as in SGLang.
-pub const BACKEND: &str = "MooncakeStore";
+pub(crate) const BACKEND: &str = "MooncakeStore";
 
 impl AnswerFrames {
     /// Creates a builder for a response that has no tokens yet.
-    pub fn new(route: ApiRoute, id: String, model: Arc<str>, clock: WallClock) -> AnswerFrames {
+    pub(crate) fn new(route: ApiRoute, id: String, model: Arc<str>, clock: WallClock) -> AnswerFrames {
         AnswerFrames {
             route,
             id,
@@ -70,7 +70,7 @@ impl AnswerFrames {
     }
 
     /// Returns the frames for the first token.
-    pub fn first(&mut self, admission: Admission, at: Mono) -> Bytes {
+    pub(crate) fn first(&mut self, admission: Admission, at: Mono) -> Bytes {
         self.admission = Some(admission);
         let mut out = Vec::new();
         if self.route == ApiRoute::Chat {
@@ -82,7 +82,7 @@ impl AnswerFrames {
     }
 
     /// Returns the frame for a further token.
-    pub fn next(&mut self, at: Mono) -> Bytes {
+    pub(crate) fn next(&mut self, at: Mono) -> Bytes {
         let mut out = Vec::new();
         self.token(&mut out, at);
         out.into()
@@ -111,7 +111,7 @@ impl AnswerFrames {
     }
 
     /// Returns the last frames of a stream.
-    pub fn end(&mut self, end: FinishReason, at: Mono) -> Bytes {
+    pub(crate) fn end(&mut self, end: FinishReason, at: Mono) -> Bytes {
         let mut out = Vec::new();
         let reason = reason(end);
         match self.route {
@@ -150,7 +150,7 @@ impl AnswerFrames {
     }
 
     /// Returns the complete response for a request without streaming.
-    pub fn whole(&mut self, end: FinishReason, at: Mono) -> Value {
+    pub(crate) fn whole(&mut self, end: FinishReason, at: Mono) -> Value {
         let text: String = self.answered().iter().map(|id| token::text(*id)).collect();
         let choice = match self.route {
             ApiRoute::Generate => {
@@ -176,7 +176,7 @@ impl AnswerFrames {
     }
 
     /// Counts a token of a response that is not streamed.
-    pub fn count(&mut self, admission: Option<Admission>) {
+    pub(crate) fn count(&mut self, admission: Option<Admission>) {
         if admission.is_some() {
             self.admission = admission;
         }
@@ -300,7 +300,7 @@ fn frame(out: &mut Vec<u8>, value: &Value) {
 }
 
 /// Builds the error object for a route.
-pub fn error(route: ApiRoute, status: u16, message: &str) -> Value {
+pub(crate) fn error(route: ApiRoute, status: u16, message: &str) -> Value {
     match route {
         ApiRoute::Generate => json!({"error": {"message": message, "type": "invalid_request_error", "code": status}}),
         _ => json!({"object": "error", "message": message, "type": "BadRequestError", "param": null, "code": status}),

@@ -9,7 +9,7 @@ use crate::token;
 
 /// The API route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApiRoute {
+pub(crate) enum ApiRoute {
     /// `/generate`.
     Generate,
     /// `/v1/completions`.
@@ -20,7 +20,7 @@ pub enum ApiRoute {
 
 /// A parsed request body.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ParsedRequest {
+pub(crate) struct ParsedRequest {
     pub ask: SimRequest,
     /// Request ID chosen by the client (`rid`).
     pub id: Option<String>,
@@ -120,7 +120,7 @@ struct ContentPart {
 
 /// Reasons why a request body is rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestBodyError {
+pub(crate) enum RequestBodyError {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     #[error("the simulator accepts one prompt per request, not a batch")]
@@ -141,7 +141,7 @@ pub enum RequestBodyError {
 ///
 /// # Errors
 /// The body is malformed, or it requests something the simulator does not support.
-pub fn read(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyError> {
+pub(crate) fn read(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyError> {
     match route {
         ApiRoute::Generate => generate(body),
         ApiRoute::Completions | ApiRoute::Chat => openai(route, body),

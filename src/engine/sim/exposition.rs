@@ -37,7 +37,7 @@ impl MetricsPage {
 }
 
 /// Renders the metrics page.
-pub fn page(config: &Config, counters: &SimCounters, gauges: &SimGauges) -> String {
+pub(crate) fn page(config: &Config, counters: &SimCounters, gauges: &SimGauges) -> String {
     let name = escaped(&config.model);
     let engine = format!("engine_type=\"unified\",model_name=\"{name}\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"");
     let radix = "cache_type=\"UnifiedRadixCache\",dp_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"";

@@ -17,7 +17,7 @@ fn storage(config: &Config) -> (Value, Value) {
 }
 
 /// Returns the `/server_info` document.
-pub fn server(config: &Config, gauges: &SimGauges, counters: &SimCounters, uptime_s: f64) -> Value {
+pub(crate) fn server(config: &Config, gauges: &SimGauges, counters: &SimCounters, uptime_s: f64) -> Value {
     let (backend, extra) = storage(config);
     let decode = counters.finished.iter().map(|kind| kind.generation).sum::<u64>();
     let mut all = json!({
@@ -75,7 +75,7 @@ pub fn server(config: &Config, gauges: &SimGauges, counters: &SimCounters, uptim
 }
 
 /// Returns the `/model_info` document.
-pub fn model(config: &Config) -> Value {
+pub(crate) fn model(config: &Config) -> Value {
     json!({
         "simulator": true,
         "version": VERSION,
@@ -95,7 +95,7 @@ pub fn model(config: &Config) -> Value {
 }
 
 /// Returns the `/v1/models` document.
-pub fn models(config: &Config, started: u64) -> Value {
+pub(crate) fn models(config: &Config, started: u64) -> Value {
     json!({"object": "list", "data": [{
         "id": config.model, "object": "model", "created": started, "owned_by": "mcctl-sim", "root": config.model, "parent": null,
         "max_model_len": config.context_length,
@@ -103,7 +103,7 @@ pub fn models(config: &Config, started: u64) -> Value {
 }
 
 /// Returns the `/hicache/storage-backend` document.
-pub fn backend(config: &Config) -> Value {
+pub(crate) fn backend(config: &Config) -> Value {
     let (backend, extra) = storage(config);
     json!({"hicache_storage_backend": backend, "hicache_storage_backend_extra_config": extra,
         "hicache_storage_prefetch_policy": "wait_complete", "hicache_write_policy": "write_through", "simulator": true})

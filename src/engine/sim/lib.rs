@@ -8,6 +8,7 @@
 //! simulator.
 //!
 //! [`scheduler`] is a state machine without a clock or sockets. `server` and `storage` provide these.
+#![forbid(unsafe_code)]
 
 mod answer;
 mod ask;

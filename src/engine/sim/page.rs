@@ -7,10 +7,10 @@ use mcctl_base::ObjectKey;
 /// Prefix shared by all keys.
 const PREFIX: &str = "mcctl-sim-";
 /// Regular expression that matches the keys written by simulators, and no others.
-pub const EVERY_KEY: &str = "^mcctl-sim-[0-9a-f]{16}-[kv]$";
+pub(crate) const EVERY_KEY: &str = "^mcctl-sim-[0-9a-f]{16}-[kv]$";
 
 /// SplitMix64 finalizer: every bit of the result depends on every bit of `n`.
-pub fn mixed(n: u64) -> u64 {
+pub(crate) fn mixed(n: u64) -> u64 {
     let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -20,13 +20,13 @@ pub fn mixed(n: u64) -> u64 {
 /// Computes page IDs in sequence. Each ID depends on all tokens up to the end of its page. IDs are the same on every machine and in every
 /// release, because simulators that share a store must agree on them.
 #[derive(Clone, Debug)]
-pub struct PageNamer {
+pub(crate) struct PageNamer {
     before: [u8; 16],
 }
 
 impl PageNamer {
     /// Creates a namer for `model`, with pages of `page` tokens of `bytes` each. Different parameters produce different IDs.
-    pub fn new(model: &str, page: u64, bytes: u64) -> PageNamer {
+    pub(crate) fn new(model: &str, page: u64, bytes: u64) -> PageNamer {
         let mut hash = Md5::new();
         hash.update(page.to_le_bytes());
         hash.update(bytes.to_le_bytes());
@@ -35,7 +35,7 @@ impl PageNamer {
     }
 
     /// Returns the ID of the next page.
-    pub fn next(&mut self, tokens: &[u32]) -> u64 {
+    pub(crate) fn next(&mut self, tokens: &[u32]) -> u64 {
         let mut hash = Md5::new();
         hash.update(self.before);
         for token in tokens {
@@ -48,13 +48,13 @@ impl PageNamer {
 }
 
 /// Returns the keys of a page's two objects: attention keys and attention values, as in SGLang.
-pub fn keys(page: u64) -> [ObjectKey; 2] {
+pub(crate) fn keys(page: u64) -> [ObjectKey; 2] {
     ["k", "v"].map(|half| ObjectKey::from(format!("{PREFIX}{page:016x}-{half}").as_str()))
 }
 
 /// Fills `bytes` with the content of a page's object `half` (0 or 1). Every group of eight bytes is different, so that
 /// mixed-up objects are detected.
-pub fn fill(page: u64, half: usize, bytes: &mut [u8]) {
+pub(crate) fn fill(page: u64, half: usize, bytes: &mut [u8]) {
     let mut state = mixed(page ^ half as u64);
     for word in bytes.chunks_mut(8) {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);

@@ -38,7 +38,7 @@ impl Unchecked {
 
 impl ChecksumMetrics {
     /// Counts the read of an object. `None`: its bytes were compared with its checksum.
-    pub fn read(&mut self, unchecked: Option<Unchecked>) {
+    pub(crate) fn read(&mut self, unchecked: Option<Unchecked>) {
         match unchecked {
             None => self.checked_reads += 1,
             Some(reason) => *self.unchecked_reads.entry(reason.reason()).or_default() += 1,
@@ -46,32 +46,32 @@ impl ChecksumMetrics {
     }
 
     /// Counts the write of an object without a checksum.
-    pub fn unchecked_write(&mut self, reason: Unchecked) {
+    pub(crate) fn unchecked_write(&mut self, reason: Unchecked) {
         *self.unchecked_writes.entry(reason.reason()).or_default() += 1;
     }
 
     /// Counts a mismatch of an object that has changed in the meantime.
-    pub fn retry(&mut self) {
+    pub(crate) fn retry(&mut self) {
         self.retries += 1;
     }
 
     /// Counts a mismatch after which a second read of the same replica was right.
-    pub fn reread(&mut self, peer: &str) {
+    pub(crate) fn reread(&mut self, peer: &str) {
         count(&mut self.rereads, peer);
     }
 
     /// Counts a damaged replica.
-    pub fn mismatch(&mut self, peer: &str) {
+    pub(crate) fn mismatch(&mut self, peer: &str) {
         count(&mut self.mismatches, peer);
     }
 
     /// Counts a damaged replica that was removed.
-    pub fn withdrawn(&mut self) {
+    pub(crate) fn withdrawn(&mut self) {
         self.withdrawn += 1;
     }
 
     /// Appends the metrics in the Prometheus text format. Every sample has `labels`. A family appears when it is first used.
-    pub fn append(&self, out: &mut String, labels: &str) {
+    pub(crate) fn append(&self, out: &mut String, labels: &str) {
         for (name, help, value) in [
             ("mcctl_client_checked_reads_total", "Objects read and compared with their checksums", self.checked_reads),
             (

@@ -32,7 +32,7 @@ pub(crate) struct FailureLog {
 
 impl FailureLog {
     /// Returns true if a line may be logged at `now`, and counts it.
-    pub fn allows(&self, now: Mono) -> bool {
+    pub(crate) fn allows(&self, now: Mono) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_allowed = last.is_none_or(|last| now.since(last) >= Duration::from_secs(1));
         if is_allowed {
@@ -51,7 +51,7 @@ pub(crate) struct HeldByClient {
 
 impl ClientShared {
     /// Locks what the client holds.
-    pub fn held(&self) -> MutexGuard<'_, Option<HeldByClient>> {
+    pub(crate) fn held(&self) -> MutexGuard<'_, Option<HeldByClient>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -59,7 +59,7 @@ impl ClientShared {
     ///
     /// # Errors
     /// The records cannot be removed.
-    pub async fn stop(&self) -> Result<(), TransferError> {
+    pub(crate) async fn stop(&self) -> Result<(), TransferError> {
         let held = self.held().take();
         let (_name, local_buffer) = held.map_or((None, None), |held| (Some(held.name), held.local_buffer));
         if let Some(local_buffer) = local_buffer

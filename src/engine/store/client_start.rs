@@ -71,7 +71,11 @@ impl<E: Env> PreparedClient<E> {
     ///
     /// # Errors
     /// There is no valid name, other hosts cannot reach it, or there is not enough memory.
-    pub fn new(config: ClientConfig, env: E, source: &MemorySource) -> Result<PreparedClient<E>, StoreStartError> {
+    pub(crate) fn new(
+        config: ClientConfig,
+        env: E,
+        source: &MemorySource,
+    ) -> Result<PreparedClient<E>, StoreStartError> {
         let name = NodeName::reserve(&config.local_hostname, config.name_ports, || env.rng())?;
         check_reachable(&config, &name)?;
         let local_buffer = allocate(config.local_buffer_bytes, |bytes| source.buffer(bytes));
@@ -80,7 +84,7 @@ impl<E: Env> PreparedClient<E> {
     }
 
     /// Reserves the port in the name of a process that contributes memory. Logs a warning if another process uses the port.
-    pub fn reserve_name(&mut self) {
+    pub(crate) fn reserve_name(&mut self) {
         // With P2PHANDSHAKE, upstream's engines do not listen on the port in their name either, so two engines with the same name can
         // start.
         if self.config.engine.metadata == MetadataUri::P2p && !self.name.bind_port() {
@@ -97,7 +101,7 @@ impl<E: Env> PreparedClient<E> {
     ///
     /// # Errors
     /// Nothing is left running.
-    pub async fn start(self, stop: impl Future<Output = ()> + Send) -> Result<StoreClient<E>, StoreStartError> {
+    pub(crate) async fn start(self, stop: impl Future<Output = ()> + Send) -> Result<StoreClient<E>, StoreStartError> {
         let PreparedClient { config, env, name, local_buffer } = self;
         let engine_config = TransferConfig { local_server_name: name.name.to_string(), ..config.engine.clone() };
         let mut stop = pin!(stop);

@@ -59,7 +59,7 @@ pub struct NodeDamage {
 
 impl DamageLog {
     /// Counts a damaged replica of `key` on `node`, found at `now`. `checksum` is the object's.
-    pub fn add(&self, now: Mono, node: &str, key: &ObjectKey, checksum: Option<u64>) -> DamageReport {
+    pub(crate) fn add(&self, now: Mono, node: &str, key: &ObjectKey, checksum: Option<u64>) -> DamageReport {
         let mut state = self.state();
         if state.replicas.len() >= KEYS_MAX {
             state.replicas.clear();
@@ -78,12 +78,12 @@ impl DamageLog {
     }
 
     /// Whether this replica was found damaged before.
-    pub fn is_known(&self, node: &str, key: &ObjectKey, checksum: Option<u64>) -> bool {
+    pub(crate) fn is_known(&self, node: &str, key: &ObjectKey, checksum: Option<u64>) -> bool {
         self.state().replicas.contains(&replica_hash(node, key, checksum))
     }
 
     /// Whether a replica may be withdrawn at `now`. Counts it, if so.
-    pub fn may_withdraw(&self, now: Mono) -> bool {
+    pub(crate) fn may_withdraw(&self, now: Mono) -> bool {
         let withdrawn = &mut self.state().withdrawn;
         while withdrawn.front().is_some_and(|first| now.since(*first) >= WINDOW) {
             withdrawn.pop_front();
@@ -96,7 +96,7 @@ impl DamageLog {
     }
 
     /// Returns the nodes with damaged replicas, as of `now`.
-    pub fn nodes(&self, now: Mono) -> Vec<NodeDamage> {
+    pub(crate) fn nodes(&self, now: Mono) -> Vec<NodeDamage> {
         let node = |(node, record): (&String, &NodeRecord)| NodeDamage {
             node: node.clone(),
             mismatches: record.total,

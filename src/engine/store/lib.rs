@@ -3,6 +3,7 @@
 //!
 //! Client and master share the method table in [`mcctl_wire::method`]. This module contains nothing about the master's internals.
 //! Bytes are moved by [`mcctl_transfer`]. Upstream: `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
+#![forbid(unsafe_code)]
 
 mod allocation;
 pub mod checksum;

@@ -19,7 +19,7 @@ impl<T> NodeBatch<T> {
     }
 
     /// Adds transfers between the memory in `parts` and the replica at `buffer`, which must contain all of them. Returns their number.
-    pub fn add(&mut self, kind: OpKind, parts: &[ObjectPart], buffer: &BufferDescriptor) -> usize {
+    pub(crate) fn add(&mut self, kind: OpKind, parts: &[ObjectPart], buffer: &BufferDescriptor) -> usize {
         self.ops.extend(parts.iter().map(|part| Op {
             kind,
             local: part.local.clone(),
@@ -36,18 +36,18 @@ pub(crate) struct NodeBatches<T> {
 
 impl<T> NodeBatches<T> {
     /// Creates an empty grouping, to which transfers are added.
-    pub fn new() -> NodeBatches<T> {
+    pub(crate) fn new() -> NodeBatches<T> {
         NodeBatches { by_endpoint: BTreeMap::new() }
     }
 
     /// Returns the batch for the node that holds the replica at `buffer`.
-    pub fn of(&mut self, buffer: &BufferDescriptor) -> &mut NodeBatch<T> {
+    pub(crate) fn of(&mut self, buffer: &BufferDescriptor) -> &mut NodeBatch<T> {
         let endpoint = buffer.transport_endpoint.to_string_lossy();
         self.by_endpoint.entry(endpoint.into_owned()).or_insert_with(NodeBatch::new)
     }
 
     /// Returns the batches with the endpoints of their nodes.
-    pub fn into_batches(self) -> Vec<(String, NodeBatch<T>)> {
+    pub(crate) fn into_batches(self) -> Vec<(String, NodeBatch<T>)> {
         self.by_endpoint.into_iter().collect()
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct EndedTransfer<'a> {
 
 impl PeerMetrics {
     /// Counts the results of a batch of reads.
-    pub fn reads<'a, T: 'a>(&mut self, results: impl IntoIterator<Item = &'a Result<T, StoreError>>) {
+    pub(crate) fn reads<'a, T: 'a>(&mut self, results: impl IntoIterator<Item = &'a Result<T, StoreError>>) {
         for result in results {
             match result {
                 Ok(_) => self.hits += 1,
@@ -60,7 +60,7 @@ impl PeerMetrics {
     }
 
     /// Counts one batch of transfers to or from a peer.
-    pub fn transfer(&mut self, ended: &EndedTransfer<'_>) {
+    pub(crate) fn transfer(&mut self, ended: &EndedTransfer<'_>) {
         let direction = match ended.kind {
             OpKind::Read => "read",
             OpKind::Write => "write",
@@ -77,7 +77,7 @@ impl PeerMetrics {
     }
 
     /// Appends the metrics in the Prometheus text format. Every sample has `labels`.
-    pub fn append(&self, out: &mut String, labels: &str) {
+    pub(crate) fn append(&self, out: &mut String, labels: &str) {
         if self.hits + self.misses + self.failures > 0 {
             let name = "mcctl_client_object_reads_total";
             head(out, name, "Objects requested from this client, by result");

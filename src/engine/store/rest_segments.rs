@@ -24,13 +24,13 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const NO_SHARED_MEMORY: &str = "this node does not map shared memory; use /api/mount, which allocates memory";
 
 /// Returns true if `path` is one of the routes in this module.
-pub fn is_route(path: &str) -> bool {
+pub(crate) fn is_route(path: &str) -> bool {
     ["/api/mount", "/api/unmount", "/api/mount_shm", "/api/unmount_shm", "/api/reconfigure", "/api/unmount_local_disk"]
         .contains(&path)
 }
 
 /// Handles a POST of `body` to `path`.
-pub async fn answer<S: ObjectStore>(store: &S, path: &str, body: &[u8]) -> Response {
+pub(crate) async fn answer<S: ObjectStore>(store: &S, path: &str, body: &[u8]) -> Response {
     if body.len() > BODY_BYTES_MAX {
         let reason = format!("the body has {} bytes; the limit is {BODY_BYTES_MAX}", body.len());
         return failure(StatusCode::PAYLOAD_TOO_LARGE, "Request body too large", Some(&reason));

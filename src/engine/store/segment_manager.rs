@@ -101,7 +101,7 @@ impl Drop for Reservation {
 
 impl<E: Env> SegmentManager<E> {
     /// Creates a manager without segments. It calls `start_heartbeat` when it mounts the first one.
-    pub fn new(
+    pub(crate) fn new(
         client: StoreClient<E>,
         name: String,
         source: MemorySource,
@@ -122,12 +122,12 @@ impl<E: Env> SegmentManager<E> {
     }
 
     /// Returns whether the master is responding to heartbeats. A node without segments sends none and counts as healthy.
-    pub fn heartbeat_status(&self) -> &HeartbeatStatus {
+    pub(crate) fn heartbeat_status(&self) -> &HeartbeatStatus {
         &self.heartbeat_status
     }
 
     /// Returns the total size of all segments in bytes.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
@@ -135,7 +135,7 @@ impl<E: Env> SegmentManager<E> {
     ///
     /// # Errors
     /// The memory cannot be registered, or the master rejects the segment. Nothing remains mounted.
-    pub async fn mount_first(self: &Arc<Self>, memory: &Arc<Memory>) -> Result<Segment, StoreStartError> {
+    pub(crate) async fn mount_first(self: &Arc<Self>, memory: &Arc<Memory>) -> Result<Segment, StoreStartError> {
         // Its memory is already allocated.
         let bytes = memory.len() as u64;
         let reservation = Reservation::new(&self.allocated, bytes, u64::MAX).map_err(|_| StoreStartError::Stopped)?;
@@ -147,7 +147,7 @@ impl<E: Env> SegmentManager<E> {
     ///
     /// # Errors
     /// No memory is available, or the master rejects the segment. Nothing remains mounted.
-    pub async fn mount_more(self: &Arc<Self>, requested: u64) -> Result<Segment, StoreRefusal> {
+    pub(crate) async fn mount_more(self: &Arc<Self>, requested: u64) -> Result<Segment, StoreRefusal> {
         let (manager, (answer, mounted)) = (Arc::clone(self), oneshot::channel());
         tokio::spawn(async move {
             if let Err(Ok(segment)) = answer.send(manager.allocate_and_mount(requested).await) {
@@ -243,7 +243,7 @@ impl<E: Env> SegmentManager<E> {
     ///
     /// # Errors
     /// The segment is unknown, or the master does not respond. The segment remains mounted.
-    pub async fn unmount(self: &Arc<Self>, id: SegmentId, grace: Duration) -> Result<(), StoreRefusal> {
+    pub(crate) async fn unmount(self: &Arc<Self>, id: SegmentId, grace: Duration) -> Result<(), StoreRefusal> {
         let manager = Arc::clone(self);
         let unmounted = tokio::spawn(async move { manager.unmount_now(id, grace).await }).await;
         unmounted.unwrap_or_else(|_| Err(interrupted("unmount")))
@@ -286,7 +286,7 @@ impl<E: Env> SegmentManager<E> {
     }
 
     /// Unmounts all segments. Their objects are lost. Returns an error if the master did not respond.
-    pub async fn stop(&self) -> Option<UnmountError> {
+    pub(crate) async fn stop(&self) -> Option<UnmountError> {
         // A heartbeat that is remounting segments holds the lock.
         self.end_heartbeat();
         let mut segments = self.segments.lock().await;
@@ -340,7 +340,7 @@ impl<E: Env> SegmentManager<E> {
     }
 
     /// Returns the client that owns the mounted segments.
-    pub fn client(&self) -> &StoreClient<E> {
+    pub(crate) fn client(&self) -> &StoreClient<E> {
         &self.client
     }
 
@@ -351,7 +351,7 @@ impl<E: Env> SegmentManager<E> {
     ///
     /// # Errors
     /// The master does not respond, another engine uses this node's name, or transfers have not ended.
-    pub async fn remount(&self) -> Result<(), StoreError> {
+    pub(crate) async fn remount(&self) -> Result<(), StoreError> {
         let mut segments = self.segments.lock().await;
         // A master that lost its state may be a new instance with a new metadata service.
         match self.client.engine().republish().await {

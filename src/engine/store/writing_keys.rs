@@ -56,7 +56,7 @@ pub(crate) struct HeldKeys {
 impl WritingKeys {
     /// Takes `keys`, once no call has them. Also returns the indices of those that a session has, and that are not taken. A key that is listed
     /// twice is taken once. `now` returns the time on the clock of the ends of sessions.
-    pub async fn take(
+    pub(crate) async fn take(
         self: &Arc<Self>,
         keys: &[ObjectKey],
         hold: KeyHold,
@@ -118,7 +118,7 @@ impl WritingKeys {
 
 impl HeldKeys {
     /// Returns one value for each of `keys`. A key that is listed twice is held by the first value.
-    pub fn into_single(mut self, keys: &[ObjectKey]) -> Vec<HeldKeys> {
+    pub(crate) fn into_single(mut self, keys: &[ObjectKey]) -> Vec<HeldKeys> {
         let mut left: Vec<ObjectKey> = std::mem::take(&mut self.keys);
         left.sort_unstable();
         let single = |key: &ObjectKey| {
@@ -130,7 +130,7 @@ impl HeldKeys {
 
     /// Turns the hold into that of a call: it lasts until the value is dropped. Returns false if another write has a key in the meantime.
     /// Keys that this value does not hold, because they were listed twice, do not count.
-    pub fn keep(&self) -> bool {
+    pub(crate) fn keep(&self) -> bool {
         let mut state = self.of.state();
         let mut kept = true;
         for key in &self.keys {

@@ -60,8 +60,9 @@ pub fn caller_memory(address: u64, len: usize, usage: MemoryUse) -> Result<Memor
 /// Whether all pages of the range are mapped, and permit the use.
 fn is_usable(address: u64, len: usize, usage: MemoryUse) -> bool {
     let page = page_size();
-    let Some(start) = usize::try_from(address).ok().map(|address| address / page * page) else { return false };
-    let Some(end) = (address as usize).checked_add(len).and_then(|end| end.checked_next_multiple_of(page)) else {
+    let Ok(address) = usize::try_from(address) else { return false };
+    let start = address / page * page;
+    let Some(end) = address.checked_add(len).and_then(|end| end.checked_next_multiple_of(page)) else {
         return false;
     };
     let advice = match usage {

@@ -301,7 +301,7 @@ impl HugePageArena {
         }
         *used = end;
         let (start, len) = (usize::try_from(start).ok()?, usize::try_from(len).ok()?);
-        let base = NonNull::new((arena.pool.address() as usize + start) as *mut u8)?;
+        let base = NonNull::new((usize::try_from(arena.pool.address()).ok()? + start) as *mut u8)?;
         // SAFETY: `start + len <= pool.len()`. No two blocks overlap, because `used` only grows. The pool is only
         // accessed through its blocks, each of which keeps it mapped.
         Some(unsafe { Memory::from_parts(base, len, MemoryBacking::Arena { _keeps: Arc::clone(arena) }) })

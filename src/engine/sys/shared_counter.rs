@@ -108,6 +108,7 @@ impl SharedCounter {
         Ok(CounterOwner { counter: self, list })
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "an address of this process")]
     fn mark(&self) -> &AtomicU32 {
         // SAFETY: the address is inside a mapping of a whole page, which is valid as long as `self`, and aligned for the type. Other
         // processes can only read it. This one and the kernel access it only atomically.

@@ -227,6 +227,7 @@ fn number(info: &[u8; TCP_INFO_BYTES], offset: usize) -> u64 {
 
 fn tcp_info(stream: &TcpStream) -> io::Result<[u8; TCP_INFO_BYTES]> {
     let mut info = [0; TCP_INFO_BYTES];
+    #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
     let mut length = TCP_INFO_BYTES as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes into `info`, which has that size. An older kernel writes fewer.
     let failed = unsafe {

@@ -10,6 +10,7 @@
 //! verbs directly: see [`tcp`] and [`rdma`]. Processes on the same host use [`shared_memory`] instead, where they can.
 //!
 //! Upstream: `transfer_engine_impl.cpp`, `transfer_metadata.cpp`, `tcp_transport.cpp`.
+#![forbid(unsafe_code)]
 
 pub mod breaker;
 pub mod config;

@@ -5,6 +5,8 @@
 //!
 //! Start with [`pack`] (struct_pack), [`frame`] (coro_rpc headers) and [`method`] (the table of the master's RPCs). [`json`] contains the
 //! transfer engine's documents. Upstream: yalantinglibs `struct_pack` and `coro_rpc`; Mooncake `rpc_service.h`, `types.h`, `replica.h`.
+#![forbid(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
 
 pub mod frame;
 pub mod json;

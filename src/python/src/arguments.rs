@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyString};
 use crate::session::SessionError;
 
 /// An object's key: `str`, or `bytes`.
-pub struct Key(pub ObjectKey);
+pub(crate) struct Key(pub ObjectKey);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Key {
     type Error = PyErr;
@@ -30,13 +30,13 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Key {
 }
 
 /// Returns the keys as the type of the client, without the wrapper for arguments from Python.
-pub fn keys(keys: Vec<Key>) -> Vec<ObjectKey> {
+pub(crate) fn keys(keys: Vec<Key>) -> Vec<ObjectKey> {
     keys.into_iter().map(|key| key.0).collect()
 }
 
 /// An address or a size. A negative number is a `TypeError`, as in the wheel.
 #[derive(Clone, Copy)]
-pub struct Natural(pub u64);
+pub(crate) struct Natural(pub u64);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Natural {
     type Error = PyErr;
@@ -53,13 +53,13 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Natural {
 
 impl Natural {
     /// Returns the number as a size; a size that no memory has if it is too large.
-    pub fn size(self) -> usize {
+    pub(crate) fn size(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
 /// A value that supports the buffer protocol. It must be contiguous, and is not copied.
-pub struct Value(PyUntypedBuffer);
+pub(crate) struct Value(PyUntypedBuffer);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Value {
     type Error = PyErr;
@@ -75,23 +75,23 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Value {
 
 impl Value {
     /// Returns the address of the first byte.
-    pub fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.0.buf_ptr() as u64
     }
 
     /// Returns the length in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len_bytes()
     }
 }
 
 /// The code of a call without result: 0 or the code of the error.
-pub fn code<T>(result: Result<T, StoreError>) -> i32 {
+pub(crate) fn code<T>(result: Result<T, StoreError>) -> i32 {
     result.map_or_else(|error| error_code(&error), |_| 0)
 }
 
 /// The number of bytes, or the code of the error.
-pub fn bytes_or_code(result: Result<usize, StoreError>) -> i64 {
+pub(crate) fn bytes_or_code(result: Result<usize, StoreError>) -> i64 {
     match result {
         Ok(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX),
         Err(error) => i64::from(error_code(&error)),
@@ -99,7 +99,7 @@ pub fn bytes_or_code(result: Result<usize, StoreError>) -> i64 {
 }
 
 /// The result of each object of a batch of `count`, or the same error for each.
-pub fn each<T>(
+pub(crate) fn each<T>(
     count: usize,
     results: Result<Result<Vec<Result<T, StoreError>>, StoreError>, SessionError>,
 ) -> Vec<Result<T, StoreError>> {
@@ -110,7 +110,7 @@ pub fn each<T>(
 }
 
 /// Joins the error of a session with that of its operation.
-pub fn flat<T>(result: Result<Result<T, StoreError>, SessionError>) -> Result<T, StoreError> {
+pub(crate) fn flat<T>(result: Result<Result<T, StoreError>, SessionError>) -> Result<T, StoreError> {
     match result {
         Ok(result) => result,
         Err(SessionError::Store(error)) => Err(error),
@@ -123,7 +123,7 @@ pub fn flat<T>(result: Result<Result<T, StoreError>, SessionError>) -> Result<T,
 
 /// The code of upstream's client for this error. Logs the cause, without the key, because callers see only the code. Missing and existing keys
 /// are not logged. The client itself logs transfers.
-pub fn error_code(error: &StoreError) -> i32 {
+pub(crate) fn error_code(error: &StoreError) -> i32 {
     static FAILURES: OperationFailures = OperationFailures::new();
     let code = error.code();
     let cause = || with_causes(&error.without_key());
@@ -138,7 +138,7 @@ pub fn error_code(error: &StoreError) -> i32 {
 }
 
 /// Returns the text of an error and of its causes.
-pub fn with_causes(error: &dyn Error) -> String {
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let (mut text, mut source) = (error.to_string(), error.source());
     while let Some(cause) = source {
         let more = cause.to_string();

@@ -16,7 +16,7 @@ use crate::interpreter::detached;
 static BLOCKS: RwLock<BTreeMap<u64, Arc<Memory>>> = RwLock::new(BTreeMap::new());
 
 /// Returns the `len` bytes at `address`, if an allocator has allocated them.
-pub fn allocated(address: u64, len: usize) -> Option<Slice> {
+pub(crate) fn allocated(address: u64, len: usize) -> Option<Slice> {
     let blocks = BLOCKS.read().unwrap_or_else(PoisonError::into_inner);
     let (start, memory) = blocks.range(..=address).next_back()?;
     memory.slice(usize::try_from(address - start).ok()?, len).ok()
@@ -24,7 +24,7 @@ pub fn allocated(address: u64, len: usize) -> Option<Slice> {
 
 /// Allocates memory for buffers of the store, on huge pages if `MC_STORE_USE_HUGEPAGE` is set. Nodes on the same host can read it in place.
 #[pyclass(module = "mcctl_mooncake._native")]
-pub struct MooncakeHostMemAllocator {
+pub(crate) struct MooncakeHostMemAllocator {
     /// The addresses that this allocator has returned.
     addresses: Mutex<HashSet<u64>>,
 }

@@ -23,7 +23,7 @@ static EXITING: OnceLock<ThreadId> = OnceLock::new();
 /// While the interpreter exits, the threads that take its lock are ended by an exception that unwinds the stack (`pthread_exit`). That fails
 /// in the frames of this library if it contains an unwinder of its own. So a daemon thread does not take the lock again.
 #[expect(clippy::disallowed_methods, reason = "a thread of the caller waits for the end of the process")]
-pub fn detached<T: Send>(py: Python<'_>, operation: impl Send + FnOnce() -> T) -> T {
+pub(crate) fn detached<T: Send>(py: Python<'_>, operation: impl Send + FnOnce() -> T) -> T {
     py.detach(|| {
         let result = operation();
         if exits_elsewhere() {
@@ -38,7 +38,7 @@ pub fn detached<T: Send>(py: Python<'_>, operation: impl Send + FnOnce() -> T) -
 ///
 /// # Errors
 /// A handler has raised an exception, such as `KeyboardInterrupt`. The operation is then dropped.
-pub async fn interruptible<T>(env: &impl Env, operation: impl Future<Output = T>) -> PyResult<T> {
+pub(crate) async fn interruptible<T>(env: &impl Env, operation: impl Future<Output = T>) -> PyResult<T> {
     let mut operation = pin!(operation);
     loop {
         if let Ok(done) = deadline(env, SIGNAL_CHECK, operation.as_mut()).await {
@@ -56,6 +56,6 @@ fn exits_elsewhere() -> bool {
 }
 
 /// Call it in the thread in which the interpreter exits.
-pub fn exits() {
+pub(crate) fn exits() {
     let _ = EXITING.set(thread::current().id());
 }

@@ -11,7 +11,7 @@ use crate::host_memory::allocated;
 
 /// The buffers that the caller has registered, by address.
 #[derive(Default)]
-pub struct CallerBuffers {
+pub(crate) struct CallerBuffers {
     by_address: BTreeMap<u64, RegisteredBuffer>,
 }
 
@@ -22,17 +22,17 @@ struct RegisteredBuffer {
 
 impl CallerBuffers {
     /// Adds a registered buffer. Its memory permits reads and writes, and is not examined again.
-    pub fn insert(&mut self, memory: Arc<Memory>, registration: Registration) {
+    pub(crate) fn insert(&mut self, memory: Arc<Memory>, registration: Registration) {
         self.by_address.insert(memory.address(), RegisteredBuffer { memory, registration });
     }
 
     /// Removes the buffer that begins at `address`.
-    pub fn remove(&mut self, address: u64) -> Option<Registration> {
+    pub(crate) fn remove(&mut self, address: u64) -> Option<Registration> {
         self.by_address.remove(&address).map(|buffer| buffer.registration)
     }
 
     /// Removes all buffers, after the engine with their registrations has stopped.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.by_address.clear();
     }
 
@@ -40,7 +40,7 @@ impl CallerBuffers {
     ///
     /// # Errors
     /// The range is not memory of this process, or does not permit the use.
-    pub fn slice(&self, address: u64, len: usize, usage: MemoryUse) -> Result<Slice, CallerMemoryError> {
+    pub(crate) fn slice(&self, address: u64, len: usize, usage: MemoryUse) -> Result<Slice, CallerMemoryError> {
         if let Some(slice) = allocated(address, len) {
             return Ok(slice);
         }
@@ -58,6 +58,6 @@ impl CallerBuffers {
 ///
 /// # Errors
 /// The range is not memory of this process, or does not permit the use.
-pub fn unregistered(address: u64, len: usize, usage: MemoryUse) -> Result<Slice, CallerMemoryError> {
+pub(crate) fn unregistered(address: u64, len: usize, usage: MemoryUse) -> Result<Slice, CallerMemoryError> {
     Ok(Arc::new(caller_memory(address, len, usage)?).whole())
 }

@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
 
 /// The code of arguments that do not fit together, or of memory that does not exist.
-pub const INVALID_PARAMS: i32 = mcctl_base::ErrorCode::INVALID_PARAMS.0;
+pub(crate) const INVALID_PARAMS: i32 = mcctl_base::ErrorCode::INVALID_PARAMS.0;
 
 type Config<'py> = Option<PyRef<'py, NativeReplicateConfig>>;
 
@@ -183,7 +183,7 @@ impl MooncakeDistributedStore {
 
 impl Session {
     /// Stores objects. Returns 0 or a negative code for each. An object without parts has arguments that are not valid.
-    pub fn store(
+    pub(crate) fn store(
         &self,
         method: WriteMethod,
         objects: Vec<(ObjectKey, Option<Vec<Slice>>)>,
@@ -212,13 +212,13 @@ impl Session {
     }
 
     /// Returns the caller's memory; `None` if it does not exist.
-    pub fn slice(&self, address: Natural, size: Natural, usage: MemoryUse) -> Option<Slice> {
+    pub(crate) fn slice(&self, address: Natural, size: Natural, usage: MemoryUse) -> Option<Slice> {
         let buffers = self.buffers.read().unwrap_or_else(PoisonError::into_inner);
         buffers.slice(address.0, size.size(), usage).inspect_err(|error| tracing::warn!("{error}")).ok()
     }
 
     /// Returns the caller's memory in several pieces; `None` if a piece does not exist.
-    pub fn slices(&self, addresses: &[Natural], sizes: &[Natural], usage: MemoryUse) -> Option<Vec<Slice>> {
+    pub(crate) fn slices(&self, addresses: &[Natural], sizes: &[Natural], usage: MemoryUse) -> Option<Vec<Slice>> {
         if addresses.len() != sizes.len() {
             return None;
         }
@@ -245,7 +245,7 @@ fn single<T>(values: Vec<T>) -> Vec<Vec<T>> {
 }
 
 /// Removes the replicas of objects on `segment`. Returns the keys of the objects that lost replicas.
-pub fn replica_clear(session: &Session, keys: &[ObjectKey], segment: &str) -> Vec<String> {
+pub(crate) fn replica_clear(session: &Session, keys: &[ObjectKey], segment: &str) -> Vec<String> {
     let cleared = flat(session.run(async |client| {
         let texts = keys.iter().map(|key| key.as_bytes().into()).collect();
         let cleared = client.master().batch_replica_clear(texts, client.id(), segment.into()).await?;

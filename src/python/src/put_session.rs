@@ -30,7 +30,7 @@ const SESSION_MAX: Duration = Duration::from_secs(300);
 ///
 /// The state is not locked during calls of the network, so that a node that does not respond delays only the calls that use it.
 #[derive(Default)]
-pub struct PutSessions {
+pub(crate) struct PutSessions {
     state: Mutex<OpenPuts>,
     /// Signals that a call has ended its writes.
     written: Condvar,
@@ -92,7 +92,7 @@ impl Drop for RunningWrites<'_> {
 
 impl PutSessions {
     /// Drops all sessions. The master drops their objects later.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         *self.state() = OpenPuts::default();
     }
 

@@ -25,13 +25,13 @@ struct WantedParts {
 
 /// The objects whose read sessions are open.
 #[derive(Default)]
-pub struct ReadSessions {
+pub(crate) struct ReadSessions {
     open: HashSet<ObjectKey>,
 }
 
 impl ReadSessions {
     /// Ends all sessions. They hold no resources.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.open.clear();
     }
 }
@@ -226,7 +226,7 @@ impl Session {
 
     /// Returns the caller's memory for parts at these `offsets` of an object; `None` if the arguments do not fit together or the memory does
     /// not exist.
-    pub fn parts_at(
+    pub(crate) fn parts_at(
         &self,
         addresses: &[Natural],
         sizes: &[Natural],

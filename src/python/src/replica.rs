@@ -12,14 +12,14 @@ use crate::store::MooncakeDistributedStore;
 
 /// A replica of an object, as the master describes it. The Python class `ReplicaDescriptor` converts the status to an enumeration.
 #[pyclass(module = "mcctl_mooncake._native", name = "ReplicaDescriptor", subclass, frozen)]
-pub struct NativeReplicaDescriptor {
+pub(crate) struct NativeReplicaDescriptor {
     replica: ReplicaDescriptor,
 }
 
 /// The memory that holds a replica.
 #[pyclass(module = "mcctl_mooncake._native", name = "Descriptor", frozen, get_all)]
 #[derive(Clone)]
-pub struct NativeBufferDescriptor {
+pub(crate) struct NativeBufferDescriptor {
     /// Size of the replica in bytes.
     size: u64,
     /// Address in the node's process.
@@ -30,13 +30,13 @@ pub struct NativeBufferDescriptor {
 
 /// A replica in a node's memory.
 #[pyclass(module = "mcctl_mooncake._native", frozen, get_all)]
-pub struct MemoryDescriptor {
+pub(crate) struct MemoryDescriptor {
     buffer_descriptor: NativeBufferDescriptor,
 }
 
 /// A replica in a file.
 #[pyclass(module = "mcctl_mooncake._native", frozen, get_all)]
-pub struct DiskDescriptor {
+pub(crate) struct DiskDescriptor {
     file_path: String,
     /// Size of the object in bytes.
     object_size: u64,

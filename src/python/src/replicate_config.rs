@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 /// converts two of its fields to enumerations.
 #[pyclass(module = "mcctl_mooncake._native", name = "ReplicateConfig", subclass, get_all, set_all)]
 #[derive(Clone, Debug)]
-pub struct NativeReplicateConfig {
+pub(crate) struct NativeReplicateConfig {
     replica_num: u64,
     nof_replica_num: u64,
     dfs_replica_num: u64,
@@ -45,7 +45,7 @@ impl NativeReplicateConfig {
 }
 
 /// Returns the options in the form of the wire format; the defaults without `config`.
-pub fn options(config: Option<PyRef<'_, NativeReplicateConfig>>) -> ReplicateConfig {
+pub(crate) fn options(config: Option<PyRef<'_, NativeReplicateConfig>>) -> ReplicateConfig {
     let Some(config) = config else { return ReplicateConfig::default() };
     let texts = |texts: &[String]| texts.iter().map(|text| text.as_str().into()).collect();
     ReplicateConfig {

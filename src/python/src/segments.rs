@@ -12,7 +12,7 @@ use crate::interpreter::detached;
 use crate::store::MooncakeDistributedStore;
 
 /// The code of a failed operation on segments or sessions.
-pub const FAILED: i32 = -1;
+pub(crate) const FAILED: i32 = -1;
 
 #[pymethods]
 impl MooncakeDistributedStore {

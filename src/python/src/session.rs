@@ -26,7 +26,7 @@ use crate::store::NOT_SET_UP;
 const IDLE_MAX: usize = 64;
 
 /// A started client, with the memory and the sessions of its caller.
-pub struct Session {
+pub(crate) struct Session {
     /// The process that started the client. A child made with `fork` has neither its threads nor its connections.
     pub process: u32,
     pub node: Arc<NodeStore<RealEnv>>,
@@ -42,7 +42,7 @@ pub struct Session {
 }
 
 /// The parts of a session that are stopped when the client is closed.
-pub struct RunningNode {
+pub(crate) struct RunningNode {
     pub node: Node<RealEnv>,
     pub http: Option<HttpServer>,
     /// Follows the leader among several masters.
@@ -50,14 +50,14 @@ pub struct RunningNode {
 }
 
 /// A runtime for one calling thread, with its own connection to the master.
-pub struct Worker {
+pub(crate) struct Worker {
     // Dropped before the runtime, whose tasks serve its connection.
     client: StoreClient<RealEnv>,
     runtime: Runtime,
 }
 
 /// A worker that one thread uses. It is kept for other threads afterward.
-pub struct WorkerLease<'a> {
+pub(crate) struct WorkerLease<'a> {
     session: &'a Session,
     worker: Option<Worker>,
 }
@@ -81,30 +81,30 @@ impl Drop for WorkerLease<'_> {
 
 /// The errors with which an operation cannot begin.
 #[derive(Clone, Debug)]
-pub enum SessionError {
+pub(crate) enum SessionError {
     Store(StoreError),
     Runtime(String),
 }
 
 impl Worker {
     /// Runs an operation on this thread.
-    pub fn run<T>(&self, operation: impl AsyncFnOnce(&StoreClient<RealEnv>) -> T) -> T {
+    pub(crate) fn run<T>(&self, operation: impl AsyncFnOnce(&StoreClient<RealEnv>) -> T) -> T {
         self.runtime.block_on(operation(&self.client))
     }
 
     /// Returns the client, for what needs no runtime.
-    pub fn client(&self) -> &StoreClient<RealEnv> {
+    pub(crate) fn client(&self) -> &StoreClient<RealEnv> {
         &self.client
     }
 
     /// Makes the next call open a new connection if the master has closed this worker's while its runtime was idle.
-    pub fn check_connection(&self) {
+    pub(crate) fn check_connection(&self) {
         self.client.check_connection();
     }
 }
 
 /// Creates the runtime for background work.
-pub fn background() -> std::io::Result<Runtime> {
+pub(crate) fn background() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(1).thread_name("mcctl-store").enable_all().build()
 }
 
@@ -119,7 +119,7 @@ impl Drop for Session {
 
 impl Session {
     /// Creates the session of a node that runs on `background`.
-    pub fn new(background: Runtime, running: RunningNode, metrics: Option<Arc<ClientMetrics>>) -> Session {
+    pub(crate) fn new(background: Runtime, running: RunningNode, metrics: Option<Arc<ClientMetrics>>) -> Session {
         Session {
             process: std::process::id(),
             node: Arc::new(running.node.store()),
@@ -134,17 +134,17 @@ impl Session {
     }
 
     /// Whether this process has started the client.
-    pub fn is_of_this_process(&self) -> bool {
+    pub(crate) fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
     /// Runs an operation in the background, and waits for it.
-    pub fn run_in_background<T>(&self, operation: impl Future<Output = T>) -> T {
+    pub(crate) fn run_in_background<T>(&self, operation: impl Future<Output = T>) -> T {
         self.background.as_ref().expect("present until the session is dropped").block_on(operation)
     }
 
     /// Returns the node: the client and the memory that this process contributes.
-    pub fn running(&self) -> MutexGuard<'_, Option<RunningNode>> {
+    pub(crate) fn running(&self) -> MutexGuard<'_, Option<RunningNode>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,7 +152,7 @@ impl Session {
     ///
     /// # Errors
     /// There is no connection to the master.
-    pub fn run<T>(&self, operation: impl AsyncFnOnce(&StoreClient<RealEnv>) -> T) -> Result<T, SessionError> {
+    pub(crate) fn run<T>(&self, operation: impl AsyncFnOnce(&StoreClient<RealEnv>) -> T) -> Result<T, SessionError> {
         Ok(self.worker()?.run(operation))
     }
 
@@ -160,7 +160,7 @@ impl Session {
     ///
     /// # Errors
     /// There is no connection to the master.
-    pub fn worker(&self) -> Result<WorkerLease<'_>, SessionError> {
+    pub(crate) fn worker(&self) -> Result<WorkerLease<'_>, SessionError> {
         let idle = self.idle().pop();
         let worker = match idle {
             Some(worker) => {
@@ -176,7 +176,7 @@ impl Session {
     ///
     /// # Errors
     /// There is no connection to the master.
-    pub fn connect(&self) -> Result<Worker, SessionError> {
+    pub(crate) fn connect(&self) -> Result<Worker, SessionError> {
         let runtime = Builder::new_current_thread().enable_all().thread_name("mcctl-mover").build();
         let runtime = runtime.map_err(|error| SessionError::Runtime(format!("cannot create a runtime: {error}")))?;
         let client = {
@@ -189,7 +189,7 @@ impl Session {
     }
 
     /// Unmounts the segments and stops the client. Objects in this process's segments are lost.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let Some(RunningNode { node, http, leader }) = self.running().take() else { return };
         // This ends the transfers of other threads, which then release their locks.
         self.run_in_background(async {
@@ -206,13 +206,13 @@ impl Session {
     }
 
     /// Returns the metrics in the Prometheus text format; nothing if they are off.
-    pub fn exposition(&self) -> String {
+    pub(crate) fn exposition(&self) -> String {
         let Some(metrics) = &self.metrics else { return String::new() };
         metrics.exposition() + &self.node.metrics().transport.metrics()
     }
 
     /// Registers the caller's memory, all of which it must be able to read and write. Returns 0 or a negative code.
-    pub fn register(&self, address: u64, size: usize) -> i32 {
+    pub(crate) fn register(&self, address: u64, size: usize) -> i32 {
         let memory = match caller_memory(address, size, MemoryUse::Both) {
             Ok(memory) if size > 0 => Arc::new(memory),
             Ok(_) => return INVALID_PARAMS,
@@ -237,7 +237,7 @@ impl Session {
     }
 
     /// Unregisters the buffer that begins at `address`. Returns 0 or a negative code.
-    pub fn unregister(&self, address: u64) -> i32 {
+    pub(crate) fn unregister(&self, address: u64) -> i32 {
         let registration = self.buffers.write().unwrap_or_else(PoisonError::into_inner).remove(address);
         let Some(registration) = registration else { return INVALID_PARAMS };
         let Some(engine) = self.running().as_ref().map(|running| running.node.client().engine().clone()) else {

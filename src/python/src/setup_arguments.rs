@@ -32,7 +32,7 @@ const HTTP_PORT: u16 = 9300;
 
 /// The arguments of `setup`.
 #[derive(Debug)]
-pub struct SetupArguments {
+pub(crate) struct SetupArguments {
     pub local_hostname: String,
     pub metadata_server: String,
     pub segment_bytes: u64,
@@ -51,7 +51,7 @@ pub struct SetupArguments {
 ///
 /// # Errors
 /// Outer error: the arguments are not those of `setup`. Inner error: a dictionary's value is not valid, which `setup` reports with a code.
-pub fn arguments_of(
+pub(crate) fn arguments_of(
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Result<SetupArguments, String>> {

@@ -11,7 +11,7 @@ const RELEASE_SECONDS: u64 = 600;
 
 /// The settings in the environment.
 #[derive(Debug, PartialEq)]
-pub struct SetupVariables {
+pub(crate) struct SetupVariables {
     /// Maximum time to wait for etcd, the metadata service and the master. Upstream's client tries for about 90 s.
     pub wait: Duration,
     /// Time limit for the transfers of a call.
@@ -27,7 +27,7 @@ pub struct SetupVariables {
 
 impl SetupVariables {
     /// Reads the variables through `lookup`. Also returns a warning for each invalid value.
-    pub fn read(lookup: &dyn Fn(&str) -> Option<String>) -> (SetupVariables, Vec<String>) {
+    pub(crate) fn read(lookup: &dyn Fn(&str) -> Option<String>) -> (SetupVariables, Vec<String>) {
         let lookup = |name: &str| lookup(name).filter(|text| !text.is_empty());
         let mut read = VariableReader::new(&lookup);
         let wait = read.seconds("MCCTL_SETUP_WAIT_SECONDS", 0..=SECONDS_MAX, Duration::from_secs(60));

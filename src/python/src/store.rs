@@ -10,7 +10,7 @@ use crate::interpreter::{self, detached};
 use crate::session::Session;
 
 /// The code of a method that is called before `setup` or after `close`.
-pub const NOT_SET_UP: i32 = ErrorCode::INVALID_PARAMS.0;
+pub(crate) const NOT_SET_UP: i32 = ErrorCode::INVALID_PARAMS.0;
 
 /// All started clients, to stop them when the interpreter exits.
 static SESSIONS: Mutex<Vec<Weak<Session>>> = Mutex::new(Vec::new());
@@ -21,13 +21,13 @@ static LOGGED: AtomicU32 = AtomicU32::new(0);
 /// A client of a Mooncake store, with the methods of `mooncake.store`. Call `setup` first. All methods may be called from several threads at
 /// the same time, and release the interpreter's lock while they wait.
 #[pyclass(module = "mcctl_mooncake._native", subclass, frozen)]
-pub struct MooncakeDistributedStore {
+pub(crate) struct MooncakeDistributedStore {
     session: RwLock<Option<Arc<Session>>>,
 }
 
 impl MooncakeDistributedStore {
     /// Returns the started client; `None` before `setup`, after `close`, and in a child process made with `fork`.
-    pub fn session(&self) -> Option<Arc<Session>> {
+    pub(crate) fn session(&self) -> Option<Arc<Session>> {
         let session = self.session.read().unwrap_or_else(PoisonError::into_inner).clone()?;
         if session.is_of_this_process() {
             return Some(session);
@@ -44,7 +44,7 @@ impl MooncakeDistributedStore {
     }
 
     /// Stores a started client, and returns the one before.
-    pub fn replace(&self, session: Option<Session>) -> Option<Arc<Session>> {
+    pub(crate) fn replace(&self, session: Option<Session>) -> Option<Arc<Session>> {
         let session = session.map(Arc::new);
         if let Some(session) = &session {
             let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Drop for MooncakeDistributedStore {
 }
 
 /// Stops a client. In a child process made with `fork`, nothing is stopped: threads and connections belong to the parent.
-pub fn end(py: Python<'_>, session: Option<Arc<Session>>) {
+pub(crate) fn end(py: Python<'_>, session: Option<Arc<Session>>) {
     let Some(session) = session else { return };
     if session.is_of_this_process() {
         detached(py, || {
@@ -115,7 +115,7 @@ pub fn end(py: Python<'_>, session: Option<Arc<Session>>) {
 
 /// Stops all clients of this process. Python calls it when the interpreter exits.
 #[pyfunction]
-pub fn close_all(py: Python<'_>) {
+pub(crate) fn close_all(py: Python<'_>) {
     interpreter::exits();
     let sessions: Vec<_> = {
         let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,7 @@ use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
 
 /// The state of a task. The Python class `QueryTaskResponse` converts two of its fields to enumerations.
 #[pyclass(module = "mcctl_mooncake._native", name = "QueryTaskResponse", subclass, frozen, get_all)]
-pub struct NativeQueryTaskResponse {
+pub(crate) struct NativeQueryTaskResponse {
     id: (u64, u64),
     r#type: i32,
     status: i32,

@@ -206,7 +206,7 @@ impl MooncakeDistributedStore {
 
 /// Returns the address of a bytearray's bytes. It is valid until the bytearray is changed in size or freed.
 #[pyfunction]
-pub fn address_of(bytes: &Bound<'_, PyByteArray>) -> u64 {
+pub(crate) fn address_of(bytes: &Bound<'_, PyByteArray>) -> u64 {
     bytes.data() as u64
 }
 

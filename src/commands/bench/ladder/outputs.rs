@@ -9,7 +9,7 @@ use crate::engine::load::ladder::LadderCell;
 
 /// Flags for the report and its files.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct LadderFileArgs {
+pub(super) struct LadderFileArgs {
     /// Print the report as one JSON document, or write it to FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
@@ -29,7 +29,7 @@ impl LadderFileArgs {
     ///
     /// # Errors
     /// A file cannot be written, or two flags name the same file.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), Failure> {
         let flags = [("--json", &self.json), ("--html", &self.html), ("--svg", &self.svg), ("--csv", &self.csv)];
         let named: Vec<_> = flags
             .into_iter()
@@ -48,7 +48,7 @@ impl LadderFileArgs {
     }
 
     /// Whether the JSON document replaces the report on stdout.
-    pub fn prints_json(&self) -> bool {
+    pub(super) fn prints_json(&self) -> bool {
         self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
 
@@ -56,7 +56,7 @@ impl LadderFileArgs {
     ///
     /// # Errors
     /// A file cannot be written. The others are still written.
-    pub fn write(&self, report: &LadderReport, run: &Identity) -> Result<(), Failure> {
+    pub(super) fn write(&self, report: &LadderReport, run: &Identity) -> Result<(), Failure> {
         let json = || serde_json::to_string(report).expect("report keys are strings") + "\n";
         let files: [(&Option<PathBuf>, &dyn Fn() -> String); 4] = [
             (&self.json, &json),

@@ -24,7 +24,7 @@ pub(super) struct LadderProgress {
 
 impl LadderProgress {
     /// Starts a progress bar if stderr is a terminal.
-    pub fn start() -> LadderProgress {
+    pub(super) fn start() -> LadderProgress {
         let requests = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&requests);
         let bar = WorkProgress::start("tier ladder", WorkUnit::Items("requests", None), move || {

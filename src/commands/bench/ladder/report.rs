@@ -38,7 +38,7 @@ pub(super) struct LadderReport {
 
 impl LadderReport {
     /// Renders the report as text, wrapped to `width` columns.
-    pub fn text(&self, run: &Identity, width: usize) -> String {
+    pub(super) fn text(&self, run: &Identity, width: usize) -> String {
         self.measured.section(run).render(width) + "\n" + &self.figures(width)
     }
 
@@ -52,12 +52,12 @@ impl LadderReport {
     }
 
     /// Returns the conclusion: a sentence for each tier.
-    pub fn sentences(&self) -> Vec<String> {
+    pub(super) fn sentences(&self) -> Vec<String> {
         conclusion::sentences(&self.ladder, &self.absent)
     }
 
     /// Returns what was measured on which server.
-    pub fn head(&self) -> String {
+    pub(super) fn head(&self) -> String {
         let server = &self.server;
         format!(
             "{} (SGLang {}): {} tokens in L1, {} tokens per page, L2 {}, L3 {} (seed {})",
@@ -76,7 +76,7 @@ impl LadderReport {
     }
 
     /// Returns whether the responses match the server's counters, as a sentence.
-    pub fn agreement(&self) -> &'static str {
+    pub(super) fn agreement(&self) -> &'static str {
         match self.agrees {
             Some(true) => "Cached tokens in the responses match the server's counters in every pass",
             Some(false) => "Cached tokens in the responses differ from the server's counters",
@@ -85,7 +85,7 @@ impl LadderReport {
     }
 
     /// Returns the tables and plots.
-    pub fn section(&self) -> ReportSection {
+    pub(super) fn section(&self) -> ReportSection {
         let mut section = ReportSection::new("TTFT by prompt length and tier");
         section.text.push(self.head());
         section.tables = vec![self.rungs(), self.fits()];
@@ -165,7 +165,7 @@ impl LadderReport {
     }
 
     /// Returns TTFT against prompt length, a line with its interval for each tier.
-    pub fn plot(&self) -> Plot {
+    pub(super) fn plot(&self) -> Plot {
         let mut plot = Plot::new("Median TTFT by length, 95 % interval", self.x(), Axis::log("TTFT, ms"));
         for (colour, tier) in LadderTier::ALL.into_iter().enumerate() {
             let of_tier = || self.ladder.rungs.iter().filter(move |rung| rung.tier == tier);

@@ -21,7 +21,7 @@ pub(in crate::commands::bench) struct ClientHost {
 
 impl ClientHost {
     /// Reads the facts about this host.
-    pub fn of_this_host() -> ClientHost {
+    pub(crate) fn of_this_host() -> ClientHost {
         ClientHost {
             kernel: machine::kernel_release(),
             processor: machine::processor_name(),
@@ -30,7 +30,7 @@ impl ClientHost {
     }
 
     /// Describes the host, of which `processors` processors were available, on one line.
-    pub fn text(&self, processors: usize) -> String {
+    pub(crate) fn text(&self, processors: usize) -> String {
         let mut parts = vec![match &self.processor {
             Some(name) => format!("{processors} x {name}"),
             None => format!("{processors} processors"),

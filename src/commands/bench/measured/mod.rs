@@ -47,7 +47,7 @@ impl MeasuredSystem {
     ///
     /// # Errors
     /// The runtime cannot be started.
-    pub fn query(queried: &[QueriedServer<'_>]) -> Result<MeasuredSystem, Failure> {
+    pub(super) fn query(queried: &[QueriedServer<'_>]) -> Result<MeasuredSystem, Failure> {
         let servers = runtime::block_on(0, async {
             let mut servers: Vec<MeasuredServer> = Vec::new();
             for one in queried {
@@ -67,13 +67,13 @@ impl MeasuredSystem {
     }
 
     /// Returns a system of servers that are already described.
-    pub fn of(servers: Vec<MeasuredServer>) -> MeasuredSystem {
+    pub(super) fn of(servers: Vec<MeasuredServer>) -> MeasuredSystem {
         MeasuredSystem { servers, client: ClientHost::of_this_host() }
     }
 
     /// Returns caveats about what the first server has in common with no other: a model or a page size of its own is a difference that
     /// the verdict does not mention.
-    pub fn differences(&self) -> impl Iterator<Item = LoadCaveat> + '_ {
+    pub(super) fn differences(&self) -> impl Iterator<Item = LoadCaveat> + '_ {
         let of = |what: &'static str, value: fn(&ServerDescription) -> Option<String>| {
             let mut known = self.servers.iter().filter_map(|server| Some((&server.label, value(&server.description)?)));
             let (first, of_first) = known.next()?;
@@ -89,7 +89,7 @@ impl MeasuredSystem {
     }
 
     /// Returns the names of the models, without duplicates.
-    pub fn models(&self) -> Vec<&str> {
+    pub(super) fn models(&self) -> Vec<&str> {
         let mut models: Vec<&str> = Vec::new();
         for model in self.servers.iter().filter_map(|server| server.description.model.as_deref()) {
             if !models.contains(&model) {
@@ -100,7 +100,7 @@ impl MeasuredSystem {
     }
 
     /// Returns the report section. `run` identifies the run.
-    pub fn section(&self, run: &Identity) -> ReportSection {
+    pub(super) fn section(&self, run: &Identity) -> ReportSection {
         let mut section = ReportSection::new(TITLE);
         let mut head = vec![""];
         head.extend(self.servers.iter().map(|server| server.label.as_str()));

@@ -42,13 +42,13 @@ pub(super) const ROWS: [ServerRow; 9] = [
 
 impl MeasuredServer {
     /// Returns a server of which only a recorded run is known.
-    pub fn recorded(label: &str, path: &str) -> MeasuredServer {
+    pub(crate) fn recorded(label: &str, path: &str) -> MeasuredServer {
         let (label, target) = (label.to_owned(), path.to_owned());
         MeasuredServer { label, target, queried: false, description: ServerDescription::default() }
     }
 
     /// Returns the server of a run recorded at `path`, as endpoint `label`.
-    pub fn of_record(self, label: &str, path: &str) -> MeasuredServer {
+    pub(crate) fn of_record(self, label: &str, path: &str) -> MeasuredServer {
         MeasuredServer { label: label.to_owned(), target: format!("{path} ({})", self.target), ..self }
     }
 

@@ -220,7 +220,7 @@ impl ComparisonReport {
     }
 
     /// Returns the exit code for the verdict.
-    pub fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> Exit {
         match self.verdict {
             // The primary metric has no values, so there is no verdict on it.
             _ if self.primary_verdicts.iter().any(Option::is_none) => Exit::No,
@@ -233,7 +233,7 @@ impl ComparisonReport {
     }
 
     /// Returns the report sections: the metrics, both endpoints side by side, the noise floor, and how it was measured.
-    pub fn sections(&self) -> Vec<ReportSection> {
+    pub(crate) fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
         for one in &self.compared {
             let mut section = one.section(format!("{} vs {}: {}", self.b.name, self.a.name, one.pass));
@@ -323,7 +323,7 @@ impl ComparisonReport {
     }
 
     /// Returns the report's conclusion: the verdict, the primary metric and the endpoints.
-    pub fn answer(&self) -> Vec<String> {
+    pub(crate) fn answer(&self) -> Vec<String> {
         let mut lines = vec![format!("Verdict: {}", self.summary)];
         let several = self.compared.len() > 1;
         for one in &self.compared {

@@ -54,13 +54,13 @@ pub(in crate::commands::bench) struct ComparisonPlan {
 
 impl ComparisonPlan {
     /// Returns the tiers in question that the load does not reach.
-    pub fn missed(&self) -> Vec<String> {
+    pub(crate) fn missed(&self) -> Vec<String> {
         let tiers = self.tiers.iter().flatten();
         tiers.filter(|tier| !tier.reached).map(|tier| tier.tier.to_string()).collect()
     }
 
     /// Returns the plan as text lines.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let rate = self.request_rate.map_or("no rate limit".to_owned(), |rate| format!("{rate} requests/s"));
         let time = self.estimated_s.map_or(String::new(), |seconds| format!(", about {}", duration(seconds)));
         let blocks = counted(self.blocks, "block");
@@ -87,7 +87,7 @@ impl ComparisonPlan {
     }
 
     /// Returns the report section.
-    pub fn section(&self) -> ReportSection {
+    pub(crate) fn section(&self) -> ReportSection {
         ReportSection { text: self.lines(), ..ReportSection::new("Plan") }
     }
 }

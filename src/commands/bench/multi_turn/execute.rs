@@ -14,7 +14,7 @@ use crate::engine::load::target::LoadTarget;
 use crate::engine::sys::descriptors;
 
 /// The results of a session.
-pub struct MeasuredRun {
+pub(crate) struct MeasuredRun {
     /// Endpoint names and targets, by index.
     pub sides: Vec<(String, LoadTarget)>,
     pub executed: SessionResult,
@@ -28,7 +28,7 @@ pub struct MeasuredRun {
 ///
 /// # Errors
 /// Signal handlers or the runtime cannot be set up, or the open file limit on this host is too low.
-pub fn run(
+pub(crate) fn run(
     session: Session,
     earlier: Vec<PreviousPass>,
     observers: Vec<&mut dyn Observer>,

@@ -80,7 +80,7 @@ impl GoalsReport {
     }
 
     /// Returns the report section.
-    pub fn section(&self) -> ReportSection {
+    pub(crate) fn section(&self) -> ReportSection {
         let mut section = ReportSection::new("Goals and steady state");
         if let Some(goodput) = &self.goodput {
             let by: Vec<String> = goodput

@@ -16,7 +16,7 @@ pub(in crate::commands::bench) struct Kep74Report {
 
 impl Kep74Report {
     /// Returns the report sections.
-    pub fn sections(&self) -> Vec<ReportSection> {
+    pub(crate) fn sections(&self) -> Vec<ReportSection> {
         let mut kep = ReportSection::new("KEP-74");
         kep.tables.push(self.table("KEP-74, as published", &self.tables.table));
         kep.text.push(
@@ -37,7 +37,7 @@ impl Kep74Report {
     }
 
     /// Returns the report's conclusion: the mean TTFT of three rows.
-    pub fn answer(&self) -> Vec<String> {
+    pub(crate) fn answer(&self) -> Vec<String> {
         let ms = |figures: Option<Kep74Figures>| {
             figures.and_then(|figures| figures.mean_ttft_ms).map_or("-".to_owned(), |ms| format!("{ms:.1} ms"))
         };

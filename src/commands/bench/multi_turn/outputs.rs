@@ -32,7 +32,7 @@ impl RunOutputs {
     ///
     /// # Errors
     /// A file already exists or cannot be written.
-    pub fn open(args: &Args, described: RunDescription) -> Result<RunOutputs, Failure> {
+    pub(crate) fn open(args: &Args, described: RunDescription) -> Result<RunOutputs, Failure> {
         let identity = Identity::of_this_run(args.load.seed(), wall_clock(&env()));
         let screen = Screen::new(args.output.quiet);
         args.output.no_file_twice()?;
@@ -51,7 +51,7 @@ impl RunOutputs {
     ///
     /// # Errors
     /// Same as [`execute::run`].
-    pub fn execute(&mut self, session: Session, more: &mut dyn Observer) -> Result<MeasuredRun, Failure> {
+    pub(crate) fn execute(&mut self, session: Session, more: &mut dyn Observer) -> Result<MeasuredRun, Failure> {
         let mut view = ProgressView::new(self.screen.clone(), self.hidden);
         let (earlier, caveat) = match self.files.resumed() {
             None => (Vec::new(), None),
@@ -67,7 +67,7 @@ impl RunOutputs {
     }
 
     /// Returns the `bench serving` result line; `None` for other commands.
-    pub fn figures(&mut self) -> Option<serde_json::Value> {
+    pub(crate) fn figures(&mut self) -> Option<serde_json::Value> {
         self.files.figures()
     }
 
@@ -75,7 +75,7 @@ impl RunOutputs {
     ///
     /// # Errors
     /// stdout cannot be written, or no request succeeded.
-    pub fn finish(mut self, args: &Args, report: &RunReport, exit: Exit) -> Outcome {
+    pub(crate) fn finish(mut self, args: &Args, report: &RunReport, exit: Exit) -> Outcome {
         let mut errors = self.files.finish();
         if let Some(path) = &args.output.html {
             errors.extend(replace(path, &html::page(report)).err());

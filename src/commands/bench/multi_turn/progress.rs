@@ -29,26 +29,26 @@ pub(in crate::commands::bench) struct Screen {
 
 impl Screen {
     /// Returns a screen that has a progress bar if stderr is a terminal.
-    pub fn new(quiet: bool) -> Screen {
+    pub(crate) fn new(quiet: bool) -> Screen {
         let bar = (!quiet && is_on_terminal()).then(|| terminal_bar("{msg}", None));
         Screen { bar, quiet }
     }
 
     /// Returns a screen that shows only warnings.
     #[cfg(test)]
-    pub fn quiet() -> Screen {
+    pub(crate) fn quiet() -> Screen {
         Screen { bar: None, quiet: true }
     }
 
     /// Prints `text`, unless the screen is quiet.
-    pub fn print(&self, text: &str) {
+    pub(crate) fn print(&self, text: &str) {
         if !self.quiet {
             self.warn(text);
         }
     }
 
     /// Prints `text`, even if the screen is quiet.
-    pub fn warn(&self, text: &str) {
+    pub(crate) fn warn(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| output::say(text)),
             None => output::say(text),
@@ -67,7 +67,7 @@ pub(in crate::commands::bench) struct ProgressView {
 
 impl ProgressView {
     /// Starts the progress thread, unless `hidden`. Shows nothing if the thread cannot be started.
-    pub fn new(screen: Screen, hidden: bool) -> ProgressView {
+    pub(crate) fn new(screen: Screen, hidden: bool) -> ProgressView {
         let progress = Arc::new(Mutex::new(Progress::new(env())));
         let (stop, stopped) = channel::<()>();
         let mut view =

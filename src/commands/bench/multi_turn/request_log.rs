@@ -13,7 +13,7 @@ pub(super) struct RequestLogger {
 
 impl RequestLogger {
     /// Returns an observer that logs to `screen` if `is_enabled`.
-    pub fn new(screen: Screen, is_enabled: bool) -> RequestLogger {
+    pub(super) fn new(screen: Screen, is_enabled: bool) -> RequestLogger {
         RequestLogger { screen, is_enabled }
     }
 }

@@ -56,7 +56,7 @@ impl From<Failure> for RankFailure {
 
 impl RankFailure {
     /// Returns the failure of rank `rank`.
-    pub fn of(self, rank: usize) -> Failure {
+    pub(super) fn of(self, rank: usize) -> Failure {
         let RankFailure { exit, what, tried, found, next } = self;
         let all = [Exit::No, Exit::Usage, Exit::Unreachable, Exit::Host, Exit::Bug];
         let exit = all.into_iter().find(|one| one.code() == exit).unwrap_or(Exit::Bug);

@@ -30,7 +30,7 @@ pub(super) struct RankStopper(RankPipes);
 
 impl RankStopper {
     /// Sends the request. Ranks that have ended are skipped.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         send(&self.0, &RankStep::Stop);
     }
 }
@@ -40,7 +40,7 @@ impl RankProcesses {
     ///
     /// # Errors
     /// A process cannot be started, or a rank cannot connect.
-    pub async fn start(ranks: u32, prefix: &str) -> Result<RankProcesses, Failure> {
+    pub(super) async fn start(ranks: u32, prefix: &str) -> Result<RankProcesses, Failure> {
         let cannot = |error: std::io::Error| Failure::host("cannot start the ranks").found(error.to_string());
         let program = std::env::current_exe().map_err(cannot)?;
         let (sender, replies) = unbounded_channel();
@@ -76,7 +76,7 @@ impl RankProcesses {
     }
 
     /// Returns a handle that ends passes early.
-    pub fn stopper(&self) -> RankStopper {
+    pub(super) fn stopper(&self) -> RankStopper {
         RankStopper(Arc::clone(&self.pipes))
     }
 
@@ -84,7 +84,7 @@ impl RankProcesses {
     ///
     /// # Errors
     /// A rank failed or ended.
-    pub async fn execute(&mut self, step: &RankStep) -> Result<Vec<RankReply>, Failure> {
+    pub(super) async fn execute(&mut self, step: &RankStep) -> Result<Vec<RankReply>, Failure> {
         send(&self.pipes, step);
         self.replies().await
     }
@@ -120,7 +120,7 @@ impl RankProcesses {
     }
 
     /// Lets all ranks end, and waits for them. A rank whose objects were not removed removes them first.
-    pub async fn finish(mut self) {
+    pub(super) async fn finish(mut self) {
         self.pipes.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let number = self.children.len();
         let ended = async {

@@ -167,7 +167,7 @@ impl StorePassReport {
 
 impl StoreReport {
     /// Creates the report of a run against `master`. `stopped`: the signal that ended the run early.
-    pub fn new(
+    pub(super) fn new(
         args: &Args,
         plan: &StoreBenchPlan,
         master: &str,
@@ -244,7 +244,7 @@ impl StoreReport {
     }
 
     /// Whether a signal ended the run.
-    pub fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.stopped
     }
 
@@ -265,7 +265,7 @@ impl StoreReport {
 
     /// Returns the exit code: 1 if objects failed or the run was stopped; 3 if nothing was transferred because the master or a node is
     /// unreachable.
-    pub fn exit(&self) -> Exit {
+    pub(super) fn exit(&self) -> Exit {
         let figures = || self.figures().map(|(_, _, figures)| figures);
         let moved = figures().any(|figures| figures.objects > 0);
         let mut errors = figures().flat_map(|figures| figures.failures.keys()).peekable();
@@ -281,7 +281,7 @@ impl StoreReport {
     }
 
     /// Renders the report, wrapped to `width` columns.
-    pub fn text(&self, width: usize) -> String {
+    pub(super) fn text(&self, width: usize) -> String {
         let sizes: Vec<String> = self.object_bytes.iter().map(|bytes| ByteSize(*bytes).to_string()).collect();
         let mut whole = ReportSection::new("");
         let clients = match self.ranks {

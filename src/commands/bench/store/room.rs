@@ -20,7 +20,7 @@ pub(super) enum StoreRoom {
 
 impl StoreRoom {
     /// Compares the `required` bytes with the memory of the store.
-    pub fn of(required: u64, usage: &MemoryUsage) -> StoreRoom {
+    pub(super) fn of(required: u64, usage: &MemoryUsage) -> StoreRoom {
         let usable = usage.capacity / 100 * EVICTION_PERCENT;
         match (required > usable, usage.used.saturating_add(required) > usable) {
             (true, _) => StoreRoom::TooSmall,

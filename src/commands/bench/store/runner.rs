@@ -20,7 +20,7 @@ impl BenchRunner {
     ///
     /// # Errors
     /// The process of a rank ended, or its pipe broke.
-    pub async fn pass(
+    pub(super) async fn pass(
         &mut self,
         kind: PassKind,
         goal: u32,
@@ -43,7 +43,7 @@ impl BenchRunner {
     ///
     /// # Errors
     /// The process of a rank ended, or its pipe broke.
-    pub async fn remove(&mut self, all: bool) -> Result<Result<i64, String>, Failure> {
+    pub(super) async fn remove(&mut self, all: bool) -> Result<Result<i64, String>, Failure> {
         match self {
             BenchRunner::Local { bench, client } if all => {
                 Ok(client.remove_by_regex(&bench.plan().every_key(), true).await.map_err(|error| error.to_string()))

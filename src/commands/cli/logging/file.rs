@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::commands::cli::logging::sink::{self, LineOutput};
 
 /// The current log file.
-pub struct LogFile {
+pub(super) struct LogFile {
     path: PathBuf,
     /// Maximum file size in bytes before rotation; 0 means no rotation.
     max: u64,
@@ -31,7 +31,7 @@ impl LogFile {
     ///
     /// # Errors
     /// The path cannot be opened for writing.
-    pub fn open(path: &Path, max: u64, keep: u32) -> io::Result<LogFile> {
+    pub(super) fn open(path: &Path, max: u64, keep: u32) -> io::Result<LogFile> {
         let (file, len) = append_to(path)?;
         Ok(LogFile { path: path.to_owned(), max, keep, file, len, lost: 0, failing: Vec::new() })
     }

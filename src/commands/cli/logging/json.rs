@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 const RESERVED: [&str; 3] = ["time", "level", "target"];
 
 /// The `--log-format json` format.
-pub struct JsonFormat;
+pub(super) struct JsonFormat;
 
 impl<S, N> FormatEvent<S, N> for JsonFormat
 where

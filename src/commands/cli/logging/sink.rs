@@ -13,7 +13,7 @@ use crate::engine::env::{Env, RealEnv};
 /// Maximum size of the queued lines, in bytes. The writer may buffer the same amount again.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
 /// Maximum wait for queued lines to be written.
-pub const FLUSH_MAX: Duration = Duration::from_secs(1);
+pub(super) const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// Delay between attempts to write to a full non-blocking stderr.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 /// The destination of lines. Its methods may block.
-pub trait LineOutput: Send + 'static {
+pub(super) trait LineOutput: Send + 'static {
     /// Writes whole lines. The output handles its own errors.
     fn write(&mut self, lines: &[u8]);
 
@@ -32,7 +32,7 @@ pub trait LineOutput: Send + 'static {
 }
 
 /// A queue with its writer thread.
-pub struct Sink {
+pub(super) struct Sink {
     shared: Arc<SinkShared>,
     /// False if the thread could not be started. Callers then write synchronously.
     has_writer: bool,
@@ -63,7 +63,7 @@ struct LineQueue {
 
 impl Sink {
     /// Starts a sink that writes to `output`. Its thread is named `name`.
-    pub fn start(name: &str, output: impl LineOutput) -> Sink {
+    pub(super) fn start(name: &str, output: impl LineOutput) -> Sink {
         let shared = Arc::new(SinkShared {
             queue: Mutex::default(),
             filled: Condvar::new(),
@@ -76,7 +76,7 @@ impl Sink {
     }
 
     /// Queues `line`, which ends with a newline. If the queue is full, the line is dropped and counted.
-    pub fn push(&self, line: &[u8]) {
+    pub(super) fn push(&self, line: &[u8]) {
         if !self.has_writer {
             return self.write_here(line);
         }
@@ -104,7 +104,7 @@ impl Sink {
     }
 
     /// Queues `line` and waits at most [`FLUSH_MAX`] until it is written. Does not wait while the writer is stalled.
-    pub fn push_and_wait(&self, line: &[u8]) {
+    pub(super) fn push_and_wait(&self, line: &[u8]) {
         self.push(line);
         let is_stalled = lock(&self.shared.queue).stalled;
         if !is_stalled && !IS_WRITER.get() {
@@ -113,7 +113,7 @@ impl Sink {
     }
 
     /// Waits at most `limit` until all queued lines have been written. Returns whether they have.
-    pub fn flush(&self, limit: Duration) -> bool {
+    pub(super) fn flush(&self, limit: Duration) -> bool {
         let queue = lock(&self.shared.queue);
         let upto = queue.accepted;
         let waited = self.shared.written.wait_timeout_while(queue, limit, |queue| queue.written < upto);
@@ -123,7 +123,7 @@ impl Sink {
     }
 
     /// Requests that the writer reopen its file after the queued lines.
-    pub fn reopen(&self) {
+    pub(super) fn reopen(&self) {
         lock(&self.shared.queue).reopen = true;
         self.shared.filled.notify_one();
     }
@@ -164,12 +164,12 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The sink for stderr. The first call starts it.
-pub fn stderr() -> &'static Sink {
+pub(super) fn stderr() -> &'static Sink {
     STDERR.get_or_init(|| Sink::start("stderr", StderrOutput))
 }
 
 /// Waits at most `limit` until the lines for stderr have been written.
-pub fn flush_stderr(limit: Duration) {
+pub(super) fn flush_stderr(limit: Duration) {
     if let Some(sink) = STDERR.get() {
         sink.flush(limit);
     }

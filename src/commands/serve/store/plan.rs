@@ -44,7 +44,7 @@ impl ServicePlan {
     ///
     /// # Errors
     /// Two ports are the same.
-    pub fn check_ports(&self) -> Result<(), Failure> {
+    pub(super) fn check_ports(&self) -> Result<(), Failure> {
         let client = &self.config.node.client;
         let mut listens = vec![self.rest.clone()];
         listens.extend(self.client_http.clone());

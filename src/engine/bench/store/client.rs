@@ -27,7 +27,7 @@ impl<E: Env> BenchClient<E> {
     ///
     /// # Errors
     /// The memory cannot be registered.
-    pub async fn new(
+    pub(super) async fn new(
         env: E,
         store: StoreClient<E>,
         plan: &StoreBenchPlan,
@@ -48,7 +48,7 @@ impl<E: Env> BenchClient<E> {
     }
 
     /// Runs batches until the pass is complete, the deadline has passed, or the run is stopped.
-    pub async fn work(&mut self, kind: PassKind, shared: &PassState, until: Option<Mono>) -> ClientStats {
+    pub(super) async fn work(&mut self, kind: PassKind, shared: &PassState, until: Option<Mono>) -> ClientStats {
         let mut share = ClientStats::default();
         let plan = &shared.plan;
         let goal = match (kind, until) {

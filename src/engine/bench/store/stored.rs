@@ -13,17 +13,17 @@ pub(super) struct StoredPrefix {
 
 impl StoredPrefix {
     /// Creates a tracker with the first `first` objects already stored.
-    pub fn new(first: u32) -> StoredPrefix {
+    pub(super) fn new(first: u32) -> StoredPrefix {
         StoredPrefix { first, ahead: BTreeMap::new() }
     }
 
     /// Returns N such that the first N objects are stored.
-    pub fn first(&self) -> u32 {
+    pub(super) fn first(&self) -> u32 {
         self.first
     }
 
     /// Marks `objects` as stored.
-    pub fn add(&mut self, objects: Range<u32>) {
+    pub(super) fn add(&mut self, objects: Range<u32>) {
         let (mut from, mut to) = (objects.start, objects.end);
         if let Some((start, _)) = self.ahead.range(..=from).next_back().filter(|(_, end)| **end == from) {
             from = *start;

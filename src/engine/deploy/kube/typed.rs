@@ -20,14 +20,14 @@ const MISTAKES_MAX: usize = 64;
 
 /// A struct visited during the check, by the name of its type.
 #[derive(Clone, Debug)]
-pub struct VisitedStruct {
+pub(super) struct VisitedStruct {
     /// For example `PodSpec`, `Container`, `Quantity`.
     pub name: &'static str,
     pub at: FieldPath,
 }
 
 /// Checks `value`, located at `at`, against `T`. Appends to `violations` and returns the visited structs.
-pub fn check_type<T: for<'de> Deserialize<'de>>(
+pub(super) fn check_type<T: for<'de> Deserialize<'de>>(
     value: &Value,
     at: &FieldPath,
     violations: &mut Vec<Violation>,

@@ -3,7 +3,7 @@
 use mcctl_base::check::{Check, CheckGroup};
 
 /// Violations of the Kubernetes schema.
-pub const MANIFEST: Check = Check {
+pub(super) const MANIFEST: Check = Check {
     id: "manifest",
     group: CheckGroup::Config,
     about: "Kubernetes documents match the schema of their kind",
@@ -11,7 +11,7 @@ pub const MANIFEST: Check = Check {
 };
 
 /// Errors in mcctl's own deployment file.
-pub const DEPLOYMENT_FILE: Check = Check {
+pub(super) const DEPLOYMENT_FILE: Check = Check {
     id: "deployment-file",
     group: CheckGroup::Config,
     about: "mcctl render accepts the deployment file",
@@ -19,7 +19,7 @@ pub const DEPLOYMENT_FILE: Check = Check {
 };
 
 /// Deployment files whose processes exceed the capacities in `[host]`.
-pub const DEPLOYMENT_FIT: Check = Check {
+pub(super) const DEPLOYMENT_FIT: Check = Check {
     id: "deployment-fit",
     group: CheckGroup::Config,
     about: "the processes of a deployment file fit the hosts that it describes",
@@ -27,7 +27,7 @@ pub const DEPLOYMENT_FIT: Check = Check {
 };
 
 /// Secrets in mcctl's own deployment file.
-pub const PLAIN_SECRET: Check = Check {
+pub(super) const PLAIN_SECRET: Check = Check {
     id: "plain-secret",
     group: CheckGroup::Config,
     about: "the variables and flags of a deployment file contain no secrets",
@@ -35,7 +35,7 @@ pub const PLAIN_SECRET: Check = Check {
 };
 
 /// Broken line continuations in a script.
-pub const CONTINUATION: Check = Check {
+pub(super) const CONTINUATION: Check = Check {
     id: "continuation",
     group: CheckGroup::Config,
     about: "no space and no carriage return follows a line-continuation backslash",

@@ -6,7 +6,7 @@
 use crate::lint::yaml::YamlNode;
 
 /// Keys of the `MOONCAKE_CONFIG_PATH` file that vLLM reads.
-pub const VLLM_KEYS: &[&str] = &[
+pub(super) const VLLM_KEYS: &[&str] = &[
     "metadata_server",
     "master_server_address",
     "protocol",
@@ -21,13 +21,13 @@ pub const VLLM_KEYS: &[&str] = &[
 ];
 
 /// Values of the key `mode`. The first is the default.
-pub const VLLM_MODES: &[&str] = &["embedded", "standalone-store"];
+pub(super) const VLLM_MODES: &[&str] = &["embedded", "standalone-store"];
 
 /// vLLM's default for `global_segment_size`, in bytes.
-pub const VLLM_SEGMENT_BYTES: u64 = 4 << 30;
+pub(super) const VLLM_SEGMENT_BYTES: u64 = 4 << 30;
 
 /// Parses a size as vLLM does. Returns bytes; `None` if vLLM rejects the text.
-pub fn vllm_size(text: &str) -> Option<u64> {
+pub(super) fn vllm_size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -49,10 +49,10 @@ pub fn vllm_size(text: &str) -> Option<u64> {
 }
 
 /// The release of LMCache whose keys are listed.
-pub const LMCACHE_RELEASE: &str = "0.5.6";
+pub(super) const LMCACHE_RELEASE: &str = "0.5.6";
 
 /// LMCache's own keys, in that file and in `extra_config`.
-pub const LMCACHE_OWN_KEYS: &[&str] = &[
+pub(super) const LMCACHE_OWN_KEYS: &[&str] = &[
     "transfer_timeout",
     "storage_root_dir",
     "prefer_local_alloc",
@@ -62,7 +62,7 @@ pub const LMCACHE_OWN_KEYS: &[&str] = &[
 ];
 
 /// Keys that LMCache passes to the store without a prefix. Mooncake 0.3.13 does not read the last two.
-pub const LMCACHE_PLAIN_KEYS: &[&str] = &[
+pub(super) const LMCACHE_PLAIN_KEYS: &[&str] = &[
     "local_hostname",
     "metadata_server",
     "global_segment_size",
@@ -73,15 +73,15 @@ pub const LMCACHE_PLAIN_KEYS: &[&str] = &[
 ];
 
 /// The prefix that LMCache strips from a key before it passes the key to the store.
-pub const LMCACHE_PREFIX: &str = "mooncake_";
+pub(super) const LMCACHE_PREFIX: &str = "mooncake_";
 
 /// The prefix of a `remote_url` for Mooncake.
-pub const LMCACHE_SCHEME: &str = "mooncakestore://";
+pub(super) const LMCACHE_SCHEME: &str = "mooncakestore://";
 /// The name of Mooncake's connector in `remote_storage_plugins`.
 const LMCACHE_PLUGIN: &str = "mooncakestore";
 
 /// Whether an LMCache file selects Mooncake as its remote store: by its URL, by its list of plug-ins, or by keys for the store.
-pub fn uses_mooncake(node: &YamlNode) -> bool {
+pub(super) fn uses_mooncake(node: &YamlNode) -> bool {
     let by_url = node.get("remote_url").and_then(YamlNode::text).is_some_and(|url| url.starts_with(LMCACHE_SCHEME));
     let plugins = node.get("remote_storage_plugins");
     let by_list = plugins.map_or(&[][..], YamlNode::items).iter().any(|plugin| plugin.text().is_some_and(is_plugin));
@@ -96,7 +96,7 @@ fn is_plugin(name: &str) -> bool {
 }
 
 /// Keys of LMCache's configuration file.
-pub const LMCACHE_KEYS: &[&str] = &[
+pub(super) const LMCACHE_KEYS: &[&str] = &[
     "app_id",
     "audit_actual_remote_url",
     "blend_check_layers",

@@ -4,19 +4,19 @@ use mcctl_base::check::{Finding, Severity, SourceLocation};
 use mcctl_base::text::masked;
 
 /// Collects the findings of one rule.
-pub struct Findings {
+pub(super) struct Findings {
     id: &'static str,
     out: Vec<Finding>,
 }
 
 impl Findings {
     /// An empty list for the rule `id`.
-    pub fn new(id: &'static str) -> Findings {
+    pub(super) fn new(id: &'static str) -> Findings {
         Findings { id, out: Vec::new() }
     }
 
     /// Returns the findings reported so far.
-    pub fn into_vec(self) -> Vec<Finding> {
+    pub(super) fn into_vec(self) -> Vec<Finding> {
         self.out
     }
 
@@ -27,7 +27,7 @@ impl Findings {
     }
 
     /// Reports a failure or a loss of data.
-    pub fn error(
+    pub(super) fn error(
         &mut self,
         at: &SourceLocation,
         what: impl Into<String>,
@@ -38,7 +38,7 @@ impl Findings {
     }
 
     /// Reports something that works only partially, only on some hosts, or only temporarily.
-    pub fn warning(
+    pub(super) fn warning(
         &mut self,
         at: &SourceLocation,
         what: impl Into<String>,
@@ -49,7 +49,7 @@ impl Findings {
     }
 
     /// Reports a fact worth knowing.
-    pub fn info(
+    pub(super) fn info(
         &mut self,
         at: &SourceLocation,
         what: impl Into<String>,

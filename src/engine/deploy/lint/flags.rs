@@ -6,7 +6,7 @@ use mcctl_base::upstream::master_flag;
 
 /// A flag on a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandFlag {
+pub(super) struct CommandFlag {
     /// Without leading hyphens, with `_` between words, and without the `no` prefix that negates it.
     pub name: String,
     /// As written, without its value.
@@ -20,13 +20,13 @@ pub struct CommandFlag {
 
 impl CommandFlag {
     /// Value and location. A flag without a value counts as `true`.
-    pub fn located(&self) -> LocatedValue {
+    pub(super) fn located(&self) -> LocatedValue {
         self.value.clone().unwrap_or_else(|| LocatedValue::new("true", self.place.clone()))
     }
 }
 
 /// Whether gflags parses `text` as true. It parses any other boolean value as false.
-pub fn is_true(text: &str) -> bool {
+pub(super) fn is_true(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "1" | "t" | "true" | "y" | "yes" | "on")
 }
 
@@ -35,7 +35,7 @@ fn is_false(text: &str) -> bool {
 }
 
 /// Parses the arguments of a process into flags.
-pub fn parse(process: &Process) -> Vec<CommandFlag> {
+pub(super) fn parse(process: &Process) -> Vec<CommandFlag> {
     match (process.role, process.implementation) {
         (ProcessRole::Master | ProcessRole::RealClient, _)
         | (ProcessRole::Metadata | ProcessRole::Store, Implementation::Mcctl) => gflags(&process.args),
@@ -131,7 +131,7 @@ fn argparse(args: &[LocatedValue]) -> Vec<CommandFlag> {
 }
 
 /// The last flag in `flags` whose name is in `names`.
-pub fn last<'f>(flags: &'f [CommandFlag], names: &[&str]) -> Option<&'f CommandFlag> {
+pub(super) fn last<'f>(flags: &'f [CommandFlag], names: &[&str]) -> Option<&'f CommandFlag> {
     flags.iter().rev().find(|flag| names.contains(&flag.name.as_str()))
 }
 

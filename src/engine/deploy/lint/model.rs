@@ -401,7 +401,7 @@ pub struct SettingsFile {
 
 /// The data of a Kubernetes ConfigMap or Secret.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ConfigData {
+pub(super) struct ConfigData {
     pub name: String,
     pub data: BTreeMap<String, (LocatedValue, u32)>,
     pub secret: bool,

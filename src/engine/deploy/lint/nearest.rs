@@ -1,7 +1,7 @@
 //! The nearest known name, for suggestions.
 
 /// The name most similar to `name`, if the difference is small enough for a typo.
-pub fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let most = |known: &str| 1 + known.len() / 5;
     // The edit distance costs O(n*m) and is at least the difference in length.
     let near = names.into_iter().filter(|known| known.len().abs_diff(name.len()) <= most(known));

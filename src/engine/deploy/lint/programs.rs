@@ -35,7 +35,7 @@ pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
 ];
 
 /// Upstream's flags for the places of snapshots that `mcctl serve master` accepts only with these values, and the place it lacks.
-pub const SNAPSHOT_STORES: &[(&str, &[&str], &str)] = &[
+pub(super) const SNAPSHOT_STORES: &[(&str, &[&str], &str)] = &[
     ("snapshot_object_store_type", LOCAL, S3),
     ("snapshot_payload_store_type", LOCAL, S3),
     ("snapshot_payload_backend_type", LOCAL, S3),
@@ -53,7 +53,7 @@ pub const REFUSED_BY_NODE: &[RefusedFlag] =
     &[RefusedFlag { name: "enable_ssd_offload", default: store_key("enable_ssd_offload").default, feature: SSD }];
 
 /// Transports of `mcctl serve store`.
-pub const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
+pub(super) const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
 
 /// Additional flags of `mcctl serve master`: the logging flags of all services, and those of the data directory.
 pub const MCCTL_FLAGS: &[&str] = &[
@@ -85,10 +85,10 @@ pub const MCCTL_FLAGS: &[&str] = &[
 ];
 
 /// Names of upstream's flags that only `mcctl serve master` accepts.
-pub const MCCTL_ALIASES: &[&str] = &["config"];
+pub(super) const MCCTL_ALIASES: &[&str] = &["config"];
 
 /// The logging flags of all services.
-pub fn log_flags() -> impl Iterator<Item = &'static str> {
+pub(super) fn log_flags() -> impl Iterator<Item = &'static str> {
     MCCTL_FLAGS.iter().copied().filter(|name| name.starts_with("log_"))
 }
 

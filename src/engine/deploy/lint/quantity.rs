@@ -33,7 +33,7 @@ fn thousandths(text: &str) -> Option<u128> {
 }
 
 /// A Kubernetes quantity in bytes.
-pub fn kubernetes(text: &str) -> Option<u64> {
+pub(super) fn kubernetes(text: &str) -> Option<u64> {
     u64::try_from(thousandths(text)? / 1000).ok()
 }
 
@@ -64,7 +64,7 @@ fn binary(text: &str) -> Option<u64> {
 }
 
 /// The value in bytes, in the syntax of the runtime that starts `process`.
-pub fn bytes(process: &Process, located: &LocatedValue) -> Option<u64> {
+pub(super) fn bytes(process: &Process, located: &LocatedValue) -> Option<u64> {
     match process.runtime {
         RuntimeKind::Kubernetes => kubernetes(&located.text),
         _ => binary(&located.text),
@@ -72,21 +72,21 @@ pub fn bytes(process: &Process, located: &LocatedValue) -> Option<u64> {
 }
 
 /// The memory limit of a process in bytes, and its location.
-pub fn memory_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
+pub(super) fn memory_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
     let is_known = |located: &&LocatedValue| located.is_known() && !process.limits.is_partial;
     let located = process.limits.resources.get("memory")?.limit.as_ref().filter(is_known)?;
     Some((bytes(process, located)?, located))
 }
 
 /// The CPU limit in thousandths of a CPU, and its location.
-pub fn cpu_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
+pub(super) fn cpu_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
     let located = process.limits.resources.get("cpu")?.limit.as_ref().filter(|located| located.is_known())?;
     Some((u64::try_from(thousandths(&located.text)?).ok()?, located))
 }
 
 /// Seconds in the syntax of Kubernetes (a number), Compose or systemd (`1min 30s`, `90`, `2m`). `None` for `infinity` and for an invalid
 /// duration.
-pub fn seconds(text: &str) -> Option<u64> {
+pub(super) fn seconds(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Ok(seconds) = text.parse() {
         return Some(seconds);

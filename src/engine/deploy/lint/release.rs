@@ -4,7 +4,7 @@ use crate::lint::model::{InstalledPackage, LocatedValue, ParsedDeployment, Proce
 
 /// A release and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundRelease {
+pub(super) struct FoundRelease {
     /// `0.5.9`, `0.3.13.post1`.
     pub text: String,
     /// Whether the program is surely the published one: its package, or its own image without an addition to the tag.
@@ -13,7 +13,7 @@ pub struct FoundRelease {
 
 /// Where a process's Mooncake comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WheelOrigin {
+pub(super) enum WheelOrigin {
     /// The wheel from PyPI: installed in the script, in a published image, or assumed.
     PyPi,
     /// An image, a file or sources that may be a build of its own.
@@ -24,7 +24,7 @@ pub enum WheelOrigin {
 const PUBLISHED: &[&str] = &["lmsysorg/sglang", "vllm/vllm-openai", "lmcache/vllm-openai", "kvcacheai/mooncake"];
 
 /// The origin of the Mooncake that `process` runs. Outside of containers, it is the wheel unless the files name another one.
-pub fn wheel_origin(process: &Process) -> WheelOrigin {
+pub(super) fn wheel_origin(process: &Process) -> WheelOrigin {
     let installed = process.packages.iter().rev().find(|package| is_mooncake(&package.name));
     match &process.image {
         _ if installed.is_some_and(|package| !package.is_published) => WheelOrigin::Image,
@@ -86,7 +86,7 @@ const VALUED: &[&str] = &[
 ];
 
 /// The packages that the command `words` installs. Empty if it is not `pip install`, `uv pip install`, `uv add` or the like.
-pub fn packages(words: &[LocatedValue]) -> Vec<InstalledPackage> {
+pub(super) fn packages(words: &[LocatedValue]) -> Vec<InstalledPackage> {
     let text = |at: usize| words.get(at).map_or("", |word| word.text.as_str());
     let is_pip = |name: &str| {
         let name = name.rsplit('/').next().unwrap_or(name);
@@ -176,7 +176,7 @@ impl ParsedDeployment {
 }
 
 /// The Mooncake release of a process: of the package, or of the tag of a Mooncake image.
-pub fn mooncake_release(process: &Process) -> Option<FoundRelease> {
+pub(super) fn mooncake_release(process: &Process) -> Option<FoundRelease> {
     if process.packages.iter().any(|package| is_mooncake(&package.name)) {
         return installed(process, is_mooncake);
     }
@@ -185,7 +185,7 @@ pub fn mooncake_release(process: &Process) -> Option<FoundRelease> {
 }
 
 /// The release in the tag of a Mooncake image, e.g. `0.3.12.post1`.
-pub fn release_of_image(image: &str) -> Option<String> {
+pub(super) fn release_of_image(image: &str) -> Option<String> {
     let (path, tag) = image.rsplit_once(':')?;
     let tag = tag.trim_start_matches('v');
     let plain = tag.starts_with("0.3.") && path.contains("mooncake");
@@ -193,7 +193,7 @@ pub fn release_of_image(image: &str) -> Option<String> {
 }
 
 /// The SGLang release of a process: of the package, or of the tag of an SGLang image.
-pub fn sglang_release(process: &Process) -> Option<FoundRelease> {
+pub(super) fn sglang_release(process: &Process) -> Option<FoundRelease> {
     if process.packages.iter().any(|package| package.name == "sglang") {
         return installed(process, |name| name == "sglang");
     }

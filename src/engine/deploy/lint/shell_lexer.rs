@@ -9,7 +9,7 @@ use crate::lint::shell::word::is_name;
 
 /// One word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShellWord {
+pub(super) struct ShellWord {
     pub text: String,
     /// The line on which the word begins.
     pub line: u32,
@@ -21,7 +21,7 @@ pub struct ShellWord {
 const CONTROL: &[&str] = &["if", "then", "else", "elif", "do", "while", "until", "!", "{", "}", "fi", "done", "esac"];
 
 /// The commands of `text`. `line` is the number of its first line.
-pub fn commands(text: &str, line: u32) -> Vec<Vec<ShellWord>> {
+pub(super) fn commands(text: &str, line: u32) -> Vec<Vec<ShellWord>> {
     let mut reader =
         ShellLexer { rest: text.chars().collect(), line, out: Vec::new(), current: Vec::new(), heredocs: Vec::new() };
     reader.run();
@@ -239,7 +239,7 @@ impl ShellLexer {
 const EXPANDED_MAX: usize = 1 << 13;
 
 /// `text` with `$NAME`, `${NAME}`, `${NAME:-default}` and `$(NAME)` replaced by `value(NAME)`. Unknown names stay unchanged.
-pub fn expand(text: &str, value: &dyn Fn(&str) -> Option<String>) -> String {
+pub(super) fn expand(text: &str, value: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {

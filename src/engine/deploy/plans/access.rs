@@ -11,7 +11,7 @@ pub(crate) struct AccessArguments {
 
 impl PlanContext<'_> {
     /// Whether HTTP requests to masters and nodes need a token, a client certificate or TLS.
-    pub fn protects_http(&self) -> bool {
+    pub(crate) fn protects_http(&self) -> bool {
         let (access, kubernetes) = (&self.spec.access, &self.spec.kubernetes);
         let secrets = [&kubernetes.token_secret, &kubernetes.tls_secret, &kubernetes.client_ca_secret];
         match self.on_hosts() {
@@ -21,7 +21,7 @@ impl PlanContext<'_> {
     }
 
     /// Whether the HTTP ports of masters and nodes accept only HTTPS.
-    pub fn uses_tls(&self) -> bool {
+    pub(crate) fn uses_tls(&self) -> bool {
         match self.on_hosts() {
             true => !self.spec.access.tls_cert.is_empty(),
             false => !self.spec.kubernetes.tls_secret.is_empty(),
@@ -29,7 +29,7 @@ impl PlanContext<'_> {
     }
 
     /// A probe by HTTP of a master or node. If it would need a token, a probe of the port instead.
-    pub fn http_probe(&self, port: u16, path: &'static str) -> ProbeAction {
+    pub(crate) fn http_probe(&self, port: u16, path: &'static str) -> ProbeAction {
         match self.is_mcctl() && self.spec.access.protect_metrics {
             true => ProbeAction::Tcp { port },
             false => ProbeAction::Http { port, path, tls: self.is_mcctl() && self.uses_tls() },
@@ -37,7 +37,7 @@ impl PlanContext<'_> {
     }
 
     /// The flags and files of access control. Empty for upstream's programs, which have none.
-    pub fn access_arguments(&self) -> AccessArguments {
+    pub(crate) fn access_arguments(&self) -> AccessArguments {
         let (access, kubernetes) = (&self.spec.access, &self.spec.kubernetes);
         let mut found = AccessArguments { argv: Vec::new(), files: Vec::new() };
         if !self.is_mcctl() {

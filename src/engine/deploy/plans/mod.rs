@@ -70,17 +70,17 @@ pub(crate) struct PlanContext<'a> {
 }
 
 impl PlanContext<'_> {
-    pub fn on_hosts(&self) -> bool {
+    pub(crate) fn on_hosts(&self) -> bool {
         self.platform == Platform::Hosts
     }
 
     /// The workload name for `role`.
-    pub fn workload(&self, role: ComponentRole) -> String {
+    pub(crate) fn workload(&self, role: ComponentRole) -> String {
         format!("{}-{}", self.spec.name, role.word())
     }
 
     /// The DNS name of the `index`-th pod of a workload within its namespace.
-    pub fn pod(&self, workload: &str, index: u32) -> String {
+    pub(crate) fn pod(&self, workload: &str, index: u32) -> String {
         match self.platform {
             Platform::Rbg => format!("{workload}-{index}.s-{workload}"),
             Platform::Hosts | Platform::Kubernetes => format!("{workload}-{index}.{workload}"),
@@ -88,17 +88,17 @@ impl PlanContext<'_> {
     }
 
     /// The address that peers use to reach a process on `host`.
-    pub fn own_address(&self, host: &str) -> String {
+    pub(crate) fn own_address(&self, host: &str) -> String {
         if self.on_hosts() { host.to_owned() } else { "$(POD_IP)".to_owned() }
     }
 
     /// The bind address for ports on `host`. A loopback host binds to loopback only.
-    pub fn bind_address(&self, host: &str) -> &'static str {
+    pub(crate) fn bind_address(&self, host: &str) -> &'static str {
         if self.on_hosts() { host_address::bind_address(host) } else { "0.0.0.0" }
     }
 
     /// How many masters before the `index`-th one run on the same host. Above 0 only in a lab. They use the ports before those of this one.
-    pub fn earlier_masters(&self, index: usize) -> u16 {
+    pub(crate) fn earlier_masters(&self, index: usize) -> u16 {
         let hosts = &self.spec.master.hosts;
         // Without a lab, each master has a host of its own. A long list is then not compared with itself.
         let Some(host) = hosts.get(index).filter(|_| self.spec.master.lab) else { return 0 };
@@ -107,7 +107,7 @@ impl PlanContext<'_> {
     }
 
     /// Addresses of the masters with port `port` (in a lab, that port of the first master on a host).
-    pub fn masters(&self, port: u16) -> Vec<HostPort> {
+    pub(crate) fn masters(&self, port: u16) -> Vec<HostPort> {
         let master = &self.spec.master;
         let workload = self.workload(ComponentRole::Master);
         match (self.platform, &master.ha) {
@@ -143,7 +143,7 @@ impl PlanContext<'_> {
     }
 
     /// The environment for store clients (engines and nodes) on `host`.
-    pub fn client_env(&self, host: &str) -> Vec<(String, String)> {
+    pub(crate) fn client_env(&self, host: &str) -> Vec<(String, String)> {
         let (spec, transfer) = (self.spec, &self.spec.transfer);
         let own = self.own_address(host);
         let mut env = vec![
@@ -177,7 +177,7 @@ impl PlanContext<'_> {
     }
 
     /// The variable for the checksums of a store client: the wheel's, or mcctl's. `None` if the client's default is right.
-    pub fn checksum_env(&self, is_mcctl: bool) -> Option<(String, String)> {
+    pub(crate) fn checksum_env(&self, is_mcctl: bool) -> Option<(String, String)> {
         let value = match (is_mcctl, self.spec.transfer.checksums) {
             (true, Some(false)) => "0",
             (false, Some(true)) if self.spec.mooncake.has(Some(checksum::SINCE)) => "1",
@@ -187,12 +187,12 @@ impl PlanContext<'_> {
     }
 
     /// How a store client waits for a serving master. A standby's RPC port is closed.
-    pub fn wait_for_master(&self) -> StartupWait {
+    pub(crate) fn wait_for_master(&self) -> StartupWait {
         StartupWait { any_of: self.masters(self.spec.master.rpc_port), seconds: WAIT_S }
     }
 
     /// The program of a store process: upstream's, or mcctl with its subcommand.
-    pub fn program(&self, upstream: &str, ours: [&str; 2]) -> Vec<String> {
+    pub(crate) fn program(&self, upstream: &str, ours: [&str; 2]) -> Vec<String> {
         let dir = &self.spec.host.bin_dir;
         let at = |name: &str| {
             if self.on_hosts() && !dir.is_empty() {
@@ -207,27 +207,27 @@ impl PlanContext<'_> {
         }
     }
 
-    pub fn is_mcctl(&self) -> bool {
+    pub(crate) fn is_mcctl(&self) -> bool {
         self.spec.programs == Programs::Mcctl
     }
 
     /// The image with the master and the store nodes.
-    pub fn store_image(&self) -> ImageSource {
+    pub(crate) fn store_image(&self) -> ImageSource {
         if self.is_mcctl() { ImageSource::Mcctl } else { ImageSource::Store }
     }
 
     /// Whether the master has the upstream flag `name`.
-    pub fn has_flag(&self, name: &str) -> bool {
+    pub(crate) fn has_flag(&self, name: &str) -> bool {
         self.is_mcctl() || master_flag(name).is_none_or(|flag| self.spec.mooncake.has(flag.since))
     }
 
     /// The Python interpreter with SGLang. In a container, the image's interpreter.
-    pub fn python(&self) -> String {
+    pub(crate) fn python(&self) -> String {
         if self.on_hosts() { self.spec.host.python.clone() } else { "python3".to_owned() }
     }
 
     /// Process or workload names of the masters.
-    pub fn master_names(&self) -> Vec<String> {
+    pub(crate) fn master_names(&self) -> Vec<String> {
         let workload = self.workload(ComponentRole::Master);
         if self.on_hosts() && self.spec.master.ha.is_some() {
             (0..self.spec.master.hosts.len()).map(|i| format!("{workload}-{i}")).collect()

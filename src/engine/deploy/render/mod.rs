@@ -159,7 +159,7 @@ impl RenderContext<'_> {
     ///
     /// # Errors
     /// The image is not set, or has no tag.
-    pub fn image(&self, plan: &ProcessPlan) -> Result<String, DeployError> {
+    pub(crate) fn image(&self, plan: &ProcessPlan) -> Result<String, DeployError> {
         let images = &self.spec.images;
         let (key, image) = match plan.image {
             ImageSource::Sglang => ("images.sglang", &images.sglang),
@@ -187,7 +187,7 @@ impl RenderContext<'_> {
     }
 
     /// All processes by host, in start order.
-    pub fn by_host(&self) -> BTreeMap<&str, Vec<&ProcessPlan>> {
+    pub(crate) fn by_host(&self) -> BTreeMap<&str, Vec<&ProcessPlan>> {
         let mut hosts: BTreeMap<&str, Vec<&ProcessPlan>> = BTreeMap::new();
         // The masters of a lab may have several loopback addresses.
         let first = self.plans.iter().map(|plan| plan.host.as_str()).find(|host| host_is_loopback(host));

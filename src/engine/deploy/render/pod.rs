@@ -37,7 +37,7 @@ pub(crate) struct PodWorkload<'a> {
 
 impl<'a> PodWorkload<'a> {
     /// All workloads of a deployment, in start order.
-    pub fn all(context: &'a RenderContext<'_>) -> Vec<PodWorkload<'a>> {
+    pub(super) fn all(context: &'a RenderContext<'_>) -> Vec<PodWorkload<'a>> {
         let mut all: Vec<PodWorkload<'a>> = Vec::new();
         for plan in &context.plans {
             match all.iter_mut().find(|known| known.name == plan.workload) {
@@ -55,7 +55,7 @@ impl<'a> PodWorkload<'a> {
     }
 
     /// The labels of its pods. The last one is the selector.
-    pub fn labels(&self, context: &RenderContext<'_>) -> [(&'static str, String); 3] {
+    pub(super) fn labels(&self, context: &RenderContext<'_>) -> [(&'static str, String); 3] {
         [
             ("app.kubernetes.io/part-of", context.spec.name.clone()),
             ("app.kubernetes.io/component", self.role.word().to_owned()),
@@ -64,17 +64,17 @@ impl<'a> PodWorkload<'a> {
     }
 
     /// Whether the workload consists of masters that elect a leader.
-    pub fn is_elected(&self, context: &RenderContext<'_>) -> bool {
+    pub(super) fn is_elected(&self, context: &RenderContext<'_>) -> bool {
         self.role == ComponentRole::Master && context.spec.master.ha.is_some()
     }
 
     /// The volume that keeps the data of each pod, if it has one. Several pods require a StatefulSet, which has a claim per pod.
-    pub fn data(&self) -> Option<&DataVolume> {
+    pub(super) fn data(&self) -> Option<&DataVolume> {
         self.plans.iter().find_map(|plan| plan.data.as_ref())
     }
 
     /// The claim for [`PodWorkload::data`], without `apiVersion` and `kind`.
-    pub fn claim(&self, context: &RenderContext<'_>, metadata: Value) -> Option<Value> {
+    pub(super) fn claim(&self, context: &RenderContext<'_>, metadata: Value) -> Option<Value> {
         let class = &context.spec.kubernetes.storage_class;
         let data = self.data()?;
         Some(map! {
@@ -89,12 +89,12 @@ impl<'a> PodWorkload<'a> {
 
     /// Whether the workload gets a disruption budget. Elected masters do not: only one pod is ready, so a budget would block node drains.
     /// The ranks of a server do not either, because every pod is needed.
-    pub fn has_budget(&self, context: &RenderContext<'_>) -> bool {
+    pub(super) fn has_budget(&self, context: &RenderContext<'_>) -> bool {
         self.replicas > 1 && self.size == 1 && !self.is_elected(context)
     }
 
     /// A note on a model that no volume provides: it must be in the image, or is downloaded again and again.
-    pub fn model_note(&self, context: &RenderContext<'_>) -> Option<String> {
+    pub(super) fn model_note(&self, context: &RenderContext<'_>) -> Option<String> {
         let path = &context.spec.model.path;
         let missing = self.role.is_engine() && path.starts_with('/') && model_volume(context).is_none();
         let in_image = missing.then(|| {
@@ -107,12 +107,12 @@ impl<'a> PodWorkload<'a> {
     }
 
     /// The label that selects its pods.
-    pub fn selector(&self) -> [(&'static str, String); 1] {
+    pub(super) fn selector(&self) -> [(&'static str, String); 1] {
         [("app.kubernetes.io/instance", self.name.to_owned())]
     }
 
     /// The ports of its pods. Names are unique within a pod.
-    pub fn ports(&self) -> Vec<(String, u16)> {
+    pub(super) fn ports(&self) -> Vec<(String, u16)> {
         let plans = self.plans.iter().enumerate();
         plans.flat_map(|(at, l)| l.ports.iter().map(move |port| (self.port_name(port, at), port.number))).collect()
     }
@@ -123,7 +123,7 @@ impl<'a> PodWorkload<'a> {
     }
 
     /// The ports of a Service for its pods.
-    pub fn service_ports(&self, context: &RenderContext<'_>) -> Vec<Value> {
+    pub(super) fn service_ports(&self, context: &RenderContext<'_>) -> Vec<Value> {
         // With an election, clients find the leader through etcd. A Service would also route to standbys, whose RPC port is closed.
         let fit = self.ports().into_iter().filter(|(name, _)| !(self.is_elected(context) && name == "rpc"));
         fit.map(|(name, port)| map! { "name": name, "port": port }).collect()
@@ -133,7 +133,7 @@ impl<'a> PodWorkload<'a> {
     ///
     /// # Errors
     /// An image is not set.
-    pub fn template(&self, context: &RenderContext<'_>) -> Result<Value, DeployError> {
+    pub(super) fn template(&self, context: &RenderContext<'_>) -> Result<Value, DeployError> {
         let annotations = &context.spec.kubernetes.annotations;
         let metadata = map! {
             "labels": self.labels(context),
@@ -175,7 +175,7 @@ impl<'a> PodWorkload<'a> {
     }
 
     /// Why the pods run as root, as a clause. `None` if they do not, or if the image decides.
-    pub fn root_reason(&self) -> Option<&'static str> {
+    pub(super) fn root_reason(&self) -> Option<&'static str> {
         if self.plans.iter().any(|plan| plan.resources.memlock) {
             return Some("because IPC_LOCK takes effect only for root");
         }

@@ -6,7 +6,7 @@ pub fn shell(text: &str) -> String {
 }
 
 /// Quotes `text` as a value in an environment file that shells and systemd read.
-pub fn env_value(text: &str) -> String {
+pub(super) fn env_value(text: &str) -> String {
     // systemd does not read `'\''` as a shell does. Both read these escapes in double quotes.
     if is_plain(text) || !text.contains('\'') {
         return shell(text);

@@ -24,7 +24,7 @@ pub(crate) enum UnitUser<'a> {
 
 impl<'a> UnitUser<'a> {
     /// `host.user`, or else the least privileged user that can run the process.
-    pub fn of(spec: &'a DeploymentSpec, plan: &ProcessPlan) -> UnitUser<'a> {
+    pub(super) fn of(spec: &'a DeploymentSpec, plan: &ProcessPlan) -> UnitUser<'a> {
         // A dynamic user could not read files of access control that only their owner may read.
         let keeps_files =
             plan.data.is_some() || plan.mounts.iter().any(|mount| mount.writes) || !plan.access.is_empty();
@@ -37,7 +37,7 @@ impl<'a> UnitUser<'a> {
     }
 
     /// The owner of the directories that the unit creates.
-    pub fn name(self) -> &'a str {
+    pub(super) fn name(self) -> &'a str {
         match self {
             UnitUser::Named(name) => name,
             UnitUser::FileOwner => FILE_OWNER,
@@ -46,7 +46,7 @@ impl<'a> UnitUser<'a> {
     }
 
     /// The setting of the unit. `None` for root, which is the default.
-    pub fn setting(self) -> Option<String> {
+    pub(super) fn setting(self) -> Option<String> {
         match self {
             UnitUser::Named(_) | UnitUser::FileOwner => Some(format!("User={}", self.name().replace('%', "%%"))),
             UnitUser::Dynamic => Some("DynamicUser=yes".to_owned()),

@@ -12,7 +12,7 @@ use mcctl_sys::env::Env;
 const SEGMENTS_MAX: usize = 4096;
 
 /// Reads the master's health. Its texts are escaped, because they are shown in reports.
-pub async fn health(admin: &AdminClient) -> Fact<MasterHealth> {
+pub(super) async fn health(admin: &AdminClient) -> Fact<MasterHealth> {
     let health = admin.health().await.map_err(|error| match error.kind {
         AdminErrorKind::Unexpected { status, body, .. } => {
             let kind = AdminErrorKind::Status { status, body };
@@ -29,12 +29,12 @@ pub async fn health(admin: &AdminClient) -> Fact<MasterHealth> {
 }
 
 /// Reads the metrics of a master; `None` if there are none.
-pub async fn metrics(admin: &AdminClient) -> Option<Samples> {
+pub(super) async fn metrics(admin: &AdminClient) -> Option<Samples> {
     admin.metrics().await.ok().filter(|samples| !samples.is_empty())
 }
 
 /// Lists the mounted segments: with details, or only their names if the master is older than 0.3.12.
-pub async fn segments<E: Env>(env: &E, admin: &AdminClient) -> Fact<SegmentListing> {
+pub(super) async fn segments<E: Env>(env: &E, admin: &AdminClient) -> Fact<SegmentListing> {
     const NOT_FOUND: u16 = 404;
     let asked = env.now();
     let (is_detailed, segments) = match admin.segments().await {

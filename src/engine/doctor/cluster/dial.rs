@@ -24,7 +24,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Probes the engine at `at`. Returns after at most `limit` or a few seconds, whichever is shorter.
-pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult {
+pub(super) async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult {
     let limits = RequestLimits { connect: CONNECT.min(limit), answer: ANSWER.min(limit), bytes_max: ANSWER_BYTES_MAX };
     match send_request(env, at, HandshakeKind::Probe, "{}", limits).await {
         Ok(_) => DialResult::Answers,
@@ -47,7 +47,7 @@ pub async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> DialResult
 }
 
 /// Resolves `host`. The system resolver blocks and has no timeout.
-pub async fn resolves<E: Env>(env: &E, host: &str, limit: Duration) -> Fact<()> {
+pub(super) async fn resolves<E: Env>(env: &E, host: &str, limit: Duration) -> Fact<()> {
     if host.split('%').next().is_some_and(|ip| ip.parse::<IpAddr>().is_ok()) {
         return Ok(());
     }

@@ -38,7 +38,7 @@ const LOOKUPS_LIMIT: Duration = Duration::from_secs(3);
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// Gathers only the facts that the checks in `wanted` need.
-pub async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> ClusterFacts {
+pub(super) async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> ClusterFacts {
     let any = |ids: &[&str]| ids.iter().any(|id| wanted(id));
     let (leader, master) = master(query).await;
     let at = master.clone().unwrap_or_else(|_| HostPort::new("etcd", 0));

@@ -13,13 +13,13 @@ const BLIND_MAX: u64 = 16 << 20;
 
 /// The combined usage of all segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Headroom {
+pub(super) struct Headroom {
     whole: Option<MemoryUsage>,
 }
 
 impl Headroom {
     /// From the master's metrics at the start of the check.
-    pub fn of(facts: &ClusterFacts) -> Headroom {
+    pub(super) fn of(facts: &ClusterFacts) -> Headroom {
         let value = |name: &str| facts.before.as_ref().and_then(|page| page.sum(name));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes; the cast saturates")]
         let whole = match (value("master_allocated_bytes"), value("master_total_capacity_bytes")) {
@@ -30,7 +30,7 @@ impl Headroom {
     }
 
     /// Why an object of `bytes` bytes must not be put into `segment`; `None` if it may be.
-    pub fn refuses(&self, segment: &ListedSegment, bytes: u64) -> Option<String> {
+    pub(super) fn refuses(&self, segment: &ListedSegment, bytes: u64) -> Option<String> {
         let over = |usage: &MemoryUsage, most: u64| usage.used.saturating_add(bytes) > usage.capacity / 100 * most;
         if let Some(usage) = segment.usage.filter(|usage| over(usage, SEGMENT_MOST)) {
             return Some(over_limit("the segment", &usage, bytes, SEGMENT_MOST));

@@ -29,7 +29,7 @@ const PARALLEL_READS: u32 = 4;
 
 /// Probes each segment of `segments`, or one that the master chooses if the list is empty. Objects that do not fit into `headroom` are not
 /// put. Once `stop` is set, the probe in progress is the last.
-pub async fn probes<E: Env>(
+pub(super) async fn probes<E: Env>(
     env: &E,
     client: &StoreClient<E>,
     segments: &[&ListedSegment],

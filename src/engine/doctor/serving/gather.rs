@@ -22,7 +22,7 @@ const AT_ONCE: usize = 8;
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Gathers the facts that the checks in `wanted` need.
-pub async fn gather<E: Env>(env: &E, query: &ServingQuery, wanted: &dyn Fn(&str) -> bool) -> ServingFacts {
+pub(super) async fn gather<E: Env>(env: &E, query: &ServingQuery, wanted: &dyn Fn(&str) -> bool) -> ServingFacts {
     let urls: Vec<String> =
         query.urls.iter().take(INSTANCES_MAX).map(|url| url.trim_end_matches('/').to_owned()).collect();
     let fetcher = |url: &str| {

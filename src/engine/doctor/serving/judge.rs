@@ -22,7 +22,7 @@ const THRESHOLD_LONG: u64 = 1024;
 const UNUSED_SHARE: f64 = 0.25;
 
 /// The status of the check `id`, and how long gathering its facts took.
-pub fn judge(id: &'static str, facts: &ServingFacts) -> (CheckStatus, Duration) {
+pub(super) fn judge(id: &'static str, facts: &ServingFacts) -> (CheckStatus, Duration) {
     let took = facts.instances.iter().map(|instance| instance.took).max().unwrap_or_default();
     if facts.instances.is_empty() {
         return (CheckStatus::Skipped("no SGLang server specified: use --sglang URL".to_owned()), Duration::ZERO);

@@ -33,7 +33,7 @@ const NEW: u64 = 8;
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Sends a new random prompt to each of `instances`, twice to the first one.
-pub async fn probe<E: Env>(env: &E, instances: &[Instance], query: &ServingQuery) -> Vec<L3Probe> {
+pub(super) async fn probe<E: Env>(env: &E, instances: &[Instance], query: &ServingQuery) -> Vec<L3Probe> {
     let seed = env.rng();
     let mut probes: Vec<L3Probe> = Vec::new();
     let mut first: Option<(Vec<u64>, Duration, Vec<u64>)> = None;

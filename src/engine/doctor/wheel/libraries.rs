@@ -34,7 +34,7 @@ pub(super) struct LibraryLoader<'a> {
 
 impl LibraryLoader<'_> {
     /// Creates a loader with this `LD_LIBRARY_PATH`.
-    pub fn new<'a>(tree: &'a FileTree, library_path: &str) -> LibraryLoader<'a> {
+    pub(super) fn new<'a>(tree: &'a FileTree, library_path: &str) -> LibraryLoader<'a> {
         let before =
             library_path.split([':', ';']).filter(|folder| folder.starts_with('/')).map(str::to_owned).collect();
         let mut after = Vec::new();
@@ -44,7 +44,7 @@ impl LibraryLoader<'_> {
     }
 
     /// Missing libraries, each with the paths of the files that need it.
-    pub fn missing(&self, files: &[String]) -> BTreeMap<String, BTreeSet<String>> {
+    pub(super) fn missing(&self, files: &[String]) -> BTreeMap<String, BTreeSet<String>> {
         let mut missing: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut queue: Vec<(String, Vec<String>)> = files.iter().map(|file| (file.clone(), Vec::new())).collect();
         let mut seen: BTreeSet<String> = BTreeSet::new();

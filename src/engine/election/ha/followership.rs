@@ -62,7 +62,7 @@ pub(super) enum CandidateStep {
 
 impl CandidateStep {
     /// Whether the copy may lack changes. Its objects are dropped before this master leads.
-    pub fn is_lossy(self) -> bool {
+    pub(super) fn is_lossy(self) -> bool {
         match self {
             CandidateStep::None => false,
             CandidateStep::Preparing { lossy, .. }
@@ -74,7 +74,7 @@ impl CandidateStep {
 
 impl Follower {
     /// Acknowledges all changes up to `applied`.
-    pub fn ack(&self, now: Mono, applied: u64) -> HaMessage {
+    pub(super) fn ack(&self, now: Mono, applied: u64) -> HaMessage {
         let is_preparing = matches!(self.step, CandidateStep::Preparing { .. });
         HaMessage::Ack(StandbyAck {
             applied: if self.is_replacing { 0 } else { applied },
@@ -85,7 +85,7 @@ impl Follower {
     }
 
     /// Whether it stands for election.
-    pub fn is_candidate(&self) -> bool {
+    pub(super) fn is_candidate(&self) -> bool {
         self.step != CandidateStep::None
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Leader {
 
 impl Leader {
     /// A leader that has just been elected, at revision `view`. Its last change is `appended`.
-    pub fn new(now: Mono, view: u64, key_lease: i64, appended: u64, ack: AckMode) -> Leader {
+    pub(super) fn new(now: Mono, view: u64, key_lease: i64, appended: u64, ack: AckMode) -> Leader {
         Leader {
             view,
             replicas: ReplicaSet::default(),
@@ -66,42 +66,42 @@ impl Leader {
     }
 
     /// The sync record lists these standbys.
-    pub fn require_all(&mut self, now: Mono, listed: Vec<MemberId>) {
+    pub(super) fn require_all(&mut self, now: Mono, listed: Vec<MemberId>) {
         listed.iter().for_each(|id| self.replicas.require(now, *id));
         self.alone_since = self.alone_since.filter(|_| listed.is_empty());
         self.listed = listed;
     }
 
     /// Whether it hands over, or has handed over.
-    pub fn is_handing_over(&self) -> bool {
+    pub(super) fn is_handing_over(&self) -> bool {
         self.hand_over.is_some()
     }
 
     /// The last change whose response may be sent.
-    pub fn acked(&self) -> u64 {
+    pub(super) fn acked(&self) -> u64 {
         if self.waits_for_standby() { self.replicas.acked(self.appended) } else { self.appended }
     }
 
     /// Whether responses to changes wait for a standby. During a hand-over they always do: the successor has the changes
     /// that it has acknowledged, and no others.
-    pub fn waits_for_standby(&self) -> bool {
+    pub(super) fn waits_for_standby(&self) -> bool {
         let is_awaited =
             self.ack == AckMode::Sync || self.is_handing_over() && !is_planted(HaMistake::HandOverNotAwaited);
         is_awaited && self.has_required()
     }
 
     /// Whether a standby is required.
-    pub fn has_required(&self) -> bool {
+    pub(super) fn has_required(&self) -> bool {
         self.replicas.iter().any(|(_, replica)| replica.is_required())
     }
 
     /// Whether the sync record lists the standbys that it should list.
-    pub fn lists_wanted(&self) -> bool {
+    pub(super) fn lists_wanted(&self) -> bool {
         self.replicas.wanted().eq(self.listed.iter().copied())
     }
 
     /// Whether it no longer answers requests.
-    pub fn has_released(&self) -> bool {
+    pub(super) fn has_released(&self) -> bool {
         let step = self.hand_over.map(|hand_over| hand_over.step);
         matches!(step, Some(HandOverStep::Releasing | HandOverStep::Released | HandOverStep::Done))
     }

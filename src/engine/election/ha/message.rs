@@ -14,14 +14,14 @@ pub struct StreamMessageError;
 
 /// Numbers of the messages in a frame of the kind `Control`.
 mod tag {
-    pub const PING: u8 = 1;
-    pub const ACK: u8 = 2;
-    pub const TAKE_OVER: u8 = 3;
-    pub const READY: u8 = 4;
-    pub const RELEASED: u8 = 5;
-    pub const CANCEL: u8 = 6;
-    pub const RECREATED: u8 = 7;
-    pub const LEAVE: u8 = 8;
+    pub(super) const PING: u8 = 1;
+    pub(super) const ACK: u8 = 2;
+    pub(super) const TAKE_OVER: u8 = 3;
+    pub(super) const READY: u8 = 4;
+    pub(super) const RELEASED: u8 = 5;
+    pub(super) const CANCEL: u8 = 6;
+    pub(super) const RECREATED: u8 = 7;
+    pub(super) const LEAVE: u8 = 8;
 }
 
 impl HaMessage {

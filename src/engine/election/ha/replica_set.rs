@@ -53,13 +53,13 @@ impl Replica {
 
 /// All standbys of a leader.
 #[derive(Clone, Debug, Default)]
-pub struct ReplicaSet {
+pub(super) struct ReplicaSet {
     members: BTreeMap<MemberId, Replica>,
 }
 
 impl ReplicaSet {
     /// A standby connected. It has all changes up to `applied`.
-    pub fn connect(&mut self, now: Mono, id: MemberId, applied: u64) {
+    pub(super) fn connect(&mut self, now: Mono, id: MemberId, applied: u64) {
         let fresh = Replica {
             phase: ReplicaPhase::Following,
             acked: applied,
@@ -76,7 +76,7 @@ impl ReplicaSet {
     }
 
     /// The connection of a standby ended.
-    pub fn disconnect(&mut self, id: MemberId) {
+    pub(super) fn disconnect(&mut self, id: MemberId) {
         let Some(replica) = self.members.get_mut(&id) else { return };
         replica.is_connected = false;
         if !replica.is_required() {
@@ -86,7 +86,7 @@ impl ReplicaSet {
 
     /// A standby acknowledges all changes up to `applied`. `appended` is the leader's last change. `is_listed`: the sync record
     /// lists it, and no record without it can still be written.
-    pub fn ack(&mut self, now: Mono, id: MemberId, applied: u64, appended: u64, is_listed: bool) {
+    pub(super) fn ack(&mut self, now: Mono, id: MemberId, applied: u64, appended: u64, is_listed: bool) {
         let Some(replica) = self.members.get_mut(&id) else { return };
         let is_progress = applied > replica.acked || applied >= appended;
         if is_progress {
@@ -105,12 +105,12 @@ impl ReplicaSet {
     }
 
     /// Whether a standby has begun to join, and [`require_from`](Self::require_from) was not called since.
-    pub fn has_new_joining(&self) -> bool {
+    pub(super) fn has_new_joining(&self) -> bool {
         self.members.values().any(|replica| replica.phase == ReplicaPhase::Joining { from: None })
     }
 
     /// All later responses wait for the joining standbys. Changes up to `appended` may have been answered before.
-    pub fn require_from(&mut self, appended: u64) {
+    pub(super) fn require_from(&mut self, appended: u64) {
         for replica in self.members.values_mut() {
             if replica.phase == (ReplicaPhase::Joining { from: None }) {
                 replica.phase = ReplicaPhase::Joining { from: Some(appended) };
@@ -119,21 +119,21 @@ impl ReplicaSet {
     }
 
     /// A standby does not stand for election before `until`.
-    pub fn promise(&mut self, id: MemberId, until: Mono) {
+    pub(super) fn promise(&mut self, id: MemberId, until: Mono) {
         if let Some(replica) = self.members.get_mut(&id) {
             replica.promised_until = replica.promised_until.max(until);
         }
     }
 
     /// A standby may stand for election from now on.
-    pub fn end_promise(&mut self, id: MemberId) {
+    pub(super) fn end_promise(&mut self, id: MemberId) {
         if let Some(replica) = self.members.get_mut(&id) {
             replica.promised_until = Mono::ZERO;
         }
     }
 
     /// Records that a standby will send no more acknowledgements.
-    pub fn leave(&mut self, id: MemberId) {
+    pub(super) fn leave(&mut self, id: MemberId) {
         let Some(replica) = self.members.get_mut(&id) else { return };
         replica.is_leaving = true;
         if replica.is_required() {
@@ -144,7 +144,7 @@ impl ReplicaSet {
     /// Marks the required standbys that have not acknowledged for `timeout`, although they lack changes: `appended` is the leader's
     /// last one. A standby that has all changes stays in the sync record, so that it can be elected, unless it is disconnected and
     /// another one in sync is connected. So does `successor`, which takes over.
-    pub fn expire(&mut self, now: Mono, timeout: Duration, appended: u64, successor: Option<MemberId>) {
+    pub(super) fn expire(&mut self, now: Mono, timeout: Duration, appended: u64, successor: Option<MemberId>) {
         let is_any_connected = self.members.values().any(|replica| replica.is_connected && replica.is_in_sync());
         for (id, replica) in &mut self.members {
             let lacks_changes = replica.acked < appended
@@ -158,13 +158,13 @@ impl ReplicaSet {
     }
 
     /// Extends the time limits by `gap`, in which the leader did not run and could not receive acknowledgements.
-    pub fn postpone(&mut self, gap: Duration) {
+    pub(super) fn postpone(&mut self, gap: Duration) {
         self.members.values_mut().for_each(|replica| replica.progress_at = replica.progress_at + gap);
     }
 
     /// The sync record lists exactly these standbys, and no write of another one can still succeed. Responses need not
     /// wait for the others that do not acknowledge.
-    pub fn release_unlisted(&mut self, listed: &[MemberId]) {
+    pub(super) fn release_unlisted(&mut self, listed: &[MemberId]) {
         for (id, replica) in &mut self.members {
             if replica.phase == ReplicaPhase::Leaving && !listed.contains(id) {
                 replica.phase = ReplicaPhase::Following;
@@ -175,13 +175,13 @@ impl ReplicaSet {
     }
 
     /// The time of the last progress of the required standby that has made none for longest.
-    pub fn least_progress(&self) -> Option<Mono> {
+    pub(super) fn least_progress(&self) -> Option<Mono> {
         let is_watched = |replica: &&Replica| replica.is_required() && replica.phase != ReplicaPhase::Leaving;
         self.members.values().filter(is_watched).map(|replica| replica.progress_at).min()
     }
 
     /// The standbys that the next sync record should list, in the order of their IDs.
-    pub fn wanted(&self) -> impl Iterator<Item = MemberId> {
+    pub(super) fn wanted(&self) -> impl Iterator<Item = MemberId> {
         let is_wanted = |replica: &Replica| match replica.phase {
             ReplicaPhase::InSync => true,
             ReplicaPhase::Leaving => is_planted(HaMistake::SyncFlagKept),
@@ -192,7 +192,7 @@ impl ReplicaSet {
     }
 
     /// A sync record that lists exactly these standbys was written, and no write before it can still succeed.
-    pub fn list(&mut self, ids: &[MemberId]) {
+    pub(super) fn list(&mut self, ids: &[MemberId]) {
         for (id, replica) in &mut self.members {
             if ids.contains(id) && matches!(replica.phase, ReplicaPhase::Joining { .. }) {
                 replica.phase = ReplicaPhase::InSync;
@@ -202,7 +202,7 @@ impl ReplicaSet {
     }
 
     /// Requires a standby that the sync record lists, also if this set does not contain it yet.
-    pub fn require(&mut self, now: Mono, id: MemberId) {
+    pub(super) fn require(&mut self, now: Mono, id: MemberId) {
         let unknown = Replica {
             phase: ReplicaPhase::InSync,
             acked: 0,
@@ -218,7 +218,7 @@ impl ReplicaSet {
     }
 
     /// The last change that all required standbys have; `appended` if there are none.
-    pub fn acked(&self, appended: u64) -> u64 {
+    pub(super) fn acked(&self, appended: u64) -> u64 {
         let is_ignored =
             |replica: &Replica| replica.phase == ReplicaPhase::Leaving && is_planted(HaMistake::SyncFlagKept);
         let required = self.members.values().filter(|replica| replica.is_required() && !is_ignored(replica));
@@ -226,25 +226,25 @@ impl ReplicaSet {
     }
 
     /// The time up to which no required standby stands for election; `None` if none is required.
-    pub fn promised_until(&self) -> Option<Mono> {
+    pub(super) fn promised_until(&self) -> Option<Mono> {
         let required = self.members.values().filter(|replica| replica.is_required());
         required.map(|replica| replica.promised_until).min()
     }
 
     /// The connected standby in sync that has acknowledged the most changes.
-    pub fn best(&self) -> Option<MemberId> {
+    pub(super) fn best(&self) -> Option<MemberId> {
         let ready = |replica: &Replica| replica.is_connected && replica.phase == ReplicaPhase::InSync;
         let members = self.members.iter().filter(|(_, replica)| ready(replica));
         members.max_by_key(|(_, replica)| replica.acked).map(|(id, _)| *id)
     }
 
     /// The standby with this ID, if it is connected or required.
-    pub fn get(&self, id: MemberId) -> Option<&Replica> {
+    pub(super) fn get(&self, id: MemberId) -> Option<&Replica> {
         self.members.get(&id)
     }
 
     /// The standbys that are connected or required.
-    pub fn iter(&self) -> impl Iterator<Item = (MemberId, &Replica)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (MemberId, &Replica)> {
         self.members.iter().map(|(id, replica)| (*id, replica))
     }
 }

@@ -1,7 +1,7 @@
 //! Server-sent events, as sent by inference servers: frames of `data:` lines, each followed by a blank line.
 
 /// Maximum frame size. Even a cumulative frame with a million tokens is far smaller.
-pub const FRAME_BYTES_MAX: usize = 64 << 20;
+pub(super) const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// One event in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Nothing in this directory accesses the allocated bytes, reads a clock or generates its own seeds. Start with [`Allocator`], the
 //! interface of a single segment's allocator. [`offset`] implements it, and [`placement`] chooses among segments. Upstream's counterparts
 //! are `OffsetBufferAllocator` and `allocation_strategy.h`.
+#![warn(clippy::cast_possible_truncation)]
 
 pub mod chunked;
 pub mod offset;

@@ -52,7 +52,7 @@ enum EvictionState {
 
 impl EvictionEntry {
     /// The entry of a new object that is not in the index.
-    pub fn new(hard_pin: bool) -> EvictionEntry {
+    pub(crate) fn new(hard_pin: bool) -> EvictionEntry {
         EvictionEntry {
             lease_until: Mono::ZERO,
             start_or_checksum: 0,
@@ -66,13 +66,13 @@ impl EvictionEntry {
     }
 
     /// The entry of a slot without an object. `next` is the next free slot.
-    pub fn free(next: ObjectSlot) -> EvictionEntry {
+    pub(crate) fn free(next: ObjectSlot) -> EvictionEntry {
         EvictionEntry { next, state: EvictionState::Free, ..EvictionEntry::new(false) }
     }
 
     /// Sets whether a write is in progress, and when the object was last used, in a state that only applies records. The object is in no
     /// list there; [`EvictionIndex::restore`] inserts it.
-    pub fn set_applied(&mut self, writing: bool, used: Mono) {
+    pub(crate) fn set_applied(&mut self, writing: bool, used: Mono) {
         self.state = if writing { EvictionState::Writing } else { EvictionState::None };
         self.lease_until = used;
         if writing {
@@ -82,13 +82,13 @@ impl EvictionEntry {
 
     /// The end of the object's own lease. Its group may have a longer one.
     #[inline]
-    pub fn lease_until(&self) -> Mono {
+    pub(crate) fn lease_until(&self) -> Mono {
         self.lease_until
     }
 
     /// When the write in progress started. `None`: no write is in progress.
     #[inline]
-    pub fn write_start(&self) -> Option<Mono> {
+    pub(crate) fn write_start(&self) -> Option<Mono> {
         self.is_writing().then_some(Mono(self.start_or_checksum))
     }
 
@@ -98,47 +98,47 @@ impl EvictionEntry {
 
     /// The checksum that the writer sent. `None` while a write is in progress.
     #[inline]
-    pub fn checksum(&self) -> Option<u64> {
+    pub(crate) fn checksum(&self) -> Option<u64> {
         self.has_checksum.then_some(self.start_or_checksum)
     }
 
     /// Sets the checksum of an object whose write has ended.
     #[inline]
-    pub fn set_checksum(&mut self, checksum: Option<u64>) {
+    pub(crate) fn set_checksum(&mut self, checksum: Option<u64>) {
         debug_assert!(!self.is_writing(), "the start of the write is in the same memory");
         (self.start_or_checksum, self.has_checksum) = (checksum.unwrap_or(0), checksum.is_some());
     }
 
     /// Returns true if a write is in progress. The object is then neither readable nor evictable.
     #[inline]
-    pub fn is_writing(&self) -> bool {
+    pub(crate) fn is_writing(&self) -> bool {
         self.state == EvictionState::Writing
     }
 
     /// Returns true if the object may never be evicted.
-    pub fn hard_pin(&self) -> bool {
+    pub(crate) fn hard_pin(&self) -> bool {
         self.hard_pin
     }
 
     /// Returns true if the slot contains no object.
     #[inline]
-    pub fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.state == EvictionState::Free
     }
 
     /// Returns true if the object is not in the index.
-    pub fn is_unlisted(&self) -> bool {
+    pub(crate) fn is_unlisted(&self) -> bool {
         self.state == EvictionState::None
     }
 
     /// Returns true if the object is evictable; with `soft`, also if it is soft-pinned.
-    pub fn is_candidate(&self, soft: bool) -> bool {
+    pub(crate) fn is_candidate(&self, soft: bool) -> bool {
         self.state == EvictionState::Evictable || soft && self.state == EvictionState::SoftPinned
     }
 
     /// The neighbors in the list that contains the object. In a free slot, the second one is the next free slot.
     #[inline]
-    pub fn neighbors(&self) -> (ObjectSlot, ObjectSlot) {
+    pub(crate) fn neighbors(&self) -> (ObjectSlot, ObjectSlot) {
         (self.prev, self.next)
     }
 }
@@ -163,32 +163,32 @@ pub(crate) enum PendingPin {
 
 impl SoftPin {
     /// Returns true if there is a pin, or will be one when the write in progress ends.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.end.is_some() || self.pending != PendingPin::Keep
     }
 
     /// How the pin changes when the write in progress ends.
-    pub fn pending(&self) -> PendingPin {
+    pub(crate) fn pending(&self) -> PendingPin {
         self.pending
     }
 
     /// The pin of a new object, which ends at `end`, and its change when the write ends.
-    pub fn new(end: Option<Mono>, pending: PendingPin) -> SoftPin {
+    pub(crate) fn new(end: Option<Mono>, pending: PendingPin) -> SoftPin {
         SoftPin { end, pending }
     }
 
     /// End of the pin, if there is one. It may be in the past.
-    pub fn end(&self) -> Option<Mono> {
+    pub(crate) fn end(&self) -> Option<Mono> {
         self.end
     }
 
     /// Sets how the pin changes when the write in progress ends.
-    pub fn set_pending(&mut self, pending: PendingPin) {
+    pub(crate) fn set_pending(&mut self, pending: PendingPin) {
         self.pending = pending;
     }
 
     /// Applies the pending change because the write has ended. `end_of` returns the end of a pin that lasts this number of milliseconds.
-    pub fn apply_pending(&mut self, end_of: impl FnOnce(u64) -> Mono) {
+    pub(crate) fn apply_pending(&mut self, end_of: impl FnOnce(u64) -> Mono) {
         match std::mem::take(&mut self.pending) {
             PendingPin::Keep => {}
             PendingPin::Set(ttl_ms) => self.end = Some(end_of(ttl_ms)),
@@ -211,7 +211,7 @@ pub(crate) struct EvictionIndex {
 
 impl EvictionIndex {
     /// Creates an empty index.
-    pub fn new(policy: EvictionPolicyKind) -> EvictionIndex {
+    pub(crate) fn new(policy: EvictionPolicyKind) -> EvictionIndex {
         EvictionIndex {
             policy: ActivePolicy::new(policy),
             writing: RecordList::default(),
@@ -221,7 +221,7 @@ impl EvictionIndex {
     }
 
     /// Records the start of a write.
-    pub fn begin_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
+    pub(crate) fn begin_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         self.remove(objects, at);
         let entry = &mut objects[at].eviction;
         entry.set_write_start(now);
@@ -232,7 +232,7 @@ impl EvictionIndex {
     /// Records the end of a write: the object becomes evictable unless it is pinned. The pending change of the soft pin
     /// has taken effect.
     #[inline(always)]
-    pub fn end_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
+    pub(crate) fn end_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         self.remove(objects, at);
         let entry = &mut objects[at].eviction;
         entry.lease_until = entry.lease_until.max(now);
@@ -240,7 +240,7 @@ impl EvictionIndex {
     }
 
     /// Records a read: the lease lasts at least until `lease`.
-    pub fn touch(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
+    pub(crate) fn touch(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
         let entry = &mut objects[at].eviction;
         let before = entry.lease_until;
         if lease <= before {
@@ -255,7 +255,7 @@ impl EvictionIndex {
     }
 
     /// Sets the lease of an object whose group is protected until `lease`, so that it is not the next victim.
-    pub fn postpone(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
+    pub(crate) fn postpone(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
         let entry = &mut objects[at].eviction;
         let before = entry.lease_until;
         entry.lease_until = lease;
@@ -267,7 +267,7 @@ impl EvictionIndex {
     }
 
     /// Ends one soft pin that has expired. Returns false if there is none.
-    pub fn expire_pin(&mut self, objects: &mut ObjectTable, now: Mono) -> bool {
+    pub(crate) fn expire_pin(&mut self, objects: &mut ObjectTable, now: Mono) -> bool {
         match self.pin_ends.first() {
             Some(&(end, at)) if end <= now => {
                 self.remove(objects, at);
@@ -279,7 +279,7 @@ impl EvictionIndex {
     }
 
     /// Removes the object from the index.
-    pub fn remove(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
+    pub(crate) fn remove(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
         let entry = &objects[at].eviction;
         match entry.state {
             EvictionState::Evictable => self.policy.remove(objects, at),
@@ -318,7 +318,7 @@ impl EvictionIndex {
 
     /// Inserts an object that was restored from records ([`EvictionEntry::set_applied`]), with a lease until `lease`. Objects are evicted in
     /// the order in which they were inserted. A write in progress counts as started at `now`.
-    pub fn restore(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono, lease: Mono) {
+    pub(crate) fn restore(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono, lease: Mono) {
         let entry = &mut objects[at].eviction;
         let writing = entry.is_writing();
         entry.state = EvictionState::None;
@@ -332,27 +332,27 @@ impl EvictionIndex {
     }
 
     /// The next unpinned object to evict, chosen by the policy. Its lease has ended.
-    pub fn victim(&mut self, objects: &ObjectTable, now: Mono) -> Option<ObjectSlot> {
+    pub(crate) fn victim(&mut self, objects: &ObjectTable, now: Mono) -> Option<ObjectSlot> {
         self.policy.victim(objects, now)
     }
 
     /// The next soft-pinned object to evict: the one whose lease ended first.
-    pub fn pinned_victim(&self, now: Mono) -> Option<ObjectSlot> {
+    pub(crate) fn pinned_victim(&self, now: Mono) -> Option<ObjectSlot> {
         self.pinned.first().filter(|(lease, _)| *lease <= now).map(|(_, at)| *at)
     }
 
     /// The oldest unfinished write.
-    pub fn first_writing(&self) -> Option<ObjectSlot> {
+    pub(crate) fn first_writing(&self) -> Option<ObjectSlot> {
         self.writing.first()
     }
 
     /// The end of the soft pin that ends first.
-    pub fn first_pin_end(&self) -> Option<Mono> {
+    pub(crate) fn first_pin_end(&self) -> Option<Mono> {
         self.pin_ends.first().map(|(end, _)| *end)
     }
 
     /// Number of objects under an active soft pin.
-    pub fn pinned(&self) -> usize {
+    pub(crate) fn pinned(&self) -> usize {
         self.pinned.len()
     }
 }

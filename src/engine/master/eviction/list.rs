@@ -19,18 +19,18 @@ impl Default for RecordList {
 impl RecordList {
     /// The object that was appended first.
     #[inline]
-    pub fn first(&self) -> Option<ObjectSlot> {
+    pub(super) fn first(&self) -> Option<ObjectSlot> {
         (self.head != ObjectSlot::NIL).then_some(self.head)
     }
 
     /// The object that was appended last.
     #[inline]
-    pub fn last(&self) -> Option<ObjectSlot> {
+    pub(super) fn last(&self) -> Option<ObjectSlot> {
         (self.tail != ObjectSlot::NIL).then_some(self.tail)
     }
 
     /// Adds an object at the end. It must not be in any list.
-    pub fn append(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
+    pub(super) fn append(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
         let tail = std::mem::replace(&mut self.tail, at);
         let entry = &mut objects[at].eviction;
         (entry.prev, entry.next) = (tail, ObjectSlot::NIL);
@@ -42,7 +42,7 @@ impl RecordList {
     }
 
     /// Removes an object, which must be in this list.
-    pub fn detach(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
+    pub(super) fn detach(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
         let entry = &objects[at].eviction;
         let (prev, next) = (entry.prev, entry.next);
         if prev == ObjectSlot::NIL {

@@ -35,7 +35,6 @@ use mcctl_wire::json::file_name_of;
 const FORWARD_BEFORE_EXIT: Duration = Duration::from_secs(2);
 
 /// The configuration of a master process.
-
 pub struct MasterProcessConfig {
     pub master: MasterConfig,
     /// The address of the admin HTTP endpoint.

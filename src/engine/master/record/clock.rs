@@ -18,17 +18,17 @@ pub(crate) struct RecordClock {
 
 impl RecordClock {
     /// The time `ms` after the record was written, but not before `now`.
-    pub fn after(&self, ms: u64) -> Mono {
+    pub(crate) fn after(&self, ms: u64) -> Mono {
         self.now + Duration::from_millis(ms).saturating_sub(self.age)
     }
 
     /// The time `ms` after `now`. A quarantine must not end early, and the age depends on the wall clock, which may have been set.
-    pub fn in_full(&self, ms: u64) -> Mono {
+    pub(crate) fn in_full(&self, ms: u64) -> Mono {
         self.now + Duration::from_millis(ms)
     }
 
     /// The time `ms` after the record was written, on the clock that begins [`USED_ORIGIN`] before this process's.
-    pub fn used(&self, ms: i64) -> Mono {
+    pub(crate) fn used(&self, ms: i64) -> Mono {
         let from = self.now + USED_ORIGIN - self.age;
         let distance = Duration::from_millis(ms.unsigned_abs());
         if ms < 0 { from - distance } else { from + distance }
@@ -50,7 +50,7 @@ pub(crate) enum ChangeTimes {
 impl ChangeTimes {
     /// When the change is made.
     #[inline]
-    pub fn now(self) -> Mono {
+    pub(crate) fn now(self) -> Mono {
         match self {
             ChangeTimes::At(now) | ChangeTimes::Until { now, .. } => now,
             ChangeTimes::Untimed => {
@@ -62,7 +62,7 @@ impl ChangeTimes {
 
     /// When the duration in the record ends, which is `ms` milliseconds long.
     #[inline]
-    pub fn end(self, ms: u64) -> Mono {
+    pub(crate) fn end(self, ms: u64) -> Mono {
         match self {
             ChangeTimes::Until { end, .. } => end,
             ChangeTimes::At(_) | ChangeTimes::Untimed => self.now() + Duration::from_millis(ms),

@@ -8,39 +8,39 @@ use mcctl_base::ClientId;
 
 /// The first byte of each record. A number is never reused for another record.
 pub(super) mod tag {
-    pub const SEGMENT_MOUNTED: u8 = 1;
-    pub const SEGMENT_CLOSED: u8 = 2;
-    pub const SEGMENT_RETIRED: u8 = 3;
-    pub const CLIENT_MARKED: u8 = 4;
-    pub const CLIENT_EXPIRED: u8 = 5;
-    pub const SEGMENT_HELD: u8 = 6;
-    pub const SEGMENT_HOLD_ENDED: u8 = 7;
-    pub const OBJECT_STARTED: u8 = 16;
-    pub const OBJECT_REWRITTEN: u8 = 17;
-    pub const OBJECT_COMPLETED: u8 = 18;
-    pub const OBJECT_ERASED: u8 = 19;
-    pub const OBJECT_DISCARDED: u8 = 20;
-    pub const REPLICAS_DROPPED: u8 = 21;
-    pub const DISCARD_RELEASED: u8 = 22;
-    pub const PROCESS_TERMS: u8 = 23;
-    pub const HOLD_ENDED: u8 = 24;
-    pub const TABLE_SIZES: u8 = 32;
-    pub const OBJECT_SAVED: u8 = 33;
-    pub const DISCARD_SAVED: u8 = 34;
+    pub(crate) const SEGMENT_MOUNTED: u8 = 1;
+    pub(crate) const SEGMENT_CLOSED: u8 = 2;
+    pub(crate) const SEGMENT_RETIRED: u8 = 3;
+    pub(crate) const CLIENT_MARKED: u8 = 4;
+    pub(crate) const CLIENT_EXPIRED: u8 = 5;
+    pub(crate) const SEGMENT_HELD: u8 = 6;
+    pub(crate) const SEGMENT_HOLD_ENDED: u8 = 7;
+    pub(crate) const OBJECT_STARTED: u8 = 16;
+    pub(crate) const OBJECT_REWRITTEN: u8 = 17;
+    pub(crate) const OBJECT_COMPLETED: u8 = 18;
+    pub(crate) const OBJECT_ERASED: u8 = 19;
+    pub(crate) const OBJECT_DISCARDED: u8 = 20;
+    pub(crate) const REPLICAS_DROPPED: u8 = 21;
+    pub(crate) const DISCARD_RELEASED: u8 = 22;
+    pub(crate) const PROCESS_TERMS: u8 = 23;
+    pub(crate) const HOLD_ENDED: u8 = 24;
+    pub(crate) const TABLE_SIZES: u8 = 32;
+    pub(crate) const OBJECT_SAVED: u8 = 33;
+    pub(crate) const DISCARD_SAVED: u8 = 34;
 }
 
 /// Which optional fields a record has.
 pub(super) mod flag {
-    pub const HARD_PIN: u8 = 1;
-    pub const GROUP: u8 = 1 << 1;
-    pub const PIN: u8 = 1 << 2;
+    pub(crate) const HARD_PIN: u8 = 1;
+    pub(crate) const GROUP: u8 = 1 << 1;
+    pub(crate) const PIN: u8 = 1 << 2;
     /// The soft pin will be set at the end of the write.
-    pub const PENDING_SET: u8 = 1 << 3;
-    pub const PENDING_CLEAR: u8 = 1 << 4;
-    pub const WRITING: u8 = 1 << 5;
-    pub const CHECKSUM: u8 = 1 << 6;
+    pub(crate) const PENDING_SET: u8 = 1 << 3;
+    pub(crate) const PENDING_CLEAR: u8 = 1 << 4;
+    pub(crate) const WRITING: u8 = 1 << 5;
+    pub(crate) const CHECKSUM: u8 = 1 << 6;
     /// From format 2 on: the client is that of the object before it in the payload, and is left out.
-    pub const SAME_CLIENT: u8 = 1 << 7;
+    pub(crate) const SAME_CLIENT: u8 = 1 << 7;
 }
 
 impl MasterRecord<'_> {

@@ -121,7 +121,7 @@ pub(super) struct SegmentContent<'a> {
 
 impl<'a> SegmentContent<'a> {
     /// Borrows the description of a mounted segment.
-    pub fn of(segment: &'a Segment) -> SegmentContent<'a> {
+    pub(crate) fn of(segment: &'a Segment) -> SegmentContent<'a> {
         SegmentContent {
             id: segment.id,
             name: &segment.name.0,
@@ -134,7 +134,7 @@ impl<'a> SegmentContent<'a> {
     }
 
     /// Copies the description, for a segment table.
-    pub fn to_segment(self) -> Segment {
+    pub(crate) fn to_segment(self) -> Segment {
         let text = |bytes: &[u8]| TextBuf(Bytes::copy_from_slice(bytes));
         Segment {
             id: self.id,
@@ -188,7 +188,7 @@ pub(super) enum ReplicaList<'a> {
 impl<'a> ReplicaList<'a> {
     /// The first replica. The ticket of a replica from a payload is 0.
     #[inline]
-    pub fn first(self) -> ReplicaRecord {
+    pub(crate) fn first(self) -> ReplicaRecord {
         match self {
             ReplicaList::Records { first, .. } => *first,
             ReplicaList::Encoded { first, .. } => first,
@@ -197,7 +197,7 @@ impl<'a> ReplicaList<'a> {
 
     /// Returns true if there is only one replica.
     #[inline]
-    pub fn is_single(self) -> bool {
+    pub(crate) fn is_single(self) -> bool {
         match self {
             ReplicaList::Records { rest, .. } => rest.is_empty(),
             ReplicaList::Encoded { more, .. } => more == 0,
@@ -214,13 +214,13 @@ impl<'a> ReplicaList<'a> {
     }
 
     /// Iterates over the replicas, first replica first.
-    pub fn iter(self) -> impl Iterator<Item = ReplicaRecord> + use<'a> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = ReplicaRecord> + use<'a> {
         std::iter::once(self.first()).chain(self.rest())
     }
 
     /// Copies the replicas after the first.
     #[inline(always)]
-    pub fn rest_to_vec(self) -> Vec<ReplicaRecord> {
+    pub(crate) fn rest_to_vec(self) -> Vec<ReplicaRecord> {
         match self {
             _ if self.is_single() => Vec::new(),
             ReplicaList::Records { rest, .. } => rest.to_vec(),

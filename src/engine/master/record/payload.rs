@@ -5,7 +5,7 @@ use mcctl_base::ClientId;
 
 /// One byte with the data format, followed by records. Without records, it is empty.
 #[derive(Debug)]
-pub struct PayloadWriter {
+pub(crate) struct PayloadWriter {
     format: DataFormat,
     bytes: Vec<u8>,
     /// The client of the last object in the payload.
@@ -14,13 +14,13 @@ pub struct PayloadWriter {
 
 impl PayloadWriter {
     /// Creates an empty payload of this format.
-    pub fn new(format: DataFormat) -> PayloadWriter {
+    pub(crate) fn new(format: DataFormat) -> PayloadWriter {
         PayloadWriter { format, bytes: Vec::new(), last_client: None }
     }
 
     /// Appends a record, and the data format before the first one.
     #[inline]
-    pub fn add(&mut self, record: &MasterRecord<'_>) {
+    pub(crate) fn add(&mut self, record: &MasterRecord<'_>) {
         if self.bytes.is_empty() {
             self.bytes.push(self.format.number());
         }
@@ -28,18 +28,18 @@ impl PayloadWriter {
     }
 
     /// The payload so far.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Returns the payload and begins an empty one.
-    pub fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         self.last_client = None;
         std::mem::take(&mut self.bytes)
     }
 
     /// Begins an empty payload. Keeps at most this much memory.
-    pub fn clear(&mut self, kept: usize) {
+    pub(crate) fn clear(&mut self, kept: usize) {
         self.last_client = None;
         self.bytes.clear();
         self.bytes.shrink_to(kept);

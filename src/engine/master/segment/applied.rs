@@ -11,26 +11,26 @@ use mcctl_wire::types::{Segment, SegmentStatus};
 
 impl SegmentTable {
     /// Returns true if the client of the slot's segment has not confirmed it since a restore, or did not before it was removed.
-    pub fn is_unconfirmed(&self, slot: SegmentSlot) -> bool {
+    pub(crate) fn is_unconfirmed(&self, slot: SegmentSlot) -> bool {
         let unconfirmed =
             |entry: &SegmentEntry| entry.mounted.as_ref().map_or(entry.never_confirmed, |mounted| !mounted.confirmed);
         self.slots.get(slot.index()).is_some_and(unconfirmed)
     }
 
     /// Number of replicas in the slot's segment, with quarantined ones.
-    pub fn replicas(&self, slot: SegmentSlot) -> u32 {
+    pub(crate) fn replicas(&self, slot: SegmentSlot) -> u32 {
         self.slots.get(slot.index()).map_or(0, |entry| entry.replicas)
     }
 
     /// Makes a restored segment readable: its client still holds the memory.
-    pub fn confirm(&mut self, slot: SegmentSlot) {
+    pub(crate) fn confirm(&mut self, slot: SegmentSlot) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.confirmed = true;
         }
     }
 
     /// Closes a segment to new objects until [`end_hold`](Self::end_hold) is called.
-    pub fn hold(&mut self, slot: SegmentSlot, until: Mono) {
+    pub(crate) fn hold(&mut self, slot: SegmentSlot, until: Mono) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.held_until = Some(until);
             mounted.open = false;
@@ -40,14 +40,14 @@ impl SegmentTable {
     }
 
     /// Ends a hold. The segment is not offered for new objects yet.
-    pub fn end_hold(&mut self, slot: SegmentSlot) {
+    pub(crate) fn end_hold(&mut self, slot: SegmentSlot) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.held_until = None;
         }
     }
 
     /// Offers a confirmed segment for new objects, unless it is held, being unmounted, or already open.
-    pub fn open_confirmed(&mut self, slot: SegmentSlot) {
+    pub(crate) fn open_confirmed(&mut self, slot: SegmentSlot) {
         let Some(mounted) = self.slots[slot.index()].mounted.as_mut() else { return };
         if mounted.confirmed && mounted.held_until.is_none() && !mounted.open && mounted.status == SegmentStatus::OK {
             mounted.open = true;
@@ -57,7 +57,7 @@ impl SegmentTable {
     }
 
     /// Adds free slots until the table has `slots` slots.
-    pub fn extend_to(&mut self, slots: u32) {
+    pub(crate) fn extend_to(&mut self, slots: u32) {
         let slots = usize::try_from(slots).map_or(SEGMENTS_MAX, |slots| slots.min(SEGMENTS_MAX));
         if self.slots.len() < slots {
             self.slots.resize_with(slots, SegmentEntry::default);
@@ -66,7 +66,7 @@ impl SegmentTable {
 
     /// Mounts a segment at exactly this slot. Returns false, and changes nothing, if the slot or the id is in use, or if the slot is
     /// neither free nor the next slot of the table.
-    pub fn mount_at(&mut self, at: SegmentSlot, mut segment: Segment, client: ClientId) -> bool {
+    pub(crate) fn mount_at(&mut self, at: SegmentSlot, mut segment: Segment, client: ClientId) -> bool {
         if at.index() > self.slots.len() || at.index() >= SEGMENTS_MAX || self.by_id.contains_key(&segment.id) {
             return false;
         }
@@ -81,7 +81,7 @@ impl SegmentTable {
 
     /// Returns true if the slot exists and, if its segment is mounted, the range lies within the segment and the segment has that much
     /// unused memory. `reserved` more bytes of the segment count as used.
-    pub fn can_contain(&self, replica: &ReplicaRecord, bytes: u64, reserved: u64) -> bool {
+    pub(crate) fn can_contain(&self, replica: &ReplicaRecord, bytes: u64, reserved: u64) -> bool {
         let Some(entry) = self.slots.get(replica.segment.index()) else { return false };
         let fits = |bytes: Option<u64>, size: u64| bytes.is_some_and(|bytes| bytes <= size);
         entry.mounted.as_ref().is_none_or(|mounted| {
@@ -92,17 +92,17 @@ impl SegmentTable {
     }
 
     /// Removes a replica's reference to the slot. For a table without allocators; see [`release`](Self::release).
-    pub fn release_reference(&mut self, segment: SegmentSlot) {
+    pub(crate) fn release_reference(&mut self, segment: SegmentSlot) {
         self.slots[segment.index()].replicas -= 1;
     }
 
     /// The id that the next replica gets.
-    pub fn next_replica(&self) -> u64 {
+    pub(crate) fn next_replica(&self) -> u64 {
         self.next_replica
     }
 
     /// Sets the id that the next replica gets, unless a higher one is in use.
-    pub fn set_next_replica(&mut self, id: u64) {
+    pub(crate) fn set_next_replica(&mut self, id: u64) {
         self.next_replica = self.next_replica.max(id);
     }
 
@@ -111,7 +111,7 @@ impl SegmentTable {
     ///
     /// # Errors
     /// The first error of `memory_of`.
-    pub fn rebuild<E>(
+    pub(crate) fn rebuild<E>(
         &mut self,
         mut memory_of: impl FnMut(SegmentSlot, u64) -> Result<OffsetAllocator, E>,
     ) -> Result<(), E> {

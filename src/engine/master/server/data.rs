@@ -127,7 +127,7 @@ fn found(recovery: &RecoveryReport, snapshot_bytes: u64, data: &MasterData) -> F
 
 /// The result of restoring a master's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RestoreSummary {
+pub(super) struct RestoreSummary {
     pub restored: RestoreReport,
     /// Number of changes read from the log.
     pub changes: u64,

@@ -116,7 +116,7 @@ pub(super) enum LogWork {
 
 impl MasterLog {
     /// Uses `data`, whose log is written by `writer`. The start has read log files of `found_bytes` bytes.
-    pub fn new(data: MasterData, writer: LogWriter, last_snapshot: SnapshotMark, found_bytes: u64) -> MasterLog {
+    pub(super) fn new(data: MasterData, writer: LogWriter, last_snapshot: SnapshotMark, found_bytes: u64) -> MasterLog {
         let MasterData { dir, options } = data;
         let (flushed, durable, outcome) = (writer.flushed(), writer.durable(), LogOutcome::Working);
         MasterLog {
@@ -142,7 +142,7 @@ impl MasterLog {
     /// Appends the change that the state has made since it was locked, if there is one. For use before the state is
     /// unlocked. Returns the receipt that a response reporting the change waits for.
     #[inline]
-    pub fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) -> Receipt {
+    pub(super) fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) -> Receipt {
         let closed = state.close_change(|change| {
             let needs_sync = self.append_own(&change, now);
             Receipt { last: change.sequence, needs_sync, ..Receipt::default() }
@@ -158,7 +158,7 @@ impl MasterLog {
     /// Appends a change of this master's state. Returns its number if its response waits until it is durable, and
     /// otherwise 0.
     #[inline]
-    pub fn append_own(&self, change: &ClosedChange<'_>, now: impl FnOnce() -> Unix) -> u64 {
+    pub(super) fn append_own(&self, change: &ClosedChange<'_>, now: impl FnOnce() -> Unix) -> u64 {
         if self.has_failed() {
             // The log may lack an earlier change, and must not contain later ones.
             return 0;
@@ -169,7 +169,7 @@ impl MasterLog {
 
     /// Appends change number `sequence`, which must be the next one. Call it with the state locked.
     #[inline]
-    pub fn append(&self, sequence: u64, payload: &[u8], now: Unix) {
+    pub(super) fn append(&self, sequence: u64, payload: &[u8], now: Unix) {
         // The state is locked, so no other thread writes the number.
         let bytes = self.appended_bytes.load(Ordering::Relaxed) + payload.len() as u64;
         self.appended_bytes.store(bytes, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl MasterLog {
 
     /// The last change that must be durable before the response to a repeated call is sent, or 0. The call repeats an
     /// earlier one, whose change may be any of those so far.
-    pub fn sync_of_repeated(&self, repeated: RepeatedCall) -> u64 {
+    pub(super) fn sync_of_repeated(&self, repeated: RepeatedCall) -> u64 {
         if self.must_sync(repeated.needs_sync) { self.writer.appended() } else { 0 }
     }
 
@@ -196,13 +196,13 @@ impl MasterLog {
     /// A response may also show changes of other calls, so it waits until these are in the kernel. It waits for a sync
     /// only if the changes in its `receipt` need one. The future that is returned passes the changes to the kernel. If
     /// it is dropped, they stay in the buffer.
-    pub fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
+    pub(super) fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
         let (last, sync) = self.unstored(receipt)?;
         Some(Box::pin(self.store(last, sync)))
     }
 
     /// Like [`commit`](Self::commit), for a log that may be replaced.
-    pub fn commit_owned(self: Arc<Self>, receipt: Receipt) -> Option<impl Future<Output = bool> + Send + use<>> {
+    pub(super) fn commit_owned(self: Arc<Self>, receipt: Receipt) -> Option<impl Future<Output = bool> + Send + use<>> {
         let (last, sync) = self.unstored(receipt)?;
         Some(async move { self.store(last, sync).await })
     }
@@ -223,12 +223,12 @@ impl MasterLog {
     }
 
     /// Stores the changes of another master up to `last`, before they are acknowledged to it. Returns false if they cannot be stored.
-    pub async fn store_copied(&self, last: u64) -> bool {
+    pub(super) async fn store_copied(&self, last: u64) -> bool {
         self.memory_only() || self.store(last, self.sync_of_copied(last)).await
     }
 
     /// Like [`store_copied`](Self::store_copied), without waiting. Returns false if that is not possible.
-    pub fn try_store_copied(&self, last: u64) -> bool {
+    pub(super) fn try_store_copied(&self, last: u64) -> bool {
         self.memory_only() || self.try_store(last, self.sync_of_copied(last))
     }
 
@@ -238,7 +238,7 @@ impl MasterLog {
     }
 
     /// Ends the use of the log. Responses no longer wait for it.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.publish_outcome(LogOutcome::MemoryOnly);
         self.stop_threads();
     }
@@ -298,18 +298,18 @@ impl MasterLog {
     }
 
     /// Requests room for changes from the log thread.
-    pub fn request_room(&self) {
+    pub(super) fn request_room(&self) {
         self.requests().room = true;
         self.log_wake.notify_one();
     }
 
     /// Receives which changes are stored. An update is also sent when the log has room again.
-    pub fn subscribe(&self) -> watch::Receiver<LogProgress> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<LogProgress> {
         self.progress.subscribe()
     }
 
     /// Whether responses wait for the log thread.
-    pub fn has_waiting_responses(&self) -> bool {
+    pub(super) fn has_waiting_responses(&self) -> bool {
         let requests = self.requests();
         let (flushed, durable) = self.published();
         requests.sync > durable || requests.flush > flushed
@@ -317,14 +317,14 @@ impl MasterLog {
 
     /// Reports an error after which the log is unusable.
     #[cold]
-    pub fn fail(&self, error: JournalError) {
+    pub(super) fn fail(&self, error: JournalError) {
         self.failed.store(true, Ordering::Release);
         self.requests().failure.get_or_insert(error);
         self.log_wake.notify_one();
     }
 
     /// Waits for work, for at most `period`.
-    pub fn next_work(&self, period: Duration) -> LogWork {
+    pub(super) fn next_work(&self, period: Duration) -> LogWork {
         let mut requests = self.requests();
         // A wait of no length would still cost a system call.
         let mut is_over = period.is_zero();
@@ -355,13 +355,13 @@ impl MasterLog {
     }
 
     /// Waits for at most `period`. Returns true when the master stops.
-    pub fn wait_to_snapshot(&self, period: Duration) -> bool {
+    pub(super) fn wait_to_snapshot(&self, period: Duration) -> bool {
         let waited = self.snapshot_wake.wait_timeout_while(self.requests(), period, |requests| !requests.stopping);
         waited.expect(NO_PANIC).0.stopping
     }
 
     /// Examines the free space of the file system. It may wait for the disk, so requests for metrics use the last result.
-    pub fn examine_space(&self) {
+    pub(super) fn examine_space(&self) {
         let space = self.dir.space();
         *self.space() = space;
     }
@@ -371,24 +371,24 @@ impl MasterLog {
     }
 
     /// Whether the master stops.
-    pub fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.requests().stopping
     }
 
     /// The last snapshot, for the snapshot thread.
-    pub fn last_snapshot(&self) -> MutexGuard<'_, SnapshotMark> {
+    pub(super) fn last_snapshot(&self) -> MutexGuard<'_, SnapshotMark> {
         self.last_snapshot.lock().expect(NO_PANIC)
     }
 
     /// Ends the background threads.
-    pub fn stop_threads(&self) {
+    pub(super) fn stop_threads(&self) {
         self.requests().stopping = true;
         self.log_wake.notify_one();
         self.snapshot_wake.notify_one();
     }
 
     /// Reports to the waiting responses which changes are stored.
-    pub fn publish_progress(&self) {
+    pub(super) fn publish_progress(&self) {
         let (flushed, durable) = (self.writer.flushed(), self.writer.durable());
         self.progress.send_modify(|progress| (progress.flushed, progress.durable) = (flushed, durable));
     }
@@ -400,7 +400,7 @@ impl MasterLog {
     }
 
     /// Ends the use of the log.
-    pub fn publish_outcome(&self, outcome: LogOutcome) {
+    pub(super) fn publish_outcome(&self, outcome: LogOutcome) {
         self.failed.store(true, Ordering::Release);
         if matches!(outcome, LogOutcome::MemoryOnly) {
             self.memory_only.store(true, Ordering::Release);
@@ -409,17 +409,17 @@ impl MasterLog {
     }
 
     /// Whether the master continues without the log.
-    pub fn memory_only(&self) -> bool {
+    pub(super) fn memory_only(&self) -> bool {
         self.memory_only.load(Ordering::Acquire)
     }
 
     /// Whether an error of the disk has made the log unusable.
-    pub fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
     /// Waits until the master must stop because of an error of the disk.
-    pub async fn failure(&self) -> JournalError {
+    pub(super) async fn failure(&self) -> JournalError {
         let mut progress = self.progress.subscribe();
         loop {
             if let LogOutcome::Failed(error) = &progress.borrow_and_update().outcome {
@@ -432,17 +432,17 @@ impl MasterLog {
     }
 
     /// Total size of the changes that this process has appended, in bytes.
-    pub fn appended_bytes(&self) -> u64 {
+    pub(super) fn appended_bytes(&self) -> u64 {
         self.appended_bytes.load(Ordering::Relaxed)
     }
 
     /// Size of the log, in bytes, as if nothing had been removed since the start.
-    pub fn log_bytes(&self) -> u64 {
+    pub(super) fn log_bytes(&self) -> u64 {
         self.found_bytes + self.appended_bytes()
     }
 
     /// The numbers for the metrics, without [`stalled_for`](Self::stalled_for).
-    pub fn view(&self) -> DataView {
+    pub(super) fn view(&self) -> DataView {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let time = |count: &AtomicU64| Duration::from_micros(read(count));
         let counts = &self.counts;

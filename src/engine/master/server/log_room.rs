@@ -37,7 +37,7 @@ impl Drop for RoomWait<'_> {
 
 impl LogRoom {
     /// A log for which no request waits.
-    pub fn new(stall_timeout: Duration) -> LogRoom {
+    pub(super) fn new(stall_timeout: Duration) -> LogRoom {
         LogRoom {
             waiting: AtomicUsize::new(0),
             since: AtomicU64::new(NEVER),
@@ -48,18 +48,18 @@ impl LogRoom {
     }
 
     /// Counts a request as waiting until the result is dropped.
-    pub fn enter(&self) -> RoomWait<'_> {
+    pub(super) fn enter(&self) -> RoomWait<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         RoomWait(&self.waiting)
     }
 
     /// Records that a request has found no room.
-    pub fn note_wait(&self, now: Mono) {
+    pub(super) fn note_wait(&self, now: Mono) {
         let _ = self.since.compare_exchange(NEVER, now.0, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// The log has room again. Only for the log thread.
-    pub fn end_waits(&self, now: Mono) {
+    pub(super) fn end_waits(&self, now: Mono) {
         let since = self.since.load(Ordering::Acquire);
         if since != NEVER {
             // Added first, so that the ticker does not run without it.
@@ -69,32 +69,32 @@ impl LogRoom {
     }
 
     /// Whether the log thread has not made room yet for a request that found none.
-    pub fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         self.since.load(Ordering::Acquire) != NEVER
     }
 
     /// Takes the time for which requests have waited since the last call.
-    pub fn take_waited(&self) -> Duration {
+    pub(super) fn take_waited(&self) -> Duration {
         Duration::from_nanos(self.waited.swap(0, Ordering::AcqRel))
     }
 
     /// Whether requests wait for room.
-    pub fn has_waiting(&self) -> bool {
+    pub(super) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// The log thread begins to use the disk.
-    pub fn begin_work(&self, now: Mono) {
+    pub(super) fn begin_work(&self, now: Mono) {
         self.busy_since.store(now.0, Ordering::Release);
     }
 
     /// The log thread no longer uses the disk.
-    pub fn end_work(&self) {
+    pub(super) fn end_work(&self) {
         self.busy_since.store(NEVER, Ordering::Release);
     }
 
     /// Time for which the present operation of the log thread has lasted, if this is a stall.
-    pub fn stalled_for(&self, now: Mono) -> Option<Duration> {
+    pub(super) fn stalled_for(&self, now: Mono) -> Option<Duration> {
         let since = self.busy_since.load(Ordering::Acquire);
         let busy = Duration::from_nanos(now.0.saturating_sub(since));
         (since != NEVER && busy >= self.stall_timeout).then_some(busy)

@@ -9,17 +9,17 @@ use mcctl_sys::env::Env;
 impl MasterLog {
     /// Whether more requests may change the state now. Also true after an error of the disk, so that its outcome is seen.
     #[inline]
-    pub fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.writer.has_room() || self.has_failed()
     }
 
     /// Whether background work may change the state now.
-    pub fn permits_tick(&self) -> bool {
+    pub(super) fn permits_tick(&self) -> bool {
         self.has_failed() || self.writer.has_room() && !self.room.is_awaited()
     }
 
     /// Waits until more requests may change the state.
-    pub async fn wait_for_room(&self, env: &impl Env) {
+    pub(super) async fn wait_for_room(&self, env: &impl Env) {
         let _waiting = self.room.enter();
         let mut progress = self.subscribe();
         while !self.has_room() {
@@ -32,7 +32,7 @@ impl MasterLog {
     }
 
     /// Passes all changes to the kernel, and creates the files that they need. Waits for the disk.
-    pub fn make_room(&self) {
+    pub(super) fn make_room(&self) {
         if !self.has_failed()
             && let Err(error) = self.writer.make_room()
         {
@@ -41,7 +41,7 @@ impl MasterLog {
     }
 
     /// Time for which the disk has stalled while changes wait for it. `None`: it has not stalled, or nothing waits.
-    pub fn stalled_for(&self, now: Mono) -> Option<Duration> {
+    pub(super) fn stalled_for(&self, now: Mono) -> Option<Duration> {
         let stalled = self.room.stalled_for(now)?;
         let is_awaited = self.room.has_waiting() || self.has_waiting_responses();
         (!self.has_failed() && is_awaited).then_some(stalled)

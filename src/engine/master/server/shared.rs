@@ -80,7 +80,12 @@ pub(super) struct GuardedState {
 
 impl<E: Env> MasterShared<E> {
     /// Puts `state` behind its lock. A `log` continues after the changes that the state contains.
-    pub fn new(state: MasterState, log: Option<Arc<MasterLog>>, ha: Option<Arc<HaHub>>, env: E) -> MasterShared<E> {
+    pub(super) fn new(
+        state: MasterState,
+        log: Option<Arc<MasterLog>>,
+        ha: Option<Arc<HaHub>>,
+        env: E,
+    ) -> MasterShared<E> {
         MasterShared {
             guarded: Mutex::new(GuardedState {
                 stalls: StallDetector::new(env.now(), state.policy().client_ttl),
@@ -100,7 +105,7 @@ impl<E: Env> MasterShared<E> {
     }
 
     /// Locks the state. Also returns the time at which it was locked. `requested_at` is the time just before the call.
-    pub fn lock(&self, requested_at: Mono) -> (MutexGuard<'_, GuardedState>, Mono) {
+    pub(super) fn lock(&self, requested_at: Mono) -> (MutexGuard<'_, GuardedState>, Mono) {
         let (mut guard, since) = match self.guarded.try_lock() {
             Ok(guard) => (guard, requested_at),
             Err(TryLockError::Poisoned(_)) => self.end_call(),
@@ -127,23 +132,23 @@ impl<E: Env> MasterShared<E> {
     }
 
     /// The data directory of a cluster's master.
-    pub fn disk(&self) -> Option<&HaDisk> {
+    pub(super) fn disk(&self) -> Option<&HaDisk> {
         self.ha.as_ref()?.disk.as_ref()
     }
 
     /// Whether the state's background work may run.
-    pub fn may_tick(&self) -> bool {
+    pub(super) fn may_tick(&self) -> bool {
         self.ha.as_ref().is_none_or(|ha| ha.gate.is_serving(self.env.boottime()))
     }
 
     /// Whether this master leads a cluster, but its responses wait, because it cannot prove that it leads.
-    pub fn is_fenced(&self) -> bool {
+    pub(super) fn is_fenced(&self) -> bool {
         self.ha.as_ref().is_some_and(|ha| ha.gate.is_fenced(self.env.boottime()))
     }
 
     /// Runs `work` as a call from `peer`, which may lock the state several times. Also returns the receipt that the
     /// response to the call waits for. See [`RpcService::commit`].
-    pub fn call<R>(
+    pub(super) fn call<R>(
         &self,
         peer: Option<&str>,
         work: impl FnOnce(&mut MasterCall<LockedAccess<'_, E>>) -> R,
@@ -155,7 +160,7 @@ impl<E: Env> MasterShared<E> {
 
     /// Locks the state and runs `work`, which reads it or does background work. There is no receipt, so no response may
     /// report a change that `work` makes. [`call`](Self::call) is for such changes.
-    pub fn with_guarded<R>(&self, work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R) -> R {
+    pub(super) fn with_guarded<R>(&self, work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R) -> R {
         self.with_receipt(None, work).0
     }
 

@@ -5,13 +5,13 @@ use crate::{DATA_FORMAT, RecordBuffer, StandbyState};
 
 /// A change as it is in the log.
 #[derive(Clone, Debug)]
-pub struct LoggedChange {
+pub(super) struct LoggedChange {
     pub written: Mono,
     pub payload: Vec<u8>,
 }
 
 /// A recording master and its standby.
-pub struct Followed {
+pub(super) struct Followed {
     pub master: Master,
     pub standby: StandbyState,
     pub log: Vec<LoggedChange>,

@@ -22,13 +22,13 @@ use mcctl_wire::types::{
 };
 use mcctl_wire::{Expected, MasterApi, Text, TextBuf};
 
-pub const MIB: u64 = 1 << 20;
-pub const A: ClientId = ClientId(1, 1);
-pub const B: ClientId = ClientId(2, 2);
-pub const T: Text<'static> = Text(b"default");
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const A: ClientId = ClientId(1, 1);
+pub(crate) const B: ClientId = ClientId(2, 2);
+pub(crate) const T: Text<'static> = Text(b"default");
 
 /// A master with a simulated clock.
-pub struct Master {
+pub(crate) struct Master {
     pub state: MasterState,
     pub now: Mono,
     pub effects: Effects,
@@ -152,7 +152,7 @@ impl Master {
 }
 
 /// The put of `key`, without a checksum.
-pub fn meta(key: &str) -> ObjectMeta<'_> {
+pub(crate) fn meta(key: &str) -> ObjectMeta<'_> {
     ObjectMeta { key: key.into(), object_checksum: None }
 }
 
@@ -186,7 +186,7 @@ fn copies(replica_num: u64) -> ReplicateConfig {
 }
 
 /// The address of a replica in memory.
-pub fn address(replica: &ReplicaDescriptor) -> u64 {
+pub(crate) fn address(replica: &ReplicaDescriptor) -> u64 {
     match &replica.location {
         ReplicaLocation::Memory(buffer) => buffer.buffer_address,
         other => panic!("not in memory: {other:?}"),
@@ -204,13 +204,13 @@ fn keys(range: std::ops::Range<u64>) -> Vec<String> {
     range.map(|i| format!("key-{i}")).collect()
 }
 
-pub const NOT_FOUND: ErrorCode = ErrorCode::OBJECT_NOT_FOUND;
-pub const NOT_READY: ErrorCode = ErrorCode::REPLICA_IS_NOT_READY;
-pub const EXISTS: ErrorCode = ErrorCode::OBJECT_ALREADY_EXISTS;
-pub const LEASED: ErrorCode = ErrorCode::OBJECT_HAS_LEASE;
-pub const BAD: ErrorCode = ErrorCode::INVALID_PARAMS;
-pub const NO_SPACE: ErrorCode = ErrorCode::NO_AVAILABLE_HANDLE;
-pub const STRANGER: ErrorCode = ErrorCode::ILLEGAL_CLIENT;
-pub const NO_WRITE: ErrorCode = ErrorCode::INVALID_WRITE;
-pub const PROCESSING: ReplicaStatus = ReplicaStatus::PROCESSING;
-pub const COMPLETE: ReplicaStatus = ReplicaStatus::COMPLETE;
+pub(crate) const NOT_FOUND: ErrorCode = ErrorCode::OBJECT_NOT_FOUND;
+pub(crate) const NOT_READY: ErrorCode = ErrorCode::REPLICA_IS_NOT_READY;
+pub(crate) const EXISTS: ErrorCode = ErrorCode::OBJECT_ALREADY_EXISTS;
+pub(crate) const LEASED: ErrorCode = ErrorCode::OBJECT_HAS_LEASE;
+pub(crate) const BAD: ErrorCode = ErrorCode::INVALID_PARAMS;
+pub(crate) const NO_SPACE: ErrorCode = ErrorCode::NO_AVAILABLE_HANDLE;
+pub(crate) const STRANGER: ErrorCode = ErrorCode::ILLEGAL_CLIENT;
+pub(crate) const NO_WRITE: ErrorCode = ErrorCode::INVALID_WRITE;
+pub(crate) const PROCESSING: ReplicaStatus = ReplicaStatus::PROCESSING;
+pub(crate) const COMPLETE: ReplicaStatus = ReplicaStatus::COMPLETE;

@@ -49,7 +49,7 @@ pub(super) struct EtcdGateway {
 impl EtcdGateway {
     /// # Errors
     /// TLS cannot be set up on this host.
-    pub fn new(options: EtcdOptions) -> Result<EtcdGateway, EtcdError> {
+    pub(super) fn new(options: EtcdOptions) -> Result<EtcdGateway, EtcdError> {
         let EtcdOptions { endpoints, tls, user, request_timeout: limit } = options;
         let uses_tls = endpoints.iter().any(|endpoint| endpoint.tls);
         let tls = match tls {
@@ -66,7 +66,7 @@ impl EtcdGateway {
     }
 
     /// Sends a request and reads the response.
-    pub async fn send<Q: Serialize, R: DeserializeOwned>(
+    pub(super) async fn send<Q: Serialize, R: DeserializeOwned>(
         &self,
         path: &str,
         body: &Q,
@@ -81,7 +81,7 @@ impl EtcdGateway {
     }
 
     /// Sends a request whose response does not end. It may be processed twice.
-    pub async fn open<Q: Serialize>(&self, path: &str, body: &Q) -> Result<Response, EtcdError> {
+    pub(super) async fn open<Q: Serialize>(&self, path: &str, body: &Q) -> Result<Response, EtcdError> {
         let body = &json_text(body)?;
         self.try_servers(Repeatable::Yes, |server| self.authorized(server, path, body)).await
     }

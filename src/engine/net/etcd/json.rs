@@ -58,7 +58,7 @@ pub(super) struct Number(pub i64);
 
 impl Number {
     /// The number as a revision; a negative one is 0.
-    pub fn revision(self) -> u64 {
+    pub(super) fn revision(self) -> u64 {
         self.0.max(0).cast_unsigned()
     }
 }
@@ -202,7 +202,7 @@ enum ErrorFieldJson {
 
 impl ErrorJson {
     /// The gRPC code, if there is one, and the message.
-    pub fn into_parts(self) -> (Option<u32>, String) {
+    pub(super) fn into_parts(self) -> (Option<u32>, String) {
         match self.error {
             Some(ErrorFieldJson::Stream(error)) => (error.code, error.message),
             Some(ErrorFieldJson::Message(message)) if self.message.is_empty() => (self.code, message),

@@ -13,28 +13,28 @@ pub(super) struct ServerRotation {
 
 impl ServerRotation {
     /// `servers` has at least one.
-    pub fn new(servers: Vec<EtcdEndpoint>) -> ServerRotation {
+    pub(super) fn new(servers: Vec<EtcdEndpoint>) -> ServerRotation {
         ServerRotation { servers, position: AtomicUsize::new(0) }
     }
 
     /// Number of servers, at least one.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.servers.len()
     }
 
     /// The position at which a request begins.
-    pub fn position(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         self.position.load(Ordering::Relaxed)
     }
 
     /// All servers, from this position on.
-    pub fn servers_from(&self, position: usize) -> impl Iterator<Item = &EtcdEndpoint> {
+    pub(super) fn servers_from(&self, position: usize) -> impl Iterator<Item = &EtcdEndpoint> {
         (0..self.len()).map(move |nth| &self.servers[position.wrapping_add(nth) % self.len()])
     }
 
     /// Moves on by `count` servers. Does nothing if another request that began at this position has moved it already: several requests that
     /// time out at one server must not skip the next one.
-    pub fn advance(&self, position: usize, count: usize) {
+    pub(super) fn advance(&self, position: usize, count: usize) {
         let next = position.wrapping_add(count);
         let _ = self.position.compare_exchange(position, next, Ordering::Relaxed, Ordering::Relaxed);
     }

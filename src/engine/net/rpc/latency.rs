@@ -56,7 +56,7 @@ pub(super) struct AnsweredCalls(Vec<(Method, u32)>);
 impl AnsweredCalls {
     /// Adds a call of `method`.
     #[inline]
-    pub fn add(&mut self, method: Method) {
+    pub(super) fn add(&mut self, method: Method) {
         match self.0.last_mut() {
             Some((last, count)) if *last == method => *count += 1,
             _ => self.0.push((method, 1)),
@@ -64,13 +64,13 @@ impl AnsweredCalls {
     }
 
     /// Whether no call was answered since the last [`record`](Self::record).
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Records the calls, and empties the list.
     #[inline]
-    pub fn record(&mut self, latency: &RpcLatency, worker: usize, duration: Duration) {
+    pub(super) fn record(&mut self, latency: &RpcLatency, worker: usize, duration: Duration) {
         self.0.drain(..).for_each(|(method, count)| latency.record(worker, method, count, duration));
     }
 }

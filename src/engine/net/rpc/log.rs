@@ -8,7 +8,7 @@ use mcctl_wire::{DecodeError, Method, method};
 ///
 /// # Errors
 /// The same as [`RpcService::answer`].
-pub fn answer(
+pub(super) fn answer(
     service: &impl RpcService,
     env: &impl Env,
     peer: &str,

@@ -157,7 +157,7 @@ impl ScheduledRequest {
     }
 
     /// Generates the response and the IDs of its pages.
-    pub fn begin(&mut self, page: u64) {
+    pub(super) fn begin(&mut self, page: u64) {
         self.answer = (0..self.output).map(|at| token::answered(self.seed, at)).collect();
         let computed = self.answer.len() - 1;
         let rest: Vec<u32> = self.tail.iter().chain(&self.answer[..computed]).copied().collect();
@@ -167,27 +167,27 @@ impl ScheduledRequest {
     }
 
     /// Returns the pages that may come from a cache.
-    pub fn asked(&self) -> &[u64] {
+    pub(super) fn asked(&self) -> &[u64] {
         &self.pages[..self.asked]
     }
 
     /// Returns the total number of device pages that the request needs.
-    pub fn pages_max(&self, page: u64) -> u64 {
+    pub(super) fn pages_max(&self, page: u64) -> u64 {
         (self.tokens + u64::from(self.output) - 1).div_ceil(page)
     }
 
     /// Returns the number of device pages that the request may still allocate.
-    pub fn pages_to_come(&self, page: u64) -> u64 {
+    pub(super) fn pages_to_come(&self, page: u64) -> u64 {
         self.pages_max(page) - self.done.div_ceil(page)
     }
 
     /// Returns whether a storage operation is pending.
-    pub fn waits_for_storage(&self) -> bool {
+    pub(super) fn waits_for_storage(&self) -> bool {
         matches!(self.fetch, FetchState::LookingUp { .. } | FetchState::Reading { .. })
     }
 
     /// Returns the time spent waiting for storage.
-    pub fn storage_wait(&self) -> Duration {
+    pub(super) fn storage_wait(&self) -> Duration {
         self.fetched_at.since(self.arrived)
     }
 }

@@ -21,7 +21,7 @@ use mcctl_sys::shared_counter::SharedCounter;
 use mcctl_wire::json::{SHARED_MEMORY_TOKEN_BYTES, SharedMemoryDescriptor};
 
 /// Maximum number of connections: a few from each process on the host.
-pub const CONNECTIONS_MAX: usize = 256;
+pub(super) const CONNECTIONS_MAX: usize = 256;
 /// Time limit for the first message of a client, and for sending a message to it.
 const CLIENT_LIMIT: Duration = Duration::from_secs(2);
 /// Stack size of a thread: enough for system calls and logging.

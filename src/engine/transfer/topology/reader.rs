@@ -16,36 +16,36 @@ pub(in crate::topology) struct TreeReader<'a> {
 
 impl TreeReader<'_> {
     /// The contents of a file; `None` if the file does not exist, is empty or is unreadable. An unreadable file adds a finding.
-    pub fn text(&mut self, path: &str) -> Option<String> {
+    pub(super) fn text(&mut self, path: &str) -> Option<String> {
         let found = self.tree.text(path);
         self.or_finding(found).filter(|text| !text.is_empty())
     }
 
     /// The contents of a file, escaped to fit on one line.
-    pub fn word(&mut self, path: &str) -> Option<String> {
+    pub(super) fn word(&mut self, path: &str) -> Option<String> {
         self.text(path).map(|text| escaped(&text.chars().take(WORD_MAX).collect::<String>()))
     }
 
     /// The contents of an optional file; errors are ignored.
-    pub fn text_if_any(&self, path: &str) -> Option<String> {
+    pub(super) fn text_if_any(&self, path: &str) -> Option<String> {
         self.tree.text(path).ok().flatten().filter(|text| !text.is_empty())
     }
 
     /// The number in a file. A malformed number adds a finding.
-    pub fn number<T: FromStr>(&mut self, path: &str) -> Option<T> {
+    pub(super) fn number<T: FromStr>(&mut self, path: &str) -> Option<T> {
         let text = self.text(path)?;
         let number = text.parse().ok();
         self.parsed_or_finding(number, path, &text, "a number")
     }
 
     /// The names in a directory; empty if the directory does not exist or is unreadable. An unreadable directory adds a finding.
-    pub fn names(&mut self, path: &str) -> Vec<String> {
+    pub(super) fn names(&mut self, path: &str) -> Vec<String> {
         let found = self.tree.names(path);
         self.or_finding(found).unwrap_or_default()
     }
 
     /// Returns `value`, which was parsed from `text`. `None` adds a finding.
-    pub fn parsed_or_finding<T>(
+    pub(super) fn parsed_or_finding<T>(
         &mut self,
         value: Option<T>,
         path: &str,

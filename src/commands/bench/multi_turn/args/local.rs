@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-pub const TOKENIZER: &str = "tokenizer.json";
+pub(super) const TOKENIZER: &str = "tokenizer.json";
 /// ShareGPT repository and file, the same ones that `bench_serving` downloads.
 const SHAREGPT: (&str, &str) =
     ("anon8231489123/ShareGPT_Vicuna_unfiltered", "ShareGPT_V3_unfiltered_cleaned_split.json");
 
 /// Returns the `tokenizer.json` for `name`, which is a file, a directory, or a model in the local cache. `None` if not found.
-pub fn tokenizer(name: &str) -> Option<PathBuf> {
+pub(super) fn tokenizer(name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
         return Some(path.to_owned());
@@ -21,7 +21,7 @@ pub fn tokenizer(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the ShareGPT file from the local cache, if present.
-pub fn sharegpt() -> Option<PathBuf> {
+pub(super) fn sharegpt() -> Option<PathBuf> {
     cached("datasets", SHAREGPT.0, SHAREGPT.1)
 }
 

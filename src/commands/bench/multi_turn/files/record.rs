@@ -114,7 +114,7 @@ pub(in crate::commands::bench) struct RequestRecord {
 
 impl RequestRecord {
     /// Returns the line for `record`.
-    pub fn of(pass: u32, id: &PassId, record: &TimedRequest) -> RequestRecord {
+    pub(crate) fn of(pass: u32, id: &PassId, record: &TimedRequest) -> RequestRecord {
         let (exchange, answer) = (&record.exchange, &record.exchange.answer);
         let cached = answer.cached.as_ref();
         RequestRecord {
@@ -155,7 +155,7 @@ impl RequestRecord {
     }
 
     /// Returns the record with the fields that a report needs. For a failure, only its type and message are kept.
-    pub fn record(&self) -> TimedRequest {
+    pub(crate) fn record(&self) -> TimedRequest {
         let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let cached = self.device_tokens.map(|device| CachedTokens {
             device,

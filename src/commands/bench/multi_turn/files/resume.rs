@@ -27,7 +27,7 @@ pub(in crate::commands::bench) struct ResumedRun {
 
 impl ResumedRun {
     /// Returns how many passes at the beginning of the run are complete.
-    pub fn completed_passes(&self) -> u32 {
+    pub(crate) fn completed_passes(&self) -> u32 {
         self.passes.iter().take_while(|pass| pass.complete).count() as u32
     }
 }

@@ -21,7 +21,7 @@ pub(in crate::commands::bench) struct Identity {
 
 impl Identity {
     /// Returns the identity of this process.
-    pub fn of_this_run(seed: u64, now: Unix) -> Identity {
+    pub(crate) fn of_this_run(seed: u64, now: Unix) -> Identity {
         let command = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
         let mut command = without_secrets(command);
         if let Some(program) = command.first_mut() {
@@ -37,7 +37,7 @@ impl Identity {
     }
 
     /// Returns the command line, quoted for a shell.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         self.command.iter().map(|arg| shell_quoted(arg)).collect::<Vec<_>>().join(" ")
     }
 }

@@ -64,7 +64,7 @@ pub(in crate::commands::bench) struct RunReport {
 
 impl RunReport {
     /// Builds the report for a session, without the cross-pass results.
-    pub fn of(args: &Args, identity: Identity, measured: &MeasuredRun) -> RunReport {
+    pub(crate) fn of(args: &Args, identity: Identity, measured: &MeasuredRun) -> RunReport {
         let executed = &measured.executed;
         let mut caveats = measured.caveats.clone();
         if let Some(signal) = measured.signal {
@@ -93,7 +93,7 @@ impl RunReport {
     }
 
     /// Returns the exit code: 0 if all requests succeeded; 1 if some failed, timed out or were not sent; 3 if none succeeded.
-    pub fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> Exit {
         let sum = |of: fn(&PassReport) -> u64| self.passes.iter().map(of).sum::<u64>();
         match (sum(|pass| pass.completed), sum(|pass| pass.failed), sum(|pass| pass.unfinished)) {
             (0, 1.., _) => Exit::Unreachable,
@@ -103,7 +103,7 @@ impl RunReport {
     }
 
     /// Returns the error for a run without a successful request, including the reasons.
-    pub fn refused(&self) -> Option<Failure> {
+    pub(crate) fn refused(&self) -> Option<Failure> {
         let first = self.passes.iter().find(|pass| !pass.failures.is_empty())?;
         if self.exit() != Exit::Unreachable {
             return None;
@@ -125,7 +125,7 @@ impl RunReport {
     }
 
     /// Returns all caveats. If the run has several passes, caveats about one pass include its label.
-    pub fn all_caveats(&self) -> Vec<String> {
+    pub(crate) fn all_caveats(&self) -> Vec<String> {
         let mut of_passes: Vec<(&BenchCaveat, Vec<String>)> = Vec::new();
         for pass in &self.passes {
             for caveat in &pass.caveats {
@@ -145,7 +145,7 @@ impl RunReport {
     }
 
     /// Returns the title: the command and its endpoints.
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         if let Some(ComparisonReport { a, b, .. }) = &self.comparison {
             return format!("mcctl bench compare: {} ({}) vs {} ({})", b.name, b.target, a.name, a.target);
         }
@@ -168,14 +168,14 @@ impl RunReport {
     }
 
     /// Returns the report's conclusion, in at most four lines. The first is the verdict.
-    pub fn answer(&self) -> Vec<String> {
+    pub(crate) fn answer(&self) -> Vec<String> {
         let together = self.comparison.as_ref().map(ComparisonReport::answer);
         let together = together.or_else(|| self.sweep.as_ref().map(sweep_report::answer));
         together.or_else(|| self.kep74.as_ref().map(Kep74Report::answer)).unwrap_or_else(|| view::answer(&self.passes))
     }
 
     /// Returns the report sections in order.
-    pub fn sections(&self) -> Vec<ReportSection> {
+    pub(crate) fn sections(&self) -> Vec<ReportSection> {
         let mut sections: Vec<ReportSection> =
             self.measured.iter().map(|measured| measured.section(&self.run)).collect();
         let together = self.comparison.is_some() || self.sweep.is_some() || self.kep74.is_some();

@@ -151,7 +151,7 @@ fn curve(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
 
 impl PassReport {
     /// Builds the report for `pass` at `load`. `sides` contains the endpoint names and targets.
-    pub fn of(sides: &[(String, LoadTarget)], load: &OfferedLoad, pass: &PassResult) -> PassReport {
+    pub(crate) fn of(sides: &[(String, LoadTarget)], load: &OfferedLoad, pass: &PassResult) -> PassReport {
         let (tally, ran) = (&pass.tally, &pass.ran);
         let seconds = tally.took().as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
@@ -212,7 +212,7 @@ impl PassReport {
     }
 
     /// Returns the pass label for a report with several passes.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         if self.in_blocks {
             format!("{} {} (block {})", self.side, self.name, self.block)
         } else {

@@ -41,7 +41,7 @@ pub(in crate::commands::bench) struct SourcesReport {
 
 impl SourcesReport {
     /// Builds the report for a pass.
-    pub fn of(tally: &Tally) -> SourcesReport {
+    pub(crate) fn of(tally: &Tally) -> SourcesReport {
         let sources = &tally.sources;
         let report = |(source, row): (PromptSource, &SourceRow)| {
             let quartile = |q| row.ttft.at(q).map_or(0.0, |value| (ms(value) * 1e3).round() / 1e3);
@@ -71,7 +71,7 @@ impl SourcesReport {
     }
 
     /// Returns the verdict about the cache in one sentence.
-    pub fn verdict(&self) -> String {
+    pub(crate) fn verdict(&self) -> String {
         let cached = self.cached_requests();
         let all: u64 = self.by_source.iter().map(|row| row.requests).sum();
         if all == 0 {
@@ -99,7 +99,7 @@ impl SourcesReport {
     }
 
     /// Returns the report section.
-    pub fn section(&self) -> ReportSection {
+    pub(crate) fn section(&self) -> ReportSection {
         let mut section = ReportSection::new("TTFT by source of the prompt");
         if self.by_source.is_empty() {
             return section;

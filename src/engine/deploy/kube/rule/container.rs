@@ -9,7 +9,7 @@ use mcctl_base::text::Quoted;
 const INJECTED: &[&str] = &["RBG_", "LWS_", "KUBERNETES_"];
 
 /// Rules for a container as a whole.
-pub fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_text("name", |name| (!name.is_empty()).then(|| grammar::dns_label(name)).flatten(), out);
     // Containers of an engine runtime are patches for a profile, which sets the image.
     let patch = target.at.passes("engineRuntimes");
@@ -110,7 +110,7 @@ fn referenced_names(text: &str) -> Vec<&str> {
 }
 
 /// Rules for a variable: a value or its source.
-pub fn env_var(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn env_var(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_text("name", |name| (!name.is_empty()).then(|| grammar::env_name(name)).flatten(), out);
     if target.text("value").is_some_and(|value| !value.is_empty()) && target.get("valueFrom").is_some() {
         target.report(out, ViolationKind::Conflict, "value and valueFrom are mutually exclusive");
@@ -118,7 +118,7 @@ pub fn env_var(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Pod fields that the downward API exposes.
-pub fn field_path(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn field_path(target: &Field<'_>, out: &mut Vec<Violation>) {
     const FIELDS: &[&str] = &[
         "metadata.name",
         "metadata.namespace",
@@ -142,7 +142,7 @@ pub fn field_path(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for a port.
-pub fn port(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn port(target: &Field<'_>, out: &mut Vec<Violation>) {
     port_number(target, "containerPort", out);
     port_number(target, "hostPort", out);
     target.check_text("name", grammar::port_name, out);
@@ -150,7 +150,7 @@ pub fn port(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for a volume mount.
-pub fn mount(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn mount(target: &Field<'_>, out: &mut Vec<Violation>) {
     let wrong = |path: &str| path.contains(':').then_some(grammar::GrammarError::MountPath);
     target.check_text("mountPath", wrong, out);
     if target.get("subPath").is_some() && target.get("subPathExpr").is_some() {
@@ -159,7 +159,7 @@ pub fn mount(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for a probe: exactly one handler, and valid intervals.
-pub fn probe(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn probe(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_exactly_one(&["exec", "grpc", "httpGet", "tcpSocket"], out);
     for (key, least) in [
         ("periodSeconds", 1),
@@ -174,7 +174,7 @@ pub fn probe(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for the port of a probe or hook: a number, or the name of a port of the same container.
-pub fn target_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
+pub(super) fn target_port(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
     port_number(target, "port", out);
     target.check_one_of("scheme", &["HTTP", "HTTPS"], out);
     let Some(name) = target.text("port").filter(|name| !name.is_empty()) else { return };

@@ -6,7 +6,7 @@ use super::{Field, Violation, ViolationKind, grammar};
 const LABEL_NAMED: &[&str] = &["Namespace", "RoleBasedGroup"];
 
 /// Rules for the name and namespace of a document.
-pub fn name(top: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn name(top: &Field<'_>, out: &mut Vec<Violation>) {
     let Some(meta) = top.get("metadata") else { return };
     let kind = top.text("kind").unwrap_or_default();
     if meta.text("name").is_none_or(str::is_empty) {
@@ -25,7 +25,7 @@ pub fn name(top: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for labels and annotation keys.
-pub fn labels(meta: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn labels(meta: &Field<'_>, out: &mut Vec<Violation>) {
     pairs(meta, "labels", out);
     for (key, target) in meta.entries("annotations") {
         if let Some(error) = grammar::qualified_key(key) {
@@ -35,7 +35,7 @@ pub fn labels(meta: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for the labels at `key`.
-pub fn pairs(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
+pub(super) fn pairs(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
     for (key, target) in target.entries(key) {
         for error in grammar::qualified_key(key).into_iter().chain(target.value.as_str().and_then(grammar::label_value))
         {
@@ -45,12 +45,12 @@ pub fn pairs(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
 }
 
 /// Rules for the labels of a selector.
-pub fn selector(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn selector(target: &Field<'_>, out: &mut Vec<Violation>) {
     pairs(target, "matchLabels", out);
 }
 
 /// Rules for a selector expression.
-pub fn requirement(target: &Field<'_>, operators: &[&str], out: &mut Vec<Violation>) {
+pub(super) fn requirement(target: &Field<'_>, operators: &[&str], out: &mut Vec<Violation>) {
     target.check_one_of("operator", operators, out);
     let values = target.list("values").len();
     match target.text("operator") {
@@ -68,7 +68,7 @@ pub fn requirement(target: &Field<'_>, operators: &[&str], out: &mut Vec<Violati
 }
 
 /// Rules for the keys of a ConfigMap or Secret.
-pub fn data(top: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn data(top: &Field<'_>, out: &mut Vec<Violation>) {
     for map in ["data", "binaryData", "stringData"] {
         for (key, target) in top.entries(map) {
             if let Some(error) = grammar::data_key(key) {

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::path::FieldPath;
 use super::{Violation, ViolationKind, grammar};
 
-pub use workload::{count_or_percent, not_both_zero, stateful_name};
+pub(super) use workload::{count_or_percent, not_both_zero, stateful_name};
 
 /// A field of a document: its path and value.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl<'v> Field<'v> {
 }
 
 /// Applies the rules for a whole document.
-pub fn document(top: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn document(top: &Field<'_>, out: &mut Vec<Violation>) {
     if top.get("metadata").is_none() {
         return top.missing("metadata", out);
     }
@@ -147,7 +147,7 @@ pub fn document(top: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Applies the rules for the struct `name` at `target` in `whole`.
-pub fn structure(name: &str, target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
+pub(super) fn structure(name: &str, target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
     required(name, target, out);
     match name {
         "ObjectMeta" => meta::labels(target, out),

@@ -6,7 +6,7 @@ use super::{Field, Violation, ViolationKind, grammar};
 use mcctl_base::text::Quoted;
 
 /// Rules for a pod as a whole.
-pub fn spec(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
+pub(super) fn spec(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) {
     if target.value.get("containers").is_some_and(|c| c.as_array().is_some_and(Vec::is_empty)) {
         target.report(out, ViolationKind::Missing, "containers is empty");
     }
@@ -95,7 +95,7 @@ const VOLUME_SOURCES: &[&str] = &[
 ];
 
 /// Rules for a volume: a name and exactly one source.
-pub fn volume(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn volume(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_text("name", |name| (!name.is_empty()).then(|| grammar::dns_label(name)).flatten(), out);
     match target.keys().iter().filter(|key| VOLUME_SOURCES.contains(key)).count() {
         1 => {}

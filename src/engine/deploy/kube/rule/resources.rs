@@ -4,14 +4,14 @@ use super::{Field, Violation, ViolationKind, grammar};
 use mcctl_base::text::Quoted;
 
 /// Rules for a quantity.
-pub fn quantity(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn quantity(target: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(error) = target.value.as_str().and_then(grammar::quantity_text) {
         target.report(out, ViolationKind::Syntax, error.to_string());
     }
 }
 
 /// The value of a quantity.
-pub fn amount(target: &Field<'_>) -> Option<f64> {
+pub(super) fn amount(target: &Field<'_>) -> Option<f64> {
     match target.value.as_str() {
         Some(text) => grammar::quantity(text),
         None => target.value.as_f64(),
@@ -20,7 +20,7 @@ pub fn amount(target: &Field<'_>) -> Option<f64> {
 
 /// Rules for resources: limits must be at least the requests. For resources without overcommit (huge pages, devices), they must be equal.
 /// Huge pages require memory or CPU.
-pub fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
     let limits = target.entries("limits");
     let requests = target.entries("requests");
     let of =

@@ -3,7 +3,7 @@
 use super::{Field, Violation, ViolationKind, grammar, port_number};
 
 /// Rules for a Service as a whole.
-pub fn spec(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn spec(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_one_of("type", &["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"], out);
     target.check_one_of("sessionAffinity", &["None", "ClientIP"], out);
     super::meta::pairs(target, "selector", out);
@@ -37,7 +37,7 @@ pub fn spec(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for a Service port.
-pub fn port(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn port(target: &Field<'_>, out: &mut Vec<Violation>) {
     port_number(target, "port", out);
     port_number(target, "targetPort", out);
     target.check_text("targetPort", grammar::port_name, out);

@@ -4,10 +4,10 @@ use super::{Field, Violation, ViolationKind, grammar};
 use mcctl_base::text::Quoted;
 
 /// Limit on the name of a StatefulSet: its pods carry a label `<name>-<10-character hash>`.
-pub const STATEFUL_NAME_MAX: usize = 52;
+pub(super) const STATEFUL_NAME_MAX: usize = 52;
 
 /// Rules for a Deployment.
-pub fn deployment(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn deployment(target: &Field<'_>, out: &mut Vec<Violation>) {
     selected(target, out);
     runs_always(target, out);
     target.check_min("progressDeadlineSeconds", 1, out);
@@ -27,7 +27,7 @@ pub fn deployment(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for a StatefulSet.
-pub fn stateful_set(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn stateful_set(target: &Field<'_>, out: &mut Vec<Violation>) {
     selected(target, out);
     runs_always(target, out);
     target.check_text("serviceName", |name| (!name.is_empty()).then(|| grammar::service_label(name)).flatten(), out);
@@ -45,7 +45,7 @@ pub fn stateful_set(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for the name of a StatefulSet.
-pub fn stateful_name(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(crate) fn stateful_name(target: &Field<'_>, out: &mut Vec<Violation>) {
     if let Some(name) = target.value.as_str().filter(|name| name.len() > STATEFUL_NAME_MAX) {
         let message =
             format!("too long: {} characters; the limit for a StatefulSet name is {STATEFUL_NAME_MAX}", name.len());
@@ -54,7 +54,7 @@ pub fn stateful_name(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for a DaemonSet.
-pub fn daemon_set(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn daemon_set(target: &Field<'_>, out: &mut Vec<Violation>) {
     selected(target, out);
     runs_always(target, out);
     if let Some(strategy) = target.get("updateStrategy") {
@@ -68,7 +68,7 @@ pub fn daemon_set(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for a Job.
-pub fn job(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn job(target: &Field<'_>, out: &mut Vec<Violation>) {
     for key in ["parallelism", "completions", "backoffLimit", "ttlSecondsAfterFinished"] {
         target.check_min(key, 0, out);
     }
@@ -81,14 +81,14 @@ pub fn job(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Rules for a PodDisruptionBudget.
-pub fn disruption_budget(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn disruption_budget(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_exactly_one(&["minAvailable", "maxUnavailable"], out);
     count_or_percent(target, "minAvailable", out);
     count_or_percent(target, "maxUnavailable", out);
 }
 
 /// Checks that the selector is not empty and matches the labels of the template.
-pub fn selected(target: &Field<'_>, out: &mut Vec<Violation>) {
+pub(super) fn selected(target: &Field<'_>, out: &mut Vec<Violation>) {
     target.check_min("replicas", 0, out);
     target.check_min("minReadySeconds", 0, out);
     let Some(selector) = target.get("selector").filter(|s| s.value.is_object()) else { return };
@@ -122,19 +122,19 @@ fn runs_always(target: &Field<'_>, out: &mut Vec<Violation>) {
 }
 
 /// Checks a non-negative number or a percentage at `key`.
-pub fn count_or_percent(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
+pub(crate) fn count_or_percent(target: &Field<'_>, key: &str, out: &mut Vec<Violation>) {
     target.check_min(key, 0, out);
     let wrong = |text: &str| grammar::percent(text).is_none().then_some(grammar::GrammarError::CountOrPercentage);
     target.check_text(key, wrong, out);
 }
 
 /// Whether the count or percentage is 0.
-pub fn zero(target: &Field<'_>) -> bool {
+pub(super) fn zero(target: &Field<'_>) -> bool {
     target.value.as_i64() == Some(0) || target.value.as_str().and_then(grammar::percent) == Some(0)
 }
 
 /// A rollout that may neither remove nor add a pod never progresses. `unavailable` and `surge` are the defaults for missing fields.
-pub fn not_both_zero(rolling: &Field<'_>, unavailable: &str, surge: &str, out: &mut Vec<Violation>) {
+pub(crate) fn not_both_zero(rolling: &Field<'_>, unavailable: &str, surge: &str, out: &mut Vec<Violation>) {
     let nothing = |key: &str, default: &str| rolling.get(key).map_or(default == "0", |n| zero(&n));
     if nothing("maxUnavailable", unavailable) && nothing("maxSurge", surge) {
         rolling.report(out, ViolationKind::Stuck, "maxUnavailable and maxSurge are both 0, which blocks the rollout");

@@ -28,14 +28,14 @@ const SERVICE_KEYS: &[&str] = &[
 ];
 
 /// Whether the node is a Compose file.
-pub fn is_compose_file(node: &YamlNode) -> bool {
+pub(crate) fn is_compose_file(node: &YamlNode) -> bool {
     let services = node.get("services").map_or(&[][..], YamlNode::entries);
     node.get("apiVersion").is_none()
         && services.iter().any(|service| SERVICE_KEYS.iter().any(|key| service.value.get(key).is_some()))
 }
 
 /// Adds the services of the file to `deployment`. `all` are its Compose files.
-pub fn read(
+pub(crate) fn read(
     node: &YamlNode,
     file: &Arc<str>,
     all: &[ComposeFile<'_>],

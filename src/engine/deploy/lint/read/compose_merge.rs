@@ -8,11 +8,11 @@ const EXTENDED_MAX: usize = 8;
 const REPLACED: &[&str] = &["command", "entrypoint", "test"];
 
 /// A Compose file: its path and its content.
-pub type ComposeFile<'n> = (&'n str, &'n YamlNode);
+pub(crate) type ComposeFile<'n> = (&'n str, &'n YamlNode);
 
 /// A service as Compose starts it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EffectiveService {
+pub(crate) struct EffectiveService {
     pub name: String,
     pub line: u32,
     pub node: YamlNode,
@@ -21,7 +21,7 @@ pub struct EffectiveService {
 }
 
 /// The services of `file`, with what they extend and what override files add. `all` are the files of the deployment.
-pub fn services(file: ComposeFile<'_>, all: &[ComposeFile<'_>]) -> Vec<EffectiveService> {
+pub(crate) fn services(file: ComposeFile<'_>, all: &[ComposeFile<'_>]) -> Vec<EffectiveService> {
     let (path, node) = file;
     let is_sibling = |(other, _): &&ComposeFile<'_>| *other != path && folder(other) == folder(path);
     let siblings: Vec<ComposeFile<'_>> = all.iter().filter(is_sibling).copied().collect();
@@ -46,7 +46,7 @@ pub fn services(file: ComposeFile<'_>, all: &[ComposeFile<'_>]) -> Vec<Effective
 }
 
 /// Whether the Compose file at `path` overrides a file that is not among `all`.
-pub fn lacks_base(path: &str, all: &[ComposeFile<'_>]) -> bool {
+pub(crate) fn lacks_base(path: &str, all: &[ComposeFile<'_>]) -> bool {
     let is_base = |base: &str, other: &str| base == base_of(other) && folder(other) == folder(path);
     let is_listed = all.iter().any(|(other, _)| *other == path);
     is_listed && without_override(path).is_some_and(|base| !all.iter().any(|(other, _)| is_base(base, other)))

@@ -7,13 +7,13 @@ use crate::lint::shell::places::UnreadPlace;
 use mcctl_base::check::{Finding, Severity, SourceLocation};
 
 /// The reason for text that describes a command: `[--port PORT | --socket PATH]`.
-pub const USAGE_SYNTAX: &str = "the command is in the syntax of documentation";
+pub(crate) const USAGE_SYNTAX: &str = "the command is in the syntax of documentation";
 /// The reason for flags without a command above them.
 const FRAGMENT: &str = "flags without a program";
 
 /// Finds backslashes that are followed by a space, and the first one that is followed by a carriage return. Such a line ends the command, and
 /// the flags below become a separate command.
-pub fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> {
+pub(crate) fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> {
     let (mut out, mut has_return) = (Vec::new(), false);
     let lines: Vec<&str> = text.split('\n').collect();
     for (pair, number) in lines.windows(2).zip(1u32..) {
@@ -41,7 +41,7 @@ pub fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> {
 }
 
 /// Separates lost flags from flags that were never meant to run: those of documentation, and those without a command.
-pub fn sort_lost_flags<'t>(
+pub(crate) fn sort_lost_flags<'t>(
     found: Vec<Finding>,
     text_of: impl Fn(&str) -> Option<&'t str>,
     unread: &mut Vec<UnreadPlace>,
@@ -82,7 +82,7 @@ fn has_optional_flag(line: &str) -> bool {
 }
 
 /// Whether the arguments of a program are in the syntax of documentation: `[--port PORT]`, `[options]`.
-pub fn is_usage<'w>(mut words: impl Iterator<Item = &'w str>) -> bool {
+pub(crate) fn is_usage<'w>(mut words: impl Iterator<Item = &'w str>) -> bool {
     const NAMES: &[&str] = &["options", "option", "flags", "flag", "args", "arguments"];
     words.any(|word| {
         let inner = word.strip_prefix('[').map(|rest| rest.trim_end_matches(['.', ']']));

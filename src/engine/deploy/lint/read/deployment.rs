@@ -18,7 +18,7 @@ use mcctl_base::check::{Finding, Severity, SourceLocation};
 use mcctl_base::text::escaped;
 
 /// Whether the TOML file `text` is a deployment file. A file with a syntax error is one if it has a section of one.
-pub fn is_toml_deployment(text: &str) -> bool {
+pub(crate) fn is_toml_deployment(text: &str) -> bool {
     match toml::from_str::<toml::Table>(text) {
         Ok(table) => {
             let known = table.keys().filter(|key| is_deployment_key(key)).count();
@@ -34,7 +34,7 @@ const ALIKE_MAX: usize = 64;
 
 /// Whether `node` is a deployment file in YAML: it has the section of the model, and at most one unknown key. Other tools have YAML files
 /// with similar keys.
-pub fn is_yaml_deployment(node: &YamlNode) -> bool {
+pub(crate) fn is_yaml_deployment(node: &YamlNode) -> bool {
     let unknown = node.entries().iter().filter(|entry| !is_deployment_key(&entry.key)).count();
     let has_model = node.get("model").is_some_and(|model| !model.entries().is_empty());
     has_model && unknown <= 1
@@ -48,7 +48,7 @@ fn format(file: &str, text: &str) -> FileFormat {
 }
 
 /// Adds the findings and processes of the deployment file `text` to `deployment`.
-pub fn read(text: &str, file: &Arc<str>, deployment: &mut ParsedDeployment) {
+pub(crate) fn read(text: &str, file: &Arc<str>, deployment: &mut ParsedDeployment) {
     let lines = FileLines { text, file };
     let format = format(file, text);
     let spec = match parse(text, format, &[]) {

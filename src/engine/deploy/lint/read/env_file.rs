@@ -8,7 +8,7 @@ use crate::lint::shell::word::is_name;
 use mcctl_base::check::SourceLocation;
 
 /// The variables in `text`.
-pub fn variables(text: &str, file: &Arc<str>) -> BTreeMap<String, Variable> {
+pub(crate) fn variables(text: &str, file: &Arc<str>) -> BTreeMap<String, Variable> {
     let mut out = BTreeMap::new();
     for (line, number) in text.lines().zip(1u32..) {
         let line = line.trim();
@@ -23,7 +23,7 @@ pub fn variables(text: &str, file: &Arc<str>) -> BTreeMap<String, Variable> {
 }
 
 /// The value without quotes and without a trailing comment.
-pub fn unquoted(value: &str) -> &str {
+pub(crate) fn unquoted(value: &str) -> &str {
     let value = value.trim();
     for quote in ['"', '\''] {
         if let Some(inner) = value.strip_prefix(quote)
@@ -39,7 +39,7 @@ pub fn unquoted(value: &str) -> &str {
 }
 
 /// Whether `text` contains at least one `NAME=value` line and, except for comments, nothing else.
-pub fn is_env_file(text: &str) -> bool {
+pub(crate) fn is_env_file(text: &str) -> bool {
     let mut any = false;
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#', ';'])) {
         let line = line.strip_prefix("export ").unwrap_or(line).trim_start();

@@ -10,12 +10,12 @@ use crate::lint::yaml::{YamlEntry, YamlNode, YamlValue};
 use mcctl_base::check::SourceLocation;
 
 /// Whether the node is a Kubernetes document.
-pub fn is_kubernetes_document(node: &YamlNode) -> bool {
+pub(crate) fn is_kubernetes_document(node: &YamlNode) -> bool {
     node.get("apiVersion").is_some() && node.get("kind").is_some()
 }
 
 /// The documents in `node`: itself, or the items of a List.
-pub fn documents(node: &YamlNode) -> Vec<&YamlNode> {
+pub(crate) fn documents(node: &YamlNode) -> Vec<&YamlNode> {
     match node.get("kind").and_then(YamlNode::text) {
         Some(kind) if kind.ends_with("List") && node.get("items").is_some() => {
             node.get("items").map_or(&[][..], YamlNode::items).iter().collect()
@@ -25,7 +25,7 @@ pub fn documents(node: &YamlNode) -> Vec<&YamlNode> {
 }
 
 /// The data of a ConfigMap or Secret.
-pub fn data(node: &YamlNode, file: &Arc<str>) -> Option<ConfigData> {
+pub(crate) fn data(node: &YamlNode, file: &Arc<str>) -> Option<ConfigData> {
     let secret = match node.get("kind")?.text()? {
         "ConfigMap" => false,
         "Secret" => true,
@@ -42,7 +42,7 @@ pub fn data(node: &YamlNode, file: &Arc<str>) -> Option<ConfigData> {
 }
 
 /// Adds the content of the document to `deployment`.
-pub fn read(
+pub(crate) fn read(
     node: &YamlNode,
     file: &Arc<str>,
     data: &[ConfigData],

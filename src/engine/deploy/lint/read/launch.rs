@@ -18,7 +18,7 @@ use mcctl_base::upstream::python_client;
 /// Limit on the length of a wrapper's command line.
 const WRAPPER_WORDS_MAX: usize = 64;
 /// Limit on how deeply commands may nest.
-pub const DEPTH_MAX: usize = 4;
+pub(crate) const DEPTH_MAX: usize = 4;
 
 /// Programs that only execute the command that follows. Their own arguments begin with `-` or do not look like a known program.
 const WRAPPERS: &[&str] = &[
@@ -89,7 +89,7 @@ const WRAPPER_VALUES: &[&str] = &["-n", "-c", "-N", "-m", "-u", "-g", "-k", "-s"
 
 /// Adds the processes that `words` start to `out`, each as a copy of `base` with its role, arguments and variables. An unknown program
 /// adds nothing.
-pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
+pub(crate) fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
     let mut words = words;
     let (mut given, mut is_spread) = (Vec::new(), false);
     if depth > DEPTH_MAX || out.processes.len() > PROCESSES_MAX {
@@ -174,7 +174,7 @@ pub fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
 }
 
 /// A `NAME=value` assignment before a command.
-pub fn assignment(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn assignment(text: &str) -> Option<(&str, &str)> {
     text.split_once('=').filter(|(name, _)| is_name(name))
 }
 
@@ -371,7 +371,7 @@ fn mcctl(rest: &[LocatedValue]) -> Option<(ProcessRole, Implementation, &[Locate
 }
 
 /// Sets the serving mode of an SGLang server from its flags.
-pub fn with_mode(mut process: Process) -> Process {
+pub(crate) fn with_mode(mut process: Process) -> Process {
     if process.role.is_sglang() {
         let given = flags::parse(&process);
         let mode = flags::last(&given, &["disaggregation_mode"]).and_then(|f| f.value.clone());
@@ -385,7 +385,7 @@ pub fn with_mode(mut process: Process) -> Process {
 }
 
 /// The role of a container without a command line, whose image runs a program with the arguments `words`.
-pub fn guess_role(
+pub(crate) fn guess_role(
     image: Option<&str>,
     words: &[LocatedValue],
 ) -> Option<(ProcessRole, Implementation, Vec<LocatedValue>)> {
@@ -543,7 +543,7 @@ fn is_run_option(text: &str) -> bool {
 }
 
 /// Whether the variable belongs to one of the supported programs.
-pub fn has_known_prefix(name: &str) -> bool {
+pub(crate) fn has_known_prefix(name: &str) -> bool {
     ["MC_", "MOONCAKE_", "SGLANG_", "MCCTL_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
@@ -639,7 +639,7 @@ fn long_mount(value: LocatedValue) -> Option<ContainerMount> {
 }
 
 /// `words` with the known variables from `env` substituted as a shell does (or Kubernetes, for `$(NAME)`).
-pub fn expanded(words: &[LocatedValue], env: &BTreeMap<String, Variable>) -> Vec<LocatedValue> {
+pub(crate) fn expanded(words: &[LocatedValue], env: &BTreeMap<String, Variable>) -> Vec<LocatedValue> {
     let value = |name: &str| match env.get(name)? {
         Variable::Text(located) if located.is_known() => Some(located.text.clone()),
         _ => None,

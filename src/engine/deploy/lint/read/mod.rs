@@ -1,22 +1,22 @@
 //! Reads sources into a [`ParsedDeployment`]: detects the type of each source and parses it.
 
-pub mod compose;
-pub mod compose_merge;
-pub mod continuation;
-pub mod deployment;
+pub(super) mod compose;
+pub(super) mod compose_merge;
+pub(super) mod continuation;
+pub(super) mod deployment;
 mod detect;
 mod embedded_settings;
-pub mod env_file;
-pub mod kubernetes;
-pub mod launch;
+pub(super) mod env_file;
+pub(super) mod kubernetes;
+pub(super) mod launch;
 mod link;
-pub mod passive;
-pub mod pod;
-pub mod proc;
-pub mod script;
-pub mod session;
-pub mod systemd;
-pub mod template;
+pub(super) mod passive;
+pub(super) mod pod;
+pub(super) mod proc;
+pub(super) mod script;
+pub(super) mod session;
+pub(super) mod systemd;
+pub(super) mod template;
 mod written;
 
 use std::borrow::Cow;
@@ -41,11 +41,11 @@ use crate::lint::yaml::{FILE_BYTES_MAX, YamlNode};
 use mcctl_base::check::{Finding, Severity, SourceLocation};
 
 /// Limit on the number of processes in a deployment: rules compare all pairs.
-pub const PROCESSES_MAX: usize = 1024;
+pub(super) const PROCESSES_MAX: usize = 1024;
 /// Limit on the number of pod sets, and on the number of Services.
 const OBJECTS_MAX: usize = 4096;
 /// Limit on the total number of arguments and variables of one process.
-pub const PARTS_MAX: usize = 4096;
+pub(super) const PARTS_MAX: usize = 4096;
 /// Reads all of `sources` as one deployment.
 ///
 /// # Errors

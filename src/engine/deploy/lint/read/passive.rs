@@ -3,7 +3,7 @@
 use crate::lint::yaml::YamlNode;
 
 /// A description of the documents, if they configure Prometheus or are a dashboard of Grafana.
-pub fn monitoring_kind(nodes: &[YamlNode]) -> Option<&'static str> {
+pub(crate) fn monitoring_kind(nodes: &[YamlNode]) -> Option<&'static str> {
     let node = nodes.first()?;
     let has = |key: &str| node.get(key).is_some();
     if has("scrape_configs") || has("rule_files") {

@@ -13,7 +13,7 @@ use crate::lint::yaml::{YamlNode, YamlScalar, YamlValue};
 use mcctl_base::check::SourceLocation;
 
 /// The context of a pod template.
-pub struct PodContext<'a> {
+pub(crate) struct PodContext<'a> {
     pub name: String,
     /// Index into the list of pod sets.
     pub pod: usize,
@@ -34,7 +34,7 @@ impl PodContext<'_> {
 }
 
 /// Adds the processes of the pod spec `spec` to `out`.
-pub fn read(spec: &YamlNode, context: &PodContext<'_>, sink: &mut ScriptEffects) {
+pub(crate) fn read(spec: &YamlNode, context: &PodContext<'_>, sink: &mut ScriptEffects) {
     let volumes: BTreeMap<&str, &YamlNode> = spec
         .get("volumes")
         .map_or(&[][..], YamlNode::items)

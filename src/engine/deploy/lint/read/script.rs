@@ -8,7 +8,7 @@ use mcctl_base::check::SourceLocation;
 
 /// Adds the processes that `text` starts to `out`, each as an extended copy of `base`. `text` begins at `place`; `positional` replaces `$@`.
 /// `None` if the arguments of the script are not known.
-pub fn run(
+pub(crate) fn run(
     base: &Process,
     text: &str,
     place: &SourceLocation,

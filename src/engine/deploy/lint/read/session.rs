@@ -4,7 +4,7 @@ use crate::lint::model::{LocatedValue, Process, Variable};
 use crate::lint::shell::word::is_name;
 
 /// The programs that start sessions.
-pub const PROGRAMS: &[&str] = &["tmux", "screen"];
+pub(crate) const PROGRAMS: &[&str] = &["tmux", "screen"];
 
 /// Options of `tmux new-session`, `new-window`, `split-window` and `respawn-pane` that take a value. All others take none.
 const TMUX_VALUES: &[char] = &['c', 'e', 'F', 'f', 'l', 'n', 'p', 's', 't', 'x', 'y'];
@@ -14,7 +14,7 @@ const TMUX_GLOBAL_VALUES: &[char] = &['c', 'f', 'L', 'S', 'T'];
 const SCREEN_VALUES: &[char] = &['S', 'c', 'e', 'h', 'p', 's', 't', 'T'];
 
 /// Whether the text of a script ends sessions, and with them their processes.
-pub fn may_be_ended(text: &str) -> bool {
+pub(crate) fn may_be_ended(text: &str) -> bool {
     ["kill-session", "kill-server", "kill-pane", "kill-window", "-X quit", " C-c"]
         .iter()
         .any(|part| text.contains(part))
@@ -22,7 +22,7 @@ pub fn may_be_ended(text: &str) -> bool {
 
 /// A command that runs in a session.
 #[derive(Clone, Debug)]
-pub struct SessionCommand<'w> {
+pub(crate) struct SessionCommand<'w> {
     /// The process that runs it.
     pub process: Process,
     pub line: SessionLine<'w>,
@@ -30,14 +30,14 @@ pub struct SessionCommand<'w> {
 
 /// The command line in a session.
 #[derive(Clone, Debug)]
-pub enum SessionLine<'w> {
+pub(crate) enum SessionLine<'w> {
     /// Text that a shell reads.
     Text(LocatedValue),
     Words(&'w [LocatedValue]),
 }
 
 /// The commands of `tmux WORDS` or `screen WORDS`, which `base` runs.
-pub fn commands<'w>(name: &str, base: &Process, words: &'w [LocatedValue]) -> Vec<SessionCommand<'w>> {
+pub(crate) fn commands<'w>(name: &str, base: &Process, words: &'w [LocatedValue]) -> Vec<SessionCommand<'w>> {
     if name == "screen" {
         return screen(base, words).into_iter().collect();
     }

@@ -18,12 +18,12 @@ struct UnitSetting {
 }
 
 /// Whether `text` is a unit with a `[Service]` section.
-pub fn is_unit(text: &str) -> bool {
+pub(crate) fn is_unit(text: &str) -> bool {
     text.lines().any(|line| line.trim() == "[Service]")
 }
 
 /// Adds the processes that the unit starts.
-pub fn read(text: &str, file: &Arc<str>, sink: &mut ScriptEffects) {
+pub(crate) fn read(text: &str, file: &Arc<str>, sink: &mut ScriptEffects) {
     let base_name = base_name(file);
     let place = |line| SourceLocation { file: file.clone(), line };
     let mut process = Process::new(format!("unit {base_name}"), ProcessRole::Other, place(1), RuntimeKind::Unit);

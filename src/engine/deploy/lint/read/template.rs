@@ -5,7 +5,7 @@ use crate::lint::source::{ReadError, SourceFile};
 use mcctl_base::check::SourceLocation;
 
 /// `error`, or that of a template if `text` has the marks of Helm, Jinja or Go, or the double braces of a Python format.
-pub fn or_template(error: ReadError, text: &str) -> ReadError {
+pub(crate) fn or_template(error: ReadError, text: &str) -> ReadError {
     let is_template = text.contains("{{") || text.contains("{%");
     match error {
         ReadError::Yaml { .. } | ReadError::Json { .. } if is_template => ReadError::Template,
@@ -14,7 +14,7 @@ pub fn or_template(error: ReadError, text: &str) -> ReadError {
 }
 
 /// The whole of a template as a place that was not read.
-pub fn place(source: &SourceFile<'_>) -> UnreadPlace {
+pub(crate) fn place(source: &SourceFile<'_>) -> UnreadPlace {
     let lines = String::from_utf8_lossy(source.bytes).lines().filter(|line| !line.trim().is_empty()).count();
     UnreadPlace {
         place: SourceLocation { file: source.name.into(), line: 1 },

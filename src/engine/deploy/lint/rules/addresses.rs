@@ -7,7 +7,7 @@ use crate::lint::settings::{ProcessView, SettingReader, SettingType, SettingValu
 use crate::lint::view::DeploymentView;
 
 /// Addresses in a syntax that the process does not accept.
-pub fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn address_form(view: &DeploymentView<'_>, out: &mut Findings) {
     for (member, _) in view.readers() {
         for setting in settings_of(SettingType::Address).filter(|setting| setting.key == "master_server_address") {
             if let SettingValue::Is(located) = member.client(setting.key) {
@@ -115,7 +115,7 @@ fn metadata(member: &ProcessView<'_>, located: &LocatedValue, out: &mut Findings
 }
 
 /// A metadata server of a kind that the program's build does not support. The program aborts when it starts its transfer engine.
-pub fn metadata_build(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn metadata_build(view: &DeploymentView<'_>, out: &mut Findings) {
     for (member, reader) in view.readers() {
         // `unsupported` reports the same for mcctl's node.
         if member.process.implementation == Implementation::Mcctl {

@@ -8,7 +8,7 @@ use mcctl_base::upstream::checksum::{COST, ChecksumSwitch, SINCE, VARIABLE, in_w
 use mcctl_base::upstream::is_older;
 
 /// The wheel's clients have no checksums unless a variable is set. mcctl's clients have them unless it is 0.
-pub fn switch(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn switch(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let process = member.process;
         let value = process.var(VARIABLE);

@@ -8,7 +8,7 @@ use crate::lint::view::DeploymentView;
 use mcctl_base::upstream::sglang::DECODE_OFFLOAD;
 
 /// A client must announce a name that peers can reach, unless the whole deployment is on one host.
-pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.store_users().filter(|member| !member.may_use_real_client()) {
         let process = member.process;
         let Some(p2p) = member.is_p2p() else { continue };
@@ -78,7 +78,7 @@ pub fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// A client for RDMA without a configured device cannot start if discovery is off. If it is on, the client may silently fall back to TCP.
-pub fn auto_discovery(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn auto_discovery(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients() {
         // mcctl's node uses every device it finds, and exits if it finds none.
         if member.process.implementation == Implementation::Mcctl {
@@ -114,7 +114,7 @@ pub fn auto_discovery(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// Decode servers that do not use the store.
-pub fn decode(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn decode(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.role == ProcessRole::Sglang(SglangMode::Decode)) {
         let uses_hicache = member.switch(&["enable_hierarchical_cache", "enable_hicache"]);
         if !member.process.args_whole || uses_hicache || member.switch(&[DECODE_OFFLOAD]) {

@@ -54,7 +54,7 @@ fn real_client_ports(member: &ProcessView<'_>) -> Option<Vec<u16>> {
 }
 
 /// A client whose address has another port than its service.
-pub fn client_port(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn client_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for (member, reader) in view.readers().filter(|(member, _)| member.process.runtime != RuntimeKind::Running) {
         let is_used = reader == SettingReader::Variables || member.uses_mooncake() == Some(true);
         for destination in DESTINATIONS.iter().filter(|_| is_used) {

@@ -27,7 +27,7 @@ fn at(document: &SettingsFile, key: &str) -> SourceLocation {
 }
 
 /// vLLM exits if mode and segment contradict each other, or if it cannot parse a size.
-pub fn vllm(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn vllm(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.role == ProcessRole::Vllm) {
         // The connector of the old engine has the same name, and other settings.
         if member.process.var("VLLM_USE_V1").is_some_and(|located| located.text.trim() == "0") {
@@ -237,7 +237,7 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
 }
 
 /// LMCache passes `extra_config` to the store, whose client ignores some of the keys that LMCache documents.
-pub fn lmcache(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn lmcache(view: &DeploymentView<'_>, out: &mut Findings) {
     for document in view.deployment.documents.iter().filter(|document| document.kind == SettingsFileKind::Lmcache) {
         if !uses_mooncake(&document.node) {
             continue;

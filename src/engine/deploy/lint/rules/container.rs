@@ -10,7 +10,7 @@ use crate::lint::view::DeploymentView;
 
 /// Master and clients must run the same release. A client from another release stores nothing, and the handshake does not detect the
 /// difference.
-pub fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let release = |process: &Process| release_of_image(&process.image.as_ref()?.text);
     let Some(master) = view.masters().find(|member| release(member.process).is_some()) else {
         return same_repository(view, out);
@@ -84,7 +84,7 @@ fn split(image: &str) -> (&str, &str) {
 }
 
 /// An image without a fixed release may change on the next pull.
-pub fn image_tag(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn image_tag(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.role != ProcessRole::Other) {
         let Some(image) = member.process.image.as_ref().filter(|image| image.is_known()) else { continue };
         let (name, tag) = split(&image.text);
@@ -127,7 +127,7 @@ fn uses_rdma(member: &ProcessView<'_>) -> bool {
 }
 
 /// A container that uses RDMA but has no RDMA device.
-pub fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients().filter(|member| uses_rdma(member) && member.uses_mooncake() == Some(true)) {
         let process = member.process;
         // A command whose options depend on branches has several variants. A loop over the devices of a host is one of them.
@@ -208,7 +208,7 @@ fn without_device(member: &ProcessView<'_>) -> NoDevice {
 }
 
 /// RDMA pins registered memory, so the locked-memory limit must allow it.
-pub fn memlock(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn memlock(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients().filter(|member| uses_rdma(member) && member.uses_mooncake() == Some(true)) {
         let process = member.process;
         let limits = &process.limits;
@@ -272,7 +272,7 @@ pub fn memlock(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// The ranks of a server communicate through shared memory. A container has 64 MiB by default.
-pub fn shared_memory(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn shared_memory(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang() {
         let process = member.process;
         let limits = &process.limits;
@@ -307,7 +307,7 @@ fn is_below(path: &str, folder: &str) -> bool {
 }
 
 /// The SSD tier requires a separate directory per process, must be enabled on the master and its clients, and needs an eviction policy.
-pub fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
     use crate::lint::rules::kubernetes::is_yes;
     let is_off = |member: &&ProcessView<'_>| {
         member.process.implementation == Implementation::Mcctl || member.master_switch("enable_offload") == Some(false)

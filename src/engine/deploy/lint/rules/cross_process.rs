@@ -18,7 +18,7 @@ const NETWORKS: &[&str] =
     &["ib", "infiniband", "roce", "rocev2", "verbs", "ethernet", "eth", "ucx", "udp", "quic", "grpc", "http", "shm"];
 
 /// A segment is reached through its owner's transport, so one store needs one transport.
-pub fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn protocol(view: &DeploymentView<'_>, out: &mut Findings) {
     let known = |located: &LocatedValue| TRANSPORTS.contains(&located.text.as_str());
     for (member, reader) in view.readers() {
         let SettingValue::Is(_) = member.client("protocol") else { continue };
@@ -140,7 +140,7 @@ fn attention_tp(member: &ProcessView<'_>) -> Option<(&'static str, String, Optio
 }
 
 /// Servers of one store that should share pages need the same page size, ranks, model and prefix.
-pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
     let mut groups: BTreeMap<String, Vec<&ProcessView<'_>>> = BTreeMap::new();
     for member in view.sglang().filter(|member| member.uses_mooncake() == Some(true)) {
         if let Some(master) = master_text(member) {
@@ -196,7 +196,7 @@ pub fn same_keys(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// HiCache flags that have no effect on their own, or whose values SGLang replaces.
-pub fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn hicache_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang().filter(|member| member.process.runtime != RuntimeKind::File) {
         let on = member.switch(&["enable_hierarchical_cache", "enable_hicache", DECODE_OFFLOAD]);
         let backend = member.flag(&["hicache_storage_backend"]);
@@ -297,7 +297,7 @@ fn layout(member: &ProcessView<'_>, out: &mut Findings) {
 }
 
 /// A client without a master address.
-pub fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients().filter(|member| member.uses_mooncake() == Some(true)) {
         let process = member.process;
         if process.role == ProcessRole::RealClient || !process.env_whole || !process.args_whole {
@@ -325,7 +325,7 @@ pub fn master_missing(view: &DeploymentView<'_>, out: &mut Findings) {
 type PortUser<'a> = (&'a Process, &'static str, Option<String>);
 
 /// Two processes that listen on the same port in one network namespace.
-pub fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
     let mut taken: BTreeMap<(String, u16), Vec<PortUser<'_>>> = BTreeMap::new();
     // Running processes have already bound their ports.
     let starts =

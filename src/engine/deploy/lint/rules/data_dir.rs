@@ -16,7 +16,7 @@ use mcctl_base::upstream::FlagKind;
 const SNAPSHOT_PATH: &str = "MOONCAKE_SNAPSHOT_LOCAL_PATH";
 
 /// Where a master of mcctl keeps its state.
-pub enum MasterData {
+pub(super) enum MasterData {
     /// In memory only.
     Memory,
     /// In the directory of `--data-dir`, or below that of [`SNAPSHOT_PATH`] with `--enable_snapshot`.
@@ -26,7 +26,7 @@ pub enum MasterData {
 }
 
 /// Where the master of mcctl, or `mcctl up`, keeps its state.
-pub fn data_of(member: &ProcessView<'_>) -> MasterData {
+pub(super) fn data_of(member: &ProcessView<'_>) -> MasterData {
     match member.master("data_dir") {
         SettingValue::Is(located) if !located.text.is_empty() => return MasterData::Directory(located),
         SettingValue::Unknown => return MasterData::Unknown,
@@ -40,7 +40,7 @@ pub fn data_of(member: &ProcessView<'_>) -> MasterData {
 }
 
 /// The type of a flag that only mcctl's master has, if its values are restricted.
-pub fn mcctl_flag(name: &str) -> Option<FlagKind> {
+pub(super) fn mcctl_flag(name: &str) -> Option<FlagKind> {
     match name {
         "on_disk_error" => Some(FlagKind::Word { words: &["stop", "continue-memory-only"], fallback: None }),
         "discard_data" => Some(FlagKind::Switch),
@@ -52,7 +52,7 @@ pub fn mcctl_flag(name: &str) -> Option<FlagKind> {
 }
 
 /// Whether `text` is a value of `--fsync`.
-pub fn is_sync_mode(text: &str) -> bool {
+pub(super) fn is_sync_mode(text: &str) -> bool {
     let is_time = |text: &str| {
         let number = text.strip_suffix("ms").or_else(|| text.strip_suffix('s'));
         number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
@@ -73,7 +73,7 @@ fn mount_of<'p>(process: &'p Process, path: &str) -> Option<&'p ContainerMount> 
 }
 
 /// A data directory that ends with its pod, its container or its host's uptime does not keep the keys.
-pub fn outlives(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn outlives(view: &DeploymentView<'_>, out: &mut Findings) {
     const KEPT: &str = "the keys do not survive";
     for member in mcctl_masters(view) {
         let MasterData::Directory(directory) = data_of(member) else { continue };
@@ -116,7 +116,7 @@ pub fn outlives(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// Flags that select two directories, none, or remove what is in one.
-pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in mcctl_masters(view) {
         let place = |name: &str| match member.master(name) {
             SettingValue::Is(located) => located.place,
@@ -202,7 +202,7 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// A second master that uses a data directory exits, because the first one has locked it.
-pub fn sharing(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn sharing(view: &DeploymentView<'_>, out: &mut Findings) {
     let mut used: BTreeMap<(String, String), &Process> = BTreeMap::new();
     // Running processes have already locked their directories, and may have the same path in different containers.
     let starts =

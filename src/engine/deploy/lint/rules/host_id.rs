@@ -10,7 +10,7 @@ const VARIABLE: &str = "MOONCAKE_HOST_ID";
 
 /// Nodes that report one host although they run on several, or several although they run on one. The copies of an object may then be on a
 /// single host.
-pub fn host_ids(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn host_ids(view: &DeploymentView<'_>, out: &mut Findings) {
     let nodes: Vec<(&ProcessView<'_>, &LocatedValue)> = view
         .member
         .iter()

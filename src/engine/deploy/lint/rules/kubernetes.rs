@@ -12,7 +12,7 @@ use mcctl_base::addr::host_is_loopback;
 use mcctl_base::check::listed;
 
 /// A probe of a port on which the master does not listen never succeeds.
-pub fn probe_port(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn probe_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
         let admin = member.master_port("metrics_port");
         let metadata = match member.master_switch("enable_http_metadata_server") {
@@ -109,7 +109,7 @@ fn master_elsewhere(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// Whether `host` resolves to `process`.
-pub fn same_host(view: &DeploymentView<'_>, process: &Process, host: &str) -> bool {
+pub(super) fn same_host(view: &DeploymentView<'_>, process: &Process, host: &str) -> bool {
     let Some(pods) = process.pod.and_then(|at| view.deployment.pods.get(at)) else {
         return match process.runtime {
             RuntimeKind::Compose => process.name.strip_prefix("service ") == Some(host),
@@ -126,7 +126,7 @@ pub fn same_host(view: &DeploymentView<'_>, process: &Process, host: &str) -> bo
 }
 
 /// Whether the Service selects pods with these labels.
-pub fn selects(service: &KubeService, labels: &std::collections::BTreeMap<String, String>) -> bool {
+pub(super) fn selects(service: &KubeService, labels: &std::collections::BTreeMap<String, String>) -> bool {
     !service.selector.is_empty()
         && service.selector.iter().all(|(key, value)| labels.get(key).is_some_and(|label| *label == value.text))
 }
@@ -138,7 +138,7 @@ const ROLE_KEYS: [(&str, &str); 2] = [
 ];
 
 /// A Service whose selector matches no pod has no endpoints.
-pub fn selector(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn selector(view: &DeploymentView<'_>, out: &mut Findings) {
     let deployment = view.deployment;
     'services: for service in deployment.services.iter().filter(|service| !service.selector.is_empty()) {
         let reach = |pods: &&crate::lint::model::PodSet| match (&pods.namespace, &service.namespace) {
@@ -216,7 +216,7 @@ const STAGING_BYTES: u64 = 1_342_177_280;
 const SGLANG_SPARE_BYTES: u64 = 10 * ByteSize::GIB;
 
 /// A limit that does not exceed the contributed memory causes an OOM kill hours later, because pages are touched lazily.
-pub fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients() {
         let Some((limit, located)) = quantity::memory_limit(member.process) else { continue };
         let Some((parts, total)) = need(member) else { continue };
@@ -313,12 +313,12 @@ fn need(member: &ProcessView<'_>) -> Option<(Vec<(&'static str, u64)>, u64)> {
 }
 
 /// Whether the store service parses `text` as true.
-pub fn is_yes(text: &str) -> bool {
+pub(super) fn is_yes(text: &str) -> bool {
     matches!(text.trim().to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on" | "enable")
 }
 
 /// A host name that no Service of the deployment provides.
-pub fn unknown_host(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn unknown_host(view: &DeploymentView<'_>, out: &mut Findings) {
     let deployment = view.deployment;
     master_elsewhere(view, out);
     let of_roles: Vec<String> =
@@ -429,7 +429,7 @@ fn addresses(member: &ProcessView<'_>) -> Vec<LocatedValue> {
 const UNMOUNT_SECONDS: u64 = 5;
 
 /// A process that is killed before it unmounts its segment leaves a dead segment behind.
-pub fn grace(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn grace(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients() {
         let process = member.process;
         let drain = process.pre_stop.as_ref().and_then(|located| {

@@ -12,13 +12,13 @@ const BOOTSTRAP: u16 = 8998;
 const GRPC_OFFSET: u16 = 10000;
 const ROUTER_METRICS: u16 = 29000;
 /// The default port of vLLM's HTTP server.
-pub const VLLM_HTTP: u16 = 8000;
+pub(super) const VLLM_HTTP: u16 = 8000;
 /// Side channel of vLLM's NIXL connector.
 const VLLM_SIDE_CHANNEL: u16 = 5600;
 
 /// Whether `port` may be one on which the process listens: a default port of its program, or a number in its arguments or variables.
 /// `None` if its arguments are not all known. Declared container ports do not count: nothing listens because of them.
-pub fn may_listen(member: &ProcessView<'_>, port: u16) -> Option<bool> {
+pub(super) fn may_listen(member: &ProcessView<'_>, port: u16) -> Option<bool> {
     let process = member.process;
     let defaults: &[u16] = match process.role {
         ProcessRole::Master => &[ports::MASTER_RPC, ports::MASTER_ADMIN, ports::METADATA],

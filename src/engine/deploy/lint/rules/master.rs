@@ -10,7 +10,7 @@ use mcctl_base::addr::host_is_loopback;
 use mcctl_base::check::SourceLocation;
 
 /// A standby HA master listens and returns 200. Only `service_ready` shows whether it is serving.
-pub fn ha_readiness(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn ha_readiness(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.upstream_masters().filter(|member| member.master_switch("enable_ha") == Some(true)) {
         for probe in member.process.probes.iter().filter(|probe| probe.what == ProbePurpose::Readiness) {
             let evidence = match &probe.how {
@@ -39,7 +39,7 @@ const THREADS_MIN: u64 = 4;
 const CPU_MIN: u64 = 2000;
 
 /// A master with too little CPU time handles heartbeats late and expires live clients.
-pub fn threads(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn threads(view: &DeploymentView<'_>, out: &mut Findings) {
     let remedy = "use at least 4 threads and 2 CPUs; if that is not possible, set --client_ttl=30";
     for member in view.masters() {
         if let SettingValue::Is(located) = member.master("rpc_thread_num")
@@ -68,7 +68,7 @@ pub fn threads(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// With a settings file that has no `rpc_port`, the master listens on an arbitrary port.
-pub fn config_rpc_port(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn config_rpc_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
         let (SettingsOrigin::File(node, file), Implementation::Upstream) =
             (&member.origin, member.process.implementation)
@@ -88,7 +88,7 @@ pub fn config_rpc_port(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// HA flags that contradict each other, or that lose data.
-pub fn ha(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn ha(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.upstream_masters() {
         let Some(on) = member.master_switch("enable_ha") else { continue };
         let place = |name: &str| match member.master(name) {
@@ -173,7 +173,7 @@ pub fn ha(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// The master address that clients of an HA cluster use, and the cluster id on both sides.
-pub fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
     let leaders: Vec<_> =
         view.upstream_masters().filter(|member| member.master_switch("enable_ha") == Some(true)).collect();
     let Some(master) = leaders.first() else { return };
@@ -261,7 +261,7 @@ fn of_leader_only(view: &DeploymentView<'_>, service: &KubeService) -> bool {
 }
 
 /// Several masters without an election are independent stores.
-pub fn replicas(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn replicas(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
         let (Some(located), Some(on)) = (&member.process.replicas, member.master_switch("enable_ha")) else { continue };
         let Ok(count) = located.text.parse::<u64>() else { continue };
@@ -299,7 +299,7 @@ pub fn replicas(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// Switches that conflict with each other or have no effect.
-pub fn switches(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn switches(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
         let on = |name: &str| {
             (member.master_switch(name) == Some(true)).then(|| match member.master(name) {

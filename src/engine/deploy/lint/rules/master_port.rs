@@ -7,7 +7,7 @@ use crate::lint::view::DeploymentView;
 use mcctl_base::addr::host_is_loopback;
 
 /// A client on the master's host must use the master's RPC port. A warning: another master may run on that host.
-pub fn master_port(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn master_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| is_user(member)) {
         let SettingValue::Is(located) = member.client("master_server_address") else { continue };
         let Some((host, port)) = host_and_port(&located) else { continue };

@@ -21,7 +21,7 @@ struct MetadataClient<'s> {
 }
 
 /// Nodes and engines that use the service of one of several masters. Each master has records of its own, which are lost with it.
-pub fn embedded_in_elected_masters(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn embedded_in_elected_masters(view: &DeploymentView<'_>, out: &mut Findings) {
     let elected: Vec<_> = view.masters().filter(|member| member.master_switch("enable_ha") == Some(true)).collect();
     let clients = clients(view);
     for master in elected.iter().filter(|member| member.master_switch(EMBEDDED) == Some(true)) {

@@ -29,7 +29,7 @@ use crate::lint::view::DeploymentView;
 use mcctl_base::check::{Check, CheckGroup, Finding};
 
 /// A rule's definition and its implementation.
-pub struct LintRule {
+pub(super) struct LintRule {
     pub check: Check,
     pub run: fn(&DeploymentView<'_>, &mut Findings),
 }
@@ -44,7 +44,7 @@ const fn rule(
 }
 
 /// All rules, grouped by subject.
-pub const RULES: &[LintRule] = &[
+pub(super) const RULES: &[LintRule] = &[
     rule("probe-port", &[], "a master's probes use a port on which it listens", kubernetes::probe_port),
     rule("selector", &[], "Service selectors match a pod", kubernetes::selector),
     rule(

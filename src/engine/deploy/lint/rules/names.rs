@@ -27,7 +27,7 @@ const VARIABLE_TYPO_MAX: usize = 2;
 const MCCTL_HOST: &str = "MOONCAKE_HOST_ID";
 
 /// A variable that no program reads has no effect and causes no error.
-pub fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         for (name, value) in &member.process.env {
             let ours = name.starts_with("MC_") || name.starts_with("MOONCAKE_") || name.starts_with("SGLANG_HICACHE_");
@@ -61,7 +61,7 @@ pub fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// SGLang and the store service use different variables to enable the SSD tier.
-pub fn ssd_variables(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn ssd_variables(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let (wrong, right, who) = match member.process.role {
             ProcessRole::Sglang(_) => ("MOONCAKE_OFFLOAD_ENABLED", "MOONCAKE_ENABLE_SSD_OFFLOAD", "SGLang"),
@@ -84,7 +84,7 @@ pub fn ssd_variables(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// Values that SGLang parses as false although they look like true.
-pub fn boolean_words(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn boolean_words(view: &DeploymentView<'_>, out: &mut Findings) {
     let in_sglang = ["MOONCAKE_CHECK_SERVER", "MOONCAKE_STANDALONE_STORAGE", "MOONCAKE_ENABLE_SSD_OFFLOAD"];
     for member in &view.member {
         if !member.process.role.is_sglang() && member.process.role != ProcessRole::Environment {
@@ -106,7 +106,7 @@ pub fn boolean_words(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// The master exits at startup on an unknown flag.
-pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
         if member.flags.iter().any(|flag| flag.name == "undefok") {
             continue;
@@ -170,7 +170,7 @@ pub fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// `mooncake_client` exits at startup on an unknown flag.
-pub fn client_flags(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn client_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     let is_client = |member: &&ProcessView<'_>| {
         member.process.role == ProcessRole::RealClient && !member.flags.iter().any(|flag| flag.name == "undefok")
     };
@@ -212,7 +212,7 @@ fn presence(table: &FlagReleases, name: &str, release: Option<&str>) -> FlagPres
 }
 
 /// Values that make the master exit, or that it parses in an unexpected way.
-pub fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn master_values(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters() {
         let is_mcctl = member.process.implementation == Implementation::Mcctl;
         for flag in &member.flags {
@@ -324,7 +324,7 @@ fn is_duration(text: &str) -> bool {
 }
 
 /// Keys of settings files that no program reads and that cause no error.
-pub fn config_keys(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn config_keys(view: &DeploymentView<'_>, out: &mut Findings) {
     for (document, at) in view.deployment.documents.iter().zip(0..) {
         let known: Vec<&str> = match document.kind {
             SettingsFileKind::Master => {
@@ -421,7 +421,7 @@ fn unknown_key(key: &str, known: &[&str], kind: SettingsFileKind, place: &Source
 }
 
 /// Variables that are set although the process reads a file or an extra config instead.
-pub fn hidden_variables(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn hidden_variables(view: &DeploymentView<'_>, out: &mut Findings) {
     use crate::lint::settings::SettingsOrigin;
     for member in
         view.member.iter().filter(|member| matches!(member.process.role, ProcessRole::Store | ProcessRole::Sglang(_)))

@@ -12,7 +12,7 @@ use crate::lint::settings::{ProcessView, SettingValue};
 use crate::lint::view::DeploymentView;
 
 /// A flag, key or variable that `mcctl serve master` or `mcctl serve store` rejects at startup.
-pub fn unsupported(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn unsupported(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.implementation == Implementation::Mcctl) {
         match member.process.role {
             ProcessRole::Master => {
@@ -95,7 +95,7 @@ fn node(member: &ProcessView<'_>, out: &mut Findings) {
 }
 
 /// A flag that `mcctl up`, `mcctl serve store` or `mcctl serve metadata` does not support. (`master-flag` covers masters.)
-pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.implementation == Implementation::Mcctl) {
         let (command, own) = match member.process.role {
             ProcessRole::Up => ("mcctl up", UP_FLAGS),
@@ -123,7 +123,7 @@ pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// Options after the image are arguments of the program in the container.
-pub fn docker_options(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn docker_options(view: &DeploymentView<'_>, out: &mut Findings) {
     for process in &view.deployment.processes {
         // `-e NAME=VALUE` among the program's arguments: no supported program has such a flag.
         let pairs = process.args.iter().zip(process.args.iter().skip(1));

@@ -8,15 +8,15 @@ use crate::lint::view::DeploymentView;
 use mcctl_base::upstream::{MASTER_FLAGS, UNTESTED_SINCE, find, is_older};
 
 /// The first release with the oplog.
-pub const OPLOG_SINCE: Option<&str> = find(MASTER_FLAGS, "enable_oplog").since;
+pub(super) const OPLOG_SINCE: Option<&str> = find(MASTER_FLAGS, "enable_oplog").since;
 
 /// Whether `release` of Mooncake has `--enable_oplog`.
-pub fn has_oplog(release: Option<&str>) -> bool {
+pub(super) fn has_oplog(release: Option<&str>) -> bool {
     release.zip(OPLOG_SINCE).is_none_or(|(release, since)| !is_older(release, since))
 }
 
 /// Restarting the master loses all keys, or nearly all of them.
-pub fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Findings) {
+pub(super) fn check(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Findings) {
     if member.process.implementation == Implementation::Mcctl {
         // `data-dir` and `data-dir-flags` check the directory.
         if member.process.runtime != RuntimeKind::File && matches!(data_of(member), MasterData::Memory) {

@@ -10,7 +10,7 @@ use mcctl_base::addr::host_is_loopback;
 use mcctl_base::check::listed;
 
 /// A client must use a port that its Service exposes, and a Service port must route to a port on which a process listens.
-pub fn service_port(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn service_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for service in &view.deployment.services {
         targets(view, service, out);
         other_targets(view, service, out);
@@ -213,7 +213,7 @@ fn check_client_port(
 }
 
 /// A port that a master's container declares and on which the master does not listen. A Service for that port has no backend.
-pub fn container_port(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn container_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters().filter(|member| member.process.runtime.is_container()) {
         let Some(ports) = MasterPorts::of(view, member) else { continue };
         for declared in member.process.ports.iter().filter(|declared| !ports.has(declared.number)) {

@@ -17,7 +17,7 @@ const UNKNOWN_MAX: usize = 32;
 const TYPO_MAX: usize = 2;
 
 /// SGLang exits at startup on an unknown flag.
-pub fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang() {
         let release = sglang_release(member.process);
         let unknown = member.flags.iter().filter(|f| f.spelled.starts_with("--") && !f.spelled.contains('$'));
@@ -130,7 +130,7 @@ fn report(flag: &CommandFlag, problem: &FlagProblem, out: &mut Findings) {
 }
 
 /// SGLang exits at startup if a flag has an invalid value.
-pub fn values(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn values(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang() {
         for (name, values) in sglang::VALUES {
             let Some(located) = member.value(&[name]).filter(|located| !values.contains(&located.text.as_str())) else {
@@ -195,7 +195,7 @@ fn ratio(member: &ProcessView<'_>, out: &mut Findings) {
 }
 
 /// Device lists may use only commas as separators.
-pub fn devices(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn devices(view: &DeploymentView<'_>, out: &mut Findings) {
     for (member, _) in view.readers().filter(|(_, reader)| *reader != SettingReader::McctlNode) {
         for setting in settings_of(SettingType::Devices) {
             if let SettingValue::Is(located) = member.client(setting.key) {

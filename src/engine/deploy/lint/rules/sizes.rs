@@ -12,7 +12,7 @@ use mcctl_base::ByteSize;
 use mcctl_base::text::counted;
 
 /// Sizes in a syntax that the program cannot parse. `vllm-config` checks those of vLLM.
-pub fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn grammar(view: &DeploymentView<'_>, out: &mut Findings) {
     for (member, reader) in view.readers() {
         for setting in settings_of(SettingType::Size) {
             if let SettingValue::Is(located) = member.client(setting.key) {
@@ -108,7 +108,7 @@ fn whole_gb(text: &str) -> String {
 const RANKS_USUAL: u64 = 8;
 
 /// A rank's share of the segment must not be smaller than the minimum mountable size.
-pub fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         unknown_rank_count(member, out);
     }
@@ -172,7 +172,7 @@ fn ranks(member: &ProcessView<'_>) -> Option<u64> {
 }
 
 /// Variables that enable huge pages, and values that only appear to disable them.
-pub fn huge_page_switch(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn huge_page_switch(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let process = member.process;
         if let Some(located) = process.var("MC_STORE_USE_HUGEPAGE") {
@@ -207,7 +207,7 @@ const ON: &[&str] = &["1", "true", "yes", "on"];
 const OFF: &[&str] = &["0", "false", "no", "off", ""];
 
 /// An arena has no effect without huge pages, and wastes memory if its size does not match its contents.
-pub fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let switch = member.process.var("MC_DISABLE_MMAP_ARENA");
         let word = switch.map(|located| located.text.trim().to_ascii_lowercase());
@@ -272,7 +272,7 @@ pub fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// A container's huge pages: whether it may use any, and whether they suffice. (`manifest` checks the syntax of the request.)
-pub fn huge_page_resources(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn huge_page_resources(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.runtime == RuntimeKind::Kubernetes) {
         let limits = &member.process.limits;
         let asked: Vec<_> = limits.resources.iter().filter(|(name, _)| name.starts_with("hugepages-")).collect();

@@ -14,7 +14,7 @@ const OTHER_USES: &[&str] =
     &["enable_unified_cache_external_linker", "enable_mm_global_cache", "config", DECODE_OFFLOAD];
 
 /// An SGLang server with Mooncake variables but without HiCache. `decode-without-hicache` has decode servers, which seldom use it.
-pub fn without_hicache(view: &DeploymentView<'_>, out: &mut Findings) {
+pub(super) fn without_hicache(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang().filter(|member| has_no_hicache(member)) {
         let mut set = STORE_ONLY.iter().filter_map(|name| Some((*name, member.process.env.get(*name)?)));
         let Some((name, variable)) = set.next() else { continue };

@@ -5,7 +5,7 @@ use crate::lint::settings::{ClientSetting, ProcessView, SettingReader, SettingVa
 
 impl ProcessView<'_> {
     /// The kind of program that reads the process's store settings. `None` if it reads none.
-    pub fn reader(&self) -> Option<SettingReader> {
+    pub(crate) fn reader(&self) -> Option<SettingReader> {
         match (self.process.role, self.process.implementation) {
             (ProcessRole::RealClient, _) => Some(SettingReader::RealClient),
             (ProcessRole::Store, Implementation::Mcctl) => Some(SettingReader::McctlNode),
@@ -19,7 +19,7 @@ impl ProcessView<'_> {
     }
 
     /// A setting of a store client, by its key: `protocol`, `global_segment_size`.
-    pub fn client(&self, key: &str) -> SettingValue {
+    pub(crate) fn client(&self, key: &str) -> SettingValue {
         let (Some(reader), Some(setting)) = (self.reader(), client_setting(key)) else { return SettingValue::Unknown };
         match reader {
             SettingReader::RealClient => {

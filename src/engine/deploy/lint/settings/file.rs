@@ -4,7 +4,7 @@ use crate::lint::flags;
 use crate::lint::model::{LocatedValue, Process, ProcessRole, SettingsFileKind};
 
 /// The settings file that a process reads.
-pub fn config_path(process: &Process) -> Option<(SettingsFileKind, LocatedValue)> {
+pub(crate) fn config_path(process: &Process) -> Option<(SettingsFileKind, LocatedValue)> {
     let given = flags::parse(process);
     let flag = |names: &[&str]| flags::last(&given, names).and_then(|f| f.value.clone());
     match process.role {

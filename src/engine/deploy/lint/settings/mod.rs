@@ -8,9 +8,9 @@ mod client;
 mod file;
 mod table;
 
-pub use address::{host_of, is_host_local};
-pub use file::config_path;
-pub use table::{ClientSetting, SettingReader, SettingType, client_setting, settings_of};
+pub(super) use address::{host_of, is_host_local};
+pub(super) use file::config_path;
+pub(super) use table::{ClientSetting, SettingReader, SettingType, client_setting, settings_of};
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use mcctl_base::upstream::{master_flag, store_key};
 
 /// The value of a setting, if it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettingValue {
+pub(super) enum SettingValue {
     Is(LocatedValue),
     Unset,
     /// Set, or possibly set, in a source that was not provided.
@@ -60,7 +60,7 @@ fn has_placeholder(text: &str) -> bool {
 
 /// The source of a client's settings.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SettingsOrigin<'s> {
+pub(super) enum SettingsOrigin<'s> {
     Environment,
     /// A settings file that was provided.
     File(&'s YamlNode, Arc<str>),
@@ -72,7 +72,7 @@ pub enum SettingsOrigin<'s> {
 
 /// A process with its parsed flags and effective settings.
 #[derive(Clone, Debug)]
-pub struct ProcessView<'s> {
+pub(super) struct ProcessView<'s> {
     pub process: &'s Process,
     pub flags: Vec<CommandFlag>,
     /// Source of its Mooncake settings.
@@ -85,7 +85,7 @@ pub struct ProcessView<'s> {
 
 impl<'s> ProcessView<'s> {
     /// Parses the flags of `process`.
-    pub fn new(deployment: &'s ParsedDeployment, process: &'s Process) -> ProcessView<'s> {
+    pub(super) fn new(deployment: &'s ParsedDeployment, process: &'s Process) -> ProcessView<'s> {
         let flags = flags::parse(process);
         let mut member =
             ProcessView { process, flags, origin: SettingsOrigin::Environment, extra: None, extra_error: None };
@@ -157,22 +157,22 @@ impl<'s> ProcessView<'s> {
     }
 
     /// The last flag whose name is in `names`.
-    pub fn flag(&self, names: &[&str]) -> Option<&CommandFlag> {
+    pub(super) fn flag(&self, names: &[&str]) -> Option<&CommandFlag> {
         flags::last(&self.flags, names)
     }
 
     /// The value of a flag, if it is known.
-    pub fn value(&self, names: &[&str]) -> Option<&LocatedValue> {
+    pub(super) fn value(&self, names: &[&str]) -> Option<&LocatedValue> {
         self.flag(names)?.value.as_ref().filter(|located| located.is_known())
     }
 
     /// Whether an SGLang switch is set.
-    pub fn switch(&self, names: &[&str]) -> bool {
+    pub(super) fn switch(&self, names: &[&str]) -> bool {
         self.flag(names).is_some()
     }
 
     /// A setting of the master, from its flag or its settings file.
-    pub fn master(&self, name: &str) -> SettingValue {
+    pub(super) fn master(&self, name: &str) -> SettingValue {
         if let Some(flag) = self.flag(&[name]) {
             return SettingValue::of(flag.located());
         }
@@ -195,7 +195,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Whether a switch of the master is on. `None` if unknown.
-    pub fn master_switch(&self, name: &str) -> Option<bool> {
+    pub(super) fn master_switch(&self, name: &str) -> Option<bool> {
         match self.master(name) {
             SettingValue::Is(located) => Some(flags::is_true(&located.text)),
             SettingValue::Unset => Some(false),
@@ -204,7 +204,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// A port of the master, if known.
-    pub fn master_port(&self, name: &str) -> Option<u16> {
+    pub(super) fn master_port(&self, name: &str) -> Option<u16> {
         match self.master(name) {
             SettingValue::Is(located) => located.text.parse().ok(),
             SettingValue::Unset => master_flag(name)?.default.parse().ok(),
@@ -213,7 +213,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// The RPC port of the master, if known.
-    pub fn rpc_port(&self) -> Option<u16> {
+    pub(super) fn rpc_port(&self) -> Option<u16> {
         match self.master_port("rpc_port")? {
             0 if matches!(self.origin, SettingsOrigin::Environment) => self.master_port("port"),
             0 => None,
@@ -233,7 +233,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Whether SGLang's storage backend is Mooncake: its own, or mcctl's client as a dynamic backend.
-    pub fn has_mooncake_backend(&self) -> bool {
+    pub(super) fn has_mooncake_backend(&self) -> bool {
         let module = || self.extra.as_ref()?.get("module_path")?.text();
         match self.value(&["hicache_storage_backend"]).map(|backend| backend.text.as_str()) {
             Some("dynamic") => module() == Some(python_client::BACKEND_MODULE),
@@ -242,7 +242,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Whether the store client of the process is mcctl's.
-    pub fn has_mcctl_client(&self) -> bool {
+    pub(super) fn has_mcctl_client(&self) -> bool {
         let is_dynamic = || self.value(&["hicache_storage_backend"]).is_some_and(|backend| backend.text == "dynamic");
         self.process.implementation == Implementation::Mcctl
             || self.process.is_launched
@@ -250,7 +250,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Whether an SGLang server uses the store: HiCache is on and its storage backend is Mooncake. `None` if unknown.
-    pub fn uses_mooncake(&self) -> Option<bool> {
+    pub(super) fn uses_mooncake(&self) -> Option<bool> {
         match self.process.role {
             ProcessRole::Sglang(_) if self.process.runtime == RuntimeKind::File => Some(true),
             ProcessRole::Sglang(_) => {
@@ -278,7 +278,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Whether a vLLM server uses MooncakeStoreConnector. `None` if unknown.
-    pub fn has_store_connector(&self) -> Option<bool> {
+    pub(super) fn has_store_connector(&self) -> Option<bool> {
         let Some(flag) = self.flag(&["kv_transfer_config"]) else {
             return if self.process.args_whole { Some(false) } else { None };
         };
@@ -287,7 +287,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Whether an SGLang server uses a real client on its host, or may do so. Such a server has no transport and no segment of its own.
-    pub fn may_use_real_client(&self) -> bool {
+    pub(super) fn may_use_real_client(&self) -> bool {
         let is_on = |text: &str| matches!(text.trim().to_ascii_lowercase().as_str(), "1" | "true" | "yes");
         self.process.role.is_sglang()
             && matches!(self.client("client_server_address"), SettingValue::Is(_))
@@ -299,7 +299,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// The transport, with the default if it is unset.
-    pub fn protocol(&self) -> Option<LocatedValue> {
+    pub(super) fn protocol(&self) -> Option<LocatedValue> {
         if self.may_use_real_client() {
             return None;
         }
@@ -317,7 +317,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Whether the process discovers peers by handshake, without a metadata service.
-    pub fn is_p2p(&self) -> Option<bool> {
+    pub(super) fn is_p2p(&self) -> Option<bool> {
         match self.client("metadata_server") {
             SettingValue::Is(located) => Some(located.text.trim().eq_ignore_ascii_case("p2phandshake")),
             SettingValue::Unset => Some(self.process.role != ProcessRole::RealClient),
@@ -326,7 +326,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// The size of a store service's local buffer, in bytes: 1 GiB if it is not set. `None` if unknown or invalid.
-    pub fn local_buffer(&self) -> Option<u64> {
+    pub(super) fn local_buffer(&self) -> Option<u64> {
         match self.client("local_buffer_size") {
             SettingValue::Is(located) => self.size(&located.text),
             SettingValue::Unset => size_text::store(store_key("local_buffer_size").default).ok(),
@@ -335,7 +335,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// The bytes that the process contributes, across all ranks of an SGLang server. `None` if unknown or invalid.
-    pub fn segment(&self) -> Option<(u64, SourceLocation)> {
+    pub(super) fn segment(&self) -> Option<(u64, SourceLocation)> {
         if self.may_use_real_client() {
             return None;
         }
@@ -357,7 +357,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Parses a size as the process does.
-    pub fn size(&self, text: &str) -> Option<u64> {
+    pub(super) fn size(&self, text: &str) -> Option<u64> {
         match (self.process.role, self.process.implementation) {
             (ProcessRole::Sglang(_), _) => size_text::sglang_segment(text).ok(),
             (ProcessRole::Vllm, _) => vllm_size(text),
@@ -367,7 +367,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// The integer value of the flag whose name is in `names`.
-    pub fn number(&self, names: &[&str], default: u64) -> Option<u64> {
+    pub(super) fn number(&self, names: &[&str], default: u64) -> Option<u64> {
         match self.flag(names) {
             Some(flag) => flag.value.as_ref()?.text.parse().ok(),
             None if self.process.args_whole => Some(default),
@@ -376,7 +376,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// The number of ranks of an SGLang server among which the segment is divided.
-    pub fn ranks(&self) -> Option<u64> {
+    pub(super) fn ranks(&self) -> Option<u64> {
         let tp = self.number(&["tp_size", "tp", "tensor_parallel_size"], 1)?;
         let pp = self.number(&["pp_size", "pp", "pipeline_parallel_size"], 1)?;
         let dp = self.number(&["dp_size", "dp", "data_parallel_size"], 1)?;
@@ -385,7 +385,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// The number of ranks of an SGLang server on one host.
-    pub fn ranks_per_host(&self) -> Option<u64> {
+    pub(super) fn ranks_per_host(&self) -> Option<u64> {
         let tp = self.number(&["tp_size", "tp", "tensor_parallel_size"], 1)?;
         let pp = self.number(&["pp_size", "pp", "pipeline_parallel_size"], 1)?;
         // With DP attention, the replicas are part of the TP ranks.
@@ -398,7 +398,7 @@ impl<'s> ProcessView<'s> {
     }
 
     /// Whether `MC_STORE_USE_HUGEPAGE` is set, to any value. `None` if unknown.
-    pub fn huge_pages(&self) -> Option<bool> {
+    pub(super) fn huge_pages(&self) -> Option<bool> {
         match self.process.env.contains_key("MC_STORE_USE_HUGEPAGE") {
             true => Some(true),
             false if self.process.env_whole => Some(false),

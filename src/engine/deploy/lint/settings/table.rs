@@ -8,7 +8,7 @@ use mcctl_base::upstream::{STORE_KEYS, client_flag_for, sglang, store_variable};
 
 /// A kind of program that reads settings of a store client. It determines the names, the syntax and the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SettingReader {
+pub(crate) enum SettingReader {
     /// `mooncake_store_service`.
     Service,
     /// `mcctl serve store`.
@@ -24,7 +24,7 @@ pub enum SettingReader {
 
 /// What a setting's value is. Each type has one rule that checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SettingType {
+pub(crate) enum SettingType {
     /// `HOST:PORT` of a master or of a client's RPC server; for a master also `etcd://HOST:PORT`.
     Address,
     /// `P2PHANDSHAKE`, or the URL of a metadata service.
@@ -42,7 +42,7 @@ pub enum SettingType {
 
 /// A setting of a store client.
 #[derive(Clone, Copy, Debug)]
-pub struct ClientSetting {
+pub(crate) struct ClientSetting {
     /// The key in a settings file of the store service, or the one of SGLang.
     pub key: &'static str,
     pub kind: SettingType,
@@ -69,7 +69,7 @@ impl ClientSetting {
 
     /// The names of the setting in the file, or of the flag, that `reader` reads. Empty if it does not read the setting. The first name
     /// that is set applies.
-    pub fn names(&self, reader: SettingReader) -> Vec<String> {
+    pub(crate) fn names(&self, reader: SettingReader) -> Vec<String> {
         let own = |known: bool| if known { vec![self.key.to_owned()] } else { Vec::new() };
         match reader {
             SettingReader::Service => own(STORE_KEYS.iter().any(|row| row.key == self.key)),
@@ -90,7 +90,7 @@ impl ClientSetting {
     }
 
     /// The environment variable from which `reader` reads the setting, if there is one.
-    pub fn variable(&self, reader: SettingReader) -> Option<&'static str> {
+    pub(crate) fn variable(&self, reader: SettingReader) -> Option<&'static str> {
         match reader {
             SettingReader::Service | SettingReader::McctlNode => store_variable(self.key),
             SettingReader::Sglang => sglang::variable_of(self.key),
@@ -102,7 +102,7 @@ impl ClientSetting {
 
 /// The settings that store clients read.
 #[rustfmt::skip]
-pub const SETTINGS: &[ClientSetting] = &[
+pub(super) const SETTINGS: &[ClientSetting] = &[
     setting("master_server_address", SettingType::Address).node(&["master"])
         .lmcache(&["mooncake_master_server_addr", "mooncake_master_server_address", "master_server_address"]),
     setting("client_server_address", SettingType::Address),
@@ -124,12 +124,12 @@ pub const SETTINGS: &[ClientSetting] = &[
 ];
 
 /// The setting with this key.
-pub fn client_setting(key: &str) -> Option<&'static ClientSetting> {
+pub(crate) fn client_setting(key: &str) -> Option<&'static ClientSetting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }
 
 /// The settings of this type.
-pub fn settings_of(kind: SettingType) -> impl Iterator<Item = &'static ClientSetting> {
+pub(crate) fn settings_of(kind: SettingType) -> impl Iterator<Item = &'static ClientSetting> {
     SETTINGS.iter().filter(move |setting| setting.kind == kind)
 }
 

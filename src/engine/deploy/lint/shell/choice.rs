@@ -37,7 +37,7 @@ impl BranchChoice {
 }
 
 /// Whether `pattern` matches all of `text`. `*` stands for any text; other characters stand for themselves.
-pub fn matches_glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
     let Some(mut text) = text.strip_prefix(first).and_then(|text| text.strip_suffix(last)) else { return false };

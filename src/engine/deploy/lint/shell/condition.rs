@@ -27,7 +27,7 @@ const COMPARISONS: &[(&str, &str, bool)] = &[
 
 /// The result of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConditionResult {
+pub(super) enum ConditionResult {
     Known(bool),
     /// Not known. The choices hold if the condition is true, and if it is false.
     Choice {

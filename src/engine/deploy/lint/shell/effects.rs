@@ -12,7 +12,7 @@ const UNREAD_MAX: usize = 1000;
 
 /// Text on its way from one command to another, or to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamText {
+pub(crate) struct StreamText {
     /// The text and the location of its first character.
     pub located: LocatedValue,
     /// The branches under which it has this value.
@@ -21,7 +21,7 @@ pub struct StreamText {
 
 /// Everything that one source starts.
 #[derive(Debug, Default)]
-pub struct ScriptEffects {
+pub(crate) struct ScriptEffects {
     pub processes: Vec<Process>,
     pub unread: Vec<UnreadPlace>,
     /// Mistakes in the syntax.
@@ -42,7 +42,7 @@ pub struct ScriptEffects {
 
 impl ScriptEffects {
     /// The number of the subject `key`.
-    pub fn subject(&mut self, key: &str) -> u32 {
+    pub(crate) fn subject(&mut self, key: &str) -> u32 {
         if let Some(number) = self.subjects.get(key) {
             return *number;
         }
@@ -52,13 +52,13 @@ impl ScriptEffects {
     }
 
     /// The number of a subject that no other branch has.
-    pub fn fresh_subject(&mut self) -> u32 {
+    pub(crate) fn fresh_subject(&mut self) -> u32 {
         self.last_subject = self.last_subject.saturating_add(1);
         self.last_subject
     }
 
     /// The number of a new script. Its subjects are its own.
-    pub fn new_script(&mut self) -> u32 {
+    pub(crate) fn new_script(&mut self) -> u32 {
         self.subjects.clear();
         self.steps = 0;
         self.written_bytes = 0;
@@ -67,18 +67,18 @@ impl ScriptEffects {
     }
 
     /// Moves to the next position in the order of commands.
-    pub fn tick(&mut self) -> u32 {
+    pub(crate) fn tick(&mut self) -> u32 {
         self.clock = self.clock.saturating_add(1);
         self.clock
     }
 
     /// Adds a place that was not followed.
-    pub fn not_read(&mut self, place: SourceLocation, lines: u32, reason: impl Into<String>) {
+    pub(crate) fn not_read(&mut self, place: SourceLocation, lines: u32, reason: impl Into<String>) {
         self.not_read_without(place, lines, reason, None);
     }
 
     /// Adds a place that can only be followed with the file `needs`.
-    pub fn not_read_without(
+    pub(crate) fn not_read_without(
         &mut self,
         place: SourceLocation,
         lines: u32,

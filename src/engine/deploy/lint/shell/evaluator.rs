@@ -17,17 +17,17 @@ use crate::lint::shell::variables::{ShellVariable, ShellVariables};
 use mcctl_base::check::SourceLocation;
 
 /// Limit on the number of commands that are followed in one script, including repetitions in loops and functions.
-pub const STEPS_MAX: u32 = 20_000;
+pub(super) const STEPS_MAX: u32 = 20_000;
 /// Limit on the nesting of blocks and function calls.
-pub const NESTING_MAX: u32 = 40;
+pub(super) const NESTING_MAX: u32 = 40;
 
 /// Adds the processes that a command line starts. The arguments are the process that the shell itself is, the words, and the depth of nested
 /// shells.
-pub type StartCommand = fn(&Process, &[LocatedValue], usize, &mut ScriptEffects);
+pub(super) type StartCommand = fn(&Process, &[LocatedValue], usize, &mut ScriptEffects);
 
 /// The point at which a script continues after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ControlFlow {
+pub(super) enum ControlFlow {
     Next,
     /// `break` or `continue`.
     LeaveLoop,
@@ -39,13 +39,13 @@ pub enum ControlFlow {
 
 /// A function of the script.
 #[derive(Clone, Debug)]
-pub struct ShellFunction {
+pub(super) struct ShellFunction {
     pub body: Arc<ShellBlock>,
     pub is_called: bool,
 }
 
 /// A script that is being followed.
-pub struct Evaluator<'a> {
+pub(crate) struct Evaluator<'a> {
     /// The shell's own process. Its variables are in `variables`.
     pub(super) base: Process,
     pub(super) out: &'a mut ScriptEffects,
@@ -90,7 +90,7 @@ pub struct Evaluator<'a> {
 
 impl<'a> Evaluator<'a> {
     /// A script that runs as `base`, whose text is at `place`.
-    pub fn new(
+    pub(crate) fn new(
         base: &Process,
         place: &SourceLocation,
         positional: Option<&[LocatedValue]>,
@@ -131,14 +131,14 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Follows `text` to its end, then the functions that it defines and does not call.
-    pub fn follow(&mut self, text: &str) {
+    pub(crate) fn follow(&mut self, text: &str) {
         let block = parser::parse(text, self.place.line.max(1));
         self.run_block(&block);
         self.run_uncalled();
     }
 
     /// The shell's own process with its variables at the end of the script.
-    pub fn into_environment(mut self) -> Process {
+    pub(crate) fn into_environment(mut self) -> Process {
         let mut world = self.world();
         // The variables of a script without commands are its content.
         self.base.env = self.environment(&mut world, !self.has_commands);

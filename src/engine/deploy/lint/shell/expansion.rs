@@ -12,11 +12,11 @@ use crate::lint::shell::word::{WordPiece, pieces};
 use mcctl_base::check::SourceLocation;
 
 /// Limit on the worlds of a command.
-pub const WORLDS_MAX: usize = 24;
+pub(super) const WORLDS_MAX: usize = 24;
 /// Limit on the other worlds that one command leads to.
 const OTHERS_MAX: usize = 64;
 /// Limit on the choices of a world, and on those that the arms of one command add.
-pub const CHOICES_MAX: usize = 128;
+pub(super) const CHOICES_MAX: usize = 128;
 /// Limit on the length of a value, in bytes.
 const TEXT_MAX: usize = 1 << 16;
 /// Limit on the fields of a command.
@@ -24,7 +24,7 @@ const FIELDS_MAX: usize = 8192;
 
 /// An assumption about the branches that a command's values depend on.
 #[derive(Clone, Debug, Default)]
-pub struct BranchWorld {
+pub(super) struct BranchWorld {
     pub path: BranchPath,
     /// Other worlds in which a value differs.
     pub others: Vec<BranchPath>,
@@ -42,7 +42,7 @@ impl BranchWorld {
     }
 
     /// Whether the values so far are the same in all worlds, whatever the caller sets.
-    pub fn is_certain(&self) -> bool {
+    pub(super) fn is_certain(&self) -> bool {
         self.others.is_empty() && !self.uses_default
     }
 }
@@ -100,7 +100,7 @@ impl FieldBuilder {
 }
 
 /// The value of an expansion.
-pub enum ExpandedValue {
+pub(super) enum ExpandedValue {
     /// Parts of one text. An unset variable has none.
     Text(Vec<ShellField>),
     List(Vec<ShellField>),
@@ -110,12 +110,12 @@ pub enum ExpandedValue {
 
 impl ExpandedValue {
     /// A text of one part.
-    pub fn text(text: impl Into<String>, place: &SourceLocation) -> ExpandedValue {
+    pub(super) fn text(text: impl Into<String>, place: &SourceLocation) -> ExpandedValue {
         ExpandedValue::Text(vec![ShellField::new(text, place.clone())])
     }
 
     /// The value as one text, if it is known.
-    pub fn known(&self) -> Option<String> {
+    pub(super) fn known(&self) -> Option<String> {
         match self {
             ExpandedValue::Text(parts) => Some(joined(parts, "")).filter(|text| !text.contains('$')),
             _ => None,

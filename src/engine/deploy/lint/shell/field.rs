@@ -5,7 +5,7 @@ use mcctl_base::check::SourceLocation;
 
 /// A word after expansion, an element of an array, or a part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShellField {
+pub(super) struct ShellField {
     pub located: LocatedValue,
     /// An unknown value without quotes: it may be several words, or none.
     pub may_split: bool,
@@ -15,12 +15,12 @@ pub struct ShellField {
 
 impl ShellField {
     /// A word whose value is known.
-    pub fn new(text: impl Into<String>, place: SourceLocation) -> ShellField {
+    pub(super) fn new(text: impl Into<String>, place: SourceLocation) -> ShellField {
         ShellField { located: LocatedValue::new(text, place), may_split: false, is_list: false }
     }
 
     /// The value. It contains a `$` if it is not known.
-    pub fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         &self.located.text
     }
 }
@@ -32,6 +32,6 @@ impl From<LocatedValue> for ShellField {
 }
 
 /// The texts of all fields.
-pub fn joined(fields: &[ShellField], separator: &str) -> String {
+pub(super) fn joined(fields: &[ShellField], separator: &str) -> String {
     fields.iter().map(ShellField::text).collect::<Vec<_>>().join(separator)
 }

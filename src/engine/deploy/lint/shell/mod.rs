@@ -9,21 +9,21 @@
 
 mod arithmetic;
 mod builtins;
-pub mod choice;
+pub(super) mod choice;
 mod commands;
 mod condition;
-pub mod effects;
+pub(super) mod effects;
 mod evaluator;
 mod expansion;
 mod field;
 mod flow;
 mod jobs;
 mod parser;
-pub mod places;
+pub(super) mod places;
 mod substitution;
 mod syntax;
 mod variables;
-pub mod word;
+pub(super) mod word;
 mod written;
 
-pub use evaluator::Evaluator;
+pub(super) use evaluator::Evaluator;

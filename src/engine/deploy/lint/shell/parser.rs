@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const PIPES_MAX: usize = 2048;
 
 /// The commands of `text`, whose first line is `line`.
-pub fn parse(text: &str, line: u32) -> ShellBlock {
+pub(super) fn parse(text: &str, line: u32) -> ShellBlock {
     let text = joined(text);
     let mut parser = Parser::new();
     if parser.set_language(&tree_sitter_bash::LANGUAGE.into()).is_err() {

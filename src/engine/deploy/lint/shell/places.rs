@@ -16,7 +16,7 @@ pub struct UnreadPlace {
 
 /// Text that a script writes to a file, or passes to `kubectl apply`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrittenText {
+pub(crate) struct WrittenText {
     /// The path as the script names it. Empty for standard input.
     pub name: String,
     pub text: String,
@@ -31,7 +31,7 @@ pub struct WrittenText {
 
 /// A file that the script has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrittenFile {
+pub(crate) struct WrittenFile {
     /// Position in the list of written texts.
     pub index: usize,
     /// The line on which the text ends.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// A word as written, with quotes and expansions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawWord {
+pub(super) struct RawWord {
     pub raw: String,
     /// The line on which the word begins.
     pub line: u32,
@@ -12,7 +12,7 @@ pub struct RawWord {
 
 /// A command and the lines that it occupies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShellNode {
+pub(super) struct ShellNode {
     pub command: ShellCommand,
     pub line: u32,
     /// The number of lines, at least 1.
@@ -20,10 +20,10 @@ pub struct ShellNode {
 }
 
 /// A list of commands that run one after another.
-pub type ShellBlock = Vec<ShellNode>;
+pub(super) type ShellBlock = Vec<ShellNode>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShellCommand {
+pub(super) enum ShellCommand {
     /// Assignments, then a program with its arguments. Either may be missing.
     Simple {
         assignments: Vec<ShellAssignment>,
@@ -75,7 +75,7 @@ pub enum ShellCommand {
 
 /// `name=value`, `name+=value`, `name=(..)` or `name[index]=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShellAssignment {
+pub(super) struct ShellAssignment {
     pub name: String,
     pub index: Option<String>,
     pub append: bool,
@@ -84,7 +84,7 @@ pub struct ShellAssignment {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AssignedText {
+pub(super) enum AssignedText {
     Word(RawWord),
     Array(Vec<RawWord>),
     /// `export name`: the value does not change.
@@ -92,7 +92,7 @@ pub enum AssignedText {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Redirect {
+pub(super) enum Redirect {
     /// `> file` or `>> file` of standard output.
     Output {
         target: RawWord,
@@ -107,7 +107,7 @@ pub enum Redirect {
 
 /// The text between `<<EOF` and `EOF`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HereDocument {
+pub(super) struct HereDocument {
     pub body: String,
     /// The line of the first character of `body`.
     pub line: u32,

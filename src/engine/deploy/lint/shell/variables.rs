@@ -16,14 +16,14 @@ const BYTES_MAX: usize = 1 << 16;
 
 /// A part of a value, and the branches in which it was appended. Empty for a part that is always present.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuardedPart {
+pub(super) struct GuardedPart {
     pub guard: BranchPath,
     pub field: ShellField,
 }
 
 impl GuardedPart {
     /// A part that is always present.
-    pub fn always(field: ShellField) -> GuardedPart {
+    pub(super) fn always(field: ShellField) -> GuardedPart {
         GuardedPart { guard: BranchPath::default(), field }
     }
 }
@@ -31,7 +31,7 @@ impl GuardedPart {
 /// The value of a variable: the concatenation of the parts, or the elements of an array. Without parts, the variable is unset or an empty
 /// array. A text that contains `$` is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ShellValue {
+pub(super) struct ShellValue {
     pub parts: Vec<GuardedPart>,
     pub is_array: bool,
     /// Unset, or set to a value that is not followed. The only part names the source.
@@ -40,28 +40,28 @@ pub struct ShellValue {
 
 impl ShellValue {
     /// A value of one part.
-    pub fn text(text: impl Into<String>, place: SourceLocation) -> ShellValue {
+    pub(super) fn text(text: impl Into<String>, place: SourceLocation) -> ShellValue {
         let parts = vec![GuardedPart::always(ShellField::new(text, place))];
         ShellValue { parts, is_array: false, is_outside: false }
     }
 
     /// A value that is not followed, for the variable `name`.
-    pub fn unknown(name: &str, place: SourceLocation) -> ShellValue {
+    pub(super) fn unknown(name: &str, place: SourceLocation) -> ShellValue {
         ShellValue { is_outside: true, ..ShellValue::text(format!("${name}"), place) }
     }
 
     /// Where the value is set.
-    pub fn place(&self) -> Option<&SourceLocation> {
+    pub(super) fn place(&self) -> Option<&SourceLocation> {
         self.parts.first().map(|part| &part.field.located.place)
     }
 
     /// Whether this is the empty text.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         !self.is_array && self.parts.iter().all(|part| part.field.text().is_empty())
     }
 
     /// Whether nothing of the value is known.
-    pub fn is_unknown(&self) -> bool {
+    pub(super) fn is_unknown(&self) -> bool {
         let is_known = |part: &GuardedPart| part.field.located.is_known();
         self.is_outside || !self.is_array && !self.parts.is_empty() && !self.parts.iter().any(is_known)
     }
@@ -69,7 +69,7 @@ impl ShellValue {
 
 /// One assignment, with the branches in which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AssignmentEntry {
+pub(super) struct AssignmentEntry {
     pub path: BranchPath,
     pub value: ShellValue,
     /// The caller may choose another value: `${X:-1}`.
@@ -78,7 +78,7 @@ pub struct AssignmentEntry {
 
 /// A variable. Later entries replace earlier ones where their path holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ShellVariable {
+pub(super) struct ShellVariable {
     pub entries: Vec<AssignmentEntry>,
     pub is_exported: bool,
     /// Changes with each assignment.
@@ -87,7 +87,7 @@ pub struct ShellVariable {
 
 /// All variables of a script.
 #[derive(Clone, Debug, Default)]
-pub struct ShellVariables {
+pub(super) struct ShellVariables {
     all: BTreeMap<String, ShellVariable>,
     last_version: u32,
     /// Set by `set -a`.
@@ -96,7 +96,7 @@ pub struct ShellVariables {
 
 impl ShellVariables {
     /// The variables that a process with the environment `env` begins with.
-    pub fn inherited(env: BTreeMap<String, Variable>) -> ShellVariables {
+    pub(super) fn inherited(env: BTreeMap<String, Variable>) -> ShellVariables {
         let mut out = ShellVariables::default();
         for (name, variable) in env {
             let value = match variable {
@@ -112,22 +112,22 @@ impl ShellVariables {
     }
 
     /// The variable `name`, if the script or its environment sets it.
-    pub fn get(&self, name: &str) -> Option<&ShellVariable> {
+    pub(super) fn get(&self, name: &str) -> Option<&ShellVariable> {
         self.all.get(name)
     }
 
     /// All variables with their names.
-    pub fn iter(&self) -> impl Iterator<Item = (&String, &ShellVariable)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &ShellVariable)> {
         self.all.iter()
     }
 
     /// The version of `name`, for the key of a subject.
-    pub fn version(&self, name: &str) -> u32 {
+    pub(super) fn version(&self, name: &str) -> u32 {
         self.all.get(name).map_or(0, |variable| variable.version)
     }
 
     /// Replaces the variable, or removes it.
-    pub fn restore(&mut self, name: &str, saved: Option<ShellVariable>) {
+    pub(super) fn restore(&mut self, name: &str, saved: Option<ShellVariable>) {
         match saved {
             Some(variable) => self.all.insert(name.to_owned(), variable),
             None => self.all.remove(name),
@@ -135,7 +135,7 @@ impl ShellVariables {
     }
 
     /// Assigns a value on `path`.
-    pub fn assign(&mut self, name: &str, path: &BranchPath, value: ShellValue, is_default: bool) {
+    pub(super) fn assign(&mut self, name: &str, path: &BranchPath, value: ShellValue, is_default: bool) {
         self.last_version += 1;
         let variable = self.all.entry(name.to_owned()).or_default();
         variable.version = self.last_version;
@@ -149,13 +149,13 @@ impl ShellVariables {
     }
 
     /// Records that a comparison has shown the value of `name` on `path`. The subject of the variable stays the same.
-    pub fn learn(&mut self, name: &str, path: &BranchPath, value: ShellValue) {
+    pub(super) fn learn(&mut self, name: &str, path: &BranchPath, value: ShellValue) {
         let variable = self.all.entry(name.to_owned()).or_default();
         variable.entries.push(AssignmentEntry { path: path.clone(), value, is_default: false });
     }
 
     /// Appends the parts of `added` on `path`, as `name+=..` does.
-    pub fn append(&mut self, name: &str, path: &BranchPath, added: ShellValue) {
+    pub(super) fn append(&mut self, name: &str, path: &BranchPath, added: ShellValue) {
         self.last_version += 1;
         let export_all = self.export_all;
         let variable = self.all.entry(name.to_owned()).or_default();
@@ -186,7 +186,7 @@ impl ShellVariables {
     }
 
     /// Marks `name` as part of the environment of later processes.
-    pub fn export(&mut self, name: &str, place: &SourceLocation) {
+    pub(super) fn export(&mut self, name: &str, place: &SourceLocation) {
         let variable = self.all.entry(name.to_owned()).or_default();
         variable.is_exported = true;
         if variable.entries.is_empty() {
@@ -196,7 +196,7 @@ impl ShellVariables {
     }
 
     /// Marks all values as changeable: another file may have set them.
-    pub fn touch_all(&mut self) {
+    pub(super) fn touch_all(&mut self) {
         for entry in self.all.values_mut().flat_map(|variable| &mut variable.entries) {
             entry.is_default = true;
         }

@@ -2,7 +2,7 @@
 
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WordPiece {
+pub(crate) enum WordPiece {
     Text {
         text: String,
         quoted: bool,
@@ -24,7 +24,7 @@ pub enum WordPiece {
 
 /// `$name`, or `${name..}` with an index and an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParameterUse {
+pub(crate) struct ParameterUse {
     pub name: String,
     /// The text in brackets: `@`, `*`, `0`.
     pub index: Option<String>,
@@ -39,13 +39,13 @@ pub struct ParameterUse {
 
 impl ParameterUse {
     /// Whether the value is all elements of a list, each a word of its own.
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         self.index.as_deref() == Some("@") || self.name == "@"
     }
 }
 
 /// Splits `raw`. `in_document` treats quotes as literal characters, as in a here-document.
-pub fn pieces(raw: &str, in_document: bool) -> Vec<WordPiece> {
+pub(crate) fn pieces(raw: &str, in_document: bool) -> Vec<WordPiece> {
     let mut reader = PieceReader { chars: raw.chars().collect(), at: 0, line: 0, out: Vec::new(), in_document };
     reader.run();
     reader.out
@@ -259,12 +259,12 @@ fn braced(inner: &str, quoted: bool) -> WordPiece {
 }
 
 /// The last part of a path.
-pub fn base_name(path: &str) -> &str {
+pub(crate) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Whether `text` is a valid variable name.
-pub fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_ascii_digit())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

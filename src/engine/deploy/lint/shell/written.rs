@@ -218,7 +218,7 @@ impl Evaluator<'_> {
 }
 
 /// The first word of a command. Empty for other commands.
-pub fn first_word(node: &ShellNode) -> &str {
+pub(super) fn first_word(node: &ShellNode) -> &str {
     match &node.command {
         ShellCommand::Simple { words, .. } => words.first().map_or("", |word| word.raw.as_str()),
         ShellCommand::Redirected(body, _) | ShellCommand::Not(body) => first_word(body),
@@ -227,7 +227,7 @@ pub fn first_word(node: &ShellNode) -> &str {
 }
 
 /// The here-document among the redirections.
-pub fn here_document(redirects: &[Redirect]) -> Option<&HereDocument> {
+pub(super) fn here_document(redirects: &[Redirect]) -> Option<&HereDocument> {
     redirects.iter().find_map(|redirect| match redirect {
         Redirect::Here(here) => Some(here),
         _ => None,
@@ -235,7 +235,7 @@ pub fn here_document(redirects: &[Redirect]) -> Option<&HereDocument> {
 }
 
 /// The file that standard output goes to, and whether the output is appended.
-pub fn output_file(redirects: &[Redirect]) -> Option<(&RawWord, bool)> {
+pub(super) fn output_file(redirects: &[Redirect]) -> Option<(&RawWord, bool)> {
     redirects.iter().rev().find_map(|redirect| match redirect {
         Redirect::Output { target, append } => Some((target, *append)),
         _ => None,

@@ -40,7 +40,7 @@ fn page(facts: &ClusterFacts) -> Option<&Samples> {
 }
 
 /// The master reports at least one active client per segment owner.
-pub fn clients(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn clients(facts: &ClusterFacts) -> CheckStatus {
     let Some(now) = page(facts) else { return CheckStatus::Skipped(no_admin(facts)) };
     let Some(active) = now.sum("master_active_clients") else {
         return CheckStatus::Skipped("the master does not report its number of clients".to_owned());
@@ -86,7 +86,7 @@ pub fn clients(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// The counters of transferred objects increase.
-pub fn moved(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn moved(facts: &ClusterFacts) -> CheckStatus {
     let (Some(before), Some(after)) = (&facts.before, &facts.after) else {
         return CheckStatus::Skipped(no_admin(facts));
     };
@@ -118,7 +118,7 @@ pub fn moved(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// Every put that was started was also completed.
-pub fn puts(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn puts(facts: &ClusterFacts) -> CheckStatus {
     // The counters before this check, which exclude its own objects.
     let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
     let (looked, put, got) = (calls(page, "exist_key"), calls(page, "put_start"), calls(page, "get_replica_list"));
@@ -150,7 +150,7 @@ pub fn puts(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// Allocations do not fail for lack of space.
-pub fn allocation(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn allocation(facts: &ClusterFacts) -> CheckStatus {
     let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
     let value = |name: &str| page.sum(name).unwrap_or(0.0);
     let puts = calls(page, "put_start");
@@ -227,7 +227,7 @@ fn size(bytes: f64) -> ByteSize {
 }
 
 /// The counters of the disk tier agree with its configuration.
-pub fn ssd(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn ssd(facts: &ClusterFacts) -> CheckStatus {
     let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
     let value = |name: &str| page.sum(name).unwrap_or(0.0);
     let (capacity, held) = (value("master_total_file_capacity_bytes"), value("file_cache_nums_"));

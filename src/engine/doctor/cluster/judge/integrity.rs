@@ -13,7 +13,7 @@ const ID: &str = "object-integrity";
 const VERIFY: &str = "run mcctl store verify --all, and read its report by node";
 
 /// Every write had a checksum, and no node has read bytes that do not match theirs.
-pub fn objects(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn objects(facts: &ClusterFacts) -> CheckStatus {
     let metrics = facts.after.as_ref().or(facts.before.as_ref());
     let writes = metrics.and_then(CompletedWrites::of);
     if writes.is_none() && facts.transports.is_empty() {

@@ -41,7 +41,7 @@ fn without_leader(record: Option<&Fact<Option<String>>>, why: &str) -> CheckStat
 }
 
 /// The master's RPC port accepts connections and responds.
-pub fn reached(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn reached(facts: &ClusterFacts) -> CheckStatus {
     let (at, hang, error) = (&facts.master, HANG, unreached);
     match &facts.rpc.state {
         RpcState::Ready(_) => CheckStatus::Passed(format!("{at} responds in {}", RoundedDuration(facts.rpc.took))),
@@ -90,7 +90,7 @@ pub fn reached(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// Reports an invalid master address: `origin` is the setting with its value, and `why` is the error.
-pub fn misnamed(origin: &str, why: &str) -> CheckStatus {
+pub(crate) fn misnamed(origin: &str, why: &str) -> CheckStatus {
     let (text, form) = match origin.contains("etcd://") {
         true if origin.ends_with('/') && !origin.ends_with("//") => {
             (origin, "remove the trailing slash: etcd://HOST:PORT;HOST:PORT")
@@ -108,7 +108,7 @@ pub fn misnamed(origin: &str, why: &str) -> CheckStatus {
 }
 
 /// The admin port reports that the master is healthy.
-pub fn health(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn health(facts: &ClusterFacts) -> CheckStatus {
     if facts.admins.is_empty() {
         return CheckStatus::Skipped(no_admin(facts));
     }
@@ -182,7 +182,7 @@ pub fn health(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// The leader record of the election names this master.
-pub fn leader_record(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn leader_record(facts: &ClusterFacts) -> CheckStatus {
     let Some(leader) = &facts.leader else {
         return CheckStatus::Skipped("the master is specified by address, not as etcd://".to_owned());
     };
@@ -250,7 +250,7 @@ fn release_by_paths(facts: &ClusterFacts) -> Option<&'static str> {
 }
 
 /// The master's release is one that mcctl was tested with.
-pub fn release(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn release(facts: &ClusterFacts) -> CheckStatus {
     let RpcState::Ready(version) = &facts.rpc.state else {
         return CheckStatus::Skipped("the master is not responding".to_owned());
     };
@@ -302,7 +302,7 @@ pub fn release(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// The master's metadata survives a restart.
-pub fn survives(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn survives(facts: &ClusterFacts) -> CheckStatus {
     let healthy: Vec<&AdminFacts> = facts.admins.iter().filter(|admin| admin.health.is_ok()).collect();
     let Some(serving) = healthy.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.service_ready))
     else {

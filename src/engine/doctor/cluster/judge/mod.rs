@@ -13,10 +13,10 @@ use std::time::Duration;
 use crate::cluster::facts::{ClusterFacts, SegmentListing};
 use mcctl_base::check::CheckStatus;
 
-pub use master::misnamed;
+pub(super) use master::misnamed;
 
 /// The status of the check `id`, and how long gathering its facts took.
-pub fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Duration) {
+pub(super) fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Duration) {
     let rpc = facts.rpc.took;
     let admins = facts.admins.iter().map(|admin| admin.took).max().unwrap_or_default();
     let listing = match &facts.segments {

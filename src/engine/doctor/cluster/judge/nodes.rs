@@ -17,7 +17,7 @@ fn named(node: &NodeFacts) -> String {
 }
 
 /// Every node accepts connections at its announced endpoint.
-pub fn answer(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn answer(facts: &ClusterFacts) -> CheckStatus {
     // Without details the endpoint is only a name, and nodes with P2PHANDSHAKE do not listen on it.
     let skipped = if facts.metadata.url.is_none() { undetailed(facts) } else { unlisted(facts) };
     if let Some(skipped) = skipped {
@@ -114,7 +114,7 @@ fn are(n: usize) -> String {
 }
 
 /// No node uses TCP although its host has RDMA devices.
-pub fn silent_tcp(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn silent_tcp(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
     }
@@ -146,7 +146,7 @@ pub fn silent_tcp(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// Each node has a record in the metadata service, and each record belongs to a node.
-pub fn records(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn records(facts: &ClusterFacts) -> CheckStatus {
     let Some(url) = &facts.metadata.url else {
         return CheckStatus::Skipped("P2PHANDSHAKE: no metadata service is used".to_owned());
     };
@@ -206,7 +206,7 @@ pub fn records(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// The nodes contribute the memory that the plan expects.
-pub fn planned(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn planned(facts: &ClusterFacts) -> CheckStatus {
     if facts.metadata.url.is_none() {
         return CheckStatus::Skipped("P2PHANDSHAKE: names are not registered anywhere".to_owned());
     }

@@ -32,7 +32,7 @@ fn slower_direction(bytes: u64, moved: &ProbeTiming) -> f64 {
 }
 
 /// A probe object can be put, read back unchanged and removed.
-pub fn round_trip(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn round_trip(facts: &ClusterFacts) -> CheckStatus {
     let probes = &facts.probes;
     if let Some(why) = &probes.none {
         return CheckStatus::Skipped(why.clone());
@@ -158,7 +158,7 @@ fn straggler(bytes: u64, arrived: &[(&ObjectProbe, &ProbeTiming)]) -> Option<Fin
 }
 
 /// Parallel reads are not much faster than sequential ones.
-pub fn streams(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn streams(facts: &ClusterFacts) -> CheckStatus {
     let Some(parallel_read) = &facts.probes.parallel_read else {
         let why = match facts.probes.made.iter().any(|probe_object| probe_object.end.is_ok()) {
             true => "the objects for parallel reads do not fit below the eviction watermark, or failed",
@@ -185,7 +185,7 @@ pub fn streams(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// Lookups on the master are not unusually slow.
-pub fn latency(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn latency(facts: &ClusterFacts) -> CheckStatus {
     let mut times = facts.rpc.lookups.clone();
     if times.is_empty() {
         return CheckStatus::Skipped("the master is not responding".to_owned());

@@ -18,7 +18,7 @@ const SEGMENT_MIN: u64 = 16 << 20;
 const MISSING_PER_MILLE: u64 = 10;
 
 /// At least one segment is mounted, and each has capacity.
-pub fn mounted(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn mounted(facts: &ClusterFacts) -> CheckStatus {
     let listing = match &facts.segments {
         None => return CheckStatus::Skipped(no_admin(facts)),
         Some(Err(why)) => {
@@ -114,7 +114,7 @@ fn small_evidence(small: &[&ListedSegment]) -> String {
 }
 
 /// Segment names are unique and name a host that other hosts can reach.
-pub fn names(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn names(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
     }
@@ -141,7 +141,7 @@ pub fn names(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// The segments of several clients are on several hosts. Otherwise all copies of an object are lost with one host.
-pub fn hosts(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn hosts(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
     }
@@ -175,7 +175,7 @@ fn unreachable_host(endpoint: &str) -> Option<&'static str> {
 }
 
 /// Every segment has a transport endpoint that other hosts can reach.
-pub fn endpoints(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn endpoints(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts) {
         return skipped;
     }
@@ -219,7 +219,7 @@ pub fn endpoints(facts: &ClusterFacts) -> CheckStatus {
 }
 
 /// All segments use the same protocol.
-pub fn protocol(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn protocol(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts).or_else(|| unlisted(facts)) {
         return skipped;
     }

@@ -6,12 +6,12 @@ use mcctl_base::check::{CheckStatus, Severity};
 use mcctl_metadata::admin::types::HaStatusReport;
 
 /// What the leader says of its cluster, if it is mcctl's.
-pub fn leader_report(facts: &ClusterFacts) -> Option<&HaStatusReport> {
+pub(super) fn leader_report(facts: &ClusterFacts) -> Option<&HaStatusReport> {
     facts.admins.iter().filter_map(|admin: &AdminFacts| admin.ha.as_ref()).find(|ha| ha.serving)
 }
 
 /// A standby can take over without loss.
-pub fn ready(facts: &ClusterFacts) -> CheckStatus {
+pub(super) fn ready(facts: &ClusterFacts) -> CheckStatus {
     let Some(leader) = leader_report(facts) else {
         let why = match facts.admins.iter().any(|admin| admin.ha.is_some()) {
             true => "none of the specified masters leads: pass the leader's admin address with --admins",

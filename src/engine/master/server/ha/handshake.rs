@@ -64,13 +64,13 @@ pub(super) struct ContinuedSettings {
 
 impl ContinuedSettings {
     /// The settings of a master with this policy.
-    pub fn of(policy: &StorePolicy) -> ContinuedSettings {
+    pub(super) fn of(policy: &StorePolicy) -> ContinuedSettings {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         ContinuedSettings { client_ttl: ms(policy.client_ttl), kv_lease_ttl: ms(policy.lease_ttl) }
     }
 
     /// The flags whose values differ, with both values.
-    pub fn difference(&self, standby: &ContinuedSettings) -> Option<String> {
+    pub(super) fn difference(&self, standby: &ContinuedSettings) -> Option<String> {
         let flags = [
             ("--client-ttl", self.client_ttl, standby.client_ttl),
             ("--default-kv-lease-ttl", self.kv_lease_ttl, standby.kv_lease_ttl),
@@ -197,7 +197,7 @@ impl LeaderHandshake {
     ///
     /// # Errors
     /// The peer is not a master with the same secret.
-    pub async fn begin(
+    pub(super) async fn begin(
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         secret: &HaSecret,
     ) -> Result<LeaderHandshake, HandshakeError> {
@@ -222,7 +222,7 @@ impl LeaderHandshake {
     ///
     /// # Errors
     /// The connection ended.
-    pub async fn finish(
+    pub(super) async fn finish(
         &self,
         stream: &mut (impl AsyncWrite + Unpin),
         secret: &HaSecret,

@@ -80,7 +80,7 @@ pub(super) enum HaCommand {
 
 impl HaHub {
     /// The hub, and the requests to its driver.
-    pub fn new(disk: Option<HaDisk>) -> (HaHub, mpsc::Receiver<HaCommand>) {
+    pub(super) fn new(disk: Option<HaDisk>) -> (HaHub, mpsc::Receiver<HaCommand>) {
         let (commands, requests) = mpsc::channel(COMMANDS_MAX);
         let hub = HaHub {
             gate: HaGate::new(),
@@ -96,7 +96,7 @@ impl HaHub {
     }
 
     /// The view of this master at `now`, on the clock that counts suspended time.
-    pub fn view(&self, now: Mono) -> HaView {
+    pub(super) fn view(&self, now: Mono) -> HaView {
         let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
         HaView { serving: view.serving && self.gate.is_serving(now), ..view }
     }
@@ -109,7 +109,7 @@ impl HaHub {
     ///
     /// # Errors
     /// The hand-over was not completed.
-    pub async fn step_down(&self, is_ending: bool) -> Result<(), HandOverProblem> {
+    pub(super) async fn step_down(&self, is_ending: bool) -> Result<(), HandOverProblem> {
         let (answer, answered) = oneshot::channel();
         match self.commands.send(HaCommand::StepDown { is_ending, answer }).await {
             Ok(()) => answered.await.unwrap_or(Err(HandOverProblem::Ending)),
@@ -119,7 +119,7 @@ impl HaHub {
 
     /// From now on, this process does not follow a leader. If it does now, it notifies the leader.
     /// Returns true if it did.
-    pub async fn leave(&self) -> bool {
+    pub(super) async fn leave(&self) -> bool {
         self.is_ending.store(true, Ordering::Release);
         let (answer, answered) = oneshot::channel();
         self.commands.send(HaCommand::Leave(answer)).await.is_ok() && answered.await.unwrap_or(false)
@@ -133,7 +133,7 @@ impl HaHub {
     /// unlocked. `term` is that of the state, and `log` its log. Returns the receipt that a response from this state
     /// waits for, even if nothing has changed.
     #[inline]
-    pub fn close_change(
+    pub(super) fn close_change(
         &self,
         state: &mut MasterState,
         term: u64,
@@ -158,7 +158,7 @@ impl HaHub {
 
     /// Waits until the responses of `receipt` may be sent. See
     /// [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
-    pub fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
+    pub(super) fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
         if receipt.term != 0 && receipt.term != self.gate.term() {
             // The log may be that of another copy, with other numbers.
             return Some(Box::pin(std::future::ready(false)));

@@ -22,7 +22,7 @@ pub(super) enum StreamMessage {
 
 impl StreamMessage {
     /// Appends the message as a frame.
-    pub fn put(&self, out: &mut Vec<u8>, view: u64, sequence: u64) {
+    pub(super) fn put(&self, out: &mut Vec<u8>, view: u64, sequence: u64) {
         match self {
             StreamMessage::Control(message) => {
                 let mut payload = Vec::new();
@@ -70,7 +70,7 @@ pub(super) enum StreamError {
 
 impl StreamError {
     /// Whether the peer has closed the connection. Its process may have ended.
-    pub fn has_peer_closed(&self) -> bool {
+    pub(super) fn has_peer_closed(&self) -> bool {
         match self {
             StreamError::Closed => true,
             // Which one is reported depends on the bytes that were being sent at that moment.
@@ -88,12 +88,12 @@ pub(super) struct FrameReader<R> {
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// A reader that has received nothing yet.
-    pub fn new(reader: R) -> FrameReader<R> {
+    pub(super) fn new(reader: R) -> FrameReader<R> {
         FrameReader { reader, input: BytesMut::with_capacity(128 << 10) }
     }
 
     /// The connection, for writing.
-    pub fn stream(&mut self) -> &mut R {
+    pub(super) fn stream(&mut self) -> &mut R {
         &mut self.reader
     }
 
@@ -101,7 +101,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     ///
     /// # Errors
     /// The connection ended, or the bytes are not a frame.
-    pub async fn next(&mut self) -> Result<Frame, StreamError> {
+    pub(super) async fn next(&mut self) -> Result<Frame, StreamError> {
         loop {
             if let Some(frame) = take_frame(&mut self.input)? {
                 return Ok(frame);

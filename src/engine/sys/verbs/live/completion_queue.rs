@@ -79,8 +79,10 @@ impl CompletionQueue {
         let mut list = [ffi::ibv_wc::default(); AT_ONCE];
         while done < into.len() {
             let batch = (into.len() - done).min(AT_ONCE);
+            #[expect(clippy::cast_possible_truncation, reason = "at most AT_ONCE")]
+            let wanted = batch as c_int;
             // SAFETY: the queue is valid, and `list` has room for the requested number.
-            let count = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), batch as c_int, list.as_mut_ptr()) };
+            let count = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), wanted, list.as_mut_ptr()) };
             let Ok(count) = usize::try_from(count) else {
                 // The library returns -1 or a negative error number, without errno.
                 let source = io::Error::from_raw_os_error(if count == -1 { libc::EIO } else { count.saturating_neg() });

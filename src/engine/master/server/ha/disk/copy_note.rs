@@ -35,7 +35,7 @@ pub(in crate::server) enum CopyStored {
 
 impl CopyStored {
     /// The place of the changes that this kernel stores in this mode.
-    pub fn of(sync: SyncMode, boot: Uuid) -> CopyStored {
+    pub(crate) fn of(sync: SyncMode, boot: Uuid) -> CopyStored {
         match sync {
             SyncMode::Always => CopyStored::OnDisk,
             #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
@@ -46,7 +46,7 @@ impl CopyStored {
 
 impl CopyNote {
     /// A note of the current format.
-    pub fn new(
+    pub(crate) fn new(
         member: MemberId,
         history: Option<HistoryId>,
         parent: Option<(HistoryId, u64)>,
@@ -56,12 +56,12 @@ impl CopyNote {
     }
 
     /// The note as bytes.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
     /// Reads a note; `None` if it has another format. The copy's history is then unknown.
-    pub fn decode(bytes: &[u8]) -> Option<CopyNote> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<CopyNote> {
         serde_json::from_slice(bytes).ok().filter(|note: &CopyNote| note.format == FORMAT)
     }
 }

@@ -130,12 +130,12 @@ impl DiskLog {
 
 impl HaDisk {
     /// The log that is in use.
-    pub fn log(&self) -> Option<Arc<MasterLog>> {
+    pub(crate) fn log(&self) -> Option<Arc<MasterLog>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).log.clone()
     }
 
     /// Whether the log in use, if there is one, has room for changes.
-    pub fn log_has_room(&self) -> bool {
+    pub(crate) fn log_has_room(&self) -> bool {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         current.log.as_ref().is_none_or(|log| log.has_room())
     }
@@ -143,7 +143,7 @@ impl HaDisk {
     /// The number of a new note, for [`store_note`](Self::store_note) and [`begin`](Self::begin). It cancels those with an
     /// earlier number that have not ended: their notes are not stored, and a log that `begin` has written is not used. So
     /// request none while a copy is being stored.
-    pub fn number_note(&self) -> u64 {
+    pub(crate) fn number_note(&self) -> u64 {
         let mut current = self.current();
         current.notes += 1;
         current.notes
@@ -158,19 +158,19 @@ impl HaDisk {
     }
 
     /// Whether this log is in use.
-    pub fn is_current(&self, log: &MasterLog) -> bool {
+    pub(crate) fn is_current(&self, log: &MasterLog) -> bool {
         self.log().is_some_and(|current| std::ptr::eq(&raw const *current, log))
     }
 
     /// The newest log, if its threads have not been started yet. A thread keeps the receiver until it ends.
-    pub fn to_start(&self) -> Option<(Arc<MasterLog>, watch::Receiver<()>)> {
+    pub(crate) fn to_start(&self) -> Option<(Arc<MasterLog>, watch::Receiver<()>)> {
         // `newest` is locked while the directory is being emptied.
         let mut newest = self.newest.try_lock().ok()?;
         newest.to_start.take().map(|running| (newest.log.clone(), running))
     }
 
     /// Ends the use of the log, because the copy is discarded.
-    pub fn discard(&self) {
+    pub(crate) fn discard(&self) {
         self.current().notes += 1;
         self.close();
     }
@@ -183,12 +183,12 @@ impl HaDisk {
     }
 
     /// Ends the threads for the log.
-    pub fn stop_threads(&self) {
+    pub(crate) fn stop_threads(&self) {
         self.newest().log.stop_threads();
     }
 
     /// Ends the use of the log, and waits until its threads have ended, because they use its files.
-    pub async fn end_log(&self) -> EndedLog {
+    pub(crate) async fn end_log(&self) -> EndedLog {
         let emptying = self.emptying.clone().lock_owned().await;
         self.close();
         let threads = {
@@ -207,7 +207,7 @@ impl HaDisk {
     ///
     /// # Errors
     /// The disk reports an error.
-    pub fn begin<E: Env>(
+    pub(crate) fn begin<E: Env>(
         &self,
         _ended: EndedLog,
         env: &E,
@@ -252,7 +252,7 @@ impl HaDisk {
     ///
     /// # Errors
     /// The disk reports an error.
-    pub fn store_note(&self, note: CopyNote, durable: bool, number: u64) -> Result<(), JournalError> {
+    pub(crate) fn store_note(&self, note: CopyNote, durable: bool, number: u64) -> Result<(), JournalError> {
         // The directory is not emptied meanwhile.
         let _newest = self.newest();
         let Some(log) = self.log().filter(|_| self.is_newest_note(number)) else { return Ok(()) };
@@ -265,7 +265,7 @@ impl HaDisk {
     ///
     /// # Errors
     /// The disk reports an error.
-    pub fn complete(&self) -> Result<(), JournalError> {
+    pub(crate) fn complete(&self) -> Result<(), JournalError> {
         let Some(log) = self.log().filter(|log| !log.has_failed()) else { return Ok(()) };
         log.writer.sync(log.writer.appended())?;
         let Some(note) = log.dir.note()?.and_then(|bytes| CopyNote::decode(&bytes)) else { return Ok(()) };
@@ -276,7 +276,7 @@ impl HaDisk {
     ///
     /// # Errors
     /// The process ends.
-    pub fn fail(&self, error: JournalError) -> Result<(), JournalError> {
+    pub(crate) fn fail(&self, error: JournalError) -> Result<(), JournalError> {
         let (policy, invalidated) = {
             let newest = self.newest();
             self.has_failed.store(true, Ordering::Release);
@@ -299,13 +299,13 @@ impl HaDisk {
     }
 
     /// The log in use has failed. The process ends with this error, or continues without its directory.
-    pub fn log_failed(&self, error: Option<JournalError>) {
+    pub(crate) fn log_failed(&self, error: Option<JournalError>) {
         self.has_failed.store(true, Ordering::Release);
         self.failure.send_replace(error);
     }
 
     /// Waits until the master must stop because of an error of the disk.
-    pub async fn failure(&self) -> JournalError {
+    pub(crate) async fn failure(&self) -> JournalError {
         let mut failure = self.failure.subscribe();
         loop {
             if let Some(error) = &*failure.borrow_and_update() {

@@ -35,13 +35,13 @@ impl<E: Env> Clone for HaContext<E> {
 
 impl<E: Env> HaContext<E> {
     /// The number of a new note in the data directory.
-    pub fn number_note(&self) -> u64 {
+    pub(crate) fn number_note(&self) -> u64 {
         self.hub.disk.as_ref().map_or(0, HaDisk::number_note)
     }
 
     /// Waits until the data directory, if there is one, has the changes up to `last`. Returns false if they cannot be
     /// stored.
-    pub async fn wait_stored(&self, last: u64) -> bool {
+    pub(crate) async fn wait_stored(&self, last: u64) -> bool {
         match self.hub.disk.as_ref().and_then(HaDisk::log) {
             Some(log) => log.store_copied(last).await,
             None => true,
@@ -53,7 +53,7 @@ impl<E: Env> HaContext<E> {
     ///
     /// # Errors
     /// The disk reports an error that ends the process.
-    pub async fn use_disk(
+    pub(crate) async fn use_disk(
         &self,
         work: impl FnOnce(&HaDisk) -> Result<(), JournalError> + Send + 'static,
     ) -> Result<(), JournalError> {
@@ -66,7 +66,7 @@ impl<E: Env> HaContext<E> {
     }
 
     /// Drops a large value on another thread, because that may take long.
-    pub fn drop_elsewhere(&self, large: impl Send + 'static) {
+    pub(crate) fn drop_elsewhere(&self, large: impl Send + 'static) {
         drop(self.env.run_blocking(move || drop(large)));
     }
 }

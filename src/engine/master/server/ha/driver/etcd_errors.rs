@@ -20,17 +20,17 @@ pub(in crate::server::ha) enum EtcdEvent {
 
 impl EtcdErrors {
     /// Keeps the result of a request that reads no record.
-    pub fn requested(&mut self, error: Option<&ElectionError>) -> Option<EtcdEvent> {
+    pub(super) fn requested(&mut self, error: Option<&ElectionError>) -> Option<EtcdEvent> {
         self.change(|errors| errors.request = error.cloned())
     }
 
     /// Keeps the result of reading the records.
-    pub fn observed(&mut self, error: Option<&ElectionError>) -> Option<EtcdEvent> {
+    pub(super) fn observed(&mut self, error: Option<&ElectionError>) -> Option<EtcdEvent> {
         self.change(|errors| errors.observation = error.cloned())
     }
 
     /// The last error. An invalid record comes first, because only an operator can correct it.
-    pub fn last(&self) -> Option<&ElectionError> {
+    pub(super) fn last(&self) -> Option<&ElectionError> {
         self.invalid().or(self.no_response())
     }
 

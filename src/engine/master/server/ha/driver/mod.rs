@@ -116,7 +116,7 @@ pub(in crate::server) struct HaDriver<E: Env, B> {
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Creates a driver for `shared`, whose RPC port is `rpc_port`.
-    pub fn new(
+    pub(crate) fn new(
         shared: Arc<MasterShared<E>>,
         hub: Arc<HaHub>,
         backend: B,

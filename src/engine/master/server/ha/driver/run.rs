@@ -24,7 +24,7 @@ use mcctl_sys::env::{Env, Listener, Net};
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Runs until `stopping` is true. `listener` accepts standbys.
-    pub async fn run(
+    pub(crate) async fn run(
         mut self,
         listener: <E::Net as Net>::Listener,
         mut commands: mpsc::Receiver<HaCommand>,

@@ -82,12 +82,12 @@ impl HaGate {
     }
 
     /// Whether all requests are processed.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.phase() == GatePhase::Open
     }
 
     /// Whether responses may be sent at `now`, on the clock that counts suspended time.
-    pub fn is_serving(&self, now: Mono) -> bool {
+    pub(crate) fn is_serving(&self, now: Mono) -> bool {
         self.is_open() && now.0 < self.fence.load(Ordering::Acquire)
     }
 
@@ -101,7 +101,7 @@ impl HaGate {
     }
 
     /// Whether this master leads, but cannot prove it at `now`, so that its responses wait.
-    pub fn is_fenced(&self, now: Mono) -> bool {
+    pub(crate) fn is_fenced(&self, now: Mono) -> bool {
         self.is_open() && !self.is_serving(now)
     }
 
@@ -160,7 +160,7 @@ impl HaGate {
 
     /// Waits until the responses of `receipt` may be sent. See
     /// [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
-    pub fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
+    pub(crate) fn commit<'a, E: Env>(&'a self, receipt: Receipt, env: &'a E) -> Option<CommitWait<'a>> {
         match self.may_send(receipt, env) {
             Some(true) => None,
             Some(false) => Some(Box::pin(std::future::ready(false))),
@@ -169,7 +169,7 @@ impl HaGate {
     }
 
     /// Like [`commit`](Self::commit), once `stored` has returned whether the log has the changes.
-    pub fn commit_behind<'a, E: Env>(
+    pub(crate) fn commit_behind<'a, E: Env>(
         &'a self,
         receipt: Receipt,
         env: &'a E,
@@ -212,7 +212,7 @@ impl HaGate {
 
     /// Whether a request is processed now.
     #[inline]
-    pub fn admits(&self, method: Method) -> bool {
+    pub(crate) fn admits(&self, method: Method) -> bool {
         match self.phase() {
             GatePhase::Open => true,
             GatePhase::ChangesHeld => is_read(method),
@@ -221,7 +221,7 @@ impl HaGate {
     }
 
     /// Waits until a request can be processed, or its connection must be forwarded or closed.
-    pub fn admission<'a, E: Env>(&'a self, env: &'a E, method: Method) -> AdmissionWait<'a> {
+    pub(crate) fn admission<'a, E: Env>(&'a self, env: &'a E, method: Method) -> AdmissionWait<'a> {
         Box::pin(async move {
             let mut moved = self.moved.subscribe();
             loop {

@@ -39,7 +39,7 @@ pub(in crate::server::ha) struct ChangeSender<E> {
 
 impl<E: Env> ChangeSender<E> {
     /// Sends frames until the connection, the queue of messages or the term ends.
-    pub async fn run(mut self, mut writer: impl AsyncWrite + Unpin) -> Result<Infallible, StreamError> {
+    pub(crate) async fn run(mut self, mut writer: impl AsyncWrite + Unpin) -> Result<Infallible, StreamError> {
         let mut announced = self.hub.tail.subscribe();
         let mut out = Vec::new();
         let mut payload = Vec::new();

@@ -44,7 +44,7 @@ pub(in crate::server::ha) struct SnapshotStream<E: Env> {
 
 impl<E: Env> SnapshotStream<E> {
     /// A snapshot that begins with the thread's first step, and its parts.
-    pub fn new(
+    pub(crate) fn new(
         shared: Arc<MasterShared<E>>,
         tail: Arc<ChangeTail>,
         term: u64,

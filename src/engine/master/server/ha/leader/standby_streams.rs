@@ -65,7 +65,12 @@ impl<R> Default for StandbyStreams<R> {
 impl<R> StandbyStreams<R> {
     /// Opens a stream to this standby. An earlier stream to it ends. `has_same_digest`: it computes digests like this release. Returns the number of the stream, and the messages
     /// to send.
-    pub fn open(&mut self, standby: MemberId, reader: R, has_same_digest: bool) -> (u64, mpsc::Receiver<StreamMessage>)
+    pub(crate) fn open(
+        &mut self,
+        standby: MemberId,
+        reader: R,
+        has_same_digest: bool,
+    ) -> (u64, mpsc::Receiver<StreamMessage>)
     where
         R: AsyncRead + Unpin,
     {
@@ -80,12 +85,12 @@ impl<R> StandbyStreams<R> {
     }
 
     /// Whether all standbys compute digests like this release. All standbys receive the same digests.
-    pub fn compare_digests(&self) -> bool {
+    pub(crate) fn compare_digests(&self) -> bool {
         self.streams.iter().all(|stream| stream.has_same_digest)
     }
 
     /// This task sends to the stream.
-    pub fn set_task(&mut self, number: u64, task: AbortHandle) {
+    pub(crate) fn set_task(&mut self, number: u64, task: AbortHandle) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.number == number) {
             stream.task = Some(task);
         }
@@ -93,43 +98,43 @@ impl<R> StandbyStreams<R> {
 
     /// Queues a message for this standby, if there is a stream to it. Returns the number of a stream that must be closed,
     /// because too many messages wait for it.
-    pub fn send(&mut self, to: MemberId, message: StreamMessage) -> Option<u64> {
+    pub(crate) fn send(&mut self, to: MemberId, message: StreamMessage) -> Option<u64> {
         self.get(to).filter(|stream| stream.is_full_for(message)).map(|stream| stream.number)
     }
 
     /// Queues a message for all standbys. Returns the numbers of the streams that must be closed.
-    pub fn send_all(&mut self, message: &StreamMessage) -> Vec<u64> {
+    pub(crate) fn send_all(&mut self, message: &StreamMessage) -> Vec<u64> {
         self.streams.iter().filter(|stream| stream.is_full_for(message.clone())).map(|stream| stream.number).collect()
     }
 
     /// The standby that this stream is connected to.
-    pub fn member(&self, number: u64) -> Option<MemberId> {
+    pub(crate) fn member(&self, number: u64) -> Option<MemberId> {
         self.streams.iter().find(|stream| stream.number == number).map(|stream| stream.standby)
     }
 
     /// The stream to this standby.
-    pub fn get(&self, standby: MemberId) -> Option<&StandbyStream<R>> {
+    pub(crate) fn get(&self, standby: MemberId) -> Option<&StandbyStream<R>> {
         self.streams.iter().find(|stream| stream.standby == standby)
     }
 
     /// Ends a stream. Returns `None` if it has ended before.
-    pub fn close(&mut self, number: u64) -> Option<StandbyStream<R>> {
+    pub(crate) fn close(&mut self, number: u64) -> Option<StandbyStream<R>> {
         let at = self.streams.iter().position(|stream| stream.number == number)?;
         Some(self.streams.remove(at))
     }
 
     /// Ends all streams, and drops the messages that wait.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.streams.clear();
     }
 
     /// Whether there are no streams.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
     /// Adds `time` to the silence of all streams. Returns one that was silent for too long.
-    pub fn watch(&mut self, time: Duration) -> Option<u64> {
+    pub(crate) fn watch(&mut self, time: Duration) -> Option<u64> {
         self.streams.iter_mut().for_each(|stream| stream.idle += time);
         self.streams.iter().find(|stream| stream.idle >= STANDBY_SILENCE_MAX).map(|stream| stream.number)
     }
@@ -137,7 +142,7 @@ impl<R> StandbyStreams<R> {
 
 impl<R: AsyncRead + Unpin> StandbyStreams<R> {
     /// Waits for the next frame of a standby. Nothing is lost if the future is dropped.
-    pub async fn next(&mut self) -> (u64, Result<Frame, StreamError>) {
+    pub(crate) async fn next(&mut self) -> (u64, Result<Frame, StreamError>) {
         poll_fn(|context| self.poll_next(context)).await
     }
 

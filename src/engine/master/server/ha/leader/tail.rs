@@ -108,7 +108,7 @@ impl ChangeTail {
     }
 
     /// The number of the last change; 0 if there was none.
-    pub fn appended(&self) -> u64 {
+    pub(crate) fn appended(&self) -> u64 {
         self.appended.load(Ordering::Acquire)
     }
 
@@ -132,7 +132,7 @@ impl ChangeTail {
     }
 
     /// Appends a change, which must be the next one.
-    pub fn append(&self, sequence: u64, change: &[u8]) {
+    pub(crate) fn append(&self, sequence: u64, change: &[u8]) {
         let mut inner = self.lock();
         let needed = change.len() + size_of::<u32>();
         let is_full = |segment: &TailSegment| {
@@ -157,7 +157,7 @@ impl ChangeTail {
 
     /// Wakes the streams, if there are new changes. Call it after the state was unlocked.
     #[inline]
-    pub fn notify(&self) {
+    pub(crate) fn notify(&self) {
         let last = self.appended();
         if *self.announced.borrow() < last {
             self.announced.send_if_modified(|announced| std::mem::replace(announced, last) != last);

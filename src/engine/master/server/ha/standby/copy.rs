@@ -68,7 +68,7 @@ struct ReadyCopy {
 
 impl StandbyCopy {
     /// An empty copy, which belongs to no history.
-    pub fn new(policy: StorePolicy) -> StandbyCopy {
+    pub(crate) fn new(policy: StorePolicy) -> StandbyCopy {
         let content = CopyContent::Following(Box::new(StandbyState::new(policy.clone())));
         StandbyCopy {
             policy,
@@ -84,7 +84,7 @@ impl StandbyCopy {
     }
 
     /// A copy that was read from a data directory.
-    pub fn found(policy: StorePolicy, found: FoundCopy) -> StandbyCopy {
+    pub(crate) fn found(policy: StorePolicy, found: FoundCopy) -> StandbyCopy {
         StandbyCopy {
             content: CopyContent::Following(Box::new(found.standby)),
             history: found.note.history,
@@ -96,12 +96,12 @@ impl StandbyCopy {
     }
 
     /// The number of this copy among those of this process.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
     /// The copy, while it follows a leader.
-    pub fn following(&mut self) -> Option<&mut StandbyState> {
+    pub(crate) fn following(&mut self) -> Option<&mut StandbyState> {
         match &mut self.content {
             CopyContent::Following(standby) => Some(standby),
             _ => None,
@@ -109,41 +109,41 @@ impl StandbyCopy {
     }
 
     /// The note about it for the data directory, which adds the place of the changes.
-    pub fn note(&self, member: MemberId) -> CopyNote {
+    pub(crate) fn note(&self, member: MemberId) -> CopyNote {
         CopyNote::new(member, self.history, self.parent, CopyStored::OnDisk)
     }
 
     /// The history before the next one, and the last change that the next one takes over from it.
-    pub fn parent_of_next(&self) -> Option<(HistoryId, u64)> {
+    pub(crate) fn parent_of_next(&self) -> Option<(HistoryId, u64)> {
         self.history.map(|history| (history, self.applied))
     }
 
     /// Sets the history of the following changes.
-    pub fn continue_history(&mut self, history: HistoryId) {
+    pub(crate) fn continue_history(&mut self, history: HistoryId) {
         self.parent = self.parent_of_next();
         self.history = Some(history);
     }
 
     /// Discards the copy. Returns its contents, because dropping them may take long.
-    pub fn discard(&mut self) -> impl Send + use<> {
+    pub(crate) fn discard(&mut self) -> impl Send + use<> {
         self.cancel_store();
         let empty = StandbyCopy { generation: self.generation + 1, ..StandbyCopy::new(self.policy.clone()) };
         std::mem::replace(self, empty)
     }
 
     /// Whether it can follow a leader. Until a copy is stored, it cannot: the data directory has no log for changes.
-    pub fn is_following(&self) -> bool {
+    pub(crate) fn is_following(&self) -> bool {
         matches!(self.content, CopyContent::Following(_))
     }
 
     /// Whether a thread is making it ready, or preparing it to follow again.
-    pub fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_elsewhere(&self) -> bool {
         matches!(self.content, CopyContent::Preparing | CopyContent::Resuming)
     }
 
     /// Takes the copy that is ready to serve, to follow again with it; `None` if it is not ready. Its objects must not have been
     /// dropped.
-    pub fn begin_resume(&mut self) -> Option<Box<MasterState>> {
+    pub(crate) fn begin_resume(&mut self) -> Option<Box<MasterState>> {
         match std::mem::replace(&mut self.content, CopyContent::Resuming) {
             CopyContent::Ready(ready) => Some(ready.state),
             other => {
@@ -157,7 +157,7 @@ impl StandbyCopy {
     ///
     /// # Errors
     /// The copy was discarded since. Drop it on another thread, because that may take long.
-    pub fn end_resume(&mut self, generation: u64, standby: Box<StandbyState>) -> Result<(), Box<StandbyState>> {
+    pub(crate) fn end_resume(&mut self, generation: u64, standby: Box<StandbyState>) -> Result<(), Box<StandbyState>> {
         if generation != self.generation || !matches!(self.content, CopyContent::Resuming) {
             return Err(standby);
         }
@@ -167,12 +167,12 @@ impl StandbyCopy {
 
     /// Whether a leader's snapshot may replace it without a new ID: no other master can confuse it with a copy whose
     /// history is known.
-    pub fn is_replaceable(&self) -> bool {
+    pub(crate) fn is_replaceable(&self) -> bool {
         self.history.is_none() && self.applied == 0
     }
 
     /// Number of objects that a promotion would keep.
-    pub fn objects(&self) -> u64 {
+    pub(crate) fn objects(&self) -> u64 {
         match &self.content {
             CopyContent::Following(standby) => standby.objects(),
             CopyContent::Storing { objects, .. } => *objects,
@@ -185,7 +185,7 @@ impl StandbyCopy {
     ///
     /// # Errors
     /// The change does not fit the copy.
-    pub fn apply(&mut self, now: Mono, sequence: u64, change: &[u8]) -> Result<bool, ApplyError> {
+    pub(crate) fn apply(&mut self, now: Mono, sequence: u64, change: &[u8]) -> Result<bool, ApplyError> {
         let CopyContent::Following(standby) = &mut self.content else { return Ok(false) };
         if sequence <= self.applied {
             return Ok(false);
@@ -200,25 +200,25 @@ impl StandbyCopy {
     ///
     /// # Errors
     /// The chunk is damaged.
-    pub fn load(&mut self, now: Mono, chunk: &[u8]) -> Result<(), ApplyError> {
+    pub(crate) fn load(&mut self, now: Mono, chunk: &[u8]) -> Result<(), ApplyError> {
         let policy = &self.policy;
         let loading = self.loading.get_or_insert_with(|| Box::new(StandbyState::new(policy.clone())));
         loading.apply_payload(now, Duration::ZERO, chunk).map(drop)
     }
 
     /// Removes an incomplete snapshot. Drop it on another thread, because that may take long.
-    pub fn cancel_load(&mut self) -> impl Send + use<> {
+    pub(crate) fn cancel_load(&mut self) -> impl Send + use<> {
         self.loading.take()
     }
 
     /// Takes the snapshot that was received, to check and use it.
-    pub fn take_load(&mut self) -> Box<StandbyState> {
+    pub(crate) fn take_load(&mut self) -> Box<StandbyState> {
         self.loading.take().unwrap_or_else(|| Box::new(StandbyState::new(self.policy.clone())))
     }
 
     /// Replaces the copy by a snapshot, which contains all changes up to `last` of this history. Returns the former
     /// copy, because dropping it may take long.
-    pub fn replace(&mut self, snapshot: Box<StandbyState>, history: HistoryId, last: u64) -> impl Send + use<> {
+    pub(crate) fn replace(&mut self, snapshot: Box<StandbyState>, history: HistoryId, last: u64) -> impl Send + use<> {
         self.history = Some(history);
         self.parent = None;
         self.applied = last;
@@ -227,7 +227,7 @@ impl StandbyCopy {
     }
 
     /// Hands the copy over to a thread that stores it; `None` if it follows no leader. `member` is its ID.
-    pub fn begin_store(&mut self, member: MemberId) -> Option<CopyToStore> {
+    pub(crate) fn begin_store(&mut self, member: MemberId) -> Option<CopyToStore> {
         let note = self.note(member);
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let storing = CopyContent::Storing { objects: self.objects(), is_cancelled: is_cancelled.clone() };
@@ -244,7 +244,7 @@ impl StandbyCopy {
     }
 
     /// Ends the storing of the copy soon. Returns false if it is not being stored.
-    pub fn cancel_store(&mut self) -> bool {
+    pub(crate) fn cancel_store(&mut self) -> bool {
         let CopyContent::Storing { is_cancelled, .. } = &self.content else { return false };
         is_cancelled.store(true, Ordering::Relaxed);
         true
@@ -254,7 +254,7 @@ impl StandbyCopy {
     ///
     /// # Errors
     /// The copy was discarded since. Drop it on another thread, because that may take long.
-    pub fn end_store(&mut self, copy: CopyToStore) -> Result<(), CopyToStore> {
+    pub(crate) fn end_store(&mut self, copy: CopyToStore) -> Result<(), CopyToStore> {
         if copy.generation != self.generation {
             return Err(copy);
         }
@@ -264,7 +264,7 @@ impl StandbyCopy {
 
     /// Compares a part of the copy with the leader's state after change number `sequence`. Returns false if they
     /// differ.
-    pub fn agrees(&self, sequence: u64, digest: &StateDigest) -> bool {
+    pub(crate) fn agrees(&self, sequence: u64, digest: &StateDigest) -> bool {
         match &self.content {
             CopyContent::Following(standby) if self.applied == sequence => {
                 standby.part_digests(digest.from, digest.slots) == (digest.objects, digest.tables)
@@ -274,20 +274,20 @@ impl StandbyCopy {
     }
 
     /// Records that a client called the leader at `at`.
-    pub fn record_call(&mut self, client: ClientId, at: Mono) {
+    pub(crate) fn record_call(&mut self, client: ClientId, at: Mono) {
         let last = self.calls.entry(client).or_insert(at);
         *last = (*last).max(at);
     }
 
     /// Drops the calls of clients that have expired since.
-    pub fn drop_old_calls(&mut self, now: Mono) {
+    pub(crate) fn drop_old_calls(&mut self, now: Mono) {
         let since = now - self.policy.client_ttl;
         self.calls.retain(|_, at| *at >= since);
     }
 
     /// Begins to make the copy ready to serve; `None` if it is ready already, or in use. `lossy`: changes may be missing that
     /// were acknowledged, so the objects are dropped. `lossy` may also be determined after the copy is ready.
-    pub fn begin_prepare(&mut self, lossy: bool) -> Option<Preparation> {
+    pub(crate) fn begin_prepare(&mut self, lossy: bool) -> Option<Preparation> {
         let mut standby = match std::mem::replace(&mut self.content, CopyContent::Preparing) {
             CopyContent::Following(standby) => standby,
             CopyContent::Ready(ready) if lossy => Box::new(StandbyState::of(*ready.state)),
@@ -307,19 +307,19 @@ impl StandbyCopy {
     }
 
     /// Whether this is the copy that is being made ready, and not a former one.
-    pub fn is_preparing(&self, generation: u64) -> bool {
+    pub(crate) fn is_preparing(&self, generation: u64) -> bool {
         generation == self.generation && matches!(self.content, CopyContent::Preparing)
     }
 
     /// The copy is ready. Its changes will belong to `history`. `dropped`: number of objects that were dropped.
-    pub fn keep_ready(&mut self, now: Mono, state: MasterState, history: HistoryId, dropped: u64) {
+    pub(crate) fn keep_ready(&mut self, now: Mono, state: MasterState, history: HistoryId, dropped: u64) {
         if matches!(self.content, CopyContent::Preparing) {
             self.content = CopyContent::Ready(ReadyCopy { state: Box::new(state), since: now, history, dropped });
         }
     }
 
     /// Takes the state that is ready, to serve it.
-    pub fn take(&mut self) -> Option<ServedCopy> {
+    pub(crate) fn take(&mut self) -> Option<ServedCopy> {
         match std::mem::replace(&mut self.content, CopyContent::Serving) {
             CopyContent::Ready(ReadyCopy { state, since, history, dropped }) => {
                 self.continue_history(history);
@@ -333,7 +333,7 @@ impl StandbyCopy {
     }
 
     /// Whether the copy begins with all changes up to `applied` of this history.
-    pub fn includes(&self, history: Option<HistoryId>, applied: u64) -> bool {
+    pub(crate) fn includes(&self, history: Option<HistoryId>, applied: u64) -> bool {
         history.is_some()
             && (history == self.history
                 || self.parent.is_some_and(|(parent, last)| history == Some(parent) && applied <= last))

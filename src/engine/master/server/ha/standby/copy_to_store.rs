@@ -27,7 +27,7 @@ impl CopyToStore {
     ///
     /// # Errors
     /// The disk reports an error.
-    pub fn store<E: Env>(
+    pub(crate) fn store<E: Env>(
         &mut self,
         disk: &HaDisk,
         ended: EndedLog,

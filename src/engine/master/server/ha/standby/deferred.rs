@@ -17,7 +17,7 @@ pub(in crate::server::ha) struct DeferredFrames {
 
 impl DeferredFrames {
     /// Whether a frame must not be handled before the frames that came earlier.
-    pub fn is_ordered(frame: &Frame) -> bool {
+    pub(crate) fn is_ordered(frame: &Frame) -> bool {
         !matches!(frame.kind, FrameKind::Control | FrameKind::Clients)
     }
 
@@ -25,7 +25,7 @@ impl DeferredFrames {
     ///
     /// # Errors
     /// The frames are too large.
-    pub fn push(&mut self, frame: Frame) -> Result<(), StreamError> {
+    pub(crate) fn push(&mut self, frame: Frame) -> Result<(), StreamError> {
         self.bytes += FRAME_HEADER_BYTES + frame.payload.len();
         if self.bytes > BYTES_MAX {
             return Err(StreamError::TooManyChanges(BYTES_MAX));
@@ -35,14 +35,14 @@ impl DeferredFrames {
     }
 
     /// Removes the first frame.
-    pub fn pop(&mut self) -> Option<Frame> {
+    pub(crate) fn pop(&mut self) -> Option<Frame> {
         let frame = self.frames.pop_front()?;
         self.bytes -= FRAME_HEADER_BYTES + frame.payload.len();
         Some(frame)
     }
 
     /// Whether there are no frames.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 }

@@ -41,12 +41,12 @@ pub(in crate::server::ha) enum FollowStep<S> {
 
 impl<S> FollowedLeader<S> {
     /// A leader to which the first attempt to connect begins at `at`.
-    pub fn new(leader: MemberInfo, at: Mono) -> FollowedLeader<S> {
+    pub(crate) fn new(leader: MemberInfo, at: Mono) -> FollowedLeader<S> {
         FollowedLeader { leader, last_problem: String::new(), step: FollowStep::Waiting(at) }
     }
 
     /// Logs why the standby is not connected, unless the last problem was the same.
-    pub fn report(&mut self, problem: String) {
+    pub(crate) fn report(&mut self, problem: String) {
         if problem != self.last_problem {
             let leader = &self.leader.rpc;
             tracing::warn!("not connected to leader {leader}: {problem}; trying again");
@@ -55,7 +55,7 @@ impl<S> FollowedLeader<S> {
     }
 
     /// The stream from the leader, if there is one.
-    pub fn stream(&mut self) -> Option<&mut LeaderStream<S>> {
+    pub(crate) fn stream(&mut self) -> Option<&mut LeaderStream<S>> {
         match &mut self.step {
             FollowStep::Streaming(stream) => Some(stream),
             FollowStep::Waiting(_) | FollowStep::Busy { .. } => None,
@@ -109,7 +109,7 @@ pub(in crate::server::ha) struct LeaderStream<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
     /// A stream whose handshake has ended.
-    pub fn new(number: u64, stream: S, welcome: &Welcome) -> LeaderStream<S> {
+    pub(crate) fn new(number: u64, stream: S, welcome: &Welcome) -> LeaderStream<S> {
         LeaderStream {
             number,
             history: welcome.history,
@@ -128,7 +128,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
     ///
     /// # Errors
     /// The connection ended, or the bytes are not a frame.
-    pub async fn next(&mut self) -> Result<StreamStep, StreamError> {
+    pub(crate) async fn next(&mut self) -> Result<StreamStep, StreamError> {
         if !self.out.is_empty() {
             let written = self.frames.stream().write(&self.out[self.sent..]).await?;
             self.note_written(written)?;
@@ -144,7 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
     }
 
     /// Queues a message to the leader. It is sent before anything else is received.
-    pub fn put(&mut self, message: HaMessage) {
+    pub(crate) fn put(&mut self, message: HaMessage) {
         StreamMessage::Control(message).put(&mut self.out, 0, 0);
     }
 
@@ -152,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
     ///
     /// # Errors
     /// The connection ended.
-    pub fn flush(&mut self) -> Result<(), StreamError> {
+    pub(crate) fn flush(&mut self) -> Result<(), StreamError> {
         while !self.out.is_empty() {
             let Some(written) = self.frames.stream().write(&self.out[self.sent..]).now_or_never() else { break };
             self.note_written(written?)?;
@@ -174,28 +174,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
     }
 
     /// Waits for `stored` before anything else is received. The changes up to `last` are then in the data directory.
-    pub fn wait_stored(&mut self, last: u64, stored: BoxFuture<'static, bool>) {
+    pub(crate) fn wait_stored(&mut self, last: u64, stored: BoxFuture<'static, bool>) {
         self.storing = Some(StoreWait { last, stored });
     }
 
     /// The last change that has been waited for, after [`StreamStep::Stored`].
-    pub fn end_wait(&mut self) -> Option<u64> {
+    pub(crate) fn end_wait(&mut self) -> Option<u64> {
         self.idle = Duration::ZERO;
         self.storing.take().map(|wait| wait.last)
     }
 
     /// Whether frames that must keep their order wait.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.is_loading || self.storing.is_some()
     }
 
     /// The next deferred frame, if it need not wait.
-    pub fn pop_deferred(&mut self) -> Option<Frame> {
+    pub(crate) fn pop_deferred(&mut self) -> Option<Frame> {
         if self.is_waiting() { None } else { self.deferred.pop() }
     }
 
     /// Whether a deferred frame can be handled now.
-    pub fn may_continue(&self) -> bool {
+    pub(crate) fn may_continue(&self) -> bool {
         !self.is_waiting() && !self.deferred.is_empty()
     }
 
@@ -203,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
     ///
     /// # Errors
     /// The leader has been silent, or has accepted nothing, for too long.
-    pub fn watch(&mut self, time: Duration) -> Result<(), StreamError> {
+    pub(crate) fn watch(&mut self, time: Duration) -> Result<(), StreamError> {
         if self.storing.is_some() {
             return Ok(());
         }

@@ -64,7 +64,7 @@ impl Preparation {
     ///
     /// # Errors
     /// The copy is damaged.
-    pub fn drop_objects(self, now: Mono) -> Result<(Preparation, u64), ApplyError> {
+    pub(crate) fn drop_objects(self, now: Mono) -> Result<(Preparation, u64), ApplyError> {
         if !self.lossy || is_planted(HaMistake::LossyObjectsKept) {
             return Ok((self, 0));
         }
@@ -83,7 +83,7 @@ impl Preparation {
     ///
     /// # Errors
     /// The copy is damaged.
-    pub fn run(self, now: Mono, stale: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
+    pub(crate) fn run(self, now: Mono, stale: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
         let hold = if self.lossy { self.hold() } else { Duration::ZERO };
         self.standby.activate_behind(now, hold, stale)
     }

@@ -7,14 +7,14 @@ use mcctl_journal::{Crash, StorageOperation};
 
 /// Counters by the name of the event.
 #[derive(Clone, Debug, Default)]
-pub struct StepCounts {
+pub(super) struct StepCounts {
     events: BTreeMap<&'static str, u64>,
     /// Processes that stopped at an operation on a kind of file: killed, and with a loss of power.
     boundaries: BTreeMap<Boundary, [u64; 2]>,
 }
 
 /// An operation, and the kind of the file that it changes.
-pub type Boundary = (StorageOperation, &'static str);
+pub(super) type Boundary = (StorageOperation, &'static str);
 
 /// The boundaries that processes cross when they create a directory, start, serve and write snapshots.
 const BOUNDARIES: [Boundary; 18] = [

@@ -9,7 +9,7 @@ use mcctl_sys::env::{Env, RealEnv};
 
 /// Time in milliseconds since a run began. It advances only when the run advances it.
 #[derive(Clone, Default)]
-pub struct RunClock(Arc<AtomicU64>);
+pub(crate) struct RunClock(Arc<AtomicU64>);
 
 impl RunClock {
     pub(super) fn ms(&self) -> u64 {
@@ -17,14 +17,14 @@ impl RunClock {
     }
 
     /// Advances the time by `ms` milliseconds.
-    pub fn advance(&self, ms: u64) {
+    pub(crate) fn advance(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
 /// The environment of one process. It has clocks, but no network.
 #[derive(Clone)]
-pub struct CrashEnv {
+pub(crate) struct CrashEnv {
     clock: RunClock,
     /// Start time of the process, at which its monotonic clock begins.
     started: u64,
@@ -36,7 +36,7 @@ pub struct CrashEnv {
 
 impl CrashEnv {
     /// A process that starts now.
-    pub fn new(clock: &RunClock, wall_clock: i64) -> CrashEnv {
+    pub(crate) fn new(clock: &RunClock, wall_clock: i64) -> CrashEnv {
         CrashEnv { clock: clock.clone(), started: clock.ms(), wall_clock, real: RealEnv::new() }
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation};
 
 /// The value that one write of a key stores. The numbers are unique.
-pub type ValueId = u64;
+pub(super) type ValueId = u64;
 
 /// First address, and the address after the last one.
-pub type AddressRange = (u64, u64);
+pub(super) type AddressRange = (u64, u64);
 
 /// The ranges of replicas.
 pub(super) fn ranges(replicas: &[ReplicaDescriptor]) -> Vec<AddressRange> {
@@ -23,7 +23,7 @@ pub(super) fn ranges(replicas: &[ReplicaDescriptor]) -> Vec<AddressRange> {
 
 /// The value to which the bytes of each range belong.
 #[derive(Debug, Default)]
-pub struct NodeMemory(BTreeMap<u64, (u64, ValueId)>);
+pub(super) struct NodeMemory(BTreeMap<u64, (u64, ValueId)>);
 
 impl NodeMemory {
     pub(super) fn write(&mut self, (begin, end): AddressRange, value: ValueId) {
@@ -55,7 +55,7 @@ impl NodeMemory {
 
 /// A client that looked up an object and may read its memory until the lease ends.
 #[derive(Clone, Debug)]
-pub struct LeasedReader {
+pub(super) struct LeasedReader {
     pub key: u64,
     /// End of the lease, in milliseconds.
     pub until: u64,
@@ -64,7 +64,7 @@ pub struct LeasedReader {
 
 /// A client that may write to the memory of an object until `until`.
 #[derive(Clone, Debug)]
-pub struct SlowWriter {
+pub(super) struct SlowWriter {
     pub key: u64,
     pub client: u64,
     pub value: ValueId,

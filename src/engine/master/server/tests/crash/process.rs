@@ -23,7 +23,7 @@ const THREADS: usize = 3;
 const SLOTS: u32 = 3;
 
 /// A running process of a master: the state, its log, and the threads that use them.
-pub struct Process<'a> {
+pub(super) struct Process<'a> {
     pub shared: &'a MasterShared<CrashEnv>,
     pub log: &'a MasterLog,
     log_thread: LogThread<&'a MasterShared<CrashEnv>, &'a MasterLog>,
@@ -52,7 +52,7 @@ struct WaitingCommit<'a> {
 }
 
 /// A response that has not reached its caller.
-pub struct PendingResponse {
+pub(super) struct PendingResponse {
     pub outcome: CallOutcome,
     /// The change that the response acknowledges, or 0.
     pub made: u64,
@@ -64,7 +64,7 @@ pub struct PendingResponse {
 
 /// The result of a call, for the action of its caller when it receives the response.
 #[derive(Clone, Debug)]
-pub enum CallOutcome {
+pub(super) enum CallOutcome {
     Nothing,
     Started(SlowWriter),
     Ended { client: u64, key: u64, value: u64 },

@@ -12,14 +12,14 @@ use mcctl_journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, Snapsh
 use mcctl_sys::env::Env;
 
 /// A change as the log contains it.
-pub struct RecoveredChange {
+pub(super) struct RecoveredChange {
     pub sequence: u64,
     pub at: Unix,
     pub payload: Vec<u8>,
 }
 
 /// The contents of a directory, read without the code that restores a master.
-pub struct RecoveredData {
+pub(super) struct RecoveredData {
     pub report: RecoveryReport,
     pub changes: Vec<RecoveredChange>,
     pub snapshot: Option<(u64, SnapshotTrailer)>,

@@ -11,7 +11,7 @@ use mcctl_sys::env::Env;
 
 /// A change of the state, and the state after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TracedChange {
+pub(super) struct TracedChange {
     /// Empty for a first or last change of a process, unless it was read from the disk.
     pub payload: Vec<u8>,
     pub at: Unix,
@@ -24,7 +24,7 @@ pub struct TracedChange {
 
 /// The values of a state that the checks compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TracedState {
+pub(super) struct TracedState {
     pub digest: u64,
     pub counts: RestoreReport,
     /// One bit per key that has a complete object.
@@ -65,7 +65,7 @@ pub(super) fn key_number(name: &[u8]) -> u64 {
 
 /// The changes that the directory's processes have made and not lost. Change number n is at index n - 1.
 #[derive(Debug)]
-pub struct ChangeTrace {
+pub(super) struct ChangeTrace {
     pub changes: Vec<TracedChange>,
     /// Effects that the run has not handled yet.
     pub effects: Vec<StateEffect>,
@@ -114,7 +114,7 @@ impl ChangeTrace {
 }
 
 /// The access to a running state that a connection has, with a trace of the changes.
-pub struct TracedAccess<'a> {
+pub(super) struct TracedAccess<'a> {
     pub shared: &'a MasterShared<CrashEnv>,
     pub trace: &'a mut ChangeTrace,
     /// The receipt that the response to the call waits for.

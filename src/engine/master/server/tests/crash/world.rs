@@ -16,12 +16,12 @@ use mcctl_sys::env::Env;
 use mcctl_wire::types::Segment;
 
 /// The longest lease. A process grants this one or a shorter one.
-pub const LEASE: u64 = 1_000;
-pub const CLIENT_TTL: u64 = 5_000;
-pub const DISCARD: u64 = 2_000;
-pub const RELEASE: u64 = 4_000;
+pub(super) const LEASE: u64 = 1_000;
+pub(super) const CLIENT_TTL: u64 = 5_000;
+pub(super) const DISCARD: u64 = 2_000;
+pub(super) const RELEASE: u64 = 4_000;
 const KEYS: usize = 24;
-pub const NODES: usize = 4;
+pub(super) const NODES: usize = 4;
 
 /// Minimum number of operations and of crashes per run.
 const OPERATIONS: u64 = 300;
@@ -44,7 +44,7 @@ const RUNNING: usize = 2;
 const ERRORS: [i32; 4] = [28, 5, 30, 13];
 
 /// A process that contributes memory.
-pub struct Node {
+pub(super) struct Node {
     pub client: ClientId,
     pub segments: Vec<Segment>,
     /// It waits for a response.
@@ -55,7 +55,7 @@ pub struct Node {
 
 /// A write whose end was sent, and whose response was lost.
 #[derive(Clone, Copy)]
-pub struct UnknownEnd {
+pub(super) struct UnknownEnd {
     pub client: u64,
     pub key: u64,
     pub value: ValueId,
@@ -63,7 +63,7 @@ pub struct UnknownEnd {
 
 /// A write that ended.
 #[derive(Clone, Copy, Debug)]
-pub struct FinishedWrite {
+pub(super) struct FinishedWrite {
     /// The change that made the object complete.
     pub sequence: u64,
     pub key: u64,
@@ -76,7 +76,7 @@ pub struct FinishedWrite {
 
 /// The changes that must be on the disk at the next start.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PromisedChanges {
+pub(super) struct PromisedChanges {
     /// If only the process dies.
     pub kill: u64,
     /// If the host loses power, too.
@@ -84,7 +84,7 @@ pub struct PromisedChanges {
 }
 
 /// Everything that exists in a run.
-pub struct World {
+pub(super) struct World {
     pub rng: Rng,
     pub clock: RunClock,
     pub wall_clock: i64,

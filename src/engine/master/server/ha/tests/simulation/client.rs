@@ -12,7 +12,7 @@ use crate::unit_tests::NOT_FOUND;
 use mcctl_base::rng::Rng;
 
 /// A simulated client of the cluster.
-pub struct Client {
+pub(super) struct Client {
     /// The master that the leader's key names, as last read.
     pub leader: Option<usize>,
     /// The master that it is connected to.
@@ -39,7 +39,7 @@ pub struct Client {
 }
 
 /// A call in progress.
-pub struct SentRequest {
+pub(super) struct SentRequest {
     pub operation: Operation,
     pub at: u64,
     /// If it may change a key: the state of that key before.
@@ -47,7 +47,7 @@ pub struct SentRequest {
 }
 
 /// A write that has its memory.
-pub struct Write {
+pub(super) struct Write {
     pub end: WriteEnd,
     number: u32,
     /// The addresses of its replicas, and those in memory that is not lost.
@@ -66,7 +66,7 @@ pub struct Write {
 }
 
 /// A client that sends no pings for longer may expire.
-pub const CLIENT_SILENCE: u64 = 5_000_000;
+pub(super) const CLIENT_SILENCE: u64 = 5_000_000;
 /// Time for which a client waits for a response, in microseconds.
 const CALL_TIMEOUT: u64 = 2_000_000;
 const PING_EVERY: u64 = 1_000_000;

@@ -11,13 +11,13 @@ use mcctl_election::{ElectionBackend, ElectionError, ElectionWatch};
 
 /// etcd, as one process reaches it.
 #[derive(Clone)]
-pub struct SimElection {
+pub(super) struct SimElection {
     pub fabric: Arc<Fabric>,
     pub node: usize,
 }
 
 /// A watch of the leader's key.
-pub struct SimWatch {
+pub(super) struct SimWatch {
     election: SimElection,
     /// Number of changes that were reported.
     seen: u64,

@@ -15,14 +15,14 @@ use mcctl_sys::env::{Env, ThreadWork};
 
 /// A clock: an offset in nanoseconds, and its rate in parts per thousand.
 #[derive(Clone, Copy, Debug)]
-pub struct HostClock {
+pub(super) struct HostClock {
     pub offset: u64,
     pub rate: u64,
 }
 
 impl HostClock {
     /// The clock at `us`.
-    pub fn at(self, us: u64) -> Mono {
+    pub(super) fn at(self, us: u64) -> Mono {
         Mono(self.offset + us * self.rate)
     }
 
@@ -34,7 +34,7 @@ impl HostClock {
 
 /// Maximum duration of work on other threads, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct ThreadTimes {
+pub(super) struct ThreadTimes {
     /// Work that is awaited, such as making a copy ready.
     pub work: usize,
     /// The pause before a step of a thread, such as the log's.
@@ -43,7 +43,7 @@ pub struct ThreadTimes {
 
 /// The environment of one process.
 #[derive(Clone)]
-pub struct SimEnv {
+pub(super) struct SimEnv {
     pub fabric: Arc<Fabric>,
     net: SimNet,
     pub node: usize,
@@ -55,14 +55,20 @@ pub struct SimEnv {
 
 impl SimEnv {
     /// The environment of a process that starts now.
-    pub fn new(fabric: Arc<Fabric>, node: usize, incarnation: u64, clock: HostClock, times: ThreadTimes) -> SimEnv {
+    pub(super) fn new(
+        fabric: Arc<Fabric>,
+        node: usize,
+        incarnation: u64,
+        clock: HostClock,
+        times: ThreadTimes,
+    ) -> SimEnv {
         let rng = fabric.state().rng(1_000_000_007 * (1 + node as u64) + incarnation);
         let net = SimNet { fabric: fabric.clone(), node, incarnation };
         SimEnv { fabric, net, node, incarnation, clock, times, rng: Arc::new(Mutex::new(rng)) }
     }
 
     /// The kernel may stop a thread at any time, to run others. Here, it stops one call in eight, for up to 0.26 s.
-    pub async fn preempt(&self) {
+    pub(super) async fn preempt(&self) {
         if self.below(8) == 0 {
             let us = 1 << self.below(19);
             self.wait(us).await;

@@ -7,7 +7,7 @@ use mcctl_election::ha::{ElectionTxn, HandOverTxn, LeaderKey, MemberId, Observat
 
 /// Times are those of the simulation, in microseconds.
 #[derive(Clone, Default)]
-pub struct SimEtcd {
+pub(crate) struct SimEtcd {
     revision: u64,
     key: Option<LeaderKey>,
     sync: Option<(SyncRecord, u64)>,
@@ -21,41 +21,41 @@ pub struct SimEtcd {
 
 /// An election: the leader's copy, and the view in which it serves.
 #[derive(Clone, Copy, Debug)]
-pub struct Election {
+pub(crate) struct Election {
     pub leader: MemberId,
     pub view: u64,
 }
 
 impl SimEtcd {
     /// Reads both records, as a master does.
-    pub fn observation(&self) -> Observation {
+    pub(crate) fn observation(&self) -> Observation {
         Observation { revision: self.revision, leader: self.key.clone(), sync: self.sync.clone() }
     }
 
     /// The revision of the last change.
-    pub fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
     /// The key that names the leader; `None` if no master leads.
-    pub fn leader(&self) -> Option<&LeaderKey> {
+    pub(crate) fn leader(&self) -> Option<&LeaderKey> {
         self.key.as_ref()
     }
 
     /// The record that lists the standbys in sync; `None` if there is none.
-    pub fn sync(&self) -> Option<&SyncRecord> {
+    pub(crate) fn sync(&self) -> Option<&SyncRecord> {
         self.sync.as_ref().map(|(sync, _)| sync)
     }
 
     /// Grants a lease. `expires` is in microseconds of the simulation.
-    pub fn grant(&mut self, expires: u64) -> i64 {
+    pub(crate) fn grant(&mut self, expires: u64) -> i64 {
         self.next_lease += 1;
         self.leases.insert(self.next_lease, expires);
         self.next_lease
     }
 
     /// Returns false if the lease has expired.
-    pub fn renew(&mut self, lease: i64, expires: u64) -> bool {
+    pub(crate) fn renew(&mut self, lease: i64, expires: u64) -> bool {
         self.leases.get_mut(&lease).is_some_and(|at| {
             *at = expires;
             true
@@ -63,7 +63,7 @@ impl SimEtcd {
     }
 
     /// Returns true if the key was deleted.
-    pub fn revoke(&mut self, lease: i64) -> bool {
+    pub(crate) fn revoke(&mut self, lease: i64) -> bool {
         self.leases.remove(&lease);
         let is_hit = self.key.as_ref().is_some_and(|key| key.lease == lease);
         if is_hit {
@@ -74,31 +74,31 @@ impl SimEtcd {
     }
 
     /// Expires leases. Returns true if the key was deleted.
-    pub fn expire(&mut self, now: u64) -> bool {
+    pub(crate) fn expire(&mut self, now: u64) -> bool {
         let over: Vec<i64> = self.leases.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
         over.into_iter().filter(|lease| self.revoke(*lease)).count() > 0
     }
 
     /// Returns to the data of `backup`. No lease expires before `expires`.
-    pub fn restore(&mut self, backup: &SimEtcd, expires: u64) {
+    pub(crate) fn restore(&mut self, backup: &SimEtcd, expires: u64) {
         let (next_lease, elected, writes) = (self.next_lease, std::mem::take(&mut self.elected), self.writes);
         *self = SimEtcd { next_lease, elected, writes, ..backup.clone() };
         self.extend_all(expires);
     }
 
     /// An operator deletes the sync record.
-    pub fn delete_sync(&mut self) {
+    pub(crate) fn delete_sync(&mut self) {
         self.revision += 1;
         self.sync = None;
     }
 
     /// After a restart, every lease lasts for its TTL at least.
-    pub fn extend_all(&mut self, expires: u64) {
+    pub(crate) fn extend_all(&mut self, expires: u64) {
         self.leases.values_mut().for_each(|at| *at = expires.max(*at));
     }
 
     /// Creates the key and writes the sync record, if there is no key and the record is unchanged.
-    pub fn elect(&mut self, txn: &ElectionTxn) -> TxnOutcome {
+    pub(crate) fn elect(&mut self, txn: &ElectionTxn) -> TxnOutcome {
         let is_free = self.key.is_none() && self.sync_revision() == txn.expected_sync;
         if !(is_free || is_planted(HaMistake::KeyOverwritten)) || !self.leases.contains_key(&txn.lease) {
             return TxnOutcome::Refused;
@@ -122,7 +122,7 @@ impl SimEtcd {
     }
 
     /// Writes the sync record, if the key is that of the transaction and the record is unchanged.
-    pub fn write_sync(&mut self, txn: &SyncTxn) -> TxnOutcome {
+    pub(crate) fn write_sync(&mut self, txn: &SyncTxn) -> TxnOutcome {
         if !self.is_unchanged(txn.view, &txn.address, txn.expected_sync) {
             return TxnOutcome::Refused;
         }
@@ -139,7 +139,7 @@ impl SimEtcd {
     }
 
     /// Deletes the key and writes the sync record, if the key is that of the transaction and the record is unchanged.
-    pub fn delete_key(&mut self, txn: &HandOverTxn) -> TxnOutcome {
+    pub(crate) fn delete_key(&mut self, txn: &HandOverTxn) -> TxnOutcome {
         if !self.is_unchanged(txn.view, &txn.address, txn.expected_sync) {
             return TxnOutcome::Refused;
         }

@@ -7,7 +7,7 @@ use mcctl_election::ha::{ElectionTxn, HandOverProblem, HandOverTxn, Observation,
 
 /// A request of a master to etcd.
 #[derive(Clone, Debug)]
-pub enum EtcdRequest {
+pub(super) enum EtcdRequest {
     Grant,
     Renew(i64),
     Revoke(i64),
@@ -19,7 +19,7 @@ pub enum EtcdRequest {
 
 /// A reply of etcd, or the end of the time limit.
 #[derive(Clone, Debug)]
-pub struct EtcdReply {
+pub(super) struct EtcdReply {
     /// `Unknown` after the time limit, for every request.
     pub outcome: TxnOutcome,
     pub lease: Option<i64>,
@@ -29,14 +29,14 @@ pub struct EtcdReply {
 
 impl EtcdReply {
     /// No response came within the limit.
-    pub fn unknown() -> EtcdReply {
+    pub(super) fn unknown() -> EtcdReply {
         EtcdReply { outcome: TxnOutcome::Unknown, lease: None, seen: None }
     }
 }
 
 /// Something that happens at a time of the simulation.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(super) enum Event {
     /// A timer of a process ends.
     Timer {
         node: usize,

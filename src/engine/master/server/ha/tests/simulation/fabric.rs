@@ -13,7 +13,7 @@ use super::net::Connection;
 use mcctl_base::rng::Rng;
 
 /// Time, timers, connections and requests. Times are in microseconds.
-pub struct Fabric {
+pub(super) struct Fabric {
     now: AtomicU64,
     /// Time for which the clock of each host has stood still.
     stood_still: Vec<AtomicU64>,
@@ -21,7 +21,7 @@ pub struct Fabric {
 }
 
 /// The part of a [`Fabric`] that is behind its lock.
-pub struct FabricState {
+pub(super) struct FabricState {
     /// Events of the processes that the world has not taken yet, with their times.
     pub posted: Vec<(u64, Event)>,
     pub timers: BTreeMap<u64, Option<Waker>>,
@@ -41,7 +41,7 @@ pub struct FabricState {
 }
 
 /// A result that a task waits for.
-pub struct Answer<T> {
+pub(super) struct Answer<T> {
     pub value: Option<T>,
     pub waker: Option<Waker>,
 }
@@ -54,13 +54,13 @@ impl<T> Default for Answer<T> {
 
 impl<T> Answer<T> {
     /// Sets the result, and wakes the task that waits for it.
-    pub fn set(&mut self, value: T) {
+    pub(super) fn set(&mut self, value: T) {
         self.value = Some(value);
         self.waker.take().into_iter().for_each(Waker::wake);
     }
 
     /// Takes the result, or registers the task to be woken.
-    pub fn poll(&mut self, context: &Context<'_>) -> Poll<T> {
+    pub(super) fn poll(&mut self, context: &Context<'_>) -> Poll<T> {
         match self.value.take() {
             Some(value) => Poll::Ready(value),
             None => {
@@ -73,21 +73,21 @@ impl<T> Answer<T> {
 
 /// Connections that wait for a listener.
 #[derive(Default)]
-pub struct AcceptQueue {
+pub(super) struct AcceptQueue {
     pub waiting: VecDeque<u64>,
     pub waker: Option<Waker>,
 }
 
 /// The changes of the leader's key that were reported to a process.
 #[derive(Default)]
-pub struct Watch {
+pub(super) struct Watch {
     pub changes: u64,
     pub waker: Option<Waker>,
 }
 
 impl Fabric {
     /// For this number of hosts.
-    pub fn new(hosts: usize, seed: u64) -> Arc<Fabric> {
+    pub(super) fn new(hosts: usize, seed: u64) -> Arc<Fabric> {
         let state = FabricState {
             posted: Vec::new(),
             timers: BTreeMap::new(),
@@ -106,51 +106,51 @@ impl Fabric {
     }
 
     /// The present time, in microseconds since the simulation began.
-    pub fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }
 
     /// The time at a host whose clock may have stood still.
-    pub fn now_at(&self, host: usize) -> u64 {
+    pub(super) fn now_at(&self, host: usize) -> u64 {
         self.now() - self.stood_still[host].load(Ordering::Relaxed)
     }
 
     /// The clock of a host stands still for this time, with its processes.
-    pub fn stop_clock(&self, host: usize, length: u64) {
+    pub(super) fn stop_clock(&self, host: usize, length: u64) {
         self.stood_still[host].fetch_add(length, Ordering::Relaxed);
     }
 
     /// Sets the present time, in microseconds. It never decreases.
-    pub fn set_now(&self, now: u64) {
+    pub(super) fn set_now(&self, now: u64) {
         self.now.store(now, Ordering::Relaxed);
     }
 
     /// Locks the timers, connections and requests.
-    pub fn state(&self) -> MutexGuard<'_, FabricState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, FabricState> {
         self.state.lock().expect("no thread panics while it has this locked")
     }
 
     /// Adds an event that happens after `delay`.
-    pub fn post(&self, delay: u64, event: Event) {
+    pub(super) fn post(&self, delay: u64, event: Event) {
         self.state().posted.push((self.now() + delay, event));
     }
 }
 
 impl FabricState {
     /// A number that no timer, attempt or request of this simulation has had.
-    pub fn number(&mut self) -> u64 {
+    pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
     /// The number of a new connection. It does not depend on the order in which tasks run.
-    pub fn connection_number(&mut self) -> u64 {
+    pub(super) fn connection_number(&mut self) -> u64 {
         self.next_connection += 1;
         self.next_connection
     }
 
     /// Random numbers for something with this number. They do not depend on the order in which tasks run.
-    pub fn rng(&self, number: u64) -> Rng {
+    pub(super) fn rng(&self, number: u64) -> Rng {
         Rng::new(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 }

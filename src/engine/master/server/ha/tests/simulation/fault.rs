@@ -9,7 +9,7 @@ use mcctl_journal::Crash;
 
 /// A fault. [`World::apply_fault`] decides how long it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub(super) enum Fault {
     /// A process ends, and another one starts.
     Crash(usize),
     /// The leader ends right after its next change.

@@ -6,19 +6,19 @@ use super::operation::VALUE;
 
 /// A value: the key that it was written for, and the number of the write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredValue {
+pub(super) struct StoredValue {
     pub key: String,
     pub write: u32,
 }
 
 /// The number of the segment of an address.
-pub fn segment_of(at: u64) -> u64 {
+pub(super) fn segment_of(at: u64) -> u64 {
     at >> 40
 }
 
 /// The values in memory, by the address at which they begin.
 #[derive(Default)]
-pub struct Memory(BTreeMap<u64, StoredValue>);
+pub(super) struct Memory(BTreeMap<u64, StoredValue>);
 
 impl Memory {
     /// Writes a value. Values that it overlaps are lost.

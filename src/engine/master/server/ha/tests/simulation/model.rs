@@ -22,7 +22,7 @@ const SHARED_KEYS: usize = 6;
 
 /// The expected state of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum KeyState {
+pub(super) enum KeyState {
     /// The key is missing, or has any value that was written for it.
     #[default]
     Unknown,
@@ -54,7 +54,7 @@ struct BegunWrite {
 }
 
 /// Can be upgraded while a copy of a request is on its way or being processed.
-pub type RequestTrace = Weak<()>;
+pub(super) type RequestTrace = Weak<()>;
 
 /// A key's number, and how it is written.
 struct Slot {
@@ -64,7 +64,7 @@ struct Slot {
 }
 
 /// The keys of all clients, and their expected states.
-pub struct Model {
+pub(super) struct Model {
     slots: Vec<Slot>,
     keys: BTreeMap<String, KeyModel>,
 }

@@ -15,11 +15,11 @@ use mcctl_base::rng::Rng;
 use mcctl_sys::env::{Listener, Net};
 
 /// The RPC port of each host, and its port for standbys.
-pub const RPC_PORT: u16 = 50051;
-pub const REPLICATION_PORT: u16 = 50052;
+pub(super) const RPC_PORT: u16 = 50051;
+pub(super) const REPLICATION_PORT: u16 = 50052;
 
 /// A connection. Side 0 has connected, side 1 has accepted.
-pub struct Connection {
+pub(super) struct Connection {
     /// The host of each side, and the number of its process.
     pub sides: [(usize, u64); 2],
     /// The bytes towards each side.
@@ -31,7 +31,7 @@ pub struct Connection {
 
 /// One direction of a connection.
 #[derive(Default)]
-pub struct Direction {
+pub(super) struct Direction {
     /// Packets on their way. An empty one is the end.
     packets: VecDeque<Vec<u8>>,
     /// Number of packets whose arrival is an event already. A cut holds the others.
@@ -57,7 +57,7 @@ impl Direction {
 
 impl Connection {
     /// A connection without bytes.
-    pub fn new(sides: [(usize, u64); 2], slow: usize, rng: Rng) -> Connection {
+    pub(super) fn new(sides: [(usize, u64); 2], slow: usize, rng: Rng) -> Connection {
         Connection { sides, towards: Default::default(), slow, rng }
     }
 
@@ -71,7 +71,7 @@ impl Connection {
     }
 
     /// The pair of hosts, the lower number first.
-    pub fn pair(&self) -> (usize, usize) {
+    pub(super) fn pair(&self) -> (usize, usize) {
         let [(a, _), (b, _)] = self.sides;
         (a.min(b), a.max(b))
     }
@@ -79,12 +79,12 @@ impl Connection {
 
 impl FabricState {
     /// Whether nothing arrives in one of the directions between two hosts.
-    pub fn is_cut(&self, a: usize, b: usize) -> bool {
+    pub(super) fn is_cut(&self, a: usize, b: usize) -> bool {
         self.cuts.contains(&(a, b)) || self.cuts.contains(&(b, a))
     }
 
     /// Adds the arrival of packets that no cut holds.
-    pub fn schedule(&mut self, now: u64, number: u64, side: usize) {
+    pub(super) fn schedule(&mut self, now: u64, number: u64, side: usize) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let (from, to) = (connection.sides[1 - side].0, connection.sides[side].0);
         if self.cuts.contains(&(from, to)) {
@@ -101,7 +101,7 @@ impl FabricState {
     }
 
     /// The next packet towards `side` arrives, unless it was lost since.
-    pub fn arrive(&mut self, number: u64, side: usize, losses: u64) {
+    pub(super) fn arrive(&mut self, number: u64, side: usize, losses: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let direction = &mut connection.towards[side];
         if direction.losses != losses {
@@ -118,7 +118,7 @@ impl FabricState {
     }
 
     /// The host loses power: packets from it that have not arrived are lost. `is_silent`: the other sides receive no reset.
-    pub fn lose_packets(&mut self, host: usize, is_silent: bool) {
+    pub(super) fn lose_packets(&mut self, host: usize, is_silent: bool) {
         for connection in self.connections.values_mut() {
             for side in 0..2 {
                 if connection.sides[1 - side].0 == host {
@@ -131,7 +131,7 @@ impl FabricState {
     }
 
     /// Resets all connections between two hosts: packets that have not arrived are lost.
-    pub fn reset(&mut self, now: u64, a: usize, b: usize) {
+    pub(super) fn reset(&mut self, now: u64, a: usize, b: usize) {
         let pair = (a.min(b), a.max(b));
         let between = self.connections.iter().filter(|(_, connection)| connection.pair() == pair);
         let numbers: Vec<u64> = between.map(|(number, _)| *number).collect();
@@ -147,7 +147,7 @@ impl FabricState {
     }
 
     /// Closes side 0 of a connection whose process has aborted its attempt to connect.
-    pub fn abandon(&mut self, now: u64, number: u64) {
+    pub(super) fn abandon(&mut self, now: u64, number: u64) {
         self.send(now, number, 0, Vec::new());
     }
 
@@ -170,25 +170,25 @@ impl FabricState {
 
 /// The network of one process.
 #[derive(Clone)]
-pub struct SimNet {
+pub(super) struct SimNet {
     pub fabric: Arc<Fabric>,
     pub node: usize,
     pub incarnation: u64,
 }
 
 /// One side of a connection.
-pub struct SimStream {
+pub(super) struct SimStream {
     fabric: Arc<Fabric>,
     number: u64,
     side: usize,
 }
 
 /// The port for standbys of one process.
-pub struct SimListener(SimNet);
+pub(super) struct SimListener(SimNet);
 
 impl SimNet {
     /// The listener of the process.
-    pub fn listener(&self) -> SimListener {
+    pub(super) fn listener(&self) -> SimListener {
         SimListener(self.clone())
     }
 

@@ -12,7 +12,7 @@ use mcctl_election::ha::{HaRole, MemberId};
 use mcctl_journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 
 /// A simulated host, whose processes run one after another.
-pub struct Node {
+pub(super) struct Node {
     nth: usize,
     pub process: Option<Process>,
     /// Number of processes before the current one.

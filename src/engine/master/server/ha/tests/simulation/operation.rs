@@ -13,11 +13,11 @@ use mcctl_wire::types::{ClientStatus, ReplicaType, ReplicateConfig};
 use mcctl_wire::{MasterApi, Method};
 
 /// Size of every value, in bytes.
-pub const VALUE: u64 = 1 << 20;
+pub(super) const VALUE: u64 = 1 << 20;
 
 /// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub(super) enum Operation {
     /// Mounts the client's segment for the first time.
     Mount,
     /// Registers the client and its segment again, because the master requires it.
@@ -35,7 +35,7 @@ pub enum Operation {
 
 /// The start of a put or an upsert.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WriteStart {
+pub(super) struct WriteStart {
     pub key: String,
     pub is_upsert: bool,
     /// The object is not evicted.
@@ -47,7 +47,7 @@ pub struct WriteStart {
 
 /// The end of a write, or its revocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WriteEnd {
+pub(super) struct WriteEnd {
     pub key: String,
     pub is_upsert: bool,
     pub writer: u64,
@@ -55,7 +55,7 @@ pub struct WriteEnd {
 
 /// An operation, and the client that sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub(super) struct Request {
     /// The number of the client's process, which is also its ID. Each write has its own ID.
     pub client: u64,
     /// The number of its segment, and the segment's size in bytes.
@@ -68,7 +68,7 @@ pub struct Request {
 
 /// The answer of a master to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub(super) enum Reply {
     /// The call was not processed.
     Refused,
     Failed(i32),

@@ -31,14 +31,14 @@ use mcctl_net::rpc::{RpcLatency, WorkerPolls};
 
 /// The settings of a master.
 #[derive(Clone)]
-pub struct NodeSettings {
+pub(super) struct NodeSettings {
     pub policy: StorePolicy,
     pub config: HaConfig,
     pub tail: TailLimits,
 }
 
 /// A running process of a master, with its tasks and the calls of its clients.
-pub struct Process {
+pub(super) struct Process {
     pub shared: Arc<MasterShared<SimEnv>>,
     pub hub: Arc<HaHub>,
     runtime: Runtime,
@@ -100,7 +100,7 @@ impl Idle {
 
 impl Process {
     /// Starts a process on the host `node`, with the copy in its data directory if it has one.
-    pub fn start(env: &SimEnv, settings: NodeSettings, data: Option<(HaDisk, FoundCopy)>) -> Process {
+    pub(super) fn start(env: &SimEnv, settings: NodeSettings, data: Option<(HaDisk, FoundCopy)>) -> Process {
         let NodeSettings { policy, config, tail } = settings;
         let idle = Arc::new(Idle::default());
         let parked = idle.clone();
@@ -136,7 +136,7 @@ impl Process {
     }
 
     /// Runs the tasks until none of them can continue.
-    pub fn run(&self) {
+    pub(super) fn run(&self) {
         self.idle.is_idle.store(false, Ordering::Relaxed);
         self.runtime.block_on(std::future::poll_fn(|context| {
             if self.idle.is_idle.load(Ordering::Relaxed) {
@@ -149,7 +149,7 @@ impl Process {
     }
 
     /// A client's call arrives.
-    pub fn receive(&self, client: usize, call: u64, request: Request) {
+    pub(super) fn receive(&self, client: usize, call: u64, request: Request) {
         let shared = self.shared.clone();
         self.calls.add(async move {
             let env = shared.env.clone();
@@ -164,7 +164,7 @@ impl Process {
     }
 
     /// Requests a hand-over, as an operator does.
-    pub fn step_down(&self, is_ending: bool) {
+    pub(super) fn step_down(&self, is_ending: bool) {
         let (hub, env) = (self.hub.clone(), self.shared.env.clone());
         self.runtime.spawn(async move {
             let result = hub.step_down(is_ending).await;
@@ -173,7 +173,7 @@ impl Process {
     }
 
     /// Begins the end of the process.
-    pub fn leave(&self) {
+    pub(super) fn leave(&self) {
         let hub = self.hub.clone();
         self.runtime.spawn(async move {
             hub.leave().await;

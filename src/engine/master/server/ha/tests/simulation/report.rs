@@ -11,7 +11,7 @@ use mcctl_election::ha::{HandOverProblem, MemberId, NotInSyncPolicy};
 
 /// The plan of a run, which its seed determines.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub(super) struct Plan {
     pub nodes: usize,
     pub clients: usize,
     /// Number of faults that the run injects.
@@ -88,7 +88,7 @@ impl Plan {
 
 /// A rule that the cluster has broken.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Violation {
+pub(super) enum Violation {
     /// The put of the key was acknowledged, and the key is missing.
     #[error("the acknowledged key {key} is lost")]
     Lost { key: String },
@@ -137,7 +137,7 @@ impl Violation {
 
 /// The counters of a run, for the report.
 #[derive(Clone, Debug, Default)]
-pub struct Totals {
+pub(super) struct Totals {
     /// Number of faults that had an effect.
     pub effective: u64,
     /// Number of runs, and of those with slow disks.

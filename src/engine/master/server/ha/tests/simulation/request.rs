@@ -12,7 +12,7 @@ use crate::state::MasterState;
 use mcctl_net::rpc::{Admitted, Receipt, RpcService};
 
 /// The action of a master on a call.
-pub enum ServeOutcome {
+pub(super) enum ServeOutcome {
     /// It sends a response, as the leader of this view. `None`: it has handed over since it processed the call, and its successor has the
     /// result.
     Answered { reply: Reply, view: Option<u64> },

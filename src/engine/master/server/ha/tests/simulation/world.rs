@@ -26,7 +26,7 @@ use mcctl_election::ha::{AckMode, HaConfig};
 use mcctl_journal::{LogConfig, SimulatedStorage, SyncMode};
 
 /// The simulation. Times are in microseconds.
-pub struct World {
+pub(super) struct World {
     pub now: u64,
     pub rng: Rng,
     pub(super) fabric: Arc<Fabric>,
