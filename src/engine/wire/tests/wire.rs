@@ -1,15 +1,16 @@
 //! Messages of real peers: every frame in `fixtures/wire` decodes, and encodes to the same bytes.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use mcctl::engine::wire::frame::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader, RpcErrc};
-use mcctl::engine::wire::method::transcode;
-use mcctl::engine::wire::{Method, pack::DecodeError};
+use mcctl_wire::frame::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader, RpcErrc};
+use mcctl_wire::method::transcode;
+use mcctl_wire::{Method, pack::DecodeError};
 use proptest::prelude::*;
 
 fn fixture(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/wire/0.3.13.post1").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/wire/0.3.13.post1").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

@@ -3,16 +3,17 @@
 //!
 //! The model does not predict two choices of the master: the allocated memory, and the victim among equally old objects. It checks that
 //! they are valid.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mcctl::engine::base::{ClientId, ErrorCode, Mono, SegmentId};
-use mcctl::engine::master::{DirectAccess, Effects, MasterCall, MasterState, StorePolicy};
-use mcctl::engine::wire::types::{
+use mcctl_base::{ClientId, ErrorCode, Mono, SegmentId};
+use mcctl_master::{DirectAccess, Effects, MasterCall, MasterState, StorePolicy};
+use mcctl_wire::types::{
     ClientStatus, ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig, Segment, SoftPinAction,
 };
-use mcctl::engine::wire::{Expected, MasterApi, Text, TextBuf};
+use mcctl_wire::{Expected, MasterApi, Text, TextBuf};
 use proptest::prelude::*;
 
 const T: Text<'static> = Text(b"default");

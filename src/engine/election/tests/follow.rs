@@ -1,17 +1,16 @@
 //! Following the leader of a cluster in a fake etcd.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use mcctl::engine::base::{HostPort, Mono, Unix};
-use mcctl::engine::election::{EtcdElection, follow};
-use mcctl::engine::env::{Env, RealEnv, deadline};
-use mcctl::engine::etcd::{EtcdClient, EtcdOptions};
-use mcctl::engine::http::{
-    self, Handler, HttpLimits, HttpRequest, HttpServer, Response, ResponseBody, StatusCode, answer,
-};
+use mcctl_base::{HostPort, Mono, Unix};
+use mcctl_election::{EtcdElection, follow};
+use mcctl_net::etcd::{EtcdClient, EtcdOptions};
+use mcctl_net::http::{self, Handler, HttpLimits, HttpRequest, HttpServer, Response, ResponseBody, StatusCode, answer};
+use mcctl_sys::env::{Env, RealEnv, deadline};
 
 /// The follower's pause after a failed watch.
 const READ_PAUSE: Duration = Duration::from_secs(1);
