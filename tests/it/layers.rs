@@ -10,7 +10,7 @@ const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
 /// Folders in which every file is pure.
 const PURE_FOLDERS: &[&str] = &["base", "deploy", "wire", "election/ha", "master"];
 /// The files of `master` that are its shells; all others are its core.
-const MASTER_SHELLS: &[&str] = &["master/server/", "master/admin.rs"];
+const MASTER_SHELLS: &[&str] = &["master/server/", "master/process/", "master/admin.rs"];
 /// The table of transports.
 const TRANSPORT_TABLE: &str = "engine/transfer/transports.rs";
 /// Folders of `commands` that several commands share. Any other folder is a command.

@@ -5,5 +5,4 @@ pub mod flag;
 pub mod guides;
 pub mod length;
 pub mod page;
-pub mod program_alias;
 pub mod tree;
