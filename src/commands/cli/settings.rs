@@ -294,7 +294,7 @@ mod tests {
     fn a_warning_about_a_time_names_its_origin() {
         let file = ValueOrigin::File { path: "m.yaml".into(), key: "mcctl.stall".to_owned() };
         let line = ValueOrigin::FlagFile { path: "m.flags".into(), line: 3 };
-        let origins = [file, line, ValueOrigin::Env("MC_STALL".to_owned()), ValueOrigin::Flag("--stall".to_owned())];
+        let origins = [file, line, ValueOrigin::Env("MCCTL_STALL".to_owned()), ValueOrigin::Flag("--stall".to_owned())];
         let warnings = origins.map(|origin| {
             let mut settings = Settings::new(&TABLE);
             settings.assign(&Assignment { origin, ..give("stall", "500") }).expect("a time");

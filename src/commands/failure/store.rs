@@ -26,8 +26,27 @@ async fn with_memory(failure: Failure, master: &MasterTarget) -> Failure {
     }
 }
 
+/// `failure`, with the number of restored replicas that cannot be read until their nodes call.
+async fn with_missing_nodes(failure: Failure, master: &MasterTarget) -> Failure {
+    let admin = master.admin().ok().filter(|_| !master.is_admin_unknown());
+    let Some(admin) = admin else { return failure };
+    let Ok(segments) = admin.segments().await else { return failure };
+    match segments.iter().filter_map(|segment| segment.unconfirmed_replicas).sum() {
+        0 => failure,
+        replicas => failure
+            .found(format!(
+                "or it is one of {} that wait for nodes, which have not called since the master restarted or was replaced",
+                counted(replicas, "replica")
+            ))
+            .next("retry in a few seconds; mcctl status names the missing nodes, and mcctl store ls lists the keys"),
+    }
+}
+
 /// The use of the segments' memory, and which of them accept no new objects.
 fn memory_text(segments: &[SegmentDetail]) -> String {
+    if segments.is_empty() {
+        return "no node has mounted a segment".to_owned();
+    }
     // Usage is reported by name, for all segments with the name together.
     let by_name: BTreeMap<&str, &SegmentDetail> =
         segments.iter().map(|segment| (segment.segment_name.as_str(), segment)).collect();
@@ -63,6 +82,7 @@ pub async fn explained(
         StoreError::Transfer { source: TransferError::Device(_), .. } => failure,
         StoreError::Transfer { .. } => compared(failure, master, metadata).await,
         StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => with_memory(failure, master).await,
+        StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => with_missing_nodes(failure, master).await,
         _ => failure,
     }
 }

@@ -76,7 +76,7 @@ pub(super) enum StatusCaveat {
     SuspiciousWrites(u64),
     #[error(
         "the data directory's disk is almost full: {} free. Until the next snapshot is complete, the master may need {}: {} for the snapshot, {} \
-         for the log. A full disk stops the master",
+         for the log. On a full disk, the master stops, or continues without the directory (--on-disk-error)",
         ByteSize(.0.free_bytes),
         ByteSize(.0.needed_bytes),
         ByteSize(.0.snapshot_bytes),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::engine::admin::MasterStatus;
 use crate::engine::journal::LogConfig;
-use crate::engine::master::server::SNAPSHOT_LOG_BYTES;
+use crate::engine::master::server::space_needed;
 
 /// The file system of the data directory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,8 +31,8 @@ impl DataDirStatus {
 
     /// The status of a file system on which the last snapshot took `snapshot_bytes`.
     pub(super) fn new(free_bytes: u64, size_bytes: u64, snapshot_bytes: u64) -> DataDirStatus {
-        let log_bytes = SNAPSHOT_LOG_BYTES.max(snapshot_bytes).saturating_add(LogConfig::default().file_bytes);
-        let needed_bytes = snapshot_bytes.saturating_add(log_bytes);
+        let needed_bytes = space_needed(snapshot_bytes, LogConfig::default().file_bytes);
+        let log_bytes = needed_bytes - snapshot_bytes;
         DataDirStatus { free_bytes, size_bytes, needed_bytes, snapshot_bytes, log_bytes }
     }
 

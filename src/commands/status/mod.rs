@@ -380,6 +380,7 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
     let mut table = ListTable::new(header, &[1, 2, 3, 7]);
     for segment in &status.segments {
         // In this case, the name is a key in the metadata service. No process listens on its port.
+        let (used, capacity) = segment.usage();
         let is_only_name = is_http && segment.te_endpoint == segment.segment_name;
         let heartbeat = heartbeat(status, segment).map_or("-".to_owned(), |age| {
             let mark = if missed(age) >= 2 { " !" } else { "" };
@@ -388,9 +389,8 @@ fn segment_table(status: &StatusDocument<'_>, is_http: bool) -> String {
         table.row([
             escaped(segment.segment_name),
             ByteSize(segment.size_bytes).to_string(),
-            ByteSize(segment.allocator_used_bytes).to_string(),
-            percent(segment.allocator_used_bytes, segment.allocator_capacity_bytes)
-                .map_or("-".to_owned(), |share| share.trim_end_matches(" %").to_owned()),
+            ByteSize(used).to_string(),
+            percent(used, capacity).map_or("-".to_owned(), |share| share.trim_end_matches(" %").to_owned()),
             if is_only_name { "(metadata service)".to_owned() } else { escaped(segment.te_endpoint) },
             escaped(segment.protocol),
             escaped(&segment.shown_status()),

@@ -21,6 +21,8 @@ pub(super) struct SegmentStatusEntry<'a> {
     pub te_endpoint: &'a str,
     pub protocol: &'a str,
     pub status: &'a str,
+    /// Bytes in use in this segment; `null` if the master reports only those of all segments with its name.
+    pub used_bytes: Option<u64>,
     pub allocator_used_bytes: u64,
     pub allocator_capacity_bytes: u64,
     /// Milliseconds for which the segment accepts no new objects; `null` if it does.
@@ -45,6 +47,7 @@ impl<'a> From<&'a SegmentDetail> for SegmentStatusEntry<'a> {
             te_endpoint: &segment.te_endpoint,
             protocol: &segment.protocol,
             status: &segment.status,
+            used_bytes: segment.used_bytes,
             allocator_used_bytes: segment.allocator_used_bytes,
             allocator_capacity_bytes: segment.allocator_capacity_bytes,
             held_ms: segment.held_ms,
@@ -57,6 +60,14 @@ impl<'a> From<&'a SegmentDetail> for SegmentStatusEntry<'a> {
 }
 
 impl SegmentStatusEntry<'_> {
+    /// The use of the segment, and the capacity that this is a part of.
+    pub(super) fn usage(&self) -> (u64, u64) {
+        match self.used_bytes {
+            Some(used) => (used, self.size_bytes),
+            None => (self.allocator_used_bytes, self.allocator_capacity_bytes),
+        }
+    }
+
     /// The status in the table.
     pub(super) fn shown_status(&self) -> String {
         match (self.replaced_by, self.unconfirmed_ms, self.held_ms) {

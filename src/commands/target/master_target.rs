@@ -256,11 +256,12 @@ impl MasterTarget {
                 .found(error.to_string())
                 .next("look at the masters' logs, and check that etcd answers"),
             CallError::TooLarge { .. } => Failure::usage(error.to_string()),
-            CallError::Timeout { .. } => {
-                Failure::unreachable(format!("the master at {} did not respond in time", self.at))
-                    .found(format!("{error}; the call may still be executed"))
-                    .next("check whether the master is suspended or overloaded, or set a longer --timeout")
-            }
+            CallError::Timeout { .. } => Failure::unreachable(format!(
+                "the master at {} did not respond in time",
+                self.at
+            ))
+            .found(format!("{error}; the call may still be executed"))
+            .next("check whether the master is suspended or overloaded, or waits for etcd, or set a longer --timeout"),
             CallError::Closed { why: ConnectionError::Frame(FrameError::Magic { .. }), .. } => {
                 Failure::unreachable(format!("{} is not a master's RPC port", self.at))
                     .found(error.to_string())

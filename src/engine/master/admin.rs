@@ -149,6 +149,10 @@ impl<E: Env> AdminService for AdminApi<E> {
                     stalled.as_secs()
                 ))
             }
+            None if state == RunState::LeaderWarmup => Some(
+                "this leader cannot prove that it leads, so all calls wait until etcd responds, or another master is elected"
+                    .to_owned(),
+            ),
             None => {
                 let why = self.view.ha().and_then(|ha| ha.not_promotable);
                 Some(format!("the master is {}{}", state.name(), why.map_or(String::new(), |why| format!("; {why}"))))
@@ -283,6 +287,7 @@ impl<E: Env> AdminService for AdminApi<E> {
                 protocol: segment.protocol.to_owned(),
                 host_id: segment.host.to_owned(),
                 status: segment_status_name(segment.status).to_owned(),
+                used_bytes: Some(segment.used_bytes),
                 held_ms: segment.held_for.map(milliseconds),
                 unconfirmed_ms: segment.unconfirmed.map(|unconfirmed| milliseconds(unconfirmed.dropped_in)),
                 unconfirmed_replicas: segment.unconfirmed.map(|unconfirmed| unconfirmed.replicas),

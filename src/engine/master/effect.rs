@@ -20,6 +20,9 @@ pub enum StateEffect {
         bytes: u64,
         /// How long the segment accepts no new objects, because it was mounted before.
         held_for: Duration,
+        /// Number of replicas in other segments with this name, which belong to an earlier process of the node, unless two processes have
+        /// the same name.
+        earlier_replicas: u64,
     },
     /// A segment was removed, together with all replicas in it.
     Unmounted {

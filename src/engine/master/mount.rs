@@ -170,6 +170,7 @@ impl MasterState {
             client,
             bytes: segment.size,
             held_for,
+            earlier_replicas: self.segments.replicas_of_others(&segment.name.0, client),
         });
         let slot = self.segments.mount(segment, client);
         self.clients.admit(client, now + self.policy.client_ttl).segments.push(slot);

@@ -159,6 +159,18 @@ impl SegmentTable {
         self.of_name.contains_key(name)
     }
 
+    /// Number of replicas in the segments with this name that do not belong to `client`.
+    pub(crate) fn replicas_of_others(&self, name: &[u8], client: ClientId) -> u64 {
+        if !self.has_name(name) {
+            return 0;
+        }
+        let slots = (0..self.slots.len()).map(SegmentSlot::from_index);
+        let is_other = |slot: &SegmentSlot| {
+            self.get(*slot).is_some_and(|other| other.client != client && other.segment.name.0 == name)
+        };
+        slots.filter(is_other).map(|slot| u64::from(self.replicas(slot))).sum()
+    }
+
     /// Mounts a segment and returns its slot. The id must not be mounted.
     pub(crate) fn mount(&mut self, mut segment: Segment, client: ClientId) -> SegmentSlot {
         share_protocol(&mut segment);

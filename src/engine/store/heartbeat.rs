@@ -16,6 +16,9 @@ use mcctl_wire::types::ClientStatus;
 /// Interval between heartbeats, the same as upstream. The master's client TTL is 10 s by default.
 pub const INTERVAL: Duration = Duration::from_millis(1000);
 
+/// A heartbeat that is late by this much is reported.
+const SUSPENDED_MIN: Duration = Duration::from_secs(2);
+
 /// Starts the task that sends heartbeats.
 pub(crate) fn start<E: Env>(segments: Arc<SegmentManager<E>>) -> JoinHandle<()> {
     tokio::spawn(run(segments))
@@ -27,6 +30,7 @@ async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
     let env = segments.client().inner.env.clone();
     let mut was_healthy = None;
     let mut answered_at = env.now();
+    let mut suspended = None;
     loop {
         let beat = beat(&segments).await;
         let healthy = beat.is_ok();
@@ -36,15 +40,20 @@ async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
             Ok(true) if was_healthy.is_none() => tracing::debug!("the master has registered this node"),
             Ok(true) => {
                 let (size, silent) = (ByteSize(segments.bytes()), RoundedDuration(env.now().since(answered_at)));
+                let cause = match suspended {
+                    Some(time) => format!("this process did not run for {}", RoundedDuration(time)),
+                    None => "it has restarted without its state, or has removed the node".to_owned(),
+                };
                 tracing::warn!(
-                    "the master did not have this node: it has restarted without its state, or has removed the node. All objects of this node \
-                     are lost, and its segments ({size}) are mounted again. The last heartbeat was {silent} ago"
+                    "the master did not have this node: {cause}. All objects of this node are lost, and its segments ({size}) are mounted \
+                     again. The last heartbeat was {silent} ago"
                 );
             }
             Ok(false) if was_healthy == Some(false) => tracing::info!("the master is responding again"),
             Err(error) if was_healthy != Some(false) => tracing::warn!(
                 %error,
-                "heartbeat failed; trying again every second. The master removes a node and its objects after --client-ttl, 10 s by default"
+                "heartbeat failed; trying again every second. A master that runs removes this node and its objects after --client-ttl, 10 s by \
+                 default; one that waits for etcd does not"
             ),
             _ => {}
         }
@@ -52,7 +61,17 @@ async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
             answered_at = env.now();
         }
         was_healthy = Some(healthy);
+        let before = env.now();
         env.sleep(INTERVAL).await;
+        let late = env.now().since(before).saturating_sub(INTERVAL);
+        suspended = (late >= SUSPENDED_MIN).then_some(late);
+        if let Some(time) = suspended {
+            tracing::warn!(
+                "this process did not run for {} (suspended, or short of processor time): after --client-ttl, the master removes it with its \
+                 objects",
+                RoundedDuration(time)
+            );
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::effect::{StateEffect, UnmountReason};
 use crate::memory_shortage::{MemoryShortage, ShortageCause};
 use crate::missing_clients::MissingClients;
 use mcctl_base::ByteSize;
-use mcctl_base::text::escaped;
+use mcctl_base::text::{counted, escaped};
 use mcctl_base::time::RoundedDuration;
 use mcctl_wire::TextBuf;
 
@@ -15,10 +15,19 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
     let shown = |name: &TextBuf| escaped(&name.to_string_lossy());
     let peer = peer.unwrap_or("this process");
     match effect {
-        StateEffect::Mounted { segment, name, client, bytes, held_for } if held_for.is_zero() => {
-            tracing::info!(%segment, name = %shown(name), %client, %peer, bytes, "segment mounted");
+        StateEffect::Mounted { segment, name, client, bytes, held_for, earlier_replicas } if held_for.is_zero() => {
+            let name = shown(name);
+            tracing::info!(%segment, %name, %client, %peer, bytes, "segment mounted");
+            if *earlier_replicas > 0 {
+                tracing::warn!(
+                    %client,
+                    "node {name} has restarted: {} of its earlier process cannot be read, and are removed after --client-ttl. Or two \
+                     processes have this name",
+                    counted(*earlier_replicas, "replica")
+                );
+            }
         }
-        StateEffect::Mounted { segment, name, client, bytes, held_for } => {
+        StateEffect::Mounted { segment, name, client, bytes, held_for, .. } => {
             let time = RoundedDuration(*held_for);
             tracing::info!(
                 %segment,
@@ -57,7 +66,7 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
         }
         StateEffect::ClientExpired { client, name, segments } => {
             let name = name.as_ref().map_or_else(|| "without segments".to_owned(), shown);
-            tracing::warn!(%client, segments, "node {name} expired: it sent no heartbeat for --client-ttl");
+            tracing::warn!(%client, segments, "a process of node {name} expired: it sent no heartbeat for --client-ttl");
         }
         StateEffect::SuspiciousEnd { client, total } => tracing::warn!(
             %client,
@@ -242,8 +251,14 @@ mod tests {
     #[test]
     fn a_client_name_cannot_forge_log_lines_or_control_a_terminal() {
         let name = TextBuf::from("a\n2026-01-01 WARN forged\u{1b}]0;title\u{7}\u{1b}[2J");
-        let effect =
-            StateEffect::Mounted { segment: SegmentId(1, 1), name, client: OLD, bytes: 1, held_for: Duration::ZERO };
+        let effect = StateEffect::Mounted {
+            segment: SegmentId(1, 1),
+            name,
+            client: OLD,
+            bytes: 1,
+            held_for: Duration::ZERO,
+            earlier_replicas: 0,
+        };
         let text = logged(&effect, None);
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end().contains(|c: char| c.is_control()), "{text:?}");

@@ -80,6 +80,8 @@ impl<E: Env> AdminView for MasterHandle<E> {
         let state = match ha.role {
             _ if ha.serving => RunState::Serving,
             HaRole::Candidate => RunState::Candidate,
+            // It cannot prove that it leads.
+            HaRole::Leader => RunState::LeaderWarmup,
             _ => RunState::Standby,
         };
         let leader = ha.leader.map(|address| LeaderView { address, view_version: ha.view });

@@ -22,10 +22,10 @@ use crate::planted::{PlantedMistake, is_planted};
 use crate::record::buffer::{ClosedChange, RepeatedCall};
 use crate::server::data::{DataOptions, MasterData};
 use crate::server::log_room::LogRoom;
-use crate::server::snapshot_mark::SnapshotMark;
+use crate::server::snapshot_mark::{SnapshotMark, space_needed};
 use crate::state::MasterState;
 use crate::view::DataView;
-use mcctl_base::{LatencyHistogram, Unix};
+use mcctl_base::{ByteSize, LatencyHistogram, Unix};
 use mcctl_journal::{DataDir, DiskSpace, JournalError, LogWriter, SyncMode};
 use mcctl_net::rpc::{CommitWait, Receipt};
 
@@ -57,6 +57,8 @@ pub(super) struct MasterLog {
     last_snapshot: Mutex<SnapshotMark>,
     /// The file system when it was last examined.
     space: Mutex<Option<DiskSpace>>,
+    /// A warning was logged that the disk is almost full.
+    is_short_of_space: AtomicBool,
 }
 
 /// Counters for the metrics.
@@ -126,6 +128,7 @@ impl MasterLog {
             options,
             failed: AtomicBool::new(false),
             memory_only: AtomicBool::new(false),
+            is_short_of_space: AtomicBool::new(false),
             room: LogRoom::new(options.stall_timeout),
             requests: Mutex::default(),
             is_next_requested: AtomicBool::new(false),
@@ -362,8 +365,24 @@ impl MasterLog {
 
     /// Examines the free space of the file system. It may wait for the disk, so requests for metrics use the last result.
     pub(super) fn examine_space(&self) {
-        let space = self.dir.space();
-        *self.space() = space;
+        let found = self.dir.space();
+        *self.space() = found;
+        let Some(found) = found else { return };
+        let snapshot = self.last_snapshot().bytes;
+        let needed = space_needed(snapshot, self.options.log.file_bytes);
+        let is_short = found.free < needed;
+        if is_short && !self.is_short_of_space.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the data directory's disk is almost full: {} free. Until the next snapshot is complete, the master may need {}. On a full \
+                 disk, it stops, or continues without the directory (--on-disk-error)",
+                ByteSize(found.free),
+                ByteSize(needed)
+            );
+        }
+        // A little more, so that a disk at the limit does not repeat the warning.
+        if found.free > needed + needed / 8 {
+            self.is_short_of_space.store(false, Ordering::Relaxed);
+        }
     }
 
     fn space(&self) -> MutexGuard<'_, Option<DiskSpace>> {

@@ -120,7 +120,8 @@ where
         if self.log.writer.needs_next() && now >= self.retry_at {
             // The log still has room. If the file cannot be created until it is full, the log fails.
             if let Err(error) = self.log.writer.prepare_next() {
-                tracing::warn!(%error, "cannot create the next log file yet; trying again");
+                tracing::warn!(%error, "cannot create the next log file yet; trying again. If the present one is full before, the master stops, or continues in memory only \
+                     (--on-disk-error)");
                 self.retry_at = now + NEXT_FILE_RETRY;
             }
         }

@@ -41,7 +41,7 @@ use mcctl_sys::env::{Env, Net, RealEnv};
 pub use data::{DataOptions, MasterData, MasterDataError};
 pub use ha::{HaSecret, HaSettings};
 pub use handle::{MasterHandle, WORKER_STUCK_AFTER};
-pub use snapshot_mark::SNAPSHOT_LOG_BYTES;
+pub use snapshot_mark::{SNAPSHOT_LOG_BYTES, space_needed};
 
 /// The errors with which a master cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,12 @@ use mcctl_base::Mono;
 /// snapshot raises the limit to its own size, so that snapshots write at most as much as the log.
 pub const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
 
+/// What a master may still write before its next snapshot is complete, and older files are removed: a snapshot as large as the last one, the
+/// log until then, and the file that is created ahead.
+pub fn space_needed(snapshot_bytes: u64, file_bytes: u64) -> u64 {
+    snapshot_bytes.saturating_add(SNAPSHOT_LOG_BYTES.max(snapshot_bytes)).saturating_add(file_bytes)
+}
+
 /// The last snapshot, written or attempted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SnapshotMark {

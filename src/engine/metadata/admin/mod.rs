@@ -8,11 +8,10 @@
 //! Lists the keys of a master.
 //!
 //! ```no_run
-//! # extern crate mcctl_store as mcctl;
 //! use std::time::Duration;
 //!
-//! use crate::admin::{AdminClient, PORT};
 //! use mcctl_base::HostPort;
+//! use mcctl_metadata::admin::{AdminClient, PORT};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let admin = AdminClient::new(HostPort::new("127.0.0.1", PORT), Duration::from_secs(10))?;

@@ -180,6 +180,9 @@ pub struct SegmentDetail {
     /// With `unconfirmed_ms`: number of replicas that cannot be read until the client calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unconfirmed_replicas: Option<u64>,
+    /// Bytes in use in this segment. Only mcctl's master has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
     /// Bytes in use in all segments with this name.
     pub allocator_used_bytes: u64,
     /// Total capacity of all segments with this name, in bytes.

@@ -1,12 +1,12 @@
 //! Accepts connections and serves them until the server is stopped.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -107,8 +107,8 @@ struct ServerShared<E, H> {
     handler: Arc<H>,
     /// Budget for bodies, in units of [`BODY_UNIT`].
     bodies: Semaphore,
-    /// Number of requests and TLS handshakes that were refused.
-    refused: AtomicU64,
+    /// Number of requests and TLS handshakes that were refused, by reason. There are about twenty reasons.
+    refused: Mutex<BTreeMap<String, u64>>,
 }
 
 async fn accept<E: Env, H: Handler, L: Listener<Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static>>(
@@ -257,7 +257,7 @@ async fn stop_requested(stopped: &mut watch::Receiver<bool>) {
 impl<E: Env, H: Handler> ServerShared<E, H> {
     fn new(env: E, limits: HttpLimits, access: HttpAccess, handler: Arc<H>) -> ServerShared<E, H> {
         let units = limits.bodies_bytes_max.max(limits.body_bytes_max).div_ceil(BODY_UNIT);
-        ServerShared { env, limits, access, handler, bodies: Semaphore::new(units), refused: AtomicU64::new(0) }
+        ServerShared { env, limits, access, handler, bodies: Semaphore::new(units), refused: Mutex::default() }
     }
 
     /// Responds to a request, counts it, and logs it at debug level.
@@ -306,9 +306,14 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         self.note_refusal(peer, &format_args!("{mistake}; {}", mistake.remedy()), what);
     }
 
-    /// Counts a refusal, and logs the first, second, fourth and so on.
+    /// Counts a refusal, and logs the first, second, fourth and so on with this reason.
     fn note_refusal(&self, peer: &str, reason: &dyn Display, what: &'static str) {
-        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        let refused = {
+            let mut counts = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = counts.entry(reason.to_string()).or_default();
+            *count += 1;
+            *count
+        };
         if refused.is_power_of_two() {
             tracing::warn!(peer, refused, "{what}: {reason}");
         }

@@ -25,6 +25,8 @@ pub enum TlsFileError {
     Pem(String),
     #[error("no valid private key: {0}")]
     Key(String),
+    #[error("the private key does not belong to the certificate")]
+    OtherKey,
     #[error("{0}")]
     Config(String),
 }
@@ -115,7 +117,10 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn invalid(error: rustls::Error) -> TlsFileError {
-    TlsFileError::Config(error.to_string())
+    match error {
+        rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch) => TlsFileError::OtherKey,
+        error => TlsFileError::Config(error.to_string()),
+    }
 }
 
 fn roots(authorities: &[u8]) -> Result<RootCertStore, TlsFileError> {
@@ -184,6 +189,6 @@ mod tests {
         let damaged = format!("{certificate}{}", certificate.replace("MII", "!!!"));
         assert!(matches!(client_config(damaged.as_bytes(), None), Err(TlsFileError::Pem(_))));
         let mixed = PemIdentity { certificates, key: other.as_bytes() };
-        assert!(matches!(server_config(mixed, None, false), Err(TlsFileError::Config(_))));
+        assert_eq!(server_config(mixed, None, false).unwrap_err(), TlsFileError::OtherKey);
     }
 }

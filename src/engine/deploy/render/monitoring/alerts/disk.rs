@@ -64,7 +64,7 @@ fn free_space_rules() -> [AlertRule; 2] {
             hold: "1m",
             summary: "The disk of the master on {{ $labels.instance }} has {{ $value | humanize1024 }}B left",
             description:
-                "The next snapshot, and the log until it is complete, need more. A full disk stops the master."
+                "The next snapshot, and the log until it is complete, need more. On a full disk, the master stops, or continues without the directory."
                     .to_owned(),
             runbook,
         },
