@@ -21,7 +21,7 @@ pub(super) struct SegmentStatusEntry<'a> {
     pub te_endpoint: &'a str,
     pub protocol: &'a str,
     pub status: &'a str,
-    /// Bytes in use in this segment; `null` if the master reports only those of all segments with its name.
+    /// Bytes in use in this segment; `null` if no segment of another client has its name, or the master does not report it.
     pub used_bytes: Option<u64>,
     pub allocator_used_bytes: u64,
     pub allocator_capacity_bytes: u64,

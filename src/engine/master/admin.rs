@@ -3,7 +3,7 @@
 //! Long lists are sent page by page, so that the state does not stay locked while a whole list is built. Only the removal of all objects
 //! changes the state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -295,7 +295,9 @@ impl<E: Env> AdminService for AdminApi<E> {
             });
         });
         // As in upstream, usage is reported per name: the same value is returned for all segments with the same name.
+        let shared = shared_names(&segments);
         for detail in &mut segments {
+            detail.used_bytes = detail.used_bytes.filter(|_| shared.contains(&detail.segment_name));
             let Some(usage) = by_name.get(&detail.segment_name) else { continue };
             detail.allocator_used_bytes = usage.used_bytes;
             detail.allocator_capacity_bytes = usage.capacity_bytes;
@@ -378,6 +380,19 @@ async fn are_stored(commits: &mut Vec<CommitWait<'_>>) -> bool {
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The names that several clients have, such as the processes of a node that has restarted.
+fn shared_names(segments: &[SegmentDetail]) -> BTreeSet<String> {
+    let mut client_of: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut shared = BTreeSet::new();
+    for segment in segments {
+        let first = *client_of.entry(&segment.segment_name).or_insert(&segment.client_id);
+        if first != segment.client_id {
+            shared.insert(segment.segment_name.clone());
+        }
+    }
+    shared
 }
 
 fn add_use(by_name: &mut BTreeMap<String, SegmentUsage>, segment: &SegmentView<'_>) {

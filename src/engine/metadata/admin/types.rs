@@ -180,7 +180,7 @@ pub struct SegmentDetail {
     /// With `unconfirmed_ms`: number of replicas that cannot be read until the client calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unconfirmed_replicas: Option<u64>,
-    /// Bytes in use in this segment. Only mcctl's master has it.
+    /// Bytes in use in this segment. Only mcctl's master has it; omitted unless segments of several clients have this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     /// Bytes in use in all segments with this name.
