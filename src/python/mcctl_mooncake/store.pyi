@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any, Final, NoReturn, Protocol, overload
 
 from torch import Tensor
 from typing_extensions import Buffer
 
-class ReplicaStatus(IntEnum):
-    UNDEFINED = 0
-    INITIALIZED = 1
-    PROCESSING = 2
-    COMPLETE = 3
-    REMOVED = 4
-    FAILED = 5
-
-class ObjectDataType(IntEnum):
-    UNKNOWN = 0
-    KVCACHE = 1
-    TENSOR = 2
-    WEIGHT = 3
-    SAMPLE = 4
-    ACTIVATION = 5
-    GRADIENT = 6
-    OPTIMIZER_STATE = 7
-    METADATA = 8
-    GENERAL = 9
-
-class SoftPinAction(IntEnum):
-    PRESERVE = 0
-    ENABLE = 1
-    DISABLE = 2
-
-class TaskType(IntEnum):
-    REPLICA_COPY = 0
-    REPLICA_MOVE = 1
-
-class TaskStatus(IntEnum):
-    PENDING = 0
-    PROCESSING = 1
-    FAILED = 2
-    SUCCESS = 3
+from .enums import ObjectDataType as ObjectDataType
+from .enums import ReplicaStatus as ReplicaStatus
+from .enums import SoftPinAction as SoftPinAction
+from .enums import TaskStatus as TaskStatus
+from .enums import TaskType as TaskType
 
 class WriterPartition(Protocol):
     rank: int
