@@ -83,7 +83,8 @@ class Stubs(unittest.TestCase):
             elif isinstance(each, ast.AnnAssign):
                 found[each.target.id] = "attribute"
             elif isinstance(each, ast.Assign):
-                found[each.targets[0].id] = "attribute"
+                # `other = one` in the stub: the same arguments.
+                found[each.targets[0].id] = found.get(ast.unparse(each.value), "attribute")
         return found
 
     def compare(self, where, signatures, functions):
