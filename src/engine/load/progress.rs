@@ -150,14 +150,11 @@ impl<E: Env> Observer for Progress<E> {
             current.ttft += first.saturating_sub(record.planned);
         }
         current.prompt += u64::from(answer.prompt_tokens.unwrap_or(0));
-        match &answer.cached {
-            Some(cached) => {
-                current.device += u64::from(cached.device);
-                current.host += u64::from(cached.host);
-                current.storage += u64::from(cached.storage);
-            }
-            None => current.somewhere += u64::from(answer.cached_tokens.unwrap_or(0)),
-        }
+        let [device, host, storage, somewhere] = answer.cached_by_tier().map(u64::from);
+        current.device += device;
+        current.host += host;
+        current.storage += storage;
+        current.somewhere += somewhere;
     }
 
     fn resumed(&mut self, _: &PassId, _: &TimedRequest) {

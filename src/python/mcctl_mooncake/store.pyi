@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any, Final, NoReturn, Protocol, overload
 
 from torch import Tensor
 from typing_extensions import Buffer
 
-class ReplicaStatus(IntEnum):
-    UNDEFINED = 0
-    INITIALIZED = 1
-    PROCESSING = 2
-    COMPLETE = 3
-    REMOVED = 4
-    FAILED = 5
-
-class ObjectDataType(IntEnum):
-    UNKNOWN = 0
-    KVCACHE = 1
-    TENSOR = 2
-    WEIGHT = 3
-    SAMPLE = 4
-    ACTIVATION = 5
-    GRADIENT = 6
-    OPTIMIZER_STATE = 7
-    METADATA = 8
-    GENERAL = 9
-
-class SoftPinAction(IntEnum):
-    PRESERVE = 0
-    ENABLE = 1
-    DISABLE = 2
-
-class TaskType(IntEnum):
-    REPLICA_COPY = 0
-    REPLICA_MOVE = 1
-
-class TaskStatus(IntEnum):
-    PENDING = 0
-    PROCESSING = 1
-    FAILED = 2
-    SUCCESS = 3
+from .enums import ObjectDataType as ObjectDataType
+from .enums import ReplicaStatus as ReplicaStatus
+from .enums import SoftPinAction as SoftPinAction
+from .enums import TaskStatus as TaskStatus
+from .enums import TaskType as TaskType
 
 class WriterPartition(Protocol):
     rank: int
@@ -282,33 +252,12 @@ class MooncakeDistributedStore:
     ) -> list[int]: ...
     def batch_remove(self, keys: Sequence[str], force: bool = False) -> list[int]: ...
     def batch_replica_clear(self, keys: Sequence[str], segment_name: str = "") -> list[str]: ...
-    def batch_upsert_from(
-        self, keys: Sequence[str], buffer_ptrs: Sequence[int], sizes: Sequence[int], config: ReplicateConfig = ...
-    ) -> list[int]: ...
-    def batch_upsert_pub_tensor(
-        self, keys: Sequence[str], tensors_list: list[Tensor | None], config: ReplicateConfig = ...
-    ) -> list[int]: ...
+    batch_upsert_from = batch_put_from
+    batch_upsert_pub_tensor = batch_pub_tensor
     def batch_upsert_tensor(self, keys: Sequence[str], tensors_list: list[Tensor | None]) -> list[int]: ...
-    def batch_upsert_tensor_from(
-        self, keys: Sequence[str], buffer_ptrs: Sequence[int], sizes: Sequence[int]
-    ) -> list[int]: ...
-    def batch_upsert_tensor_with_parallelism(
-        self,
-        keys: Sequence[str],
-        tensors_list: list[Tensor | None],
-        parallelisms: list[TensorParallelism] | None = None,
-        config: ReplicateConfig = ...,
-        writer_partitions: list[WriterPartition] | None = None,
-    ) -> list[int]: ...
-    def batch_upsert_tensor_with_parallelism_from(
-        self,
-        keys: Sequence[str],
-        buffer_ptrs: Sequence[int],
-        sizes: Sequence[int],
-        parallelisms: list[TensorParallelism] | None = None,
-        config: ReplicateConfig = ...,
-        writer_partitions: list[WriterPartition] | None = None,
-    ) -> list[int]: ...
+    batch_upsert_tensor_from = batch_put_tensor_from
+    batch_upsert_tensor_with_parallelism = batch_put_tensor_with_parallelism
+    batch_upsert_tensor_with_parallelism_from = batch_put_tensor_with_parallelism_from
     def close(self) -> int: ...
     def create_copy_task(self, key: str, targets: Sequence[str]) -> tuple[tuple[int, int], int]: ...
     def create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]: ...
@@ -431,23 +380,8 @@ class MooncakeDistributedStore:
     def upsert_pub_tensor(self, key: str, tensor: Tensor, config: ReplicateConfig = ...) -> int: ...
     def upsert_tensor(self, key: str, tensor: Tensor) -> int: ...
     def upsert_tensor_from(self, key: str, buffer_ptr: int, size: int) -> int: ...
-    def upsert_tensor_with_parallelism(
-        self,
-        key: str,
-        tensor: Tensor,
-        parallelism: TensorParallelism | None = None,
-        config: ReplicateConfig = ...,
-        writer_partition: WriterPartition | None = None,
-    ) -> int: ...
-    def upsert_tensor_with_parallelism_from(
-        self,
-        key: str,
-        buffer_ptr: int,
-        size: int,
-        parallelism: TensorParallelism | None = None,
-        config: ReplicateConfig = ...,
-        writer_partition: WriterPartition | None = None,
-    ) -> int: ...
+    upsert_tensor_with_parallelism = put_tensor_with_parallelism
+    upsert_tensor_with_parallelism_from = put_tensor_with_parallelism_from
     def metrics(self) -> str: ...
 
 class EngramStoreConfig:

@@ -202,8 +202,6 @@ impl Args {
         OfferedLoad {
             rate: self.load.rate(),
             gaps: self.load.gaps(),
-            numpy_draws: (self.serving && self.load.is_poisson())
-                .then(|| self.workload.dataset.numpy_draws(self.workload.vocab_size)),
             seed: self.seed(),
             rules: Rules { whole_conversations: self.serving, ..self.workload.dataset.rules(self.load.rules()) },
             duration: self.load.duration,

@@ -43,8 +43,8 @@ fn help() -> String {
         "The report begins with the same figures as sglang.bench_serving, with three differences: input tokens are the server's counts, \
         the duration ends with the last response, and a token without text counts as a token. The 'mcctl bench multi-turn' figures \
         follow: latency from the scheduled send time, expected cache hits, caveats.\n\
-        With the same --seed and tokenizer, prompts, lengths and arrival times match bench_serving. A conversation counts against \
-        --max-concurrency until it ends.\n\
+        Random lengths and arrival times have the same distributions as in bench_serving, but other values. With the same --seed, \
+        datasets from files are sent in the same order. A conversation counts against --max-concurrency until it ends.\n\
         mcctl does not download files: datasets and tokenizers come from files or the local Hugging Face cache (HF_HOME). If ShareGPT \
         is not on this machine, synthetic prompts replace it and the report includes a caveat.\n\
         --flush-cache flushes the server's L1 and L2 without asking for confirmation. A result file is written only if \

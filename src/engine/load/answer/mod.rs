@@ -122,6 +122,14 @@ impl ModelAnswer {
     pub fn cached_in_all(&self) -> u32 {
         self.cached_tokens.or(self.cached.as_ref().map(CachedTokens::tokens)).unwrap_or(0)
     }
+
+    /// Returns the cached prompt tokens of L1, L2 and L3, and those without a reported tier.
+    pub(crate) fn cached_by_tier(&self) -> [u32; 4] {
+        match &self.cached {
+            Some(cached) => [cached.device, cached.host, cached.storage, 0],
+            None => [0, 0, 0, self.cached_tokens.unwrap_or(0)],
+        }
+    }
 }
 
 /// Maximum number of characters kept from a short server string, such as a finish reason or a name.

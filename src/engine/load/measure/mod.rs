@@ -50,14 +50,11 @@ impl TokenTotals {
             Some(tokens) => self.completion += u64::from(tokens),
             None => self.uncounted += u64::from(record.exchange.arrived),
         }
-        match &answer.cached {
-            Some(cached) => {
-                self.device += u64::from(cached.device);
-                self.host += u64::from(cached.host);
-                self.storage += u64::from(cached.storage);
-            }
-            None => self.cached_somewhere += u64::from(answer.cached_tokens.unwrap_or(0)),
-        }
+        let [device, host, storage, somewhere] = answer.cached_by_tier().map(u64::from);
+        self.device += device;
+        self.host += host;
+        self.storage += storage;
+        self.cached_somewhere += somewhere;
     }
 
     /// Returns the sum of both.

@@ -104,14 +104,11 @@ impl TimeSeries {
         at.ttft_sum_s += ttft;
         at.ttft_max_s = at.ttft_max_s.max(ttft);
         at.prompt_tokens += u64::from(answer.prompt_tokens.unwrap_or(0));
-        match &answer.cached {
-            Some(cached) => {
-                at.device += u64::from(cached.device);
-                at.host += u64::from(cached.host);
-                at.storage += u64::from(cached.storage);
-            }
-            None => at.cached_somewhere += u64::from(answer.cached_tokens.unwrap_or(0)),
-        }
+        let [device, host, storage, somewhere] = answer.cached_by_tier().map(u64::from);
+        at.device += device;
+        at.host += host;
+        at.storage += storage;
+        at.cached_somewhere += somewhere;
     }
 
     /// Extends the buckets to `until`, widening them if needed.

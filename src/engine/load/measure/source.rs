@@ -60,21 +60,10 @@ impl PromptSource {
     pub fn of(answer: &ModelAnswer) -> Option<PromptSource> {
         let prompt = answer.prompt_tokens.filter(|tokens| *tokens > 0)?;
         let computed = prompt.saturating_sub(answer.cached_in_all());
-        let tiers = match &answer.cached {
-            Some(cached) => [
-                (PromptSource::Device, cached.device),
-                (PromptSource::Host, cached.host),
-                (PromptSource::Storage, cached.storage),
-            ],
-            None => [
-                (PromptSource::CachedSomewhere, answer.cached_in_all()),
-                (PromptSource::Host, 0),
-                (PromptSource::Storage, 0),
-            ],
-        };
+        let tiers = [PromptSource::Device, PromptSource::Host, PromptSource::Storage, PromptSource::CachedSomewhere];
         // With equal parts, the slower source determines the latency.
         let (mut source, mut most) = (PromptSource::Computed, computed);
-        for (tier, tokens) in tiers {
+        for (tier, tokens) in tiers.into_iter().zip(answer.cached_by_tier()) {
             if tokens > most {
                 (source, most) = (tier, tokens);
             }

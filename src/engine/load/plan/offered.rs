@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::numpy::{self, PriorDraws};
 use crate::session::PassPlan;
 use crate::{Arrivals, Gaps, Pace, Rate, Rules, Seed};
 
@@ -13,8 +12,6 @@ pub struct OfferedLoad {
     /// Requests per second, above zero. If infinite, the next request is sent as soon as a response completes.
     pub rate: f64,
     pub gaps: Gaps,
-    /// Reproduces the arrival times of `sglang.bench_serving`, which samples these values before them. It uses Poisson arrivals.
-    pub numpy_draws: Option<Vec<PriorDraws>>,
     pub seed: Seed,
     /// Limits that apply at any rate.
     pub rules: Rules,
@@ -28,7 +25,6 @@ impl Default for OfferedLoad {
         OfferedLoad {
             rate: 1.0,
             gaps: Gaps::POISSON,
-            numpy_draws: None,
             seed: Seed(1),
             rules: Rules::default(),
             duration: Duration::from_secs(3600),
@@ -48,16 +44,14 @@ impl OfferedLoad {
             return Pace::Closed { conversations: conversations as usize };
         }
         let rng = self.seed.generator("arrivals", 0);
-        match &self.numpy_draws {
-            Some(draws) => {
-                let at = numpy::arrivals(self.seed, self.rate, conversations, draws);
-                Pace::Conversations(Arrivals::Recorded { at, speed: 1.0 }.instants(rng))
-            }
-            None => {
-                let arrivals = Arrivals::Drawn { gaps: self.gaps, rate: Rate::Constant(self.rate) };
-                Pace::Requests(arrivals.instants(rng))
-            }
+        let instants = Arrivals::Drawn { gaps: self.gaps, rate: Rate::Constant(self.rate) }.instants(rng.clone());
+        if !self.rules.whole_conversations {
+            return Pace::Requests(instants);
         }
+        // As in `sglang.bench_serving`, the first request is sent at once.
+        let first = instants.clone().next().unwrap_or_default();
+        let at = instants.take(conversations as usize).map(|at| at.saturating_sub(first)).collect();
+        Pace::Conversations(Arrivals::Recorded { at, speed: 1.0 }.instants(rng))
     }
 
     /// Returns a pass over the conversations in `part`.
@@ -70,5 +64,22 @@ impl OfferedLoad {
             rules: self.rules,
             duration: self.duration,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_of_the_whole_conversations_starts_at_once() {
+        let rules = Rules { whole_conversations: true, ..Rules::default() };
+        let Pace::Conversations(instants) = (OfferedLoad { rate: 4.0, rules, ..OfferedLoad::default() }).pace(20_001)
+        else {
+            panic!("conversations start at these times");
+        };
+        let at: Vec<f64> = instants.map(|at| at.as_secs_f64()).collect();
+        assert_eq!((at.len(), at[0]), (20_001, 0.0));
+        assert!((at[20_000] / 20_000.0 - 0.25).abs() < 0.01, "{}", at[20_000]);
     }
 }

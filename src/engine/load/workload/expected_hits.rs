@@ -138,10 +138,7 @@ impl CacheModels {
     fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
         let Some(Some(side)) = self.sides.get_mut(self.on) else { return };
         let Some(pending) = self.pending.remove(&turn.conversation) else { return };
-        let (device, host, storage, somewhere) = match &answer.cached {
-            Some(cached) => (cached.device, cached.host, cached.storage, 0),
-            None => (0, 0, 0, answer.cached_tokens.unwrap_or(0)),
-        };
+        let [device, host, storage, somewhere] = answer.cached_by_tier();
         let cached = answer.cached.as_ref().map_or(somewhere, CachedTokens::tokens);
         let expected = &pending.expected;
         side.noted.reuse.add(&expected.parts, device, host, storage, somewhere);

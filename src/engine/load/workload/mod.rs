@@ -31,7 +31,7 @@ pub use row_error::RowError;
 pub use subset::WorkloadSubset;
 pub use synthetic::{Synthetic, SyntheticPrompt};
 pub use template::{ChatTemplate, TemplateError};
-pub use textgen::{PromptForm, SampledSpans, TextGenerator, TextSpan};
+pub use textgen::{PromptForm, TextGenerator, TextSpan};
 pub use tokenizer::{TOKENS_PER_WORD, Tokenizer, TokenizerError};
 
 /// A prompt in one of the forms that servers accept.

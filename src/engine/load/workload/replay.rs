@@ -265,12 +265,8 @@ mod tests {
 
     fn played(turns: Vec<PlannedTurn>, form: PromptForm) -> Replay {
         let tokenizer = small();
-        let generator = TextGenerator {
-            seed: Seed(1),
-            vocabulary: tokenizer.vocabulary(),
-            tokenizer: Some(Arc::new(tokenizer)),
-            sampled: None,
-        };
+        let generator =
+            TextGenerator { seed: Seed(1), vocabulary: tokenizer.vocabulary(), tokenizer: Some(Arc::new(tokenizer)) };
         Replay::new(vec![Conversation { turns, routing_key: Some("g1".into()) }], form, generator)
     }
 

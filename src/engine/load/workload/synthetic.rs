@@ -97,8 +97,7 @@ impl Synthetic {
             match (&corpus, &self.tokenizer) {
                 (Some(ids), Some(tokenizer)) => text = tokenizer.text(ids).unwrap_or_default(),
                 _ => {
-                    let generator =
-                        TextGenerator { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone(), sampled: None };
+                    let generator = TextGenerator { seed: self.seed, vocabulary, tokenizer: self.tokenizer.clone() };
                     generator.sentence(length, rng, &mut text);
                 }
             }

@@ -1,6 +1,5 @@
 //! Generated text: a specified number of tokens, as IDs or text, determined by the seed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use rand::Rng;
@@ -53,43 +52,12 @@ pub struct TextGenerator {
     pub vocabulary: u32,
     /// Used to generate text with an exact number of tokens, and to convert text to IDs.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Spans whose IDs were sampled in advance.
-    pub sampled: Option<Arc<SampledSpans>>,
-}
-
-/// IDs and texts for spans, sampled in advance.
-#[derive(Debug, Default)]
-pub struct SampledSpans(HashMap<(&'static str, u64), SampledSpan>);
-
-/// IDs and, with a tokenizer, text.
-type SampledSpan = (Vec<u32>, Option<String>);
-
-impl SampledSpans {
-    /// Sets the IDs for the span `number` of `purpose`. A shared system prompt is separated from the question by an empty line.
-    pub fn insert(&mut self, purpose: &'static str, number: u64, ids: Vec<u32>, tokenizer: Option<&Tokenizer>) {
-        let mut text = tokenizer.and_then(|tokenizer| tokenizer.full_text(&ids).ok());
-        if let Some(text) = text.as_mut().filter(|_| purpose == SHARED) {
-            text.push_str("\n\n");
-        }
-        self.0.insert((purpose, number), (ids, text));
-    }
 }
 
 impl TextGenerator {
-    fn sampled(&self, passage: TextSpan) -> Option<&SampledSpan> {
-        match passage {
-            TextSpan::Drawn { purpose, number, .. } => self.sampled.as_ref()?.0.get(&(purpose, number)),
-            TextSpan::Run { .. } => None,
-        }
-    }
-
     /// Appends the IDs of `passage` to `ids`.
     pub fn ids(&self, passage: TextSpan, ids: &mut Vec<u32>) {
         let vocabulary = self.vocabulary.max(2);
-        if let Some((sampled, _)) = self.sampled(passage) {
-            ids.extend_from_slice(sampled);
-            return;
-        }
         match passage {
             TextSpan::Drawn { purpose, number, tokens } => {
                 let mut rng = self.seed.generator(purpose, number);
@@ -105,10 +73,6 @@ impl TextGenerator {
     /// Appends the text of `passage` to `text`. If the tokenizer has single-token words, the length in tokens is exact.
     /// Otherwise the length is the number of words.
     pub fn text(&self, passage: TextSpan, text: &mut String) {
-        if let Some((_, Some(sampled))) = self.sampled(passage) {
-            text.push_str(sampled);
-            return;
-        }
         match passage {
             TextSpan::Drawn { purpose, number, tokens } => {
                 self.sentence(tokens, &mut self.seed.generator(purpose, number), text);
@@ -155,7 +119,7 @@ mod tests {
 
     fn generator(tokenizer: Option<Tokenizer>) -> TextGenerator {
         let vocabulary = tokenizer.as_ref().map_or(1000, Tokenizer::vocabulary);
-        TextGenerator { seed: Seed(4), vocabulary, tokenizer: tokenizer.map(Arc::new), sampled: None }
+        TextGenerator { seed: Seed(4), vocabulary, tokenizer: tokenizer.map(Arc::new) }
     }
 
     fn block(number: u64, tokens: u32) -> TextSpan {

@@ -110,13 +110,6 @@ impl Tokenizer {
         u32::try_from(added).unwrap_or(0)
     }
 
-    /// Returns all token IDs in ascending order, including those of added tokens.
-    pub fn all_ids(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.inner.get_vocab(true).into_values().collect();
-        ids.sort_unstable();
-        ids
-    }
-
     /// Returns the vocabulary size without added tokens.
     pub fn base_vocabulary(&self) -> u32 {
         u32::try_from(self.inner.get_vocab_size(false)).unwrap_or(u32::MAX).max(2)
@@ -208,7 +201,6 @@ pub(super) mod tests {
         let full = small.full_ids(" ab cd").expect("ids");
         assert_eq!((full.len(), small.full_text(&full).as_deref()), (3, Ok("<s> ab cd")));
         assert_eq!((small.special_tokens(), small.vocabulary() - small.base_vocabulary()), (1, 1));
-        assert_eq!(small.all_ids(), (0..small.vocabulary()).collect::<Vec<_>>());
     }
 
     #[test]

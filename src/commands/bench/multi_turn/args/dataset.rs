@@ -10,10 +10,9 @@ use crate::commands::bench::multi_turn::args::{Api, local};
 use crate::commands::bench::number;
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::input;
-use crate::engine::load::numpy::PriorDraws;
 use crate::engine::load::workload::dataset::{
-    self, Corpus, Dataset, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds, SharedPrefix,
-    bench_serving_shared_prefix, random_ids, random_texts, random_words, shared_prefix,
+    self, Corpus, Dataset, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds, SharedPrefix, random_ids,
+    random_texts, random_words, shared_prefix,
 };
 use crate::engine::load::workload::{
     AnnotatedWorkload, ChatTemplate, Conversation, PromptForm, Replay, TOKENS_PER_WORD, TextGenerator, Tokenizer,
@@ -274,7 +273,6 @@ impl DatasetArgs {
                 .filter(|_| self.serving && !self.tokenize_prompt)
                 .map_or(0, |it| it.special_tokens()),
         };
-        let mut sampled = None;
         let mut conversations = match name {
             DatasetName::RandomIds => random_ids(&shape, seed),
             DatasetName::Random => match (&tokenizer, self.file()) {
@@ -295,13 +293,6 @@ impl DatasetArgs {
                     random_words(&shape, seed)
                 }
             },
-            DatasetName::GeneratedSharedPrefix if self.serving => {
-                let ids = tokenizer.as_ref().map_or_else(|| (0..vocabulary).collect(), |tokenizer| tokenizer.all_ids());
-                let shape = self.shared_prefix()?;
-                let (made, texts) = bench_serving_shared_prefix(&shape, seed, &ids, tokenizer.as_deref());
-                sampled = Some(Arc::new(texts));
-                made
-            }
             DatasetName::GeneratedSharedPrefix => shared_prefix(&self.shared_prefix()?, seed),
             _ => {
                 let format = name.format().unwrap_or(DatasetFormat::ShareGpt);
@@ -325,11 +316,11 @@ impl DatasetArgs {
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
         let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));
-        let decodes = self.serving
+        let as_text = self.serving
             && tokenizer.is_some()
             && matches!(name, DatasetName::RandomIds | DatasetName::GeneratedSharedPrefix);
-        let form = self.form(name, api, is_made && !decodes)?;
-        let is_decoded = decodes && form != PromptForm::Ids;
+        let form = self.form(name, api, is_made && !as_text)?;
+        let is_decoded = as_text && name == DatasetName::RandomIds && form != PromptForm::Ids;
         if form == PromptForm::Ids && tokenizer.is_none() && !is_made {
             return Err(needs("--tokenize-prompt"));
         }
@@ -355,8 +346,8 @@ impl DatasetArgs {
             );
         }
         let recorded = !self.ignore_trace_timestamps && has_times(&conversations);
-        let generator = TextGenerator { seed, vocabulary, tokenizer, sampled };
-        if is_decoded && name == DatasetName::RandomIds {
+        let generator = TextGenerator { seed, vocabulary, tokenizer };
+        if is_decoded {
             // Decoded before the run, so that decoding does not delay requests.
             for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
                 if let TurnContent::Made(spans) = &turn.content {
@@ -379,25 +370,6 @@ impl DatasetArgs {
         let base = self.serving && name == DatasetName::RandomIds;
         let of = |tokenizer: Arc<Tokenizer>| if base { tokenizer.base_vocabulary() } else { tokenizer.vocabulary() };
         Ok(tokenizer.map_or(default, of))
-    }
-
-    /// Returns the random values that `bench_serving` draws from NumPy before the arrival times: the lengths and, for random-ids, the
-    /// first token IDs. `default`: vocabulary size without a tokenizer.
-    pub fn numpy_draws(&self, default: u32) -> Vec<PriorDraws> {
-        let count = self.num_prompts.unwrap_or(0);
-        let lengths = [self.random_input_len, self.random_output_len]
-            .map(|most| PriorDraws::lengths(most, self.random_range_ratio, count));
-        match self.dataset_name {
-            Some(DatasetName::Random) => lengths.to_vec(),
-            Some(DatasetName::RandomIds) => {
-                let vocabulary = self.vocabulary(DatasetName::RandomIds, default).unwrap_or(default).max(2);
-                lengths.into_iter().chain([PriorDraws { count, range: vocabulary - 1 }]).collect()
-            }
-            Some(DatasetName::GeneratedSharedPrefix) => {
-                self.shared_prefix().map_or_else(|_| Vec::new(), |shape| shape.numpy_draws())
-            }
-            _ => Vec::new(),
-        }
     }
 
     /// Returns the form in which prompts are sent. `is_made`: all prompts are synthetic.

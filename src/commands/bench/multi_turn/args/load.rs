@@ -83,11 +83,6 @@ impl LoadArgs {
         }
     }
 
-    /// Returns whether gaps are exponentially distributed.
-    pub fn is_poisson(&self) -> bool {
-        self.distribution == GapDistribution::Poisson
-    }
-
     /// Returns the limits that apply at any pace.
     pub fn rules(&self) -> Rules {
         let ready = match self.ready_queue_policy {

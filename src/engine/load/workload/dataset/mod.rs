@@ -28,7 +28,7 @@ pub use crate::workload::row_error::{ROW_BYTES_MAX, TOKENS_MAX};
 pub use made::{SampleFormat, SampleSpec};
 pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
 pub use rows::{DatasetRow, RowLayout, RowReader};
-pub use shared_prefix::{PrefixGroups, SharedPrefix, bench_serving_shared_prefix, shared_prefix};
+pub use shared_prefix::{PrefixGroups, SharedPrefix, shared_prefix};
 pub use trace::BLOCK_TOKENS;
 
 /// The format of a dataset file. Each has a reader.

@@ -4,7 +4,6 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::Seed;
-use crate::numpy::Numpy;
 use crate::workload::{Conversation, PlannedTurn, TextSpan, Tokenizer, TokenizerError, TurnContent};
 
 /// Parameters for single requests with random lengths.
@@ -19,7 +18,7 @@ pub struct RandomIds {
     pub range_ratio: f64,
     /// Upper bound (exclusive) for token IDs.
     pub vocabulary: u32,
-    /// Sample the same values as `sglang.bench_serving`.
+    /// Whether texts include the special tokens of a corpus, as in `sglang.bench_serving`.
     pub as_bench_serving: bool,
     /// Tokens by which prompts are shorter than sampled, because the server adds them.
     pub special: u32,
@@ -27,23 +26,13 @@ pub struct RandomIds {
 
 impl RandomIds {
     /// Returns the prompt and output length of every request.
-    fn lengths(&self, seed: Seed, numpy: &mut Option<Numpy>) -> Vec<(u32, u32)> {
-        if let Some(numpy) = numpy {
-            let inputs = numpy.lengths(self.input, self.range_ratio, self.requests);
-            let outputs = numpy.lengths(self.output, self.range_ratio, self.requests);
-            let both = inputs.into_iter().zip(outputs);
-            return both.map(|(input, output)| (input.saturating_sub(self.special).max(1), output.max(1))).collect();
-        }
+    fn lengths(&self, seed: Seed) -> Vec<(u32, u32)> {
         let both = |request| {
             let mut rng = seed.generator("random-lengths", u64::from(request));
             let input = length(self.input, self.range_ratio, &mut rng);
             (input.saturating_sub(self.special).max(1), length(self.output, self.range_ratio, &mut rng).max(1))
         };
         (0..self.requests).map(both).collect()
-    }
-
-    fn numpy(&self, seed: Seed) -> Option<Numpy> {
-        self.as_bench_serving.then(|| Numpy::new(seed))
     }
 }
 
@@ -59,18 +48,13 @@ pub(super) fn length(most: u32, ratio: f64, rng: &mut impl Rng) -> u32 {
 /// Creates requests whose prompts count up from a random ID. Prompts share a prefix only by chance.
 pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let vocabulary = shape.vocabulary.max(2);
-    let mut numpy = shape.numpy(seed);
-    let lengths = shape.lengths(seed, &mut numpy);
     let request = |(number, (tokens, output)): (u32, (u32, u32))| {
-        let offset = match &mut numpy {
-            Some(numpy) => numpy.up_to(vocabulary - 1),
-            None => seed.generator("random-starts", u64::from(number)).random_range(0..vocabulary),
-        };
+        let offset = seed.generator("random-starts", u64::from(number)).random_range(0..vocabulary);
         let start = ((u64::from(offset) + u64::from(number)) % u64::from(vocabulary)) as u32;
         let turns = vec![PlannedTurn::new(TurnContent::Made(vec![TextSpan::Run { start, tokens }]), output)];
         Conversation { turns, routing_key: None }
     };
-    (0..shape.requests).zip(lengths).map(request).collect()
+    (0..shape.requests).zip(shape.lengths(seed)).map(request).collect()
 }
 
 /// Creates requests whose prompts consist of random words.
@@ -79,7 +63,7 @@ pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
         let words = TextSpan::Drawn { purpose: "random-words", number: u64::from(number), tokens };
         Conversation { turns: vec![PlannedTurn::new(TurnContent::Made(vec![words]), output)], routing_key: None }
     };
-    (0..shape.requests).zip(shape.lengths(seed, &mut shape.numpy(seed))).map(request).collect()
+    (0..shape.requests).zip(shape.lengths(seed)).map(request).collect()
 }
 
 /// Creates requests whose prompts are documents from `corpus`, repeated or cut to length. The number of requests is at most
@@ -98,7 +82,7 @@ pub fn random_texts(
         let text = if shape.as_bench_serving { tokenizer.full_text(&ids)? } else { tokenizer.text(&ids)? };
         Ok(Conversation { turns: vec![PlannedTurn::new(TurnContent::Text(text.into()), output)], routing_key: None })
     };
-    shape.lengths(seed, &mut shape.numpy(seed)).into_iter().zip(corpus.texts.iter()).map(request).collect()
+    shape.lengths(seed).into_iter().zip(corpus.texts.iter()).map(request).collect()
 }
 
 /// Documents, stored as token IDs, from which questions are cut.

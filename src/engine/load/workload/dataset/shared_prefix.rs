@@ -7,11 +7,9 @@ use rand::distr::{Distribution, weighted::WeightedIndex};
 use rand::seq::SliceRandom;
 
 use crate::Seed;
-use crate::numpy::{Numpy, PriorDraws};
-use crate::python::PythonRandom;
 use crate::workload::dataset::random::length;
 use crate::workload::textgen::SHARED as SYSTEM;
-use crate::workload::{Conversation, PlannedTurn, SampledSpans, TextSpan, Tokenizer, TurnContent};
+use crate::workload::{Conversation, PlannedTurn, TextSpan, TurnContent};
 
 /// Purpose of the random stream for questions.
 const QUESTION: &str = "gsp-question";
@@ -47,87 +45,10 @@ pub struct SharedPrefix {
     pub routing_key: bool,
 }
 
-impl SharedPrefix {
-    fn conversations(&self) -> u32 {
-        self.groups.max(1).saturating_mul(self.prompts_per_group)
-    }
-
-    fn questions(&self) -> u32 {
-        self.conversations().saturating_mul(self.turns.max(1))
-    }
-
-    /// Returns the values that `sglang.bench_serving` samples from NumPy for this dataset.
-    pub fn numpy_draws(&self) -> Vec<PriorDraws> {
-        vec![
-            PriorDraws::lengths(self.system, self.range_ratio, self.groups.max(1)),
-            PriorDraws::lengths(self.question, self.range_ratio, self.questions()),
-            PriorDraws::lengths(self.output, self.range_ratio, self.conversations()),
-        ]
-    }
-}
-
-/// Lengths of the texts, in tokens.
-struct Lengths {
-    /// One entry per group.
-    systems: Vec<u32>,
-    /// One per turn of each conversation.
-    questions: Vec<u32>,
-    /// One entry per conversation.
-    outputs: Vec<u32>,
-}
-
-impl Lengths {
-    fn new(shape: &SharedPrefix, seed: Seed) -> Lengths {
-        let mut rng = seed.generator("gsp-system-lengths", 0);
-        let systems = (0..shape.groups.max(1)).map(|_| length(shape.system, shape.range_ratio, &mut rng)).collect();
-        let mut lengths = Lengths { systems, questions: Vec::new(), outputs: Vec::new() };
-        for place in 0..shape.conversations() {
-            let mut rng = seed.generator("gsp-lengths", u64::from(place));
-            lengths.outputs.push(length(shape.output, shape.range_ratio, &mut rng));
-            for _ in 0..shape.turns.max(1) {
-                lengths.questions.push(length(shape.question, shape.range_ratio, &mut rng));
-            }
-        }
-        lengths
-    }
-
-    fn numpy(shape: &SharedPrefix, seed: Seed) -> Lengths {
-        let mut numpy = Numpy::new(seed);
-        Lengths {
-            systems: numpy.lengths(shape.system, shape.range_ratio, shape.groups.max(1)),
-            questions: numpy.lengths(shape.question, shape.range_ratio, shape.questions()),
-            outputs: numpy.lengths(shape.output, shape.range_ratio, shape.conversations()),
-        }
-    }
-}
-
-/// Generates the conversations that `sglang.bench_serving` generates for `shape` and `seed`, and their texts, sampled from the IDs of
-/// `vocabulary`. With [`PrefixGroups::Zipf`], only the assignment to groups differs.
-pub fn bench_serving_shared_prefix(
-    shape: &SharedPrefix,
-    seed: Seed,
-    vocabulary: &[u32],
-    tokenizer: Option<&Tokenizer>,
-) -> (Vec<Conversation>, SampledSpans) {
-    let lengths = Lengths::numpy(shape, seed);
-    let mut python = PythonRandom::new(seed);
-    let mut sampled = SampledSpans::default();
-    for (purpose, lengths) in [(SYSTEM, &lengths.systems), (QUESTION, &lengths.questions)] {
-        for (number, length) in (0..).zip(lengths) {
-            sampled.insert(purpose, number, python.choices(vocabulary, *length), tokenizer);
-        }
-    }
-    let mut conversations = conversations(shape, seed, &lengths);
-    if !shape.ordered {
-        python.shuffle(&mut conversations);
-    }
-    (conversations, sampled)
-}
-
 /// Generates the conversations described by `shape`. The questions and output lengths at a given position do not depend
 /// on the group.
 pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
-    let mut conversations = conversations(shape, seed, &Lengths::new(shape, seed));
+    let mut conversations = conversations(shape, seed);
     if !shape.ordered {
         conversations.shuffle(&mut seed.generator("gsp-order", 0));
     }
@@ -135,8 +56,10 @@ pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
 }
 
 /// Returns the conversations in group order.
-fn conversations(shape: &SharedPrefix, seed: Seed, lengths: &Lengths) -> Vec<Conversation> {
+fn conversations(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
     let groups = shape.groups.max(1);
+    let mut rng = seed.generator("gsp-system-lengths", 0);
+    let systems: Vec<u32> = (0..groups).map(|_| length(shape.system, shape.range_ratio, &mut rng)).collect();
     let weights = |exponent: f64| (1..=groups).map(move |rank| f64::from(rank).powf(-exponent));
     let zipf = match shape.distribution {
         PrefixGroups::Uniform => None,
@@ -151,12 +74,17 @@ fn conversations(shape: &SharedPrefix, seed: Seed, lengths: &Lengths) -> Vec<Con
             Some(zipf) => zipf.sample(&mut assignment) as u32,
             None => (place / u64::from(shape.prompts_per_group.max(1))) as u32,
         };
-        let output = lengths.outputs[place as usize].max(1);
+        let mut rng = seed.generator("gsp-lengths", place);
+        let output = length(shape.output, shape.range_ratio, &mut rng).max(1);
         let turn = |index: u32| {
             let number = place * u64::from(shape.turns.max(1)) + u64::from(index);
-            let question = TextSpan::Drawn { purpose: QUESTION, number, tokens: lengths.questions[number as usize] };
+            let question = TextSpan::Drawn {
+                purpose: QUESTION,
+                number,
+                tokens: length(shape.question, shape.range_ratio, &mut rng),
+            };
             let number = u64::from(group);
-            let system = TextSpan::Drawn { purpose: SYSTEM, number, tokens: lengths.systems[group as usize] };
+            let system = TextSpan::Drawn { purpose: SYSTEM, number, tokens: systems[group as usize] };
             let spans = if index == 0 { vec![system, question] } else { vec![question] };
             PlannedTurn::new(TurnContent::Made(spans), output)
         };
@@ -170,7 +98,6 @@ fn conversations(shape: &SharedPrefix, seed: Seed, lengths: &Lengths) -> Vec<Con
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::textgen::TextGenerator;
 
     fn shape() -> SharedPrefix {
         SharedPrefix {
@@ -212,39 +139,6 @@ mod tests {
         let all = questions.len();
         questions.dedup();
         assert_eq!(questions.len(), all);
-    }
-
-    /// Expected values from CPython 3.11 and NumPy, drawn in the order of `sample_generated_shared_prefix_requests`.
-    #[test]
-    fn prompts_of_bench_serving_match_python() {
-        let shape = SharedPrefix {
-            groups: 2,
-            prompts_per_group: 2,
-            system: 6,
-            question: 4,
-            output: 5,
-            range_ratio: 0.5,
-            turns: 1,
-            ordered: false,
-            ..shape()
-        };
-        let vocabulary: Vec<u32> = (100..120).collect();
-        let (made, sampled) = bench_serving_shared_prefix(&shape, Seed(11), &vocabulary, None);
-        let sampled = Some(Arc::new(sampled));
-        let generator = TextGenerator { seed: Seed(11), vocabulary: 120, tokenizer: None, sampled };
-        let prompt = |conversation: &Conversation| {
-            let mut ids = Vec::new();
-            spans(conversation, 0).iter().for_each(|span| generator.ids(*span, &mut ids));
-            (ids, conversation.turns[0].max_tokens)
-        };
-        let expected: [(&[u32], u32); 4] = [
-            (&[110, 111, 103, 110, 112, 115, 113, 112], 2),
-            (&[109, 111, 118, 109, 101, 106], 3),
-            (&[110, 111, 103, 110, 112, 115, 100, 119, 119], 4),
-            (&[109, 111, 118, 109, 101, 116, 113], 5),
-        ];
-        let found: Vec<(Vec<u32>, u32)> = made.iter().map(prompt).collect();
-        assert_eq!(found, expected.map(|(ids, output)| (ids.to_vec(), output)));
     }
 
     #[test]
