@@ -39,6 +39,10 @@ const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
 
 /// Flags of `mcctl doctor`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "master protocol only skip verbose fail-on list json")]
+#[command(before_long_help = "mcctl doctor  # check this host, the wheel and the store at MOONCAKE_MASTER\n\
+    mcctl doctor --master 10.0.0.1:50051 --protocol rdma  # check an RDMA deployment\n\
+    mcctl doctor --list  # list all checks")]
 #[command(
     after_help = "Groups: host (this machine), config (--file, this environment and running processes, with the mcctl lint rules), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes), \
     serving (running SGLang servers: --sglang), peer (an RDMA engine on another host: --rdma-peer). --list shows all checks.\n\n\
