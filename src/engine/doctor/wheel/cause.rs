@@ -24,6 +24,12 @@ pub(super) fn missing_library(import: &ImportResult) -> Option<&str> {
     message.split_once(NOT_FOUND)?.0.rsplit([' ', '/']).next().filter(|name| name.contains(".so"))
 }
 
+/// Whether `library` has a digest in its name, as the wheel's own libraries do: `libglog-6ed04f2c.so.0`.
+fn is_of_wheel(library: &str) -> bool {
+    let digest = library.split_once(".so").and_then(|(name, _)| name.rsplit_once('-'));
+    digest.is_some_and(|(_, digest)| digest.len() == 8 && digest.chars().all(|c| c.is_ascii_hexdigit()))
+}
+
 /// The cause of the failed import of `report`. `elsewhere` is a directory with the library that the loader did not find.
 pub(super) fn of(report: &PythonReport, elsewhere: Option<&str>) -> ImportCause {
     let (kind, module, text) = match &report.import {
@@ -43,6 +49,8 @@ pub(super) fn of(report: &PythonReport, elsewhere: Option<&str>) -> ImportCause 
             format!("{library} is found only after its own package was imported (as importing torch does)"),
             format!("export LD_LIBRARY_PATH={folder}"),
         )
+    } else if let Some(library) = missing_library(&report.import).filter(|library| is_of_wheel(library)) {
+        (format!("{library} is missing: it is a file of the wheel"), reinstall)
     } else if let Some(library) = missing_library(&report.import) {
         (
             format!("{library} is missing: importing the wheel or starting its programs fails"),
@@ -53,7 +61,9 @@ pub(super) fn of(report: &PythonReport, elsewhere: Option<&str>) -> ImportCause 
             "Python ended while it imported the wheel".to_owned(),
             format!("find the statement at which it ends: {python} -X faulthandler -c 'import mooncake.store'"),
         )
-    } else if message.contains("Python version mismatch") || message.contains("undefined symbol: Py") {
+    } else if message.contains("Python version mismatch")
+        || ["undefined symbol: Py", "undefined symbol: _Py"].iter().any(|text| message.contains(text))
+    {
         (format!("the wheel was built for another version than Python {}", report.installed.version), reinstall)
     } else if message.contains("version `GLIBC") {
         (
@@ -144,6 +154,13 @@ mod tests {
             (cuda, "ModuleNotFoundError", Some("mooncake.store"), "No module named 'mooncake.store'"),
             (cuda, "ImportError", None, version),
             (cuda, "ImportError", None, "/lib/libm.so.6: version `GLIBC_2.38' not found (required by store.so)"),
+            (cuda, "ImportError", None, "/p/store.so: undefined symbol: _PyThreadState_UncheckedGet"),
+            (
+                cuda,
+                "ImportError",
+                None,
+                "libglog-6ed04f2c.so.0: cannot open shared object file: No such file or directory",
+            ),
             (cuda, "RuntimeError", None, "odd"),
         ]
         .map(|(name, kind, module, message)| {
