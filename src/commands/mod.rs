@@ -40,6 +40,11 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (compatible with 
 
 /// Size, run, check and benchmark a Mooncake KV-cache store.
 #[derive(Debug, Parser)]
+#[command(before_long_help = "mcctl up  # run a complete store on this machine and print usage instructions\n\
+    mcctl store put greeting --value hello  # store an object\n\
+    mcctl status  # show a running master's memory, objects, clients and segments\n\
+    mcctl doctor  # check this host and the running store\n\
+    mcctl help store put  # show the help for one command")]
 #[command(name = "mcctl", version = VERSION, max_term_width = 100, disable_help_subcommand = true)]
 #[command(
     after_help = "Exit codes: 0 success, 1 negative result or failed check, 2 invalid command line or configuration, \
@@ -63,19 +68,31 @@ const QUIET: &str = "error,mcctl::commands::target::transport=warn,mcctl_transfe
 #[derive(Debug, Subcommand)]
 enum TopCommand {
     /// Run a service: master, metadata service, store node or simulator
+    #[command(
+        before_long_help = "mcctl serve master --enable_http_metadata_server=true  # run a master with an embedded metadata service\n\
+        mcctl serve store --master 10.0.0.1:50051 --segment-size 64gb  # contribute 64 GiB of this host's memory to the store"
+    )]
     #[command(subcommand)]
     Serve(ServeCommand),
     /// Run a complete store on this machine, check it, and print usage instructions
     Up(up::Args),
     /// Put, get, list and remove objects
+    #[command(before_long_help = "mcctl store put greeting --value hello  # store an object\n\
+        mcctl store get greeting  # write the object to stdout\n\
+        mcctl store ls --long  # list all keys with size, replica count and node")]
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Operate a running master
+    #[command(
+        before_long_help = "mcctl master step-down --master etcd://127.0.0.1:2379  # make a standby the leader before a host is shut down"
+    )]
     #[command(subcommand)]
     Master(master::MasterCommand),
     /// Show a master's memory, objects, clients, segments and rates
     Status(status::Args),
     /// Measure stores, transfers and inference servers
+    #[command(before_long_help = "mcctl bench store  # measure put and get on a store\n\
+        mcctl bench multi-turn --url http://127.0.0.1:30000  # measure multi-turn conversations with an inference server")]
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Compute the memory and huge pages that an SGLang HiCache deployment needs, and check this host
@@ -101,6 +118,7 @@ enum TopCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(before_long_help = "mcctl help store put  # the same as mcctl store put --help")]
 struct HelpArgs {
     /// The command, e.g. store put
     #[arg(value_name = "COMMAND")]
@@ -110,12 +128,28 @@ struct HelpArgs {
 #[derive(Debug, Subcommand)]
 enum ServeCommand {
     /// Run a master, the index of a store's objects and segments (accepts the mooncake_master flags)
+    #[command(before_help = "rpc-port metrics-port data-dir enable-ha etcd-endpoints enable-http-metadata-server \
+        default-kv-lease-ttl eviction-high-watermark-ratio client-ttl config-path log-level")]
+    #[command(before_long_help = "mcctl serve master  # RPC on port 50051, admin HTTP on port 9003\n\
+        mcctl serve master --enable_http_metadata_server=true  # also serve the metadata service on port 8080\n\
+        mcctl serve master --config_path /etc/mooncake/master.yaml  # read the settings from a file")]
     #[command(disable_help_flag = true)]
     Master(RawFlags),
     /// Run the transfer engine's metadata service (accepts the mooncake_http_metadata_server flags)
+    #[command(before_help = "port host log-level")]
+    #[command(before_long_help = "mcctl serve metadata  # listen on port 8080 on all addresses\n\
+        mcctl serve metadata --host 10.0.0.1 --port 8081  # listen on a specific address and port")]
     #[command(disable_help_flag = true)]
     Metadata(RawFlags),
     /// Run a store node that contributes memory and serves a REST API (accepts the mooncake_store_service flags)
+    #[command(
+        before_help = "master metadata-server local-hostname segment-size protocol device-name rest-port config log-level"
+    )]
+    #[command(
+        before_long_help = "mcctl serve store --master 10.0.0.1:50051 --segment-size 64gb  # contribute 64 GiB, without a metadata service\n\
+        mcctl serve store --master 10.0.0.1:50051 --metadata-server http://10.0.0.1:8080/metadata  # use an HTTP metadata service\n\
+        mcctl serve store --config /etc/mooncake/store.json  # read the settings from a file"
+    )]
     #[command(disable_help_flag = true)]
     Store(RawFlags),
     /// Simulate an SGLang server with HiCache: no model, but a real radix cache and any Mooncake store as L3

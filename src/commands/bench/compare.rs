@@ -5,6 +5,11 @@ use crate::commands::cli::error::{Failure, Outcome};
 
 /// Comparison of two inference servers.
 #[derive(Clone, Debug, clap::Args)]
+#[command(before_help = "yes primary num-clients request-length output-length request-rate blocks")]
+#[command(
+    before_long_help = "mcctl bench compare http://10.0.0.1:30000 http://10.0.0.2:30000 --yes  # send the same prompts to both servers; empties their caches\n\
+    mcctl bench compare before.jsonl http://10.0.0.1:30000  # compare a recorded run with a server"
+)]
 #[group(id = "two")]
 #[command(
     args_override_self = true,

@@ -74,6 +74,10 @@ impl SampleDataset {
 
 /// Dataset generation.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "format conversations turns question answer out")]
+#[command(
+    before_long_help = "mcctl bench dataset --format mooncake --conversations 100 --out trace.jsonl  # write a small Mooncake trace"
+)]
 #[command(
     after_help = "The same flags always generate the same file. To send it: 'mcctl bench multi-turn --dataset-name NAME \
     --dataset-path FILE'; for the sessions format, NAME is mooncake. openai and agentic-trace require --api chat; the others work with \

@@ -10,6 +10,7 @@ use crate::engine::plan::models::MODELS;
 
 /// Flags of `mcctl completions`.
 #[derive(Debug, clap::Args)]
+#[command(before_long_help = "source <(mcctl completions bash)  # complete command lines in this shell")]
 #[command(
     after_help = "bash: run source <(mcctl completions bash), or save the script as /usr/share/bash-completion/completions/mcctl\n\
     zsh: save the script as _mcctl in a directory on $fpath\n\

@@ -24,6 +24,9 @@ const VERBS_MAX: Duration = Duration::from_secs(5);
 
 /// Flags of `mcctl devices`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "format json")]
+#[command(before_long_help = "mcctl devices  # list RDMA devices, their problems and the recommended choice\n\
+    mcctl devices --format env >> store.env  # append the recommended settings to an environment file")]
 #[command(
     after_help = "Environment variables, the same as for Mooncake: MC_TE_FILTERS (use only these devices), MC_IB_PORT, MC_GID_INDEX (fallback: NCCL_IB_GID_INDEX).\n\
     The topology has one entry per NVIDIA GPU, in PCI address order, as in a CUDA build of Mooncake."

@@ -197,17 +197,10 @@ pub(super) fn is_interpreter(tree: &FileTree, python: &str) -> Result<(), Failur
         .next("pass the path of an interpreter (command -v python3), or the directory that contains its bin and lib"))
 }
 
-/// Where to search for wheels: on this host, in the locations that the environment specifies; on another host, in the usual directories.
-pub(super) fn search(python: Option<&str>, is_this_host: bool) -> WheelSearch {
-    let usual = || ["/usr/local/bin", "/usr/bin"].map(str::to_owned).to_vec();
-    if !is_this_host {
-        return WheelSearch { python: python.map(str::to_owned), path: usual(), ..WheelSearch::default() };
-    }
+/// Where to search for the interpreter that imports the wheel.
+pub(super) fn search(python: Option<&str>) -> WheelSearch {
     let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-    let folders = |name: &str| {
-        let text = variable(name)?;
-        Some(text.split(':').filter(|folder| folder.starts_with('/')).map(str::to_owned).collect::<Vec<_>>())
-    };
+    let path = variable("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin".to_owned());
     let python = python.map(|python| match std::path::absolute(python) {
         Ok(path) => path.to_string_lossy().into_owned(),
         Err(_) => python.to_owned(),
@@ -215,10 +208,7 @@ pub(super) fn search(python: Option<&str>, is_this_host: bool) -> WheelSearch {
     WheelSearch {
         python,
         prefixes: ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).collect(),
-        path: folders("PATH").unwrap_or_else(usual),
-        packages: folders("PYTHONPATH").unwrap_or_default(),
-        home: variable("HOME"),
-        library_path: variable("LD_LIBRARY_PATH").unwrap_or_default(),
+        path: path.split(':').filter(|folder| folder.starts_with('/')).map(str::to_owned).collect(),
     }
 }
 

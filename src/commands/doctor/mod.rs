@@ -33,14 +33,21 @@ use crate::engine::sys::FileTree;
 /// Time limit for checks that only read files. An unresponsive file system must not block the other checks.
 const FILES_MAX: Duration = Duration::from_secs(5);
 
+/// Time limit for the checks of the wheel, for which up to two interpreters run.
+const WHEEL_MAX: Duration = Duration::from_secs(35);
+
 /// Timeout with `--mr-test-size`: a fixed allowance for the devices, plus an allowance per MiB for allocating and locking memory.
 const MR_TEST_MAX: Duration = Duration::from_secs(30);
 const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
 
 /// Flags of `mcctl doctor`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "master protocol only skip verbose fail-on list json")]
+#[command(before_long_help = "mcctl doctor  # check this host, the wheel and the store at MOONCAKE_MASTER\n\
+    mcctl doctor --master 10.0.0.1:50051 --protocol rdma  # check an RDMA deployment\n\
+    mcctl doctor --list  # list all checks")]
 #[command(
-    after_help = "Groups: host (this machine), config (--file, this environment and running processes, with the mcctl lint rules), wheel (Mooncake's Python wheel and its libraries), cluster (a running master and its nodes), \
+    after_help = "Groups: host (this machine), config (--file, this environment and running processes, with the mcctl lint rules), wheel (Mooncake's Python wheel: an interpreter imports it), cluster (a running master and its nodes), \
     serving (running SGLang servers: --sglang), peer (an RDMA engine on another host: --rdma-peer). --list shows all checks.\n\n\
     Writes: doctor changes nothing except with these probes:\n  \
       cluster    with --master or MOONCAKE_MASTER: one object of --probe-bytes per node, then four on one node, with keys mcctl-doctor-*; all are force-removed \
@@ -112,8 +119,8 @@ pub struct Args {
     /// Planned number of keys, for the size of the data directory [default: 1000000]
     #[arg(long, value_name = "N")]
     expect_keys: Option<u64>,
-    /// Interpreter or virtual environment to search for the wheel [default: from PATH, VIRTUAL_ENV, CONDA_PREFIX,
-    /// PYTHONPATH]
+    /// Interpreter or virtual environment that imports the wheel [default: that of VIRTUAL_ENV or CONDA_PREFIX, otherwise the first
+    /// one on PATH]
     #[arg(long, value_name = "PATH")]
     python: Option<String>,
     /// Check another host: a directory with copies of its /sys, /proc, /etc and /dev
@@ -176,7 +183,7 @@ impl Args {
                 .next("pass a directory with copies of a host's /sys, /proc, /etc and /dev"));
         }
         let intent = intent::read(&self, &tree)?;
-        let search = intent::search(self.python.as_deref(), tree.is_this_host());
+        let search = intent::search(self.python.as_deref());
         if let Some(python) = &search.python {
             intent::is_interpreter(&tree, python)?;
         }
@@ -289,7 +296,7 @@ async fn run_checks(
     count(&config);
     let (host, wheel, running, (peer, facts)) = tokio::join!(
         files(host::checks(), selection, host_max, host).inspect(|reports| _ = count(reports)),
-        files(wheel::checks(), selection, FILES_MAX, wheel).inspect(|reports| _ = count(reports)),
+        files(wheel::checks(), selection, WHEEL_MAX, wheel).inspect(|reports| _ = count(reports)),
         running::run_checks(&queries.running, selection).inspect(|reports| _ = count(reports)),
         peer::run_checks(&queries.peer, selection).inspect(|(reports, _)| _ = count(reports))
     );

@@ -1,12 +1,11 @@
 //! Help output for all commands: `-h` fits on one screen, `--help` begins with examples, and `--help-all` also lists the flags that are
-//! accepted for compatibility. `guides` lists the flags that `-h` shows, and `help_page` lays a text out.
+//! accepted for compatibility. `page` lays a text out.
 
 use clap::Command;
 
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::flags::FlagTable;
 use crate::commands::cli::output;
-use crate::commands::help::guides;
 use crate::commands::help::length::HelpLength;
 use crate::commands::help::page::HelpPage;
 use crate::commands::help::tree;
@@ -53,7 +52,7 @@ pub fn requested(text: &str) -> Option<(String, HelpLength)> {
 /// # Errors
 /// The command does not exist.
 pub fn text(path: &str, length: HelpLength) -> Result<String, Failure> {
-    Ok(page(&command(path)?, path, length, output::is_fancy()))
+    Ok(page(&command(path)?, length, output::is_fancy()))
 }
 
 /// The help text of the command `path` without colours, for stderr.
@@ -61,14 +60,17 @@ pub fn text(path: &str, length: HelpLength) -> Result<String, Failure> {
 /// # Errors
 /// The command does not exist.
 pub fn plain_text(path: &str, length: HelpLength) -> Result<String, Failure> {
-    Ok(page(&command(path)?, path, length, false))
+    Ok(page(&command(path)?, length, false))
 }
 
 /// The help text for a program with the flags in `table`, for stdout.
 pub fn of_table(table: &'static FlagTable, length: HelpLength) -> String {
     let mut command = tree::command_of(table).bin_name(format!("mcctl {}", table.command));
+    if let Ok(other) = self::command(table.command) {
+        command = tree::listed_as(command, &other);
+    }
     command.build();
-    page(&command, table.command, length, output::is_fancy())
+    page(&command, length, output::is_fancy())
 }
 
 fn command(path: &str) -> Result<Command, Failure> {
@@ -76,14 +78,15 @@ fn command(path: &str) -> Result<Command, Failure> {
     tree::find(tree::with_flags_of_services(), &words)
 }
 
-fn page(command: &Command, path: &str, length: HelpLength, has_colour: bool) -> String {
+fn page(command: &Command, length: HelpLength, has_colour: bool) -> String {
     let width = output::terminal_width().unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH);
-    HelpPage { command, guide: guides::find(path), length, width, has_colour }.render()
+    HelpPage { command, length, width, has_colour }.render()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::help::page::examples;
 
     #[test]
     fn clap_answers_with_the_command_and_the_length() {
@@ -100,28 +103,19 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_a_guide_and_every_guide_names_flags_that_exist() {
-        fn visit(command: &Command, path: &str, seen: &mut Vec<String>) {
-            let guide = guides::find(path).unwrap_or_else(|| panic!("no guide for '{path}'"));
-            assert!(!guide.examples.is_empty(), "'{path}' has no example");
-            for name in guide.first {
-                let spelled = name.replace('_', "-");
-                let names =
-                    |arg: &clap::Arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&&*spelled));
-                let is_built_in = ["help", "version"].contains(name);
-                let exists = is_built_in || command.get_arguments().any(names);
-                assert!(exists, "'{path}' has no flag --{name}");
+    fn every_command_has_examples_and_its_short_list_names_flags_that_exist() {
+        fn visit(command: &Command) {
+            let name = command.get_name();
+            assert!(!examples(command).is_empty(), "{name} has no example");
+            let first = command.get_before_help().map(ToString::to_string).unwrap_or_default();
+            for flag in first.split_whitespace() {
+                let names = |arg: &clap::Arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&flag));
+                assert!(command.get_arguments().any(names), "{name} has no flag --{flag}");
             }
-            for sub in command.get_subcommands() {
-                let name = sub.get_name();
-                visit(sub, &if path.is_empty() { name.to_owned() } else { format!("{path} {name}") }, seen);
-            }
-            seen.push(path.to_owned());
+            command.get_subcommands().for_each(visit);
         }
-        let mut seen = Vec::new();
-        visit(&crate::commands::help::tree::with_flags_of_services(), "", &mut seen);
-        for guide in guides::GUIDES {
-            assert!(seen.iter().any(|path| path == guide.command), "no command '{}'", guide.command);
-        }
+        let mut tree = tree::with_flags_of_services();
+        tree.build();
+        visit(&tree);
     }
 }

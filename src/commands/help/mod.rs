@@ -1,8 +1,7 @@
-//! Help texts: the tree of commands, pages, guides, and the names of other programs.
+//! Help texts: the tree of commands, pages, and the names of other programs.
 
 pub mod arguments;
 pub mod flag;
-pub mod guides;
 pub mod length;
 pub mod page;
 pub mod tree;

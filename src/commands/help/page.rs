@@ -1,12 +1,14 @@
 //! A help text, laid out the same for all commands: summary, examples, usage, commands, arguments and flags, by group.
 //!
 //! The options that all commands have are the last group. Each flag takes two or three lines, without blank lines between flags.
+//!
+//! Two attributes of a command select its contents: `before_help` has the long names of the flags that `-h` lists, and
+//! `before_long_help` has the examples, one `COMMAND  # MEANING` per line.
 
 use clap::{Arg, Command};
 
 use crate::commands::cli::logging::COMMON;
 use crate::commands::help::flag::{description, head, is_built_in, is_for_compatibility, possible_values};
-use crate::commands::help::guides::Guide;
 use crate::commands::help::length::HelpLength;
 
 /// Column at which a flag's description begins.
@@ -18,7 +20,6 @@ const OWN: &str = "Options";
 pub(super) struct HelpPage<'a> {
     /// The command, after [`Command::build`].
     pub command: &'a Command,
-    pub guide: Option<&'a Guide>,
     pub length: HelpLength,
     /// Maximum length of a line, in columns.
     pub width: usize,
@@ -33,10 +34,11 @@ impl HelpPage<'_> {
         let about = self.command.get_about().map(ToString::to_string).unwrap_or_default();
         let long = self.command.get_long_about().map_or_else(|| about.clone(), ToString::to_string);
         let mut text = format!("{}\n", wrap(if is_short { &about } else { &long }, 0, self.width));
-        if let (false, Some(guide)) = (is_short, self.guide) {
+        let examples = examples(self.command);
+        if !is_short && !examples.is_empty() {
             text.push_str(&self.heading("Examples"));
-            for (line, meaning) in guide.examples {
-                for part in wrap(meaning, 0, self.width - 4).lines() {
+            for (line, meaning) in examples {
+                for part in wrap(&meaning, 0, self.width - 4).lines() {
                     text.push_str(&format!("  # {part}\n"));
                 }
                 text.push_str(&format!("  {line}\n"));
@@ -100,17 +102,14 @@ impl HelpPage<'_> {
         flags.filter(move |arg| !arg.is_hide_set() || (shows_hidden && is_for_compatibility(arg)))
     }
 
-    /// The flags of the short help, in the order of the guide. Without a list in the guide, all own flags.
+    /// The flags of the short help: those that the command lists, in that order. Without a list, all but the common ones.
     fn first(&self) -> Vec<&Arg> {
-        let names = self.guide.map_or(&[][..], |guide| guide.first);
-        if names.is_empty() {
-            return self.flags().collect();
-        }
-        let find = |name: &&str| {
-            let name = name.replace('_', "-");
-            self.flags().find(|arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&&*name)))
+        let Some(names) = self.command.get_before_help().map(ToString::to_string) else {
+            return self.flags().filter(|arg| arg.get_help_heading() != Some(COMMON)).collect();
         };
-        names.iter().filter_map(find).collect()
+        let find =
+            |name| self.flags().find(|arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&name)));
+        names.split_whitespace().filter_map(find).collect()
     }
 
     /// The flags by heading, in the order of the command. The options of all commands are last.
@@ -175,6 +174,13 @@ impl HelpPage<'_> {
     }
 }
 
+/// The examples of `command`: command lines, each with its meaning.
+pub fn examples(command: &Command) -> Vec<(String, String)> {
+    let text = command.get_before_long_help().map(ToString::to_string).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.split_once("  # "));
+    lines.map(|(line, meaning)| (line.to_owned(), meaning.to_owned())).collect()
+}
+
 /// Wraps `text` to `width` columns, with each line indented by `indent` spaces. Paragraphs begin on a new line.
 pub(super) fn wrap(text: &str, indent: usize, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
@@ -212,7 +218,7 @@ mod tests {
     const WIDTH: usize = 60;
 
     fn page(command: &Command, length: HelpLength) -> String {
-        HelpPage { command, guide: None, length, width: WIDTH, has_colour: false }.render()
+        HelpPage { command, length, width: WIDTH, has_colour: false }.render()
     }
 
     fn sample() -> Command {
@@ -265,8 +271,7 @@ mod tests {
     #[test]
     fn headings_are_bold_only_with_colour() {
         let command = sample();
-        let page =
-            HelpPage { command: &command, guide: None, length: HelpLength::Long, width: WIDTH, has_colour: true };
+        let page = HelpPage { command: &command, length: HelpLength::Long, width: WIDTH, has_colour: true };
         assert!(page.render().contains("\n\x1b[1mOptions:\x1b[0m\n"));
     }
 

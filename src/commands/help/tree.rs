@@ -2,6 +2,7 @@
 //!
 //! clap does not parse the service flags. This module converts their tables to clap arguments.
 
+use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueHint};
 
 use crate::commands::Cli;
@@ -23,11 +24,18 @@ pub fn with_flags_of_services() -> Command {
             serve.mut_subcommand(name, |short| {
                 let summary = short.get_about().cloned().unwrap_or_default();
                 let order = short.get_display_order();
-                command_of(table).name(name).about(summary).long_about(table.about).display_order(order)
+                let command = command_of(table).name(name).about(summary).long_about(table.about);
+                listed_as(command, &short).display_order(order)
             })
         })
     });
     hinted(tree)
+}
+
+/// `command` with the examples and the short list of flags of `other`.
+pub(super) fn listed_as(command: Command, other: &Command) -> Command {
+    let text = |text: Option<&StyledStr>| Resettable::from(text.cloned());
+    command.before_help(text(other.get_before_help())).before_long_help(text(other.get_before_long_help()))
 }
 
 /// `command` with hints for completions: arguments whose placeholder is a file or a directory complete paths.

@@ -24,6 +24,9 @@ use crate::engine::deploy::{
 
 /// Write a deployment file for `mcctl render`
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+#[command(before_help = "out model mode tp-size hicache-size segment-size master hosts")]
+#[command(before_long_help = "mcctl init --out demo.toml  # answer questions, then write a deployment file\n\
+    mcctl init --model Qwen/Qwen3-32B --tp-size 4 --hicache-size 64 --out demo.toml  # write a deployment file without questions")]
 #[command(
     after_help = "In an interactive terminal, init without --model prompts for the most important values. All other values have defaults.\n\
     Sizes: 16gb = 16g = 16Gi = 16GiB = 16 x 1024^3 bytes; a number without a unit is in bytes."

@@ -22,6 +22,9 @@ use crate::engine::upstream::Release;
 
 /// Check deployment files, manifests, units, environment files, scripts and settings files for mistakes
 #[derive(Debug, clap::Args)]
+#[command(before_help = "only skip fail-on list json")]
+#[command(before_long_help = "mcctl lint k8s/ start.sh store.json  # check all files of one deployment together\n\
+    mcctl lint --list  # list all rules")]
 #[command(
     after_help = "Pass all files of one deployment together: some rules compare several files. In a directory, files ending in .yaml, \
     .yml, .json, .toml, .service, .env, .sh and .bash are read, including files in subdirectories.\n\

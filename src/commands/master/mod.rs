@@ -22,6 +22,11 @@ pub enum MasterCommand {
 
 /// Flags of `mcctl master step-down`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "master json help")]
+#[command(
+    before_long_help = "mcctl master step-down --master etcd://127.0.0.1:2379  # the leader that etcd names hands over\n\
+    mcctl master step-down --master 10.0.0.1:50051 --json  # the same for the master at an address"
+)]
 #[command(after_help = "Exit codes: 0 a standby leads, 1 the master keeps leading, 3 it does not respond.\n\
     No key is lost and no call fails: the former leader forwards its connections to the new one, and becomes a standby.")]
 pub struct StepDownArgs {

@@ -19,6 +19,12 @@ use crate::engine::upstream::python_client;
 
 /// Write the files that start a deployment
 #[derive(Debug, clap::Args)]
+#[command(before_help = "out force set json")]
+#[command(before_long_help = "mcctl render systemd demo.toml --out units  # write units and environment files\n\
+    mcctl render k8s demo.toml  # print Kubernetes manifests\n\
+    mcctl render kustomize demo.toml --out base  # write a Kustomize base\n\
+    mcctl render prometheus demo.toml --out monitoring  # write scrape jobs, rules and alerts\n\
+    mcctl render grafana demo.toml --out monitoring  # write a dashboard")]
 #[command(after_help = "Formats:\n  \
     env         one environment file per process\n  \
     sglang      one launch script per serving process\n  \

@@ -17,6 +17,9 @@ use crate::engine::store::{StoreClient, StoreClientBuilder};
 
 /// Flags of `mcctl serve sim`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "port host enable-hierarchical-cache master max-total-tokens hicache-ratio page-size")]
+#[command(before_long_help = "mcctl serve sim  # simulate an SGLang server with a device cache (L1) on port 30000\n\
+    mcctl serve sim --enable-hierarchical-cache --master 127.0.0.1:50051  # add a host cache (L2) and a Mooncake store (L3)")]
 pub struct Args {
     /// Address to listen on
     #[arg(long, visible_alias = "bind", value_name = "ADDRESS", default_value = "127.0.0.1")]

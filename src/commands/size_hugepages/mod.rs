@@ -50,6 +50,11 @@ The report shows every size that a program adjusts.";
 
 /// The deployment to size, with the same flags as SGLang and upstream's sizing script.
 #[derive(Clone, Debug, clap::Args)]
+#[command(before_help = "model tp-size hicache-size hicache-ratio global-segment-size page-size apply json")]
+#[command(
+    before_long_help = "mcctl size-hugepages --model Qwen3-32B --tp-size 4 --hicache-size 64  # memory and huge pages for a server with 64 GB of L2 per rank\n\
+    mcctl size-hugepages --model Qwen3-32B --hicache-size 64 --apply  # also reserve the huge pages"
+)]
 #[command(after_long_help = SIZES_HELP)]
 pub struct Args {
     /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and whether [host] in the file has it

@@ -36,6 +36,10 @@ use crate::engine::metadata::MetadataUri;
 
 /// Flags of `mcctl status`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "watch interval node json master admin")]
+#[command(before_long_help = "mcctl status  # show the master on this host\n\
+    mcctl status --master 10.0.0.1:50051 --watch  # show another master, refreshed every second\n\
+    mcctl status --node 10.0.0.2:8081  # also show a node's transport")]
 pub struct Args {
     /// Repeat until SIGINT or SIGTERM
     #[arg(long, short)]

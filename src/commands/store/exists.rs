@@ -11,6 +11,9 @@ use crate::engine::base::text::escaped;
 
 /// Flags of `mcctl store exists`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "quiet master admin json")]
+#[command(before_long_help = "mcctl store exists a b  # print yes or no for each key\n\
+    mcctl store exists -q a && echo found  # report the result only in the exit code")]
 pub struct Args {
     /// Object keys
     #[arg(required = true, value_name = "KEY", value_parser = key::parse)]

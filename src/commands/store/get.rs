@@ -23,6 +23,9 @@ use crate::engine::store::StoreClient;
 
 /// Flags of `mcctl store get`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "output master metadata-server protocol json")]
+#[command(before_long_help = "mcctl store get greeting  # write the object to stdout\n\
+    mcctl store get model/1 -o weights.bin  # write the object to a file")]
 pub struct Args {
     /// Object key
     #[arg(value_parser = key::parse)]

@@ -13,6 +13,9 @@ use crate::engine::base::text::escaped;
 
 /// Flags of `mcctl store ls`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "limit long master admin json")]
+#[command(before_long_help = "mcctl store ls session/  # list the keys that begin with session/\n\
+    mcctl store ls --long -n 20  # list 20 keys with size, replica count and node")]
 pub struct Args {
     /// List only keys that begin with PREFIX
     #[arg(value_name = "PREFIX")]

@@ -34,6 +34,10 @@ use crate::engine::wire::types::{ReplicateConfig, SoftPinAction};
 
 /// Flags of `mcctl store put`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "value upsert replicas soft-pin hard-pin master metadata-server protocol json")]
+#[command(before_long_help = "mcctl store put greeting --value hello  # store a string\n\
+    mcctl store put model/1 weights.bin --replicas 2  # store a file on two segments\n\
+    tar c dir | mcctl store put backup --upsert  # store stdin; replace the object if the key exists")]
 pub struct Args {
     /// Object key
     #[arg(value_parser = key::parse)]

@@ -13,6 +13,10 @@ use crate::engine::base::text::{Quoted, counted, escaped};
 
 /// Flags of `mcctl store rm`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "regex all force yes master json")]
+#[command(before_long_help = "mcctl store rm a b  # remove two objects\n\
+    mcctl store rm --regex '^session/42/'  # remove all objects whose key matches\n\
+    mcctl store rm --all --force --yes  # empty the store without confirmation")]
 pub struct Args {
     /// Object keys
     #[arg(value_name = "KEY", value_parser = key::parse, required_unless_present_any = ["regex", "all"])]

@@ -20,6 +20,8 @@ use crate::engine::wire::types::{ReplicaDescriptor, ReplicaLocation, ReplicaStat
 
 /// Flags of `mcctl store stat`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "master admin json")]
+#[command(before_long_help = "mcctl store stat greeting  # show an object's size and replicas")]
 pub struct Args {
     /// Object keys
     #[arg(required = true, value_name = "KEY", value_parser = key::parse)]

@@ -21,6 +21,9 @@ use crate::engine::store::{StoreClient, VerifyPace};
 
 /// Flags of `mcctl store verify`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "all rate json master admin")]
+#[command(before_long_help = "mcctl store verify a b  # compare all replicas of two objects with their checksums\n\
+    mcctl store verify --all --rate 100mb  # verify the whole store at no more than 100 MiB/s")]
 #[command(
     after_help = "The objects are read, and get the read leases of a read. Nothing is removed. Objects without a checksum are counted: their \
     writers sent none. An object that is removed or rewritten in the meantime is not damaged.\n\

@@ -42,6 +42,11 @@ use crate::engine::upstream::{self, python_client};
 
 /// Flags of `mcctl up`.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "segment-size bind metadata protocol with-sim once json")]
+#[command(before_long_help = "mcctl up  # run a master, a metadata service and a 1 GiB node on 127.0.0.1\n\
+    mcctl up --segment-size 8gb --bind 10.0.0.1  # contribute 8 GiB and allow access from other hosts\n\
+    mcctl up --with-sim  # also run a simulated SGLang server on the store\n\
+    mcctl up --once --json  # start, check, print one JSON document and exit")]
 pub struct Args {
     /// Memory that the node contributes, in bytes or with a kb, mb, gb or tb suffix (powers of 1024). Pages are allocated on first use
     #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = segment_size)]

@@ -9,6 +9,8 @@ use crate::engine::upstream::mooncake_series;
 
 /// Flags of `mcctl version`.
 #[derive(Debug, clap::Args)]
+#[command(before_long_help = "mcctl version  # the same as mcctl --version\n\
+    mcctl version --json  # also the commit, the target and the build profile")]
 pub struct Args {
     /// Print one JSON document to stdout
     #[arg(long)]

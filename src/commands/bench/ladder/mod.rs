@@ -37,6 +37,10 @@ use crate::engine::load::session::LoadEndpoint;
 
 /// Tier ladder for an SGLang server.
 #[derive(Clone, Debug, clap::Args)]
+#[command(before_help = "url yes lengths repeats html svg csv json")]
+#[command(
+    before_long_help = "mcctl bench ladder --url http://127.0.0.1:30000 --yes  # compare prefill with L1, L2 and L3 hits; empties the server's L1 and L2 caches"
+)]
 #[command(
     mut_args(negative_numbers_are_values),
     after_help = "The server must be an SGLang server without other clients: the ladder repeatedly flushes L1 and L2 and fills them \

@@ -78,6 +78,13 @@ impl fmt::Write for DigestWriter {
 /// Multi-turn benchmark against an inference server.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
+    before_help = "url num-clients num-rounds request-length output-length request-rate max-parallel dataset-name dataset-path"
+)]
+#[command(
+    before_long_help = "mcctl bench multi-turn --url http://127.0.0.1:30000 --num-clients 8 --num-rounds 4  # 8 conversations with 4 rounds each\n\
+    mcctl bench multi-turn --dataset-name sharegpt --dataset-path chats.json --request-rate 4  # conversations from a file, 4 requests per second"
+)]
+#[command(
     args_override_self = true,
     mut_args(negative_numbers_are_values),
     after_help = "Latency counts from the scheduled send time, so a slow server cannot hide queueing (no coordinated omission).\n\

@@ -14,6 +14,10 @@ use crate::commands::cli::error::Outcome;
 
 /// Single-request benchmark against an inference server.
 #[derive(Clone, Debug, clap::Args)]
+#[command(before_help = "backend url model dataset-name dataset-path num-prompts request-rate max-parallel")]
+#[command(
+    before_long_help = "mcctl bench serving --backend sglang --dataset-name random --num-prompts 1000 --request-rate 8  # 1,000 random prompts at 8 requests per second, with the flags of sglang.bench_serving"
+)]
 #[group(id = "serving")]
 #[command(
     args_override_self = true,

@@ -40,6 +40,11 @@ use crate::engine::sys::host;
 /// Store benchmark with puts and gets.
 #[derive(Debug, clap::Args)]
 #[command(
+    before_help = "object-size objects clients ranks batch-size duration verify master protocol no-shared-memory json"
+)]
+#[command(before_long_help = "mcctl bench store  # 256 objects of 1 MiB with one client\n\
+    mcctl bench store --object-size 4mb --clients 8 --duration 30s  # 8 clients read for 30 s")]
+#[command(
     after_help = "An object that is missing when read (evicted, or never stored) counts as a failure. With --overfill, for stores \
     smaller than the data, missing objects are counted, but not as failures. If an object has fewer replicas than --replicas, because too \
     few nodes have free space, the report includes a caveat.\n\

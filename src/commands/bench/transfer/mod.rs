@@ -50,6 +50,9 @@ enum TransferOperation {
 
 /// Transfer engine benchmark.
 #[derive(Debug, clap::Args)]
+#[command(before_help = "mode segment-id operation block-size batch-size threads duration protocol")]
+#[command(before_long_help = "mcctl bench transfer --mode target  # serve memory and print the segment name\n\
+    mcctl bench transfer --segment-id 10.0.0.1:15001 --threads 4  # read from that target")]
 pub struct Args {
     /// Role of this process
     #[arg(long, value_enum, default_value = "initiator")]

@@ -1,30 +1,29 @@
-//! Checks of Mooncake's Python wheel and the libraries that it links against. No Python code runs and no library is loaded.
+//! Checks of Mooncake's Python wheel: an interpreter imports it, and the checks judge its report.
 
-mod elf;
-mod libraries;
-mod search;
+mod cause;
+mod python;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::{CheckEntry, Selection, each, find, status};
-use mcctl_base::check::{Check, CheckGroup, CheckReport, CheckStatus, Finding, Severity};
+use crate::running::Fact;
+use crate::{CheckEntry, Selection, each, find, skipped, status};
+use mcctl_base::check::{Check, CheckGroup, CheckReport, CheckStatus, Severity};
 use mcctl_base::upstream::SERIES;
 use mcctl_sys::FileTree;
 use mcctl_sys::env::Env;
 
-pub use search::{Wheel, WheelSearch};
+pub use python::WheelSearch;
 
-use libraries::LibraryLoader;
-
-/// The programs in a wheel that are inspected, in addition to its shared objects.
-const BINARIES: &[&str] = &["mooncake_master", "mooncake_client", "transfer_engine_bench"];
+use python::{ImportResult, PythonReport, Wheel};
 
 /// The facts that the checks evaluate.
 #[derive(Debug)]
 pub struct WheelFacts {
-    tree: FileTree,
-    search: WheelSearch,
-    wheels: Vec<Wheel>,
+    report: PythonReport,
+    /// The directory of NVIDIA's packages with the library that the import lacks.
+    elsewhere: Option<String>,
+    /// The `mooncake_master` on PATH, and the report of its interpreter, or why there is none.
+    master: Option<(String, Fact<PythonReport>)>,
 }
 
 /// The checks with their functions.
@@ -33,9 +32,8 @@ pub const CHECKS: &[CheckEntry<WheelFacts>] = &[
         entry("wheel-installed", "exactly one Mooncake wheel is installed, and its release series matches mcctl", &[3]),
         wheel,
     ),
-    (entry("wheel-libraries", "all libraries that the wheel's binaries link against exist", &[2, 22]), missing),
-    (entry("wheel-flavour", "a wheel without CUDA does not require CUDA libraries", &[22]), flavour),
-    (entry("wheel-release", "all wheels and the mooncake_master on this host have the same release", &[3]), release),
+    (entry("wheel-import", "Python imports the wheel: its libraries and modules are found", &[2, 22]), import),
+    (entry("wheel-release", "the wheel and the mooncake_master on PATH have the same release", &[3]), release),
 ];
 
 const fn entry(id: &'static str, about: &'static str, problems: &'static [u8]) -> Check {
@@ -47,22 +45,50 @@ pub fn checks() -> Vec<Check> {
     CHECKS.iter().map(|(check, _)| *check).collect()
 }
 
-/// Runs the selected checks.
+/// Runs the interpreter that `search` selects, and the selected checks.
 pub fn run(env: &impl Env, tree: &FileTree, search: &WheelSearch, selection: &Selection) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|(check, _)| selection.includes(check)) {
         return Vec::new();
     }
-    let wheels = search::wheels(tree, search);
-    each(env, CHECKS, &WheelFacts { tree: tree.clone(), search: search.clone(), wheels }, selection)
+    match facts(tree, search) {
+        Ok(facts) => each(env, CHECKS, &facts, selection),
+        Err(reason) => skipped(&checks(), selection, &String::from(reason)),
+    }
 }
 
-/// The result if no wheel is installed.
-fn none(facts: &WheelFacts) -> CheckStatus {
-    let searched = match &facts.search.python {
-        Some(python) => format!("for {python}"),
-        None => "for the interpreters on PATH; select another one with --python".to_owned(),
+fn facts(tree: &FileTree, search: &WheelSearch) -> Fact<WheelFacts> {
+    if !tree.is_this_host() {
+        return Err("the files of another host (--root) do not show what its Python imports".into());
+    }
+    let python =
+        python::interpreter(tree, search).ok_or("no Python interpreter was found; select one with --python")?;
+    let report = python::report(&python)?;
+    let Some(first) = report.installed.wheels.first() else {
+        return Err(format!("no Mooncake wheel is installed for {python}; --python selects another interpreter").into());
     };
-    CheckStatus::Skipped(format!("no Mooncake wheel is installed {searched}"))
+    let library = cause::missing_library(&report.import);
+    let elsewhere = library.and_then(|library| elsewhere(tree, &first.packages, library));
+    let master = master(tree, search).map(|(path, python)| match python {
+        python if python == report.python => (path, Ok(report.clone())),
+        python => (path, python::report(&python)),
+    });
+    Ok(WheelFacts { elsewhere, master, report })
+}
+
+/// NVIDIA packages install libraries in their own directories, e.g. `nvidia/cuda_runtime/lib`.
+fn elsewhere(tree: &FileTree, packages: &str, library: &str) -> Option<String> {
+    let names = tree.names(&format!("{packages}/nvidia")).ok().flatten()?;
+    let mut folders = names.iter().map(|name| format!("{packages}/nvidia/{name}/lib"));
+    folders.find(|folder| tree.resolve(&format!("{folder}/{library}")).is_some())
+}
+
+/// The `mooncake_master` on PATH, and its interpreter, which the first line of pip's script names.
+fn master(tree: &FileTree, search: &WheelSearch) -> Option<(String, String)> {
+    let name = |folder: &String| format!("{}/mooncake_master", folder.trim_end_matches('/'));
+    let path = search.path.iter().map(name).find(|path| tree.resolve(path).is_some())?;
+    let text = tree.text(&path).ok().flatten()?;
+    let python = text.lines().next()?.strip_prefix("#!")?.trim().to_owned();
+    python.contains("python").then_some((path, python))
 }
 
 fn describe(wheel: &Wheel) -> String {
@@ -70,12 +96,10 @@ fn describe(wheel: &Wheel) -> String {
 }
 
 fn wheel(facts: &WheelFacts, check: &Check) -> CheckStatus {
-    if facts.wheels.is_empty() {
-        return none(facts);
-    }
+    let wheels = &facts.report.installed.wheels;
     let mut findings = Vec::new();
     let mut of_folder: BTreeMap<&str, Vec<&Wheel>> = BTreeMap::new();
-    for wheel in &facts.wheels {
+    for wheel in wheels {
         of_folder.entry(&wheel.packages).or_default().push(wheel);
     }
     for (folder, wheels) in of_folder {
@@ -91,7 +115,7 @@ fn wheel(facts: &WheelFacts, check: &Check) -> CheckStatus {
             ));
         }
     }
-    for wheel in facts.wheels.iter().filter(|wheel| series(&wheel.release) != SERIES) {
+    for wheel in wheels.iter().filter(|wheel| series(&wheel.release) != SERIES) {
         findings.push(find(
             check,
             Severity::Info,
@@ -100,7 +124,7 @@ fn wheel(facts: &WheelFacts, check: &Check) -> CheckStatus {
             format!("to match mcctl's master and nodes: pip install '{}>={SERIES}'", wheel.name),
         ));
     }
-    status(findings, || facts.wheels.iter().map(describe).collect::<Vec<_>>().join("; "))
+    status(findings, || wheels.iter().map(describe).collect::<Vec<_>>().join("; "))
 }
 
 /// `0.3.13.post1` belongs to the series `0.3.13`.
@@ -109,135 +133,34 @@ fn series(release: &str) -> String {
     numbers.collect::<Vec<_>>().join(".")
 }
 
-/// The shared objects and programs of a wheel.
-fn binaries(tree: &FileTree, wheel: &Wheel) -> Vec<String> {
-    let folder = wheel.folder();
-    let names = tree.names(&folder).ok().flatten().unwrap_or_default();
-    let is_binary = |name: &String| name.ends_with(".so") || name.contains(".so.") || BINARIES.contains(&name.as_str());
-    names.into_iter().filter(is_binary).map(|name| format!("{folder}/{name}")).collect()
-}
-
-fn missing(facts: &WheelFacts, check: &Check) -> CheckStatus {
-    if facts.wheels.is_empty() {
-        return none(facts);
+fn import(facts: &WheelFacts, check: &Check) -> CheckStatus {
+    let report = &facts.report;
+    if let ImportResult::Loaded { file } = &report.import {
+        return CheckStatus::Passed(format!("{} imports {file}", report.python));
     }
-    let loader = LibraryLoader::new(&facts.tree, &facts.search.library_path);
-    let (mut findings, mut count) = (Vec::new(), 0);
-    for wheel in &facts.wheels {
-        let files = binaries(&facts.tree, wheel);
-        count += files.len();
-        for (library, needed_by) in loader.missing(&files) {
-            findings.push(absent(facts, check, wheel, &library, &needed_by));
-        }
-    }
-    status(findings, || format!("all libraries for {count} binaries exist"))
-}
-
-fn absent(facts: &WheelFacts, check: &Check, wheel: &Wheel, library: &str, needed_by: &BTreeSet<String>) -> Finding {
-    let names: Vec<&str> = needed_by.iter().filter_map(|path| path.rsplit('/').next()).collect();
-    let evidence = format!("required by {} in {} {}", names.join(", "), wheel.name, wheel.release);
-    match elsewhere(&facts.tree, &wheel.packages, library) {
-        Some(folder) => find(
-            check,
-            Severity::Warning,
-            format!(
-                "{library} is found only after its own package has been imported (as importing torch does): the wheel's programs do not start"
-            ),
-            format!("{evidence}; present in {folder}"),
-            format!("export LD_LIBRARY_PATH={folder}"),
-        ),
-        None => find(
-            check,
-            Severity::Error,
-            format!(
-                "{library} is missing: importing the wheel or starting its programs fails with 'cannot open shared object file'"
-            ),
-            evidence,
-            libraries::remedy(library, wheel.flavour()),
-        ),
-    }
-}
-
-/// NVIDIA packages install libraries in their own directories, e.g. `nvidia/cuda_runtime/lib`.
-fn elsewhere(tree: &FileTree, packages: &str, library: &str) -> Option<String> {
-    let names = tree.names(&format!("{packages}/nvidia")).ok().flatten()?;
-    let folders = names.iter().map(|name| format!("{packages}/nvidia/{name}/lib"));
-    folders.into_iter().find(|folder| tree.resolve(&format!("{folder}/{library}")).is_some())
-}
-
-fn flavour(facts: &WheelFacts, check: &Check) -> CheckStatus {
-    if facts.wheels.is_empty() {
-        return none(facts);
-    }
-    let mut findings = Vec::new();
-    for wheel in facts.wheels.iter().filter(|wheel| wheel.flavour() == "non-cuda") {
-        let wrong: Vec<String> = binaries(&facts.tree, wheel)
-            .into_iter()
-            .filter(|path| {
-                let dynamic = facts.tree.open(path).ok().flatten().and_then(elf::read);
-                dynamic.is_some_and(|dynamic| dynamic.needed.iter().any(|name| name.starts_with("libcuda")))
-            })
-            .filter_map(|path| path.rsplit('/').next().map(str::to_owned))
-            .collect();
-        if !wrong.is_empty() {
-            findings.push(find(
-                check,
-                Severity::Warning,
-                "this wheel is named non-cuda but requires the CUDA runtime, as 0.3.12.post1 does: without CUDA, it cannot be imported",
-                format!("{} from {}", wrong.join(", "), describe(wheel)),
-                format!("pip install '{}>={SERIES}'", wheel.name),
-            ));
-        }
-    }
-    status(findings, || facts.wheels.iter().map(|wheel| wheel.flavour().to_owned()).collect::<Vec<_>>().join(", "))
+    let cause = cause::of(report, facts.elsewhere.as_deref());
+    let wheel = report.installed.wheels.first().map(describe).unwrap_or_default();
+    let evidence = format!("{} with Python {} ({}): {}", wheel, report.installed.version, report.python, cause.message);
+    CheckStatus::Found(vec![find(check, cause.severity, cause.finding, evidence, cause.remedy)])
 }
 
 fn release(facts: &WheelFacts, check: &Check) -> CheckStatus {
-    let Some(first) = facts.wheels.first() else { return none(facts) };
-    let mut findings = Vec::new();
-    if let Some(other) = facts.wheels.iter().find(|wheel| wheel.release != first.release) {
-        findings.push(find(
-            check,
-            Severity::Warning,
-            "this host has wheels of different releases: a client of one and a master of the other pass the handshake, but store nothing",
-            format!("{}; {}", describe(first), describe(other)),
-            format!("pip install '{}=={}' in both environments", other.name, first.release),
-        ));
-    }
-    if let Some((path, Some(of))) = master(facts)
-        && of.release != first.release
-        && findings.is_empty()
-    {
-        findings.push(find(
-            check,
-            Severity::Warning,
-            "the mooncake_master on PATH has a different release than the wheel that Python imports",
-            format!("{path}: {}; {}", of.release, describe(first)),
-            "put the intended one first on PATH",
-        ));
-    }
-    status(findings, || match master(facts) {
-        Some((path, Some(of))) => format!("{path}: {}, same as the wheel", of.release),
-        Some((path, None)) => {
-            format!(
-                "the wheel has release {}; the release of {path} cannot be determined without running it",
-                first.release
-            )
+    let wheel = facts.report.installed.wheels.first();
+    let Some((wheel, (path, master))) = wheel.zip(facts.master.as_ref()) else {
+        return CheckStatus::Skipped("no mooncake_master of a wheel is on PATH".to_owned());
+    };
+    match master.as_ref().map(|report| report.installed.wheels.first()) {
+        Err(reason) => CheckStatus::Skipped(format!("the release of {path} is unknown: {reason}")),
+        Ok(None) => CheckStatus::Skipped(format!("the interpreter of {path} has no wheel")),
+        Ok(Some(of)) if of.release == wheel.release => {
+            CheckStatus::Passed(format!("{path}: {}, same as the wheel", of.release))
         }
-        None => format!("{}; mooncake_master is not on PATH", first.release),
-    })
-}
-
-/// The `mooncake_master` on PATH, and the wheel that it belongs to.
-fn master(facts: &WheelFacts) -> Option<(String, Option<Wheel>)> {
-    let name = |folder: &String| format!("{}/mooncake_master", folder.trim_end_matches('/'));
-    let path = facts.search.path.iter().map(name).find(|path| facts.tree.resolve(path).is_some())?;
-    // pip's script names its interpreter on its first line.
-    let text = facts.tree.text(&path).ok().flatten().unwrap_or_default();
-    let python = text.lines().next().and_then(|entry| entry.strip_prefix("#!")).map(|entry| entry.trim().to_owned());
-    let of = python.and_then(|python| {
-        let search = WheelSearch { python: Some(python), ..WheelSearch::default() };
-        search::wheels(&facts.tree, &search).into_iter().next()
-    });
-    Some((path, of))
+        Ok(Some(of)) => CheckStatus::Found(vec![find(
+            check,
+            Severity::Warning,
+            "the mooncake_master on PATH has a different release than the wheel that Python imports: they connect, but store nothing",
+            format!("{path}: {}; {}", of.release, describe(wheel)),
+            "install one release in both environments, or put the intended mooncake_master first on PATH",
+        )]),
+    }
 }
